@@ -1,0 +1,395 @@
+"""Base classes: what a detector and an uncertainty classifier are in skood."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from numbers import Integral, Real
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from skood.utils._labels import check_labels, id_rows
+from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
+from skood.utils._state import fresh_fit
+from skood.utils._torch import is_tensor, to_numpy
+
+__all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
+
+
+class BaseDetector(OutlierMixin, BaseEstimator):
+    """Base class of all detectors.
+
+    A detector gives each sample a score that is high for in-distribution (ID)
+    samples, and a threshold on it. A subclass implements ``_fit(X, y)``, which
+    learns from ID rows only and returns their scores, and ``_score(X)``.
+
+    Parameters
+    ----------
+    contamination : float, default=0.05
+        Share of the ID training samples to reject, in (0, 0.5]: the true
+        positive rate of ``predict`` on them is ``1 - contamination``.
+
+    ood_label : int or str, default=-1
+        Label that known out-of-distribution (OOD) rows carry in ``y``. They are
+        left out of the fit.
+
+    Attributes
+    ----------
+    offset_ : float
+        The `contamination` quantile of the scores of the ID training samples;
+        ``decision_function(X) = score_samples(X) - offset_``.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes seen in fit, without `ood_label`. Only if `y` was given.
+    """
+
+    _parameter_constraints: dict = {
+        "contamination": [Interval(Real, 0, 0.5, closed="right")],
+        "ood_label": [Integral, str],
+    }
+
+    def __init__(self, *, contamination=0.05, ood_label=-1):
+        self.contamination = contamination
+        self.ood_label = ood_label
+
+    @fit_context(
+        # What a detector wraps comes from the user and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y=None):
+        """Learn what in-distribution data look like.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training data: what the detector, or its `estimator`, reads.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels. Rows labelled `ood_label` are left out.
+
+        Returns
+        -------
+        self : object
+            The fitted detector.
+
+        Raises
+        ------
+        ValueError
+            If the data are invalid, or only OOD rows are given. The estimator
+            then is as it was before the call.
+        """
+        with fresh_fit(self):
+            X, y = self._only_id(X, y)
+            scores = self._fit(X, y)
+            self.offset_ = float(np.percentile(scores, 100.0 * self.contamination))
+        return self
+
+    def _only_id(self, X, y):
+        """Leave OOD rows out and store the classes of the others."""
+        if y is None:
+            return X, None
+        y = check_labels(y)
+        check_consistent_length(X, y)
+        if type_of_target(y).startswith("continuous"):
+            raise ValueError(
+                "Unknown label type: continuous. y must hold class labels (and "
+                f"ood_label={self.ood_label!r} for known OOD rows)."
+            )
+        is_id = id_rows(y, self.ood_label)
+        self.classes_ = np.unique(y[is_id])
+        if is_id.all():
+            return X, y
+        rows = np.flatnonzero(is_id)
+        return take_rows(X, rows), y[rows]
+
+    @abstractmethod
+    def _fit(self, X, y):
+        """Fit on ID rows (`y` may be None) and return their scores."""
+
+    @abstractmethod
+    def _score(self, X):
+        """Scores of validated or, with an `estimator`, raw rows: high = ID."""
+
+    def score_samples(self, X):
+        """Score samples: the higher, the more in-distribution.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,), dtype float64
+            The scores. They do not depend on the other samples of the call.
+        """
+        check_is_fitted(self, "offset_")
+        scores = np.asarray(self._score(X), dtype=np.float64)
+        if np.isnan(scores).any():
+            raise ValueError(
+                f"{type(self).__name__} got NaN as the score of "
+                f"{int(np.isnan(scores).sum())} of {scores.shape[0]} samples: what it "
+                "read from X overflows. Scale X, or look at the network's outputs."
+            )
+        return scores
+
+    def decision_function(self, X):
+        """Signed distance to the threshold: ``score_samples(X) - offset_``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+
+        Returns
+        -------
+        decision : ndarray of shape (n_samples,), dtype float64
+            Non-negative for samples that count as in-distribution.
+        """
+        check_is_fitted(self, "offset_")
+        return self.score_samples(X) - self.offset_
+
+    def predict(self, X):
+        """Tell in-distribution from out-of-distribution samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+
+        Returns
+        -------
+        is_inlier : ndarray of shape (n_samples,), dtype int
+            +1 for in-distribution, -1 for out-of-distribution samples.
+        """
+        return np.where(self.decision_function(X) >= 0, 1, -1)
+
+    def fit_predict(self, X, y=None):
+        """Fit, then predict the training samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training data.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels; rows labelled `ood_label` are left out of the fit, but
+            are predicted.
+
+        Returns
+        -------
+        is_inlier : ndarray of shape (n_samples,), dtype int
+            +1 for in-distribution, -1 for out-of-distribution samples.
+        """
+        return self.fit(X, y).predict(X)
+
+    def score(self, X, y):
+        """Area under the ROC curve of ID against OOD samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+
+        y : array-like of shape (n_samples,)
+            Labels. A sample is OOD when its label is `ood_label` or is not in
+            ``classes_``.
+
+        Returns
+        -------
+        auroc : float
+            Probability that an ID sample scores above an OOD one, ties counting
+            one half.
+        """
+        from skood.metrics import auroc
+
+        check_is_fitted(self, "offset_")
+        return auroc(
+            y,
+            self.score_samples(X),
+            ood_label=self.ood_label,
+            classes=getattr(self, "classes_", None),
+        )
+
+    def _validate(self, X, *, reset):
+        """Validate rows that are read as they are: float32 or float64, 2-D."""
+        return validate_data(
+            self, to_numpy(X), dtype=[np.float64, np.float32], reset=reset
+        )
+
+
+class UncertaintyMixin:
+    """Mixin of classifiers that split their uncertainty.
+
+    Such a classifier has ``predict_uncertainty(X)``, which returns a
+    :class:`~sklearn.utils.Bunch` with three float64 arrays of shape
+    (n_samples,), all high for uncertain samples:
+
+    - ``total``: how uncertain the prediction is;
+    - ``aleatoric``: the part that more training data would not cure;
+    - ``epistemic``: the part that more training data could cure.
+
+    Uncertainties are never scores: :class:`UncertaintyDetector` turns one of
+    them into a detector.
+    """
+
+    @abstractmethod
+    def predict_uncertainty(self, X):
+        """Split the uncertainty of each prediction.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+
+        Returns
+        -------
+        uncertainty : Bunch
+            With the arrays ``total``, ``aleatoric`` and ``epistemic``, each of
+            shape (n_samples,), high for uncertain samples.
+        """
+
+
+class UncertaintyDetector(BaseDetector):
+    r"""Detector whose score is minus one component of an uncertainty.
+
+    .. math:: s(x) = -u_{\text{component}}(x)
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object
+        An uncertainty classifier: it has ``predict_uncertainty``. It is cloned
+        and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
+
+    component : {"epistemic", "aleatoric", "total"}, default="epistemic"
+        Which uncertainty tells ID from OOD samples.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted uncertainty classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`.
+
+    See Also
+    --------
+    UncertaintyMixin : What an uncertainty classifier offers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.utils import Bunch
+    >>> from skood.base import UncertaintyDetector, UncertaintyMixin
+    >>> class PlainEntropy(UncertaintyMixin, LogisticRegression):
+    ...     def predict_uncertainty(self, X):
+    ...         p = self.predict_proba(X)
+    ...         h = -np.sum(p * np.log(p), axis=1)
+    ...         return Bunch(total=h, aleatoric=h, epistemic=np.zeros_like(h))
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = UncertaintyDetector(PlainEntropy(max_iter=500), component="total")
+    >>> float(np.mean(detector.fit(X, y).predict(X) == 1).round(2))
+    0.95
+    """
+
+    _parameter_constraints: dict = {
+        **BaseDetector._parameter_constraints,
+        "estimator": [HasMethods(["fit", "predict_uncertainty"])],
+        "component": [StrOptions({"total", "aleatoric", "epistemic"})],
+    }
+
+    def __init__(
+        self, estimator, *, component="epistemic", contamination=0.05, ood_label=-1
+    ):
+        super().__init__(contamination=contamination, ood_label=ood_label)
+        self.estimator = estimator
+        self.component = component
+
+    def _fit(self, X, y):
+        self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+        return self._score(X)
+
+    def _score(self, X):
+        return -np.asarray(self.estimator_.predict_uncertainty(X)[self.component])
+
+    def __sklearn_tags__(self):
+        return wrapped_tags(super().__sklearn_tags__(), self.estimator)
+
+
+def take_rows(X, rows):
+    """Rows of an array, tensor, data frame, list or anything array-like."""
+    if is_tensor(X):
+        return X[rows]
+    if issparse(X):
+        return X.tocsr()[rows]
+    if not hasattr(X, "__getitem__"):
+        X = np.asarray(X)
+    return _safe_indexing(X, rows)
+
+
+def n_rows(X):
+    """Number of samples of an array, tensor, data frame, sparse matrix or list."""
+    return X.shape[0] if hasattr(X, "shape") else len(X)
+
+
+def fit_wrapped(owner, estimator, X, y):
+    """Clone and fit what a meta-estimator wraps; a frozen one comes through as is.
+
+    Stores ``n_features_in_`` and ``feature_names_in_`` on `owner` when the fitted
+    estimator has them, and ``classes_`` when `y` was not there to tell them.
+    """
+    fitted = clone(estimator)
+    if y is None and not isinstance(estimator, FrozenEstimator):
+        try:
+            fitted.fit(X)
+        except (TypeError, ValueError) as error:
+            if not get_tags(estimator).target_tags.required:
+                raise
+            raise ValueError(
+                f"{type(owner).__name__} requires y to be passed, but the target y is "
+                f"None: it fits its estimator {estimator!r}. Pass class labels, or a "
+                "fitted estimator inside sklearn.frozen.FrozenEstimator."
+            ) from error
+    elif y is None:
+        fitted.fit(X)
+    else:
+        fitted.fit(X, y)
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(fitted, name):
+            setattr(owner, name, getattr(fitted, name))
+    if y is None and hasattr(fitted, "classes_"):
+        owner.classes_ = np.asarray(fitted.classes_)
+    return fitted
+
+
+def wrapped_tags(tags, estimator):
+    """Input and target tags of a meta-estimator follow those of what it wraps."""
+    if estimator is not None:
+        inner = get_tags(estimator)
+        tags.input_tags = inner.input_tags
+        tags.target_tags.required = inner.target_tags.required
+        tags.non_deterministic = inner.non_deterministic
+    return tags

@@ -1,0 +1,120 @@
+"""Which rows are in-distribution (ID) and which are out-of-distribution (OOD)."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from skood.utils._torch import to_numpy
+
+__all__ = ["check_labels", "id_rows", "ood_mask"]
+
+
+def _equals(y, label):
+    """Elementwise ``y == label`` that is False where the kinds cannot be equal."""
+    if y.dtype.kind in "US" and not isinstance(label, str):
+        return np.zeros(y.shape, dtype=bool)
+    if y.dtype.kind in "biuf" and isinstance(label, str):
+        return np.zeros(y.shape, dtype=bool)
+    return np.asarray(y == label, dtype=bool)
+
+
+def check_labels(y, name="y"):
+    """Return `y` as a 1-D array without missing values, or raise.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels of any kind.
+
+    name : str, default="y"
+        What the error calls it.
+
+    Returns
+    -------
+    y : ndarray of shape (n_samples,)
+        The labels.
+
+    Raises
+    ------
+    ValueError
+        If `y` is None, is not one-dimensional or contains NaN or None.
+    """
+    if y is None:
+        raise ValueError(f"{name} is required, got None.")
+    y = column_or_1d(to_numpy(y), warn=True)
+    if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
+        raise ValueError(f"Input {name} contains NaN or infinity.")
+    if y.dtype.kind == "O" and any(v is None or v != v for v in y):
+        raise ValueError(f"Input {name} contains NaN or None.")
+    return y
+
+
+def ood_mask(y, *, ood_label=-1, classes=None):
+    """Tell which rows of `y` are out-of-distribution.
+
+    A row is OOD when its label is `ood_label`, or is not among `classes` (which
+    is how left-out-class protocols work without relabelling).
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The classes known to an estimator. None: only `ood_label` marks a row.
+
+    Returns
+    -------
+    is_ood : ndarray of shape (n_samples,), dtype bool
+        True for OOD rows.
+    """
+    y = check_labels(y)
+    is_ood = _equals(y, ood_label)
+    if classes is not None:
+        classes = np.asarray(classes)
+        comparable = (y.dtype.kind in "US") == (classes.dtype.kind in "US")
+        if "O" in (y.dtype.kind, classes.dtype.kind):
+            known_labels = set(classes.tolist())
+            known = np.array([v in known_labels for v in y.tolist()], dtype=bool)
+        elif comparable:
+            known = np.isin(y, classes)
+        else:
+            known = np.zeros(y.shape, dtype=bool)
+        is_ood |= ~known
+    return is_ood
+
+
+def id_rows(y, ood_label=-1):
+    """Tell which rows `fit` may learn ID statistics from.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels.
+
+    ood_label : int or str
+        Label of known OOD rows.
+
+    Returns
+    -------
+    is_id : ndarray of shape (n_samples,), dtype bool
+        True for ID rows.
+
+    Raises
+    ------
+    ValueError
+        If no row is left.
+    """
+    is_id = ~ood_mask(y, ood_label=ood_label)
+    if not is_id.any():
+        raise ValueError(
+            f"No in-distribution rows to fit: every label in y equals "
+            f"ood_label={ood_label!r}. Known OOD rows are left out of the fit; pass "
+            f"rows of at least one class, or another ood_label."
+        )
+    return is_id

@@ -1,0 +1,364 @@
+"""Small helpers around torch: devices, tensors, chunks and seeds.
+
+Importing this file does not import torch; the functions that need it do.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import contextlib
+import sys
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+__all__ = [
+    "check_tensor",
+    "evaluating",
+    "is_tensor",
+    "parameter_device",
+    "parameter_dtype",
+    "resolve_device",
+    "row_chunks",
+    "seeded",
+    "to_numpy",
+    "to_tensor",
+]
+
+
+def resolve_device(device="auto"):
+    """Return the torch device that `device` names, if this machine has it.
+
+    Parameters
+    ----------
+    device : {"auto"}, str or torch.device, default="auto"
+        "auto" is the current CUDA device if there is one, else the CPU.
+
+    Returns
+    -------
+    device : torch.device
+        The device, for CUDA with its index.
+
+    Raises
+    ------
+    TypeError
+        If `device` is neither a string nor a torch device.
+
+    ValueError
+        If torch does not know the device, or this machine does not have it.
+
+    Examples
+    --------
+    >>> from skood.utils._torch import resolve_device
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    import torch
+
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(
+            f"device must be 'auto', a string such as 'cpu' or 'cuda:0', or a "
+            f"torch.device. Got {device!r} of type {type(device).__name__}."
+        )
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(
+            f"Unknown device {device!r}. Pass 'auto', 'cpu', 'cuda', 'cuda:<index>' "
+            f"or another device name of torch."
+        ) from error
+    if found.type == "cuda":
+        return _resolve_cuda(found)
+    if found.type != "cpu":
+        try:  # the one question that every kind of device answers
+            torch.empty(1, device=found).cpu()
+        except (AssertionError, NotImplementedError, RuntimeError) as error:
+            raise ValueError(
+                f"Device {str(found)!r} cannot hold data on this machine. Pass "
+                f"device='auto' or device='cpu'."
+            ) from error
+    return found
+
+
+def _resolve_cuda(device):
+    """Give a CUDA device its index, or raise if there is no such device."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        raise ValueError(
+            f"Device {str(device)!r} was asked for, but torch finds no CUDA device on "
+            f"this machine. Pass device='auto' or device='cpu'."
+        )
+    index = torch.cuda.current_device() if device.index is None else device.index
+    if index >= count:
+        raise ValueError(
+            f"Device {str(device)!r} was asked for, but there are only {count} CUDA "
+            f"device(s): pass an index from 0 to {count - 1}."
+        )
+    return torch.device("cuda", index)
+
+
+def is_tensor(X):
+    """Tell whether `X` is a torch tensor, without importing torch.
+
+    Parameters
+    ----------
+    X : object
+        Anything.
+
+    Returns
+    -------
+    is_tensor : bool
+        True for a torch tensor.
+    """
+    torch = sys.modules.get("torch")  # without torch there are no tensors
+    return torch is not None and isinstance(X, torch.Tensor)
+
+
+def check_tensor(X):
+    """Return a tensor of rows as detached, finite float32, or raise.
+
+    Parameters
+    ----------
+    X : torch.Tensor of shape (n_samples, ...)
+        Rows, on any device. It is not copied if it is float32.
+
+    Returns
+    -------
+    X : torch.Tensor of shape (n_samples, ...)
+        The rows, on the same device.
+
+    Raises
+    ------
+    TypeError
+        If `X` is sparse or complex.
+
+    ValueError
+        If `X` has fewer than two axes, is empty, or holds NaN or infinity.
+    """
+    import torch
+
+    X = X.detach()
+    if X.is_complex() or X.layout != torch.strided:
+        raise TypeError(
+            f"X must be a dense tensor of real numbers, got dtype {X.dtype} and "
+            f"layout {X.layout}."
+        )
+    if X.ndim < 2 or 0 in X.shape:
+        raise ValueError(
+            f"X must have the shape (n_samples, ...) with at least one row and one "
+            f"feature, got a tensor of shape {tuple(X.shape)}."
+        )
+    X = X.to(torch.float32)
+    # the sum is finite unless a value is not, or the sum overflows
+    if not torch.isfinite(X.sum()) and not torch.isfinite(X).all():
+        raise ValueError(
+            "Input X contains NaN, infinity or a value too large for float32."
+        )
+    return X
+
+
+def to_numpy(X):
+    """Return a torch tensor as an ndarray; anything else passes through.
+
+    Parameters
+    ----------
+    X : object
+        A tensor on any device, with or without gradient, or anything else.
+        bfloat16, which NumPy does not have, becomes float32.
+
+    Returns
+    -------
+    X : ndarray or object
+        The array, or what was given.
+    """
+    if not is_tensor(X):
+        return X
+    import torch
+
+    X = X.detach()
+    if X.layout != torch.strided:
+        X = X.to_dense()
+    if X.dtype == torch.bfloat16:
+        X = X.float()
+    return X.cpu().resolve_conj().resolve_neg().numpy()
+
+
+def to_tensor(X, device=None, dtype=None):
+    """Return an array as a tensor; share memory where that is safe.
+
+    Parameters
+    ----------
+    X : ndarray or torch.Tensor
+        A read-only array is copied, because torch would write to it.
+
+    device : torch.device, default=None
+        Where the tensor shall be. None: where it is.
+
+    dtype : torch.dtype, default=None
+        Kind of number. None: the kind it has.
+
+    Returns
+    -------
+    X : torch.Tensor
+        The tensor.
+    """
+    import torch
+
+    if not is_tensor(X):
+        X = torch.from_numpy(np.require(X, requirements=["C", "W"]))
+    return X.to(device=device, dtype=dtype)
+
+
+def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
+    """Cut rows into slices that need at most `budget` bytes each.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of rows.
+
+    bytes_per_row : int
+        What one row needs while it is worked on.
+
+    budget : int, default=64 MiB
+        Bytes that a chunk may need. A chunk has at least one row.
+
+    Yields
+    ------
+    rows : slice
+        Neighbouring rows, in order, all but the last of one length.
+
+    Examples
+    --------
+    >>> from skood.utils._torch import row_chunks
+    >>> list(row_chunks(5, bytes_per_row=10, budget=25))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    step = max(1, int(budget) // max(1, int(bytes_per_row)))
+    for start in range(0, n_rows, step):
+        yield slice(start, min(start + step, n_rows))
+
+
+@contextlib.contextmanager
+def seeded(random_state, device=None):
+    """Seed torch inside a `with` block and restore its generators afterwards.
+
+    torch has one generator per device for the whole process. So blocks that run
+    at the same time in several *threads* disturb each other: use processes.
+
+    Parameters
+    ----------
+    random_state : int, RandomState instance or None
+        Where the seed is drawn from, see :func:`sklearn.utils.check_random_state`.
+
+    device : torch.device, default=None
+        A CUDA device is started first, so that its generators are seeded too.
+        Otherwise they are only if something has started CUDA before.
+
+    Yields
+    ------
+    seed : int
+        The seed that was drawn.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skood.utils._torch import seeded
+    >>> with seeded(0):
+    ...     a = torch.rand(3)
+    >>> with seeded(0):
+    ...     b = torch.rand(3)
+    >>> torch.equal(a, b)
+    True
+    """
+    import torch
+
+    seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    if device is not None and torch.device(device).type == "cuda":
+        torch.cuda.init()
+    # torch.manual_seed would leave a seed waiting for CUDA to start
+    cuda = torch.cuda.is_initialized()
+    devices = list(range(torch.cuda.device_count())) if cuda else []
+    with torch.random.fork_rng(devices=devices):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            torch.cuda.manual_seed_all(seed)
+        yield seed
+
+
+@contextlib.contextmanager
+def evaluating(module):
+    """Put a module in eval mode inside a `with` block, then restore each part.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module. Its submodules may be in different modes.
+
+    Yields
+    ------
+    module : torch.nn.Module
+        The module in eval mode.
+    """
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        if any(training for _, training in modes):
+            module.eval()
+        yield module
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+def _first_float(module):
+    """Return the first floating-point parameter, else buffer, else None."""
+    for tensors in (module.parameters(), module.buffers()):
+        for tensor in tensors:
+            if tensor.is_floating_point():
+                return tensor
+    return None
+
+
+def parameter_dtype(module):
+    """Return the kind of number that a module computes with.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module.
+
+    Returns
+    -------
+    dtype : torch.dtype
+        That of its first floating-point parameter, else buffer, else float32.
+    """
+    import torch
+
+    tensor = _first_float(module)
+    return torch.float32 if tensor is None else tensor.dtype
+
+
+def parameter_device(module, default="cpu"):
+    """Return the device that a module is on.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module.
+
+    default : str or torch.device, default="cpu"
+        The answer for a module without parameters and buffers.
+
+    Returns
+    -------
+    device : torch.device
+        That of its first floating-point parameter, else buffer.
+    """
+    import torch
+
+    tensor = _first_float(module)
+    return torch.device(default) if tensor is None else tensor.device

@@ -1,0 +1,323 @@
+"""Checks of what is special to detectors, on top of scikit-learn's."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import pickle
+import warnings
+from functools import partial
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from skood.exceptions import SkoodWarning
+
+__all__ = ["check_detector", "yield_detector_checks"]
+
+_N_CLASSES = 5
+
+
+def _data(seed=0, n_per_class=40, n_ood=40, n_features=_N_CLASSES):
+    """Samples that make sense as features and as logits.
+
+    ID samples of class k lie around 8 times the k-th unit vector; OOD samples
+    around minus 8 times the vector of ones: far from all classes, and with
+    logits that are equal and low.
+    """
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(_N_CLASSES), n_per_class)
+    rng.shuffle(y)
+    X = rng.normal(size=(len(y), n_features))
+    X[np.arange(len(y)), y] += 8
+    X_ood = rng.normal(scale=0.5, size=(n_ood, n_features)) - 8
+    return X, y, X_ood
+
+
+def _fit(detector, X, y):
+    """Fit a clone; a detector may warn about what it is given."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)
+        return clone(detector).fit(X, y)
+
+
+def _same(actual, expected, what):
+    np.testing.assert_allclose(
+        actual, expected, rtol=1e-5, atol=1e-7, err_msg=f"{what} changed the scores"
+    )
+
+
+def _raises(kind, function, says):
+    """Assert that a call raises `kind` with a text that contains `says`."""
+    try:
+        function()
+    except kind as error:
+        if says.lower() not in str(error).lower():
+            raise AssertionError(
+                f"The error should say {says!r}, it says: {error}"
+            ) from error
+        return
+    raise AssertionError(f"Expected {kind.__name__} saying {says!r}, nothing raised")
+
+
+def check_polarity(detector):
+    """Scores are high for ID samples: nearly all of them above OOD samples."""
+    X, y, X_ood = _data()
+    detector = _fit(detector, X, y)
+    low, high = detector.score_samples(X_ood), detector.score_samples(X)
+    auroc = np.mean(low[:, None] < high) + np.mean(low[:, None] == high) / 2
+    assert auroc > 0.9, f"AUROC of ID against far OOD samples is only {auroc:.3f}"
+    labels = np.concatenate([y, np.full(len(X_ood), detector.ood_label)])
+    score = detector.score(np.concatenate([X, X_ood]), labels)
+    np.testing.assert_allclose(score, auroc, rtol=1e-9)
+    labels[len(y) :] = _N_CLASSES + 7  # a class that fit did not see
+    score = detector.score(np.concatenate([X, X_ood]), labels)
+    np.testing.assert_allclose(score, auroc, rtol=1e-9)
+
+
+def check_score_type(detector):
+    """Scores are finite float64 of shape (n,), for float32 and float64 input."""
+    X, y, X_ood = _data()
+    for dtype in (np.float32, np.float64):
+        fitted = _fit(detector, X.astype(dtype), y)
+        for rows in (X, X_ood):
+            for method in (fitted.score_samples, fitted.decision_function):
+                scores = method(rows.astype(dtype))
+                assert isinstance(scores, np.ndarray)
+                assert scores.dtype == np.float64, scores.dtype
+                assert scores.shape == (len(rows),), scores.shape
+                assert np.isfinite(scores).all()
+        labels = fitted.predict(X_ood)
+        assert set(np.unique(labels)) <= {-1, 1}
+        assert labels.dtype.kind == "i"
+
+
+def check_offset(detector):
+    """`offset_` is the promised quantile of the training scores."""
+    X, y, _ = _data()
+    for contamination in (0.05, 0.2, 0.5):
+        fitted = _fit(clone(detector).set_params(contamination=contamination), X, y)
+        scores = fitted.score_samples(X)
+        expected = np.percentile(scores, 100 * contamination)
+        np.testing.assert_allclose(fitted.offset_, expected, rtol=1e-6, atol=1e-9)
+        decision = fitted.decision_function(X)
+        np.testing.assert_allclose(decision, scores - fitted.offset_)
+        np.testing.assert_array_equal(fitted.predict(X), np.where(decision >= 0, 1, -1))
+        accepted = np.mean(decision >= -1e-9)
+        assert abs(accepted - (1 - contamination)) < 0.02, accepted
+
+
+def check_batch_of_one(detector):
+    """A sample's score does not depend on the other samples of the call."""
+    X, y, X_ood = _data()
+    fitted = _fit(detector, X, y)
+    rows = np.concatenate([X[:10], X_ood[:10]])
+    together = fitted.score_samples(rows)
+    alone = [fitted.score_samples(rows[i : i + 1])[0] for i in range(len(rows))]
+    _same(alone, together, "scoring one by one")
+    order = np.random.default_rng(0).permutation(len(rows))
+    _same(fitted.score_samples(rows[order]), together[order], "permuting the rows")
+
+
+def check_refit(detector):
+    """A refit equals a fresh fit, whatever the estimator was fitted on before."""
+    X, y, X_ood = _data()
+    wide, wide_y, _ = _data(seed=1, n_features=_N_CLASSES + 4)
+    refitted = _fit(detector, wide, wide_y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)
+        refitted.fit(X, y)
+    fresh = _fit(detector, X, y)
+    _same(refitted.score_samples(X_ood), fresh.score_samples(X_ood), "A refit")
+    assert set(vars(refitted)) == set(vars(fresh)), "A refit left attributes behind"
+
+
+def check_failed_fit_keeps_state(detector):
+    """A fit that raises leaves a fitted detector as it was."""
+    X, y, X_ood = _data()
+    fitted = _fit(detector, X, y)
+    before, attributes = fitted.score_samples(X_ood), set(vars(fitted))
+    broken = X.copy()
+    broken[3, 1] = np.nan
+    _raises(ValueError, lambda: fitted.fit(broken, y), "nan")
+    assert set(vars(fitted)) == attributes
+    np.testing.assert_array_equal(fitted.score_samples(X_ood), before)
+
+
+def check_two_detectors_share_a_network(detector):
+    """Two detectors on one frozen classifier do not disturb each other."""
+    if "estimator" not in detector.get_params():
+        return
+    X, y, X_ood = _data()
+    network = FrozenEstimator(LogisticRegression().fit(X, y))
+    if isinstance(detector.estimator, FrozenEstimator):
+        network = detector.estimator
+    try:
+        first = _fit(clone(detector).set_params(estimator=network), X, y)
+    except TypeError:  # reads another kind of estimator
+        return
+    before = first.score_samples(X_ood)
+    shifted = X + 3
+    second = _fit(clone(detector).set_params(estimator=network), shifted, y)
+    second.score_samples(X_ood)
+    np.testing.assert_array_equal(first.score_samples(X_ood), before)
+
+
+def check_few_samples(detector):
+    """Fewer samples than features: finite scores, or an error that says so."""
+    X, y, _ = _data(n_features=30)
+    few, few_y = X[:12], np.resize(np.arange(3), 12)
+    try:
+        fitted = _fit(detector, few, few_y)
+    except ValueError as error:
+        text = str(error)
+        assert "n_samples" in text or "n_features" in text or "rank" in text, text
+        return
+    assert np.isfinite(fitted.score_samples(X)).all()
+
+
+def check_large_values(detector):
+    """Inputs (saturated logits) of 1e4 give finite scores."""
+    X, y, X_ood = _data()
+    scale = 1e4 / np.abs(X).max()
+    fitted = _fit(detector, X * scale, y)
+    assert np.isfinite(fitted.score_samples(X * scale)).all()
+    assert np.isfinite(fitted.score_samples(X_ood * scale)).all()
+    assert np.isfinite(fitted.offset_)
+
+
+def check_bad_input(detector):
+    """NaN, infinity, a wrong width, and parameters out of range raise ValueError."""
+    X, y, _ = _data()
+    fitted = _fit(detector, X, y)
+    for value, says in ((np.nan, "nan"), (np.inf, "infinity")):
+        broken = X.copy()
+        broken[0, 0] = value
+        _raises(ValueError, partial(fitted.score_samples, broken), says)
+        _raises(ValueError, partial(clone(detector).fit, broken, y), says)
+    _raises(ValueError, lambda: fitted.score_samples(X[:, :-1]), "features")
+    for value in (0.0, 0.6, -1.0):
+        bad = clone(detector).set_params(contamination=value)
+        _raises(ValueError, partial(bad.fit, X, y), "contamination")
+    _raises(ValueError, lambda: clone(detector).fit(X, y[:-1]), "inconsistent")
+
+
+def check_ood_rows_are_left_out(detector):
+    """Known OOD rows in `y` change nothing of what is fitted."""
+    X, y, X_ood = _data()
+    label = detector.ood_label
+    fitted = _fit(detector, X, y)
+    both = np.concatenate([X_ood[:20], X, X_ood[20:]])
+    labels = np.concatenate([np.full(20, label), y, np.full(len(X_ood) - 20, label)])
+    with_ood = _fit(detector, both, labels)
+    np.testing.assert_array_equal(with_ood.classes_, fitted.classes_)
+    np.testing.assert_allclose(with_ood.offset_, fitted.offset_, rtol=1e-6)
+    _same(with_ood.score_samples(X_ood), fitted.score_samples(X_ood), "OOD rows")
+    only = clone(detector)
+    _raises(
+        ValueError, lambda: only.fit(X_ood, np.full(len(X_ood), label)), "ood_label"
+    )
+
+
+def check_label_kinds(detector):
+    """String and non-contiguous labels give the same scores as 0, 1, 2, …"""
+    X, y, X_ood = _data()
+    expected = _fit(detector, X, y).score_samples(X_ood)
+    for labels in (np.array(list("abcde")), np.array([3, 7, 20, 21, 100])):
+        fitted = _fit(detector, X, labels[y])
+        np.testing.assert_array_equal(fitted.classes_, labels)
+        _same(fitted.score_samples(X_ood), expected, "Renaming the classes")
+
+
+def check_serialisation(detector):
+    """A pickled detector scores as before."""
+    X, y, X_ood = _data()
+    fitted = _fit(detector, X, y)
+    loaded = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(
+        loaded.score_samples(X_ood), fitted.score_samples(X_ood)
+    )
+    assert loaded.offset_ == fitted.offset_
+
+
+def check_input_is_kept(detector):
+    """Fitting and scoring write neither to `X` nor to `y`."""
+    X, y, _ = _data()
+    kept, labels = X.copy(), y.copy()
+    X.flags.writeable = y.flags.writeable = False
+    fitted = _fit(detector, X, y)
+    fitted.score_samples(X)
+    np.testing.assert_array_equal(X, kept)
+    np.testing.assert_array_equal(y, labels)
+
+
+_CHECKS = (
+    check_polarity,
+    check_score_type,
+    check_offset,
+    check_batch_of_one,
+    check_refit,
+    check_failed_fit_keeps_state,
+    check_two_detectors_share_a_network,
+    check_few_samples,
+    check_large_values,
+    check_bad_input,
+    check_ood_rows_are_left_out,
+    check_label_kinds,
+    check_serialisation,
+    check_input_is_kept,
+)
+
+
+def yield_detector_checks():
+    """Yield the checks of a detector: functions of one unfitted detector.
+
+    Yields
+    ------
+    check : callable
+        Raises AssertionError where the detector breaks a convention.
+    """
+    yield from _CHECKS
+
+
+def check_detector(detector, *, expected_failed_checks=None):
+    """Check that a detector keeps the conventions of skood.
+
+    The data are 5 classes of 2-D arrays that make sense both as features and as
+    logits. Checks are made on clones. scikit-learn's own conventions are the job
+    of :func:`sklearn.utils.estimator_checks.check_estimator`.
+
+    Parameters
+    ----------
+    detector : object
+        An unfitted detector.
+
+    expected_failed_checks : dict, default=None
+        Names of checks that are known to fail, each with a sentence that says
+        why. They must fail: one that passes raises.
+
+    Raises
+    ------
+    AssertionError
+        If a check fails, or an expected failure does not happen.
+
+    Examples
+    --------
+    >>> from skood.detectors import Energy
+    >>> from skood.utils.estimator_checks import check_detector
+    >>> check_detector(Energy())
+    """
+    expected = expected_failed_checks or {}
+    for check in yield_detector_checks():
+        name = check.__name__
+        if name not in expected:
+            check(clone(detector))
+            continue
+        try:
+            check(clone(detector))
+        except Exception:
+            continue
+        raise AssertionError(
+            f"{name} was expected to fail ({expected[name]}); it passed"
+        )
