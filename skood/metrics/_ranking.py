@@ -1,0 +1,459 @@
+"""How well a score ranks ID rows above OOD rows: AUROC, AUPR, FPR at TPR."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from skood.utils._labels import check_labels, ood_mask
+
+__all__ = [
+    "aupr_in",
+    "aupr_out",
+    "auroc",
+    "detection_error",
+    "fpr_at_tpr",
+    "ranking_metrics",
+]
+
+# Guard against the rounding of a share times a count, as in skood.rejection.
+_GUARD = 1e-9
+
+
+def check_scores(y_score, n_samples, name="y_score"):
+    """Return `y_score` as float64 of shape (n_samples,) without NaN, or raise."""
+    if hasattr(y_score, "detach"):  # a torch tensor, without importing torch
+        y_score = y_score.detach().cpu().numpy()
+    y_score = column_or_1d(y_score).astype(np.float64, copy=False)
+    if y_score.shape[0] != n_samples:
+        raise ValueError(
+            f"{name} has {y_score.shape[0]} entries, but y_true has {n_samples}; "
+            f"pass one score per label."
+        )
+    if np.isnan(y_score).any():
+        raise ValueError(
+            f"{name} contains {int(np.isnan(y_score).sum())} NaN; a score must order "
+            f"the rows (infinities are allowed)."
+        )
+    return y_score
+
+
+def check_ood(y_true, ood_label, classes):
+    """Return the OOD mask of `y_true`; a boolean `y_true` is refused."""
+    y_true = check_labels(y_true, "y_true")
+    is_bool = y_true.dtype.kind == "b" or (
+        y_true.dtype.kind == "O"
+        and y_true.size > 0
+        and isinstance(y_true[0], bool | np.bool_)
+    )
+    if is_bool:
+        raise ValueError(
+            "y_true is boolean, so it does not tell whether True means ID or OOD; "
+            "pass labels, for example np.where(is_ood, -1, 1)."
+        )
+    return ood_mask(y_true, ood_label=ood_label, classes=classes)
+
+
+def require_both(is_ood, ood_label):
+    """Raise unless there are both ID and OOD rows."""
+    n_ood = int(np.count_nonzero(is_ood))
+    if n_ood == 0:
+        raise ValueError(
+            f"No OOD rows in y_true: none of its {is_ood.size} labels equals "
+            f"ood_label={ood_label!r} or is missing from classes. Add OOD rows, or "
+            f"pass the ood_label in use."
+        )
+    if n_ood == is_ood.size:
+        raise ValueError(
+            f"No ID rows in y_true: all of its {is_ood.size} labels equal "
+            f"ood_label={ood_label!r} or are missing from classes. Add ID rows, or "
+            f"pass the ood_label in use."
+        )
+
+
+def _counts(y_true, y_score, ood_label, classes):
+    """Accepted ID and OOD rows at every distinct score, from the highest down."""
+    is_ood = check_ood(y_true, ood_label, classes)
+    y_score = check_scores(y_score, is_ood.shape[0])
+    require_both(is_ood, ood_label)
+    order = np.argsort(y_score)[::-1]
+    s = y_score[order]
+    last = np.append(np.flatnonzero(s[1:] != s[:-1]), s.size - 1)
+    accepted_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
+    return last + 1 - accepted_ood, accepted_ood
+
+
+def _flip(counts):
+    """Counts when OOD is positive: flagged OOD and ID rows, lowest score first."""
+    n_id, n_ood = counts
+    flagged_ood = n_ood[-1] - np.append(n_ood[-2::-1], 0)
+    flagged_id = n_id[-1] - np.append(n_id[-2::-1], 0)
+    return flagged_ood, flagged_id
+
+
+def _auroc(counts):
+    n_id, n_ood = counts
+    # 2 U = sum over tie groups of dF (2 N_before + dN), exact in integers
+    d_id, d_ood = np.diff(n_id, prepend=0), np.diff(n_ood, prepend=0)
+    twice_u = int(np.sum(d_ood * (2 * n_id - d_id)))
+    return twice_u / (2 * int(n_id[-1]) * int(n_ood[-1]))
+
+
+def _aupr(counts, interpolation):
+    tp, fp = counts
+    if interpolation not in ("step", "trapezoid"):
+        raise ValueError(
+            f"interpolation must be 'step' or 'trapezoid', got {interpolation!r}."
+        )
+    precision = tp / (tp + fp)
+    if interpolation == "trapezoid":
+        # the curve starts at recall 0, precision 1, as scikit-learn's does
+        precision = (precision + np.append(1.0, precision[:-1])) / 2
+    return float(np.sum(np.diff(tp, prepend=0) * precision) / tp[-1])
+
+
+def _fpr_at_tpr(counts, tpr):
+    tp, fp = counts
+    if isinstance(tpr, bool) or not isinstance(tpr, Real):
+        raise TypeError(f"tpr must be a number in (0, 1], got {tpr!r}.")
+    if not 0 < float(tpr) <= 1:
+        raise ValueError(f"tpr must be in (0, 1], got {tpr!r}.")
+    # tp and fp never decrease, so the first threshold that reaches tpr is the best
+    first = np.searchsorted(tp, np.ceil(tpr * tp[-1] - _GUARD))
+    return float(fp[first] / fp[-1])
+
+
+def _detection_error(counts):
+    n_id, n_ood = counts
+    error = (1 - n_id / n_id[-1]) + n_ood / n_ood[-1]
+    return float(error.min() / 2)
+
+
+def auroc(y_true, y_score, *, ood_label=-1, classes=None):
+    r"""Area under the ROC curve, ID rows positive.
+
+    The probability that a random ID row scores higher than a random OOD row, ties
+    counting one half. It is the same number when OOD is the positive class and the
+    score is negated. Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for ID rows. Infinities are allowed, NaN is not.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD. None: only `ood_label`
+        marks a row as OOD.
+
+    Returns
+    -------
+    auroc : float
+        In [0, 1], higher is better.
+
+    Raises
+    ------
+    ValueError
+        If there are no ID or no OOD rows, if `y_true` is boolean, or if `y_score`
+        contains NaN or has another length.
+
+    See Also
+    --------
+    ranking_metrics : All ranking metrics from one sort.
+    aupr_in, aupr_out : Average precision of either class.
+
+    Notes
+    -----
+    .. math::
+        \mathrm{AUROC} = P(s_I > s_O) + \tfrac12 P(s_I = s_O)
+
+    Examples
+    --------
+    >>> from skood.metrics import auroc
+    >>> y_true = [0, 1, 1, -1, -1]
+    >>> y_score = [0.9, 0.8, 0.3, 0.3, 0.1]
+    >>> round(auroc(y_true, y_score), 4)
+    0.9167
+    """
+    return _auroc(_counts(y_true, y_score, ood_label, classes))
+
+
+def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
+    r"""Area under the precision-recall curve, ID rows positive.
+
+    Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for ID rows. Infinities are allowed, NaN is not.
+
+    interpolation : {"step", "trapezoid"}, default="step"
+        "step" is the average precision, an unbiased sum over thresholds.
+        "trapezoid" joins the points by straight lines from (recall 0, precision 1),
+        which is optimistic but what several papers report.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    aupr : float
+        In (0, 1], higher is better. A random score gives the share of ID rows.
+
+    See Also
+    --------
+    aupr_out : The same with OOD rows positive.
+    auroc : Does not depend on the mix of ID and OOD rows.
+
+    Notes
+    -----
+    With recall :math:`R_k` and precision :math:`P_k` at the k-th highest distinct
+    score, the average precision is
+
+    .. math::
+        \mathrm{AP} = \sum_k (R_k - R_{k-1}) P_k .
+
+    Examples
+    --------
+    >>> from skood.metrics import aupr_in
+    >>> round(aupr_in([0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1]), 4)
+    0.9167
+    """
+    return _aupr(_counts(y_true, y_score, ood_label, classes), interpolation)
+
+
+def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
+    """Area under the precision-recall curve, OOD rows positive.
+
+    The score stays high for ID rows; it is negated here. Read more in the
+    :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for ID rows. Infinities are allowed, NaN is not.
+
+    interpolation : {"step", "trapezoid"}, default="step"
+        "step" is the average precision, "trapezoid" joins the points by straight
+        lines.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    aupr : float
+        In (0, 1], higher is better. A random score gives the share of OOD rows.
+
+    See Also
+    --------
+    aupr_in : The same with ID rows positive.
+
+    Examples
+    --------
+    >>> from skood.metrics import aupr_out
+    >>> round(aupr_out([0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1]), 4)
+    0.8333
+    """
+    counts = _counts(y_true, y_score, ood_label, classes)
+    return _aupr(_flip(counts), interpolation)
+
+
+def _oriented(counts, positive):
+    if positive not in ("id", "ood"):
+        raise ValueError(f"positive must be 'id' or 'ood', got {positive!r}.")
+    return counts if positive == "id" else _flip(counts)
+
+
+def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classes=None):
+    r"""False positive rate at a given true positive rate.
+
+    The smallest FPR over the thresholds at distinct scores whose TPR is at least
+    `tpr`: tied rows are accepted together. Read more in the
+    :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for ID rows. Infinities are allowed, NaN is not.
+
+    tpr : float, default=0.95
+        The true positive rate to reach, in (0, 1].
+
+    positive : {"id", "ood"}, default="id"
+        The positive class. "id": the share of OOD rows accepted when at least `tpr`
+        of the ID rows are. "ood": the share of ID rows flagged when at least `tpr`
+        of the OOD rows are. The two are different numbers.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    fpr : float
+        In [0, 1], lower is better.
+
+    See Also
+    --------
+    auroc : The area under the whole curve.
+
+    Notes
+    -----
+    .. math::
+        \mathrm{FPR@TPR}(\phi) = \min_t \{ P(s_O \ge t) : P(s_I \ge t) \ge \phi \}
+
+    Examples
+    --------
+    >>> from skood.metrics import fpr_at_tpr
+    >>> y_true, y_score = [0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1]
+    >>> fpr_at_tpr(y_true, y_score)
+    0.5
+    >>> round(fpr_at_tpr(y_true, y_score, positive="ood"), 4)
+    0.3333
+    """
+    counts = _counts(y_true, y_score, ood_label, classes)
+    return _fpr_at_tpr(_oriented(counts, positive), tpr)
+
+
+def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
+    r"""Smallest error of telling ID from OOD rows at equal priors.
+
+    Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for ID rows. Infinities are allowed, NaN is not.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    error : float
+        In [0, 0.5], lower is better. The same for either positive class.
+
+    See Also
+    --------
+    fpr_at_tpr : The error on OOD rows at a fixed error on ID rows.
+
+    Notes
+    -----
+    .. math::
+        \min_t \tfrac12 (1 - \mathrm{TPR}(t)) + \tfrac12 \mathrm{FPR}(t)
+
+    Examples
+    --------
+    >>> from skood.metrics import detection_error
+    >>> round(detection_error([0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1]), 4)
+    0.1667
+    """
+    return _detection_error(_counts(y_true, y_score, ood_label, classes))
+
+
+def ranking_metrics(
+    y_true,
+    y_score,
+    *,
+    tpr=0.95,
+    positive="id",
+    interpolation="step",
+    ood_label=-1,
+    classes=None,
+):
+    """All ranking metrics from one sort of the scores.
+
+    Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for ID rows. Infinities are allowed, NaN is not.
+
+    tpr : float, default=0.95
+        The true positive rate of `fpr_at_tpr`.
+
+    positive : {"id", "ood"}, default="id"
+        The positive class of `fpr_at_tpr`.
+
+    interpolation : {"step", "trapezoid"}, default="step"
+        The interpolation of `aupr_in` and `aupr_out`.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    metrics : dict of str to float
+        With the keys "auroc", "aupr_in", "aupr_out" (higher is better),
+        "fpr_at_tpr" and "detection_error" (lower is better).
+
+    See Also
+    --------
+    auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error : One of them.
+
+    Examples
+    --------
+    >>> from skood.metrics import ranking_metrics
+    >>> res = ranking_metrics([0, 1, 1, -1, -1], [0.9, 0.8, 0.3, 0.3, 0.1])
+    >>> for name, value in res.items():
+    ...     print(f"{name}: {value:.4f}")
+    auroc: 0.9167
+    aupr_in: 0.9167
+    aupr_out: 0.8333
+    fpr_at_tpr: 0.5000
+    detection_error: 0.1667
+    """
+    counts = _counts(y_true, y_score, ood_label, classes)
+    return {
+        "auroc": _auroc(counts),
+        "aupr_in": _aupr(counts, interpolation),
+        "aupr_out": _aupr(_flip(counts), interpolation),
+        "fpr_at_tpr": _fpr_at_tpr(_oriented(counts, positive), tpr),
+        "detection_error": _detection_error(counts),
+    }

@@ -1,0 +1,565 @@
+"""A classifier that may reject."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skood.base import n_rows, take_rows, wrapped_tags
+from skood.rejection._calibration import (
+    Parts,
+    bind,
+    calibrate,
+    fit_parts,
+    score_parts,
+)
+from skood.rejection._operating_point import accept
+from skood.rejection._reason import explain, make_reference
+from skood.rejection._report import make_report
+from skood.rejection._rules import BaseRule
+from skood.rejection._solver import solve
+from skood.utils._labels import check_labels, id_rows, ood_mask
+from skood.utils._loss import per_sample_loss
+from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
+from skood.utils._state import fresh_fit
+
+__all__ = ["RejectOptionClassifier"]
+
+
+def _estimator_has(name):
+    """Tell whether the wrapped classifier has a method, fitted or not."""
+
+    def check(self):
+        getattr(getattr(self, "estimator_", self.estimator), name)
+        return True
+
+    return check
+
+
+def _has_rule(self):
+    if self.rule is None:
+        raise AttributeError(
+            "reject_reason is not available when rule=None: nothing is rejected. Set "
+            "a rule, such as BoundedAbstention()."
+        )
+    return True
+
+
+class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
+    r"""A classifier that answers with a class or rejects.
+
+    It accepts a sample iff
+
+    .. math:: \cos\theta\, \frac{a(x)}{c_a} + \sin\theta\, \frac{b(x)}{c_b} \le \lambda
+
+    where a is a risk score (high = likely misclassified) and b an OOD score (high =
+    out-of-distribution): the form of the optimal selective classifier when the data
+    in use contain OOD samples [1]_. The angle and the threshold are those that solve
+    the problem of the `rule` on calibration data.
+
+    Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    estimator : object
+        Any classifier; cloned and fitted on ID rows, unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
+
+    risk_detector : object, default=None
+        A detector, a = -score_samples. None: a = 1 - max probability. A detector
+        whose own ``estimator`` is None reads the classifier fitted here; to have it
+        read `X` itself put it in a :class:`~sklearn.pipeline.Pipeline`.
+
+    ood_detector : object, default=None
+        A detector, b = -score_samples; like `risk_detector`. None: a is the only
+        score.
+
+    rule : BaseRule, default=None
+        What is asked for, such as `BoundedTPRFPR` (which needs OOD rows in ``y``)
+        or `BoundedAbstention`. None: nothing is rejected.
+
+    calibration : float, int, CV splitter or "same", default=0.3
+        On which ID rows the rule is chosen. A float in (0, 1): this share is held
+        out, stratified, and nothing is fitted on it. An int or a splitter: scores
+        are cross-fitted, and the final models are fitted on all rows. "same": on all
+        rows, for parts that are all frozen. OOD rows are never fitted on.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        Loss of a prediction: 1 for a wrong class; a function of (y_true, y_pred)
+        that returns one number >= 0 per row; or a matrix of shape (n_classes,
+        n_classes) with the true class in rows.
+
+    reject_label : int or str, default=-1
+        What `predict` returns for rejected samples; not one of the classes.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``.
+
+    solver : {"grid"}, default="grid"
+        See :func:`solve`.
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        "quadrant": both scores count against acceptance. See :func:`solve`.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the held-out rows.
+
+    n_jobs : int, default=None
+        Number of cross-fitting folds that run at once (joblib).
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier.
+
+    risk_detector_, ood_detector_ : object or None
+        The fitted detectors.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`.
+
+    operating_point_ : OperatingPoint or None
+        The rule found and its risk, TPR and FPR on the calibration data; None with
+        ``rule=None``.
+
+    theta_, lambda_, mu_, tau_, gap_ : float
+        Angle, threshold, weight of b in a + mu b, acceptance probability at the
+        threshold and optimality gap of `operating_point_`. Not set with
+        ``rule=None``.
+
+    n_features_in_ : int
+        Number of features seen in fit, if the classifier tells.
+
+    See Also
+    --------
+    BoundedTPRFPR : Least risk at a bounded TPR and FPR.
+    BoundedAbstention : Least risk at a bounded coverage.
+    skood.metrics.selective_risk_at : Risk of the best rule on given rows.
+
+    Notes
+    -----
+    A rule chosen on a sample meets its bounds on that sample; on new data each bound
+    is broken about half of the time, by sampling noise. `report` shows intervals.
+
+    `predict_proba` and `decision_function` are those of the classifier, also for
+    samples that are rejected. With string classes and a reject label that is not a
+    string, `predict` returns an array of objects.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import train_test_split
+    >>> from skood.datasets import load_digits_ood
+    >>> from skood.detectors import KNN
+    >>> from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
+    >>> X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
+    >>> X, X_test, y, y_test = train_test_split(X, y, stratify=y, random_state=0)
+    >>> clf = RejectOptionClassifier(
+    ...     LogisticRegression(max_iter=500),
+    ...     ood_detector=KNN(n_neighbors=5),
+    ...     rule=BoundedTPRFPR(tpr_min=0.8, fpr_max=0.2),
+    ...     random_state=0,
+    ... ).fit(X, y)
+    >>> report = clf.report(X_test, y_test)
+    >>> bool(report.tpr.value > 0.75 and report.fpr.high < 0.3)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        "estimator": [HasMethods(["fit", "predict"])],
+        "risk_detector": [HasMethods(["fit", "score_samples"]), None],
+        "ood_detector": [HasMethods(["fit", "score_samples"]), None],
+        "rule": [BaseRule, None],
+        "calibration": [
+            Interval(Real, 0, 1, closed="neither"),
+            Interval(Integral, 2, None, closed="left"),
+            HasMethods("split"),
+            StrOptions({"same"}),
+        ],
+        "loss": [StrOptions({"zero_one"}), callable, "array-like"],
+        "reject_label": [Integral, str],
+        "ood_label": [Integral, str],
+        "solver": [StrOptions({"grid"})],
+        "angles": [StrOptions({"quadrant", "full"})],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        risk_detector=None,
+        ood_detector=None,
+        rule=None,
+        calibration=0.3,
+        *,
+        loss="zero_one",
+        reject_label=-1,
+        ood_label=-1,
+        solver="grid",
+        angles="quadrant",
+        random_state=None,
+        n_jobs=None,
+    ):
+        self.estimator = estimator
+        self.risk_detector = risk_detector
+        self.ood_detector = ood_detector
+        self.rule = rule
+        self.calibration = calibration
+        self.loss = loss
+        self.reject_label = reject_label
+        self.ood_label = ood_label
+        self.solver = solver
+        self.angles = angles
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    @fit_context(
+        # The parts are the user's and are validated by their own fits.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y):
+        """Fit the classifier and the detectors, and choose the rule.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            What the classifier reads.
+
+        y : array-like of shape (n_samples,)
+            Class labels; `ood_label` for known OOD rows, which only serve to choose
+            the rule.
+
+        Returns
+        -------
+        self : object
+            The fitted classifier.
+
+        Raises
+        ------
+        InfeasibleError
+            If no acceptance region meets the bounds of the rule on the calibration
+            data; the text says what is attainable.
+        ValueError
+            If the data or a parameter is invalid.
+        """
+        if y is None:
+            raise ValueError(
+                "RejectOptionClassifier requires y to be passed, but the target y is "
+                "None."
+            )
+        with fresh_fit(self):
+            self._fit(X, y)
+        return self
+
+    def _fit(self, X, y):
+        parts = Parts(self.estimator, self.risk_detector, self.ood_detector)
+        y = check_labels(y)
+        check_consistent_length(X, y)
+        is_id = id_rows(y, self.ood_label)
+        X_id, X_ood = X, None
+        if not is_id.all():
+            X_id = take_rows(X, np.flatnonzero(is_id))
+            X_ood = take_rows(X, np.flatnonzero(~is_id))
+        y_id = y[is_id]
+        self._check_reject_label(y_id)
+        if self.rule is None:
+            self._store(fit_parts(parts, X_id, y_id))
+            self.operating_point_ = None
+            return
+        self._check_before_calibration(X_ood)
+        fitted, rows, scores = calibrate(
+            parts,
+            X_id,
+            y_id,
+            X_ood,
+            calibration=self.calibration,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+        )
+        self._store(fitted)
+        loss = per_sample_loss(
+            y_id[rows], scores.pred_id, self.loss, classes=self.classes_
+        )
+        self.operating_point_ = point = solve(
+            self.rule,
+            scores.risk_id,
+            scores.ood_id,
+            loss,
+            scores.risk_ood,
+            scores.ood_ood,
+            solver=self.solver,
+            angles=self.angles,
+        )
+        self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
+        self.mu_, self.gap_ = point.mu, point.gap
+        self._reference = make_reference(point, scores.risk_id, scores.ood_id)
+
+    def _check_reject_label(self, y_id):
+        if not ood_mask(y_id, ood_label=self.reject_label).any():
+            return
+        raise ValueError(
+            f"reject_label={self.reject_label!r} is one of the classes. Choose a label "
+            "that no class has."
+        )
+
+    def _check_before_calibration(self, X_ood):
+        """Raise now what would only come out after a long fit."""
+        self.rule.check_params()
+        if self.rule.needs_ood and X_ood is None:
+            raise ValueError(
+                f"{self.rule!r} needs OOD rows: rows labelled ood_label="
+                f"{self.ood_label!r} in y. Give some, or use a rule that needs none, "
+                "such as BoundedAbstention."
+            )
+        if isinstance(self.calibration, str):
+            for name in ("estimator", "risk_detector", "ood_detector"):
+                part = getattr(self, name)
+                if part is not None and not isinstance(part, FrozenEstimator):
+                    raise ValueError(
+                        f"calibration='same' needs frozen parts, but {name} would be "
+                        "fitted on the rows that choose the rule. Put a fitted one in "
+                        "sklearn.frozen.FrozenEstimator, or hold rows out with "
+                        "calibration=0.3."
+                    )
+
+    def _store(self, parts):
+        self.estimator_, self.risk_detector_, self.ood_detector_ = parts
+        self.classes_ = self.estimator_.classes_
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(self.estimator_, name):
+                setattr(self, name, getattr(self.estimator_, name))
+
+    def _parts(self):
+        return Parts(self.estimator_, self.risk_detector_, self.ood_detector_)
+
+    def accept_proba(self, X):
+        """Probability with which each sample is accepted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        accept : ndarray of shape (n_samples,), dtype float64
+            0 or 1, or ``tau_`` at the threshold of a randomised rule; 1 with
+            ``rule=None``.
+        """
+        check_is_fitted(self, "estimator_")
+        if self.operating_point_ is None:
+            return np.ones(n_rows(X))
+        return accept(self.operating_point_, *score_parts(self._parts(), X)).astype(
+            np.float64
+        )
+
+    def predict(self, X):
+        """Predict a class, or `reject_label`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels, `reject_label` where rejected.
+        """
+        check_is_fitted(self, "estimator_")
+        labels = np.asarray(self.estimator_.predict(X))
+        if self.operating_point_ is None:
+            return labels
+        rejected = self.accept_proba(X) == 0
+        if (labels.dtype.kind in "US") != isinstance(self.reject_label, str):
+            labels = labels.astype(object)
+        elif labels.dtype.kind in "US":
+            width = np.result_type(labels.dtype, np.asarray(self.reject_label).dtype)
+            labels = labels.astype(width)
+        elif labels.dtype.kind in "bu":
+            labels = labels.astype(np.int64)
+        labels[rejected] = self.reject_label
+        return labels
+
+    @available_if(_estimator_has("predict_proba"))
+    def predict_proba(self, X):
+        """Class probabilities of the classifier, whether accepted or not.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes)
+            Probabilities in the order of ``classes_``.
+        """
+        check_is_fitted(self, "estimator_")
+        return self.estimator_.predict_proba(X)
+
+    @available_if(_estimator_has("decision_function"))
+    def decision_function(self, X):
+        """Margins of the classifier; never an OOD score.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        margins : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            What the classifier returns.
+        """
+        check_is_fitted(self, "estimator_")
+        return self.estimator_.decision_function(X)
+
+    @available_if(_has_rule)
+    def reject_reason(self, X):
+        r"""Tell why each sample is rejected.
+
+        The excess of a rejected sample over the mean accepted calibration sample is
+        a sum of two terms, :math:`\cos\theta\,(a - \bar a)/c_a` and
+        :math:`\sin\theta\,(b - \bar b)/c_b`; their shares of it are clipped to [0, 1].
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        reason : Bunch
+            Arrays of shape (n_samples,); ``pandas.DataFrame(reason)`` makes a table.
+
+            - ``reason``: "accepted", "uncertain class" or "out-of-distribution";
+            - ``risk_percentile``, ``ood_percentile``: percentage of calibration ID
+              samples whose score is not larger (100 = most suspicious); the latter is
+              None without an OOD detector;
+            - ``risk_share``, ``ood_share``: share of each score in the excess; 0 for
+              accepted samples.
+        """
+        check_is_fitted(self, "estimator_")
+        scores = score_parts(self._parts(), X)
+        return explain(self.operating_point_, self._reference, *scores)
+
+    def report(self, X, y, *, confidence_level=0.95, ood_prior=None):
+        """Rates of the decisions on given samples, with confidence intervals.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples; for honest numbers, not those of fit.
+
+        y : array-like of shape (n_samples,)
+            Labels. A sample is OOD when its label is `ood_label` or is not in
+            ``classes_``.
+
+        confidence_level : float, default=0.95
+            Level of each interval, in (0, 1).
+
+        ood_prior : float, default=None
+            Share of OOD samples in use, for the precision; in [0, 1).
+
+        Returns
+        -------
+        report : RejectionReport
+            TPR, FPR, coverage, selective risk and precision; print it for a table.
+        """
+        check_is_fitted(self, "estimator_")
+        if not 0 < confidence_level < 1:
+            raise ValueError(
+                f"confidence_level must be in (0, 1), got {confidence_level!r}."
+            )
+        if ood_prior is not None and not 0 <= ood_prior < 1:
+            raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
+        accepted, loss, is_ood = self._outcomes(X, y)
+        return make_report(
+            accepted > 0,
+            loss,
+            is_ood,
+            confidence_level=confidence_level,
+            ood_prior=ood_prior,
+        )
+
+    def score(self, X, y):
+        """Minus the objective of the rule, or the accuracy with ``rule=None``.
+
+        Bounds of the rule are not looked at: searches over them need a scorer that
+        does, such as :func:`skood.metrics.make_selective_risk_scorer`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        y : array-like of shape (n_samples,)
+            Labels. A sample is OOD when its label is `ood_label` or is not in
+            ``classes_``.
+
+        Returns
+        -------
+        score : float
+            Greater is better; minus infinity if no ID sample is accepted.
+        """
+        check_is_fitted(self, "estimator_")
+        accepted, loss, is_ood = self._outcomes(X, y)
+        if self.operating_point_ is None:
+            if len(loss) == 0:
+                raise ValueError(
+                    f"No in-distribution rows in y: classes_ are {self.classes_}."
+                )
+            predicted = np.asarray(self.estimator_.predict(X))[~is_ood]
+            return 1.0 - float(
+                per_sample_loss(check_labels(y)[~is_ood], predicted).mean()
+            )
+        is_id = ~is_ood
+        objective = self.rule.objective(
+            accepted[is_id].sum(),
+            (accepted[is_id] * loss).sum(),
+            accepted[is_ood].sum(),
+            int(is_id.sum()),
+            int(is_ood.sum()),
+        )
+        return -float(objective) if math.isfinite(objective) else -math.inf
+
+    def _outcomes(self, X, y):
+        """Acceptance of all rows, losses of the ID rows, and which rows are OOD."""
+        y = check_labels(y)
+        check_consistent_length(X, y)
+        is_ood = ood_mask(y, ood_label=self.ood_label, classes=self.classes_)
+        loss = per_sample_loss(
+            y,
+            self.estimator_.predict(X),
+            self.loss,
+            is_id=~is_ood,
+            classes=self.classes_,
+        )
+        return self.accept_proba(X), loss, is_ood
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        tags.target_tags.required = True
+        inner = get_tags(self.estimator).classifier_tags
+        if inner is not None:
+            tags.classifier_tags = inner
+        for detector in (self.risk_detector, self.ood_detector):
+            if detector is not None:
+                reads = get_tags(bind(detector, self.estimator)).input_tags
+                tags.input_tags.sparse &= reads.sparse
+        return tags

@@ -1,0 +1,228 @@
+"""An acceptance rule on one or two scores, and how it is applied."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+__all__ = ["OperatingPoint", "accept"]
+
+# cos and sin at multiples of a right angle, where floating point is not exact
+_RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    r"""An acceptance rule on two scores, and how it does on the data it was made on.
+
+    A row with the scores a (high = likely misclassified) and b (high = OOD) is
+    accepted iff
+
+    .. math::
+        \cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda .
+
+    :func:`accept` applies it. Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    theta : float
+        The angle between the two scores; 0 uses the first only, pi/2 the second.
+
+    lam : float
+        The threshold: the largest projected score that is accepted.
+
+    tau : float, default=1.0
+        Probability of accepting a row at the threshold; always 1 for now.
+
+    scales : tuple of (float, float), default=(1.0, 1.0)
+        The scales c_a and c_b of the two scores.
+
+    risk : float, default=nan
+        Selective risk: mean loss of the accepted ID rows.
+
+    tpr : float, default=nan
+        Accepted share of ID rows.
+
+    fpr : float, default=nan
+        Accepted share of OOD rows; NaN if there were none.
+
+    precision : float, default=nan
+        Share of ID rows among accepted rows at the `ood_prior` of the rule; NaN if
+        the rule has no `ood_prior`, since the mix of the sample says nothing about
+        use.
+
+    objective : float, default=nan
+        What the rule minimised.
+
+    gap : float, default=nan
+        Certified distance of `objective` from the best over all angles; 0 for a
+        single score, NaN if the solver certifies none ("grid").
+
+    feasible : bool, default=True
+        Whether the bounds of the rule are met. If not, `risk` and `objective` are
+        NaN, and the other numbers are those of the rule that breaks the bounds by
+        the smallest total amount.
+
+    max_tpr_at_fpr : float, default=nan
+        Only if infeasible: largest TPR within the bound on the FPR.
+
+    min_fpr_at_tpr : float, default=nan
+        Only if infeasible: smallest FPR with the bound on the TPR.
+
+    See Also
+    --------
+    solve : Finds the best one.
+    accept : Applies it.
+
+    Examples
+    --------
+    >>> from skood.rejection import OperatingPoint, accept
+    >>> point = OperatingPoint(theta=0.0, lam=0.5)
+    >>> accept(point, [0.2, 0.7])
+    array([ True, False])
+    >>> point.mu
+    0.0
+    """
+
+    theta: float
+    lam: float
+    tau: float = 1.0
+    scales: tuple[float, float] = (1.0, 1.0)
+    risk: float = math.nan
+    tpr: float = math.nan
+    fpr: float = math.nan
+    precision: float = math.nan
+    objective: float = math.nan
+    gap: float = math.nan
+    feasible: bool = True
+    max_tpr_at_fpr: float = math.nan
+    min_fpr_at_tpr: float = math.nan
+
+    @property
+    def mu(self):
+        """Weight of b in ``a + mu b``: tan(theta) c_a / c_b, infinite at pi/2."""
+        w_a, w_b = weights(self.theta)
+        if w_a == 0:
+            return math.copysign(math.inf, w_b)
+        return w_b / w_a * self.scales[0] / self.scales[1]
+
+
+def weights(theta):
+    """Return cos and sin of `theta`, exact at multiples of a right angle."""
+    quarter = theta / (math.pi / 2)
+    if quarter == round(quarter):
+        return _RIGHT_ANGLES[int(quarter) % 4]
+    return math.cos(theta), math.sin(theta)
+
+
+def _check_score(score, name, *, below=True):
+    """Return a 1-D float64 score without NaN (or -inf unless `below`), or raise."""
+    if hasattr(score, "detach"):  # a torch tensor, without importing torch
+        score = score.detach().cpu().numpy()
+    score = column_or_1d(score).astype(np.float64, copy=False)
+    if np.isnan(score).any():
+        raise ValueError(
+            f"{name} contains {int(np.isnan(score).sum())} NaN; every row needs a "
+            f"score."
+        )
+    if not below and np.isneginf(score).any():
+        raise ValueError(
+            f"{name} contains -inf, an OOD score that no threshold could reject; use "
+            f"a finite score (+inf is allowed: rejected first)."
+        )
+    return score
+
+
+def check_pair(risk, ood, names, needs_ood_score):
+    """Return both scores of one group of rows, of the same length."""
+    risk = _check_score(risk, names[0])
+    if ood is None:
+        if needs_ood_score:
+            raise ValueError(
+                f"{names[1]} is None although the rule has two scores; pass both "
+                f"scores for ID and for OOD rows, or one for both."
+            )
+        return risk, None
+    ood = _check_score(ood, names[1], below=False)
+    if risk.shape != ood.shape:
+        raise ValueError(
+            f"{names[0]} and {names[1]} must have one entry per row each, got "
+            f"{risk.shape[0]} and {ood.shape[0]}."
+        )
+    return risk, ood
+
+
+def standardise(risk, ood, scales):
+    """Return scaled scores and the rows with an infinite one, rejected first."""
+    with np.errstate(over="ignore"):
+        u = risk / scales[0]
+        if ood is None:
+            return u, None, None
+        v = ood / scales[1]
+    top = np.isposinf(u) | np.isposinf(v)
+    if not top.any():
+        return u, v, None
+    u[top] = v[top] = 0.0
+    return u, v, top
+
+
+def project(theta, u, v, top):
+    """Return the projected score; this arithmetic is the rule, bit for bit."""
+    w_a, w_b = weights(theta)
+    if v is None or w_b == 0:
+        projected = w_a * u
+    elif w_a == 0:
+        projected = w_b * v
+    else:
+        projected = w_a * u
+        projected += w_b * v
+    if top is not None:
+        projected[top] = np.inf
+    return projected
+
+
+def accept(point, risk, ood=None):
+    """Tell which rows an operating point accepts.
+
+    Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    point : OperatingPoint
+        The rule, as :func:`solve` returns it.
+
+    risk : array-like of shape (n_samples,)
+        The risk-like score, high for rows that are likely misclassified.
+
+    ood : array-like of shape (n_samples,), default=None
+        The OOD-like score, high for OOD rows. None: `risk` is the only score.
+
+    Returns
+    -------
+    accepted : ndarray of shape (n_samples,), dtype bool
+        True where the row is accepted. A row with an infinite score is accepted
+        only if the threshold is infinite, whatever the angle.
+
+    Raises
+    ------
+    ValueError
+        If a score contains NaN, `ood` contains -inf, or `ood` is missing.
+
+    See Also
+    --------
+    solve : Finds the best operating point.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.rejection import OperatingPoint, accept
+    >>> point = OperatingPoint(theta=np.pi / 4, lam=1.0)
+    >>> accept(point, [0.5, 0.5, 0.0], [0.5, 1.0, np.inf])
+    array([ True, False, False])
+    """
+    risk, ood = check_pair(risk, ood, ("risk", "ood"), weights(point.theta)[1] != 0)
+    return project(point.theta, *standardise(risk, ood, point.scales)) <= point.lam

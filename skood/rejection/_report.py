@@ -1,0 +1,218 @@
+"""What a selective classifier does on given rows, with confidence intervals."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import beta, norm
+
+__all__ = ["Estimate", "RejectionReport", "clopper_pearson", "make_report"]
+
+
+class Estimate(NamedTuple):
+    """A number and its confidence interval.
+
+    Parameters
+    ----------
+    value : float
+        The estimate; NaN where it is undefined.
+
+    low, high : float
+        Ends of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+_UNDEFINED = Estimate(math.nan, math.nan, math.nan)
+
+
+def clopper_pearson(successes, trials, confidence_level=0.95):
+    """Exact two-sided interval for a binomial proportion.
+
+    Parameters
+    ----------
+    successes, trials : int
+        Counts.
+
+    confidence_level : float, default=0.95
+        Least coverage of the interval.
+
+    Returns
+    -------
+    estimate : Estimate
+        The share and its interval; all NaN without trials.
+    """
+    if trials == 0:
+        return _UNDEFINED
+    tail = (1.0 - confidence_level) / 2
+    low = beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
+    high = 1.0
+    if successes < trials:
+        high = beta.ppf(1 - tail, successes + 1, trials - successes)
+    return Estimate(successes / trials, float(low), float(high))
+
+
+@dataclass(frozen=True)
+class RejectionReport:
+    """Rates of a selective classifier on given rows.
+
+    Parameters
+    ----------
+    tpr : Estimate
+        Accepted share of ID rows, with its Clopper-Pearson interval.
+
+    fpr : Estimate
+        Accepted share of OOD rows, likewise. NaN without OOD rows.
+
+    coverage : Estimate
+        Accepted share of all rows, likewise.
+
+    risk : Estimate
+        Selective risk: mean loss of the accepted ID rows. The interval is that of
+        Clopper and Pearson if all losses are 0 or 1, else the normal one. NaN if
+        no ID row was accepted.
+
+    precision : Estimate
+        Share of ID rows among accepted ones at `ood_prior`, with the interval that
+        follows from two simultaneous ones for TPR and FPR. NaN if no prior is
+        given: the mix of the rows at hand says nothing about use.
+
+    n_id, n_ood : int
+        Numbers of rows.
+
+    n_accepted_id, n_accepted_ood : int
+        Numbers of accepted rows.
+
+    confidence_level : float
+        Level of each interval.
+
+    ood_prior : float or None
+        Share of OOD rows in use.
+    """
+
+    tpr: Estimate
+    fpr: Estimate
+    coverage: Estimate
+    risk: Estimate
+    precision: Estimate
+    n_id: int
+    n_ood: int
+    n_accepted_id: int
+    n_accepted_ood: int
+    confidence_level: float
+    ood_prior: float | None
+
+    def to_dict(self):
+        """Return everything as nested dicts and numbers, ready for JSON.
+
+        Returns
+        -------
+        report : dict
+            Estimates are dicts of value, low and high; undefined ones are None.
+        """
+        result = asdict(self)
+        for name in ("tpr", "fpr", "coverage", "risk", "precision"):
+            values = getattr(self, name)._asdict()
+            result[name] = {k: None if math.isnan(v) else v for k, v in values.items()}
+        return result
+
+    def __str__(self):
+        level = f"{100 * self.confidence_level:g} %"
+        counts = {
+            "tpr": f"{self.n_accepted_id} of {self.n_id} ID rows accepted",
+            "fpr": f"{self.n_accepted_ood} of {self.n_ood} OOD rows accepted",
+            "coverage": "accepted share of all rows",
+            "risk": "mean loss of the accepted ID rows",
+            "precision": f"share of ID among accepted, {self.ood_prior} of rows OOD",
+        }
+        lines = [f"{'':<10}{'value':>8}  {level + ' interval':<18}"]
+        for name, text in counts.items():
+            value, low, high = getattr(self, name)
+            if math.isnan(value):
+                continue
+            interval = f"[{low:.4f}, {high:.4f}]"
+            lines.append(f"{name:<10}{value:>8.4f}  {interval:<18}  {text}")
+        return "\n".join(lines)
+
+
+def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior):
+    """Count, and put intervals on what was counted.
+
+    Parameters
+    ----------
+    accepted : ndarray of shape (n_samples,), dtype bool
+        The accepted rows.
+
+    loss : ndarray of shape (n_id,)
+        Losses of the ID rows.
+
+    is_ood : ndarray of shape (n_samples,), dtype bool
+        The OOD rows.
+
+    confidence_level : float
+        Level of each interval.
+
+    ood_prior : float or None
+        Share of OOD rows in use.
+
+    Returns
+    -------
+    report : RejectionReport
+        The rates.
+    """
+    n_ood = int(is_ood.sum())
+    n_id = len(accepted) - n_ood
+    n_accepted_id = int(accepted[~is_ood].sum())
+    n_accepted_ood = int(accepted[is_ood].sum())
+    level = confidence_level
+    precision = _UNDEFINED
+    if ood_prior is not None and n_id and n_ood:
+        # Two intervals at half the error each hold together at the asked level.
+        tpr = clopper_pearson(n_accepted_id, n_id, (1 + level) / 2)
+        fpr = clopper_pearson(n_accepted_ood, n_ood, (1 + level) / 2)
+        precision = Estimate(
+            _precision(tpr.value, fpr.value, ood_prior),
+            _precision(tpr.low, fpr.high, ood_prior),
+            _precision(tpr.high, fpr.low, ood_prior),
+        )
+    return RejectionReport(
+        tpr=clopper_pearson(n_accepted_id, n_id, level),
+        fpr=clopper_pearson(n_accepted_ood, n_ood, level),
+        coverage=clopper_pearson(int(accepted.sum()), len(accepted), level),
+        risk=_risk(loss[accepted[~is_ood]], level),
+        precision=precision,
+        n_id=n_id,
+        n_ood=n_ood,
+        n_accepted_id=n_accepted_id,
+        n_accepted_ood=n_accepted_ood,
+        confidence_level=level,
+        ood_prior=ood_prior,
+    )
+
+
+def _precision(tpr, fpr, ood_prior):
+    right = (1 - ood_prior) * tpr
+    accepted = right + ood_prior * fpr
+    return right / accepted if accepted > 0 else math.nan
+
+
+def _risk(loss, confidence_level):
+    """Mean loss with its interval: exact for 0/1 losses, else normal."""
+    if len(loss) == 0:
+        return _UNDEFINED
+    if np.isin(loss, (0.0, 1.0)).all():
+        return clopper_pearson(int(loss.sum()), len(loss), confidence_level)
+    mean = float(loss.mean())
+    if len(loss) == 1:
+        return Estimate(mean, 0.0, math.inf)
+    half = (
+        norm.ppf((1 + confidence_level) / 2) * loss.std(ddof=1) / math.sqrt(len(loss))
+    )
+    return Estimate(mean, max(0.0, float(mean - half)), float(mean + half))

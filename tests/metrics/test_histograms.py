@@ -1,0 +1,140 @@
+"""Tests of `ScoreHistogramDisplay`: what is drawn are the numbers."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_iris
+from sklearn.ensemble import IsolationForest
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.neighbors import KernelDensity
+from sklearn.pipeline import make_pipeline
+
+from skood.metrics import ScoreHistogramDisplay
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+RNG = np.random.RandomState(0)
+Y = RNG.choice([0, 1, -1], 300)
+SCORE = RNG.normal(size=300).round(1) + (Y != -1)
+X_IRIS, Y_IRIS = load_iris(return_X_y=True)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+class MarginDetector(LogisticRegression):
+    """A detector around a classifier: scores by minus the norm of a row."""
+
+    def fit(self, X, y):
+        self.estimator_ = LogisticRegression(max_iter=500).fit(X, y)
+        self.classes_ = self.estimator_.classes_
+        self.offset_ = -8.0
+        return self
+
+    def score_samples(self, X):
+        return -np.linalg.norm(X, axis=1)
+
+
+def legend_texts(display):
+    return [text.get_text() for text in display.ax_.get_legend().get_texts()]
+
+
+def test_counts_are_those_of_the_rows():
+    display = ScoreHistogramDisplay.from_predictions(Y, SCORE, bins=17, density=False)
+    assert display.bin_edges_.size == 18
+    assert display.counts_id_.sum() == np.sum(Y != -1)
+    assert display.counts_ood_.sum() == np.sum(Y == -1)
+    expected = np.histogram(SCORE[Y != -1], display.bin_edges_)[0]
+    assert_array_equal(display.counts_id_, expected)
+    assert display.patch_id_.get_xy()[:, 1].max() == expected.max()
+    assert display.ax_.get_xlabel() == "score (high = in-distribution)"
+    assert display.ax_.get_ylabel() == "samples per bin"
+    assert legend_texts(display) == [
+        f"in-distribution ({np.sum(Y != -1)} samples)",
+        f"out-of-distribution ({np.sum(Y == -1)} samples)",
+    ]
+    assert display.line_ is None
+
+
+def test_densities_have_area_one():
+    display = ScoreHistogramDisplay.from_predictions(Y, SCORE)
+    width = np.diff(display.bin_edges_)
+    assert_allclose(np.sum(display.counts_id_ * width), 1)
+    assert_allclose(np.sum(display.counts_ood_ * width), 1)
+    assert display.ax_.get_ylabel() == "density"
+
+
+def test_threshold_line_and_its_rates():
+    y, score = [0, 0, 1, 1, -1, -1], [3.0, 2.0, 1.0, 0.0, 1.0, 0.5]
+    display = ScoreHistogramDisplay.from_predictions(y, score, threshold=1.0)
+    assert_array_equal(display.line_.get_xdata(), [1.0, 1.0])
+    assert legend_texts(display)[-1] == "threshold (TPR 0.75, FPR 0.50)"
+
+
+def test_infinite_scores_are_counted_in_the_legend():
+    y, score = [0, 0, 1, -1, -1], [1.0, 2.0, np.inf, -np.inf, -np.inf]
+    display = ScoreHistogramDisplay.from_predictions(y, score)
+    assert legend_texts(display) == [
+        "in-distribution (3 samples, 1 infinite)",
+        "out-of-distribution (2 samples, 2 infinite)",
+    ]
+    assert_array_equal(display.counts_ood_, np.zeros(30))
+
+
+def test_histogram_of_a_detector_with_a_left_out_class():
+    known = Y_IRIS != 2
+    detector = MarginDetector().fit(X_IRIS[known], Y_IRIS[known])
+    display = ScoreHistogramDisplay.from_estimator(
+        make_pipeline("passthrough", detector), X_IRIS, Y_IRIS, density=False
+    )
+    assert_array_equal(display.scores_id, detector.score_samples(X_IRIS[known]))
+    assert_array_equal(display.scores_ood, detector.score_samples(X_IRIS[~known]))
+    assert display.counts_ood_.sum() == 50
+    assert display.threshold == -8.0
+    assert display.ax_.get_title() == "MarginDetector"
+
+
+def test_histogram_of_scikit_learns_detectors():
+    y = np.where(Y_IRIS == 2, -1, 1)
+    forest = IsolationForest(random_state=0).fit(X_IRIS[y == 1])
+    display = ScoreHistogramDisplay.from_estimator(forest, X_IRIS, y, name="forest")
+    assert display.threshold == forest.offset_
+    accepted = (forest.predict(X_IRIS) == 1)[y == 1].mean()
+    assert f"TPR {accepted:.2f}" in legend_texts(display)[-1]
+    assert display.ax_.get_title() == "forest"
+    density = KernelDensity().fit(X_IRIS[y == 1])
+    assert ScoreHistogramDisplay.from_estimator(density, X_IRIS, y).line_ is None
+
+
+def test_histogram_options():
+    display = ScoreHistogramDisplay.from_predictions(Y, SCORE, log=True, alpha=0.5)
+    assert display.ax_.get_yscale() == "log"
+    assert display.patch_id_.get_alpha() == 0.5
+    assert display.ax_.get_title() == ""
+    again = display.plot(display.ax_, name="again")
+    assert again.ax_.get_title() == "again"
+
+
+def test_errors_of_histograms():
+    with pytest.raises(TypeError, match="score_samples, RidgeClassifier has none"):
+        ScoreHistogramDisplay.from_estimator(RidgeClassifier(), X_IRIS, Y_IRIS)
+    with pytest.raises(ValueError, match="No OOD rows in y_true"):
+        ScoreHistogramDisplay.from_predictions([0, 1], [0.1, 0.2])
+
+
+def test_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    display = ScoreHistogramDisplay(scores_id=SCORE, scores_ood=SCORE)
+    with pytest.raises(ImportError, match=r'ScoreHist.*plot needs .*"skood\[plot\]"'):
+        display.plot()

@@ -1,0 +1,242 @@
+"""Tests of the ranking metrics."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+from scipy.special import expit, ndtr, ndtri
+from sklearn.metrics import auc as sk_auc
+from sklearn.metrics import (
+    average_precision_score,
+    precision_recall_curve,
+    roc_auc_score,
+)
+
+from skood.metrics import (
+    aupr_in,
+    aupr_out,
+    auroc,
+    detection_error,
+    fpr_at_tpr,
+    ranking_metrics,
+)
+
+METRICS = [auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error]
+
+
+def _tied(seed, n=80):
+    """Labels of three ID classes and OOD (-1), scores with heavy ties."""
+    rng = np.random.default_rng(seed)
+    y_true = rng.integers(-1, 3, size=n)
+    y_true[:2] = -1, 0
+    return y_true, rng.integers(0, 7, size=n) + (y_true >= 0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_equals_scikit_learn_with_ties(seed):
+    y_true, y_score = _tied(seed)
+    is_id = y_true != -1
+    assert auroc(y_true, y_score) == pytest.approx(
+        roc_auc_score(is_id, y_score), abs=1e-12
+    )
+    for metric, positive, score in (
+        (aupr_in, is_id, y_score),
+        (aupr_out, ~is_id, -y_score),
+    ):
+        assert metric(y_true, y_score) == pytest.approx(
+            average_precision_score(positive, score), abs=1e-12
+        )
+        precision, recall, _ = precision_recall_curve(positive, score)
+        assert metric(y_true, y_score, interpolation="trapezoid") == pytest.approx(
+            sk_auc(recall, precision), abs=1e-12
+        )
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_auroc_counts_pairs(seed):
+    y_true, y_score = _tied(seed)
+    s_in, s_out = y_score[y_true != -1], y_score[y_true == -1]
+    wins = sum((a > b) + 0.5 * (a == b) for a in s_in for b in s_out)
+    assert auroc(y_true, y_score) == pytest.approx(
+        wins / (s_in.size * s_out.size), abs=1e-14
+    )
+
+
+def _naive_fpr(positive, score, tpr):
+    rates = [
+        (np.mean(score[positive] >= t), np.mean(score[~positive] >= t))
+        for t in np.unique(score)
+    ]
+    return min(f for t, f in rates if t >= tpr - 1e-12)
+
+
+@pytest.mark.parametrize("tpr", [0.05, 0.3, 0.5, 0.8, 0.95, 1.0])
+@pytest.mark.parametrize("seed", range(5))
+def test_fpr_at_tpr_brute_force(seed, tpr):
+    y_true, y_score = _tied(seed)
+    is_id = y_true != -1
+    assert fpr_at_tpr(y_true, y_score, tpr=tpr) == pytest.approx(
+        _naive_fpr(is_id, y_score, tpr), abs=1e-14
+    )
+    assert fpr_at_tpr(y_true, y_score, tpr=tpr, positive="ood") == pytest.approx(
+        _naive_fpr(~is_id, -y_score, tpr), abs=1e-14
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_detection_error_brute_force(seed):
+    y_true, y_score = _tied(seed)
+    is_id = y_true != -1
+    errors = [
+        0.5 * np.mean(y_score[is_id] < t) + 0.5 * np.mean(y_score[~is_id] >= t)
+        for t in np.unique(y_score)
+    ]
+    assert detection_error(y_true, y_score) == pytest.approx(min(errors), abs=1e-14)
+
+
+def test_share_times_count_is_guarded_against_rounding():
+    # 0.1 + 0.2 + 0.4 is a little more than 0.7, and 7 of 10 rows still are enough
+    y_true = np.r_[np.zeros(10), [-1]]
+    y_score = np.r_[np.arange(10, 0, -1), [3.5]]
+    assert fpr_at_tpr(y_true, y_score, tpr=0.7) == 0.0
+    assert fpr_at_tpr(y_true, y_score, tpr=0.1 + 0.2 + 0.4) == 0.0
+    assert fpr_at_tpr(y_true, y_score, tpr=0.7 + 1e-6) == 1.0
+
+
+def test_gaussian_closed_form():
+    # ID ~ N(d, 1), OOD ~ N(0, 1) at exact quantiles
+    d, n = 1.5, 20_001
+    z = ndtri((np.arange(n) + 0.5) / n)
+    y_true, y_score = np.r_[np.zeros(n), -np.ones(n)], np.r_[z + d, z]
+    res = ranking_metrics(y_true, y_score)
+    assert res["auroc"] == pytest.approx(ndtr(d / np.sqrt(2)), abs=2e-4)
+    assert res["fpr_at_tpr"] == pytest.approx(1 - ndtr(d + ndtri(0.05)), abs=2e-4)
+    assert res["detection_error"] == pytest.approx(ndtr(-d / 2), abs=2e-4)
+
+
+@pytest.mark.parametrize("constant", [0.0, np.inf])
+def test_constant_score(constant):
+    y_true, y_score = [0, 0, 1, -1], [constant] * 4
+    res = ranking_metrics(y_true, y_score)
+    assert res == {
+        "auroc": 0.5,
+        "aupr_in": 0.75,
+        "aupr_out": 0.25,
+        "fpr_at_tpr": 1.0,
+        "detection_error": 0.5,
+    }
+
+
+def test_perfect_and_reversed():
+    y_true = [0, 1, -1, -1]
+    assert ranking_metrics(y_true, [4, 3, 2, 1]) == {
+        "auroc": 1.0,
+        "aupr_in": 1.0,
+        "aupr_out": 1.0,
+        "fpr_at_tpr": 0.0,
+        "detection_error": 0.0,
+    }
+    res = ranking_metrics(y_true, [1, 2, 3, 4])
+    assert (res["auroc"], res["fpr_at_tpr"], res["detection_error"]) == (0, 1, 0.5)
+
+
+def test_swapping_sides():
+    y_true, y_score = _tied(3)
+    swapped = np.where(y_true == -1, 0, -1)
+    assert auroc(y_true, -y_score) == pytest.approx(1 - auroc(y_true, y_score))
+    assert auroc(swapped, -y_score) == auroc(y_true, y_score)
+    assert aupr_out(y_true, y_score) == aupr_in(swapped, -y_score)
+    assert detection_error(y_true, y_score) == pytest.approx(
+        detection_error(swapped, -y_score)
+    )
+    assert fpr_at_tpr(y_true, y_score, positive="ood") == fpr_at_tpr(swapped, -y_score)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [expit, lambda s: 3 * s - 100, lambda s: s**3, lambda s: np.exp(s / 5)],
+    ids=["sigmoid", "affine", "cube", "exp"],
+)
+def test_invariant_under_increasing_transforms(transform):
+    y_true, y_score = _tied(4)
+    assert ranking_metrics(y_true, transform(y_score.astype(float))) == ranking_metrics(
+        y_true, y_score
+    )
+
+
+def test_infinite_scores_are_the_largest_and_smallest():
+    y_true, y_score = _tied(5)
+    infinite = y_score.astype(float)
+    infinite[y_score == y_score.max()] = np.inf
+    infinite[y_score == y_score.min()] = -np.inf
+    assert ranking_metrics(y_true, infinite) == ranking_metrics(y_true, y_score)
+
+
+@pytest.mark.parametrize("positive", ["id", "ood"])
+@pytest.mark.parametrize("interpolation", ["step", "trapezoid"])
+def test_ranking_metrics_equals_each(positive, interpolation):
+    y_true, y_score = _tied(6)
+    assert ranking_metrics(
+        y_true, y_score, tpr=0.6, positive=positive, interpolation=interpolation
+    ) == {
+        "auroc": auroc(y_true, y_score),
+        "aupr_in": aupr_in(y_true, y_score, interpolation=interpolation),
+        "aupr_out": aupr_out(y_true, y_score, interpolation=interpolation),
+        "fpr_at_tpr": fpr_at_tpr(y_true, y_score, tpr=0.6, positive=positive),
+        "detection_error": detection_error(y_true, y_score),
+    }
+
+
+@pytest.mark.parametrize("metric", [*METRICS, ranking_metrics])
+def test_ood_label_and_classes(metric):
+    y_true, y_score = _tied(7)
+    expected = metric(y_true, y_score)
+    assert metric(np.where(y_true == -1, 9, y_true), y_score, ood_label=9) == expected
+    # a left-out class needs no relabelling, and ood_label still counts
+    left_out = np.where(y_true == -1, np.arange(y_true.size) % 2 * 10 - 1, y_true)
+    assert set(left_out[y_true == -1]) == {-1, 9}
+    assert metric(left_out, y_score, classes=[0, 1, 2]) == expected
+    names = np.array(["a", "b", "c", "other"])[y_true]
+    assert metric(names, y_score, ood_label="other") == expected
+    assert metric(names, y_score, classes=["a", "b", "c"]) == expected
+    assert metric(names.astype(object), y_score, ood_label="other") == expected
+
+
+@pytest.mark.parametrize("metric", [*METRICS, ranking_metrics])
+def test_errors(metric):
+    for y_true in ([True, False], np.array([True, False], dtype=object)):
+        with pytest.raises(ValueError, match=r"pass labels.*np.where\(is_ood, -1, 1\)"):
+            metric(y_true, [0.1, 0.2])
+    with pytest.raises(ValueError, match="y_score contains 1 NaN"):
+        metric([0, -1], [0.1, np.nan])
+    with pytest.raises(ValueError, match="y_score has 3 entries, but y_true has 2"):
+        metric([0, -1], [0.1, 0.2, 0.3])
+    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
+        metric([0, 1], [0.1, 0.2], ood_label=7)
+    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=-1"):
+        metric(["a", "b"], [0.1, 0.2])
+    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1"):
+        metric([-1, -1], [0.1, 0.2])
+    with pytest.raises(ValueError, match="y_true is required"):
+        metric(None, [0.1, 0.2])
+
+
+def test_errors_of_parameters():
+    data = [0, -1], [0.2, 0.1]
+    with pytest.raises(ValueError, match="interpolation must be 'step' or 'trapez"):
+        aupr_in(*data, interpolation="linear")
+    with pytest.raises(ValueError, match="positive must be 'id' or 'ood', got 1"):
+        fpr_at_tpr(*data, positive=1)
+    for tpr in (0, 1.01, np.nan):
+        with pytest.raises(ValueError, match=r"tpr must be in \(0, 1\]"):
+            fpr_at_tpr(*data, tpr=tpr)
+    for tpr in ("95%", True):
+        with pytest.raises(TypeError, match=r"tpr must be a number in \(0, 1\]"):
+            fpr_at_tpr(*data, tpr=tpr)
+
+
+def test_reads_tensors():
+    torch = pytest.importorskip("torch")
+    score = torch.tensor([0.2, 0.1, 0.3], requires_grad=True)
+    assert auroc(torch.tensor([0, -1, 1]), score) == 1.0
