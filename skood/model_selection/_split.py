@@ -1,0 +1,426 @@
+"""Cross-validation splitters whose test parts hold ID and OOD rows."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import warnings
+from itertools import combinations
+from math import ceil, comb
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
+from sklearn.utils import check_random_state, indexable
+from sklearn.utils.multiclass import type_of_target
+
+from skood.utils._labels import check_labels, ood_mask
+from skood.utils._params import Interval, validate_params
+
+__all__ = ["LeaveClassesOut", "OODStratifiedKFold"]
+
+# Up to so many class sets are listed and drawn from; of more, random ones are tried.
+_MAX_LISTED_SETS = 10_000
+
+
+def _encode(y, ood_label, splitter):
+    """Return the sorted ID classes and each row's class number, -1 for OOD rows."""
+    name = type(splitter).__name__
+    if y is None:
+        raise ValueError(f"{name} splits by the labels: y is required, got None.")
+    y = check_labels(y)
+    is_ood = ood_mask(y, ood_label=ood_label)
+    if is_ood.all():
+        raise ValueError(
+            f"{name} found no in-distribution rows: every label in y equals "
+            f"ood_label={ood_label!r}."
+        )
+    id_labels = y[~is_ood]
+    kind = type_of_target(id_labels)
+    if kind not in ("binary", "multiclass"):
+        raise ValueError(
+            f"{name} needs class labels in y, got {kind!r} values such as "
+            f"{id_labels[:1].tolist()[0]!r}."
+        )
+    classes, id_codes = np.unique(id_labels, return_inverse=True)
+    codes = np.full(y.shape, -1, dtype=np.intp)
+    codes[~is_ood] = id_codes
+    return classes, codes
+
+
+def _warn_groups(groups, splitter):
+    if groups is not None:
+        warnings.warn(
+            f"The groups parameter is ignored by {type(splitter).__name__}.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _check_random_state_is_used(random_state, used, remedy):
+    """Refuse a seed that has no effect, as scikit-learn's splitters do."""
+    if random_state is not None and not used:
+        raise ValueError(
+            f"random_state={random_state!r} has no effect here. Leave it at None, or "
+            f"{remedy}."
+        )
+
+
+class OODStratifiedKFold(BaseCrossValidator):
+    """Stratified K-fold that treats the known OOD rows as one more stratum.
+
+    Each test fold has its share of every class and of the OOD rows, so that a
+    scorer that sets ID rows against OOD rows has both in every fold.
+
+    Read more in the :ref:`User Guide <model_selection>`.
+
+    Parameters
+    ----------
+    n_splits : int, default=5
+        Number of folds, at least 2.
+
+    shuffle : bool, default=False
+        Whether to shuffle the rows of each stratum before they are dealt out.
+
+    random_state : int, RandomState instance or None, default=None
+        Determines the order when `shuffle` is True. Pass an int for the same folds
+        in every call.
+
+    ood_label : int or str, default=-1
+        The label of the OOD rows in `y`.
+
+    ood_in_train : bool, default=True
+        Whether the OOD rows of the other folds are part of the training rows. False
+        leaves them out, for estimators that would take `ood_label` for a class.
+
+    See Also
+    --------
+    LeaveClassesOut : For data without known OOD rows: classes play their part.
+    sklearn.model_selection.StratifiedKFold : The same without OOD rows.
+
+    Notes
+    -----
+    The sizes of the test folds differ by at most one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.model_selection import OODStratifiedKFold
+    >>> y = np.array([0, 0, 1, 1, -1, -1])
+    >>> cv = OODStratifiedKFold(n_splits=2, ood_in_train=False)
+    >>> for train, test in cv.split(np.zeros((6, 1)), y):
+    ...     print(train, test)
+    [1 3] [0 2 4]
+    [0 2] [1 3 5]
+    """
+
+    @validate_params(
+        {
+            "n_splits": [Interval(Integral, 2, None, closed="left")],
+            "shuffle": ["boolean"],
+            "random_state": ["random_state"],
+            "ood_label": [Integral, str],
+            "ood_in_train": ["boolean"],
+        },
+        prefer_skip_nested_validation=True,
+    )
+    def __init__(
+        self,
+        n_splits=5,
+        *,
+        shuffle=False,
+        random_state=None,
+        ood_label=-1,
+        ood_in_train=True,
+    ):
+        _check_random_state_is_used(random_state, shuffle, "set shuffle=True")
+        self.n_splits = n_splits
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.ood_label = ood_label
+        self.ood_in_train = ood_in_train
+
+    def get_n_splits(self, X=None, y=None, groups=None):
+        """Return the number of folds.
+
+        Parameters
+        ----------
+        X, y, groups : object
+            Ignored.
+
+        Returns
+        -------
+        n_splits : int
+            The number of folds.
+        """
+        return self.n_splits
+
+    def split(self, X, y=None, groups=None):
+        """Generate the indices of the training and test rows of each fold.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Data; only its length counts.
+
+        y : array-like of shape (n_samples,)
+            Classes, and `ood_label` for known OOD rows.
+
+        groups : object, default=None
+            Ignored.
+
+        Yields
+        ------
+        train : ndarray of int
+            Training rows in ascending order.
+
+        test : ndarray of int
+            Test rows in ascending order.
+        """
+        _warn_groups(groups, self)
+        X, y = indexable(X, y)
+        _, codes = _encode(y, self.ood_label, self)
+        is_ood = codes == -1
+        for kind, n_rows in (
+            ("out-of-distribution", is_ood.sum()),
+            ("in-distribution", (~is_ood).sum()),
+        ):
+            if n_rows < self.n_splits:
+                raise ValueError(
+                    f"y has {n_rows} {kind} rows (ood_label={self.ood_label!r}), too "
+                    f"few for one in each of n_splits={self.n_splits} test folds. "
+                    "Lower n_splits or give more rows; without known OOD rows, use "
+                    "LeaveClassesOut."
+                )
+        # Folds are dealt in turn over the sorted strata, which are numbered by their
+        # first appearance. With the OOD rows last, all ID rows are adjacent there,
+        # so that each fold has some even when classes are smaller than n_splits.
+        order = np.concatenate([np.flatnonzero(~is_ood), np.flatnonzero(is_ood)])
+        folds = StratifiedKFold(
+            self.n_splits, shuffle=self.shuffle, random_state=self.random_state
+        )
+        for _, position in folds.split(order, codes[order]):
+            in_test = np.zeros(codes.size, dtype=bool)
+            in_test[order[position]] = True
+            in_train = ~in_test if self.ood_in_train else ~in_test & ~is_ood
+            yield np.flatnonzero(in_train), np.flatnonzero(in_test)
+
+
+class LeaveClassesOut(BaseCrossValidator):
+    """Leave whole classes out of the training rows, to be OOD in the test rows.
+
+    In each split, all rows of `n_classes` classes go to the test part, together with
+    a share of the rows of every other class; the other rows are for training. The
+    labels stay what they are: an estimator fitted on the training rows does not have
+    the left-out classes in its `classes_`, by which our scorers know OOD rows.
+
+    Read more in the :ref:`User Guide <model_selection>`.
+
+    Parameters
+    ----------
+    n_classes : int, default=1
+        How many classes each split leaves out. Ignored if `left_out` is given.
+
+    n_splits : int, default=None
+        None: the sorted classes are taken in groups of `n_classes`, the last group
+        being filled up from the first classes, so that every class is left out at
+        least once. An int: that many different sets of classes, drawn at random.
+
+    left_out : list of tuples, default=None
+        The classes to leave out, one tuple for each split.
+
+    test_size : float, default=0.2
+        Share of the rows of each remaining class that goes to the test part, at
+        least one and not all of them.
+
+    shuffle : bool, default=True
+        Whether that share is drawn at random. False takes the last rows.
+
+    random_state : int, RandomState instance or None, default=None
+        Determines the draws of rows and of class sets. Pass an int for the same
+        splits in every call.
+
+    ood_label : int or str, default=-1
+        Rows with this label are known OOD rows: they are in every test part and in
+        no training part, and their label is no class.
+
+    See Also
+    --------
+    OODStratifiedKFold : For data with known OOD rows.
+    skood.metrics.make_ood_scorer : A scorer that knows left-out classes as OOD.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.model_selection import LeaveClassesOut
+    >>> y = np.array(["a", "a", "b", "b", "c", "c"])
+    >>> cv = LeaveClassesOut(shuffle=False)
+    >>> for train, test in cv.split(np.zeros((6, 1)), y):
+    ...     print(y[train], y[test])
+    ['b' 'c'] ['a' 'a' 'b' 'c']
+    ['a' 'c'] ['a' 'b' 'b' 'c']
+    ['a' 'b'] ['a' 'b' 'c' 'c']
+    """
+
+    @validate_params(
+        {
+            "n_classes": [Interval(Integral, 1, None, closed="left")],
+            "n_splits": [Interval(Integral, 1, None, closed="left"), None],
+            "left_out": ["array-like", None],
+            "test_size": [Interval(Real, 0, 1, closed="neither")],
+            "shuffle": ["boolean"],
+            "random_state": ["random_state"],
+            "ood_label": [Integral, str],
+        },
+        prefer_skip_nested_validation=True,
+    )
+    def __init__(
+        self,
+        n_classes=1,
+        *,
+        n_splits=None,
+        left_out=None,
+        test_size=0.2,
+        shuffle=True,
+        random_state=None,
+        ood_label=-1,
+    ):
+        if left_out is not None:
+            if n_splits is not None:
+                raise ValueError(
+                    "left_out lists the splits, so that n_splits has no meaning. "
+                    f"Give one of them. Got n_splits={n_splits!r} and "
+                    f"left_out={left_out!r}."
+                )
+            if len(left_out) == 0 or any(
+                isinstance(group, str) or not hasattr(group, "__len__")
+                for group in left_out
+            ):
+                raise ValueError(
+                    "left_out must be a list with one tuple of classes for each "
+                    f"split, such as [(7, 8), (9,)]. Got {left_out!r}."
+                )
+        _check_random_state_is_used(
+            random_state, shuffle or n_splits is not None, "set shuffle=True"
+        )
+        self.n_classes = n_classes
+        self.n_splits = n_splits
+        self.left_out = left_out
+        self.test_size = test_size
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.ood_label = ood_label
+
+    def get_n_splits(self, X=None, y=None, groups=None):
+        """Return the number of splits.
+
+        Parameters
+        ----------
+        X : object
+            Ignored.
+
+        y : array-like of shape (n_samples,), default=None
+            Classes. Needed unless `n_splits` or `left_out` was given.
+
+        groups : object
+            Ignored.
+
+        Returns
+        -------
+        n_splits : int
+            The number of splits.
+        """
+        if self.left_out is not None:
+            return len(self.left_out)
+        if self.n_splits is not None:
+            return self.n_splits
+        classes, _ = _encode(y, self.ood_label, self)
+        return ceil(len(classes) / self.n_classes)
+
+    def split(self, X, y=None, groups=None):
+        """Generate the indices of the training and test rows of each split.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Data; only its length counts.
+
+        y : array-like of shape (n_samples,)
+            Classes, and `ood_label` for known OOD rows.
+
+        groups : object, default=None
+            Ignored.
+
+        Yields
+        ------
+        train : ndarray of int
+            Training rows in ascending order.
+
+        test : ndarray of int
+            Test rows in ascending order.
+        """
+        _warn_groups(groups, self)
+        X, y = indexable(X, y)
+        classes, codes = _encode(y, self.ood_label, self)
+        rng = check_random_state(self.random_state)
+        counts = np.bincount(codes[codes >= 0])
+        for group in self._class_sets(classes, rng):
+            in_test = (codes == -1) | np.isin(codes, group)
+            for code in np.setdiff1d(np.arange(len(classes)), group):
+                if counts[code] < 2:
+                    raise ValueError(
+                        f"Class {classes[code].item()!r} has a single row, which "
+                        "cannot be both trained and tested on. Give more rows or "
+                        "drop the class."
+                    )
+                rows = np.flatnonzero(codes == code)
+                if self.shuffle:
+                    rows = rng.permutation(rows)
+                n_test = round(self.test_size * rows.size)
+                in_test[rows[-min(max(n_test, 1), rows.size - 1) :]] = True
+            yield np.flatnonzero(~in_test), np.flatnonzero(in_test)
+
+    def _class_sets(self, classes, rng):
+        """Return for each split the numbers of its left-out classes."""
+        if self.left_out is not None:
+            return [self._listed_set(group, classes) for group in self.left_out]
+        n_known, n_out = len(classes), self.n_classes
+        if n_out >= n_known:
+            raise ValueError(
+                f"n_classes={n_out} must be smaller than the number of classes in y, "
+                f"which is {n_known}, so that one remains to train on. Lower "
+                "n_classes or give rows of more classes."
+            )
+        if self.n_splits is None:
+            starts = range(0, n_known, n_out)
+            return [np.arange(start, start + n_out) % n_known for start in starts]
+        n_sets = comb(n_known, n_out)
+        if self.n_splits > n_sets:
+            raise ValueError(
+                f"There are only {n_sets} ways to leave n_classes={n_out} of "
+                f"{n_known} classes out, fewer than n_splits={self.n_splits}."
+            )
+        if n_sets <= _MAX_LISTED_SETS:
+            listed = list(combinations(range(n_known), n_out))
+            return [listed[i] for i in rng.permutation(n_sets)[: self.n_splits]]
+        drawn: dict[tuple, None] = {}
+        while len(drawn) < self.n_splits:
+            some = rng.choice(n_known, size=n_out, replace=False)
+            drawn[tuple(sorted(some.tolist()))] = None
+        return list(drawn)
+
+    def _listed_set(self, group, classes):
+        """Return the numbers of the classes that one tuple of `left_out` names."""
+        numbers = {label: code for code, label in enumerate(classes.tolist())}
+        unknown = [label for label in group if label not in numbers]
+        if unknown:
+            raise ValueError(
+                f"left_out names {unknown}, which y does not contain. Its classes are "
+                f"{list(numbers)}."
+            )
+        found = np.unique([numbers[label] for label in group]).astype(np.intp)
+        if not 0 < found.size < len(classes) or found.size < len(group):
+            raise ValueError(
+                "Each tuple of left_out must name at least one class, each class "
+                f"once, and not all {len(classes)} of them. Got {group!r}."
+            )
+        return found

@@ -1,0 +1,330 @@
+"""Tests of the splitters: what every split must hold, and small cases by hand."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.model_selection import (
+    GridSearchCV,
+    StratifiedKFold,
+    check_cv,
+    cross_val_predict,
+    cross_val_score,
+)
+from sklearn.neighbors import KNeighborsClassifier
+
+from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
+
+RNG = np.random.RandomState(0)
+
+
+def zeros(y):
+    return np.zeros((len(y), 1))
+
+
+def splits(cv, y):
+    return list(cv.split(zeros(y), y))
+
+
+@pytest.mark.parametrize("cv", [OODStratifiedKFold(3), LeaveClassesOut(2)])
+def test_is_a_scikit_learn_splitter(cv):
+    assert check_cv(cv) is cv
+    assert repr(pickle.loads(pickle.dumps(cv))) == repr(cv)
+    assert repr(clone(cv, safe=False)) == repr(cv)
+    assert "ood_label=-1" in repr(cv)
+    assert cv.get_metadata_routing().split.requests == {}
+
+
+# ---------------------------------------------------------------- OODStratifiedKFold
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("ood_in_train", [True, False])
+def test_folds_partition_the_rows(shuffle, ood_in_train):
+    y = RNG.permutation(np.repeat([0, 1, 2, -1], [23, 31, 12, 17]))
+    cv = OODStratifiedKFold(
+        4,
+        shuffle=shuffle,
+        random_state=0 if shuffle else None,
+        ood_in_train=ood_in_train,
+    )
+    assert cv.get_n_splits() == 4
+    parts = splits(cv, y)
+    assert len(parts) == 4
+    assert_array_equal(np.sort(np.concatenate([test for _, test in parts])), range(83))
+    for train, test in parts:
+        rest = np.setdiff1d(np.arange(83), test)
+        assert_array_equal(train, rest if ood_in_train else rest[y[rest] != -1])
+        for label in np.unique(y):
+            share = np.sum(y == label) / 4
+            assert abs(np.sum(y[test] == label) - share) < 1
+        assert 20 <= test.size <= 21
+
+
+def test_without_shuffling_strata_keep_their_order():
+    y = np.array([0, -1, 0, 1, -1, 1])
+    parts = splits(OODStratifiedKFold(2), y)
+    assert_array_equal(parts[0][1], [0, 1, 3])
+    assert_array_equal(parts[1][1], [2, 4, 5])
+
+
+def test_equals_stratified_k_fold_when_ood_rows_come_last():
+    y = np.repeat([3, 5, 4, -1], 10)
+    pairs = zip(
+        splits(OODStratifiedKFold(5, shuffle=True, random_state=1), y),
+        StratifiedKFold(5, shuffle=True, random_state=1).split(zeros(y), y),
+        strict=True,
+    )
+    for ours, theirs in pairs:
+        assert_array_equal(ours[0], theirs[0])
+        assert_array_equal(ours[1], theirs[1])
+
+
+@pytest.mark.filterwarnings("ignore:The least populated class")
+def test_classes_smaller_than_n_splits_still_give_id_rows_to_each_fold():
+    """StratifiedKFold on these labels has a test fold without any ID row."""
+    y = np.repeat([0, -1, 1], [3, 6, 3])
+    plain = [y[test] for _, test in StratifiedKFold(5).split(zeros(y), y)]
+    assert any((part == -1).all() for part in plain)
+    for _, test in splits(OODStratifiedKFold(5), y):
+        assert (y[test] == -1).any()
+        assert (y[test] != -1).any()
+
+
+def test_random_state_of_folds():
+    y = RNG.permutation(np.repeat([0, 1, -1], 20))
+
+    def tests(seed):
+        cv = OODStratifiedKFold(3, shuffle=True, random_state=seed)
+        return [splits(cv, y)[i][1].tolist() for i in range(3)]
+
+    assert tests(0) == tests(0)
+    assert tests(0) != tests(1)
+
+
+def test_string_labels_and_other_ood_label():
+    y = np.array(["a", "b", "a", "b", "junk", "junk"])
+    cv = OODStratifiedKFold(2, ood_label="junk", ood_in_train=False)
+    for train, test in splits(cv, y):
+        assert sorted(y[test]) == ["a", "b", "junk"]
+        assert sorted(y[train]) == ["a", "b"]
+    objects = np.array(["a", "b", "a", "b", -1, -1], dtype=object)
+    for _, test in splits(OODStratifiedKFold(2), objects):
+        assert sorted(map(str, objects[test])) == ["-1", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (np.repeat([0, 1, -1], [9, 9, 2]), "y has 2 out-of-distribution rows .* few"),
+        (np.repeat([0, 1], 9), "y has 0 out-of-distribution rows .*LeaveClassesOut"),
+        (np.repeat([0, -1], [2, 9]), "y has 2 in-distribution rows"),
+        (np.repeat([-1], 9), "no in-distribution rows: every label in y equals"),
+        (np.append(RNG.rand(9), [-1] * 3), "needs class labels in y, got 'continuous'"),
+        (None, "OODStratifiedKFold splits by the labels: y is required"),
+    ],
+)
+def test_fold_errors(y, message):
+    X = np.zeros((9 if y is None else len(y), 1))
+    with pytest.raises(ValueError, match=message):
+        next(OODStratifiedKFold(3).split(X, y))
+
+
+def test_fold_parameter_errors():
+    with pytest.raises(ValueError, match="'n_splits' parameter of OODStratifiedKFold"):
+        OODStratifiedKFold(1)
+    with pytest.raises(ValueError, match="random_state=0 has no effect here"):
+        OODStratifiedKFold(random_state=0)
+
+
+# ------------------------------------------------------------------- LeaveClassesOut
+
+
+@pytest.mark.parametrize("n_classes", [1, 2, 3, 4])
+def test_groups_of_sorted_classes(n_classes):
+    """Every class is out at least once; only the last group is filled up."""
+    y = RNG.permutation(np.repeat([2, 3, 5, 7, 11], 8))
+    cv = LeaveClassesOut(n_classes, random_state=0)
+    parts = splits(cv, y)
+    n_splits = -(-5 // n_classes)
+    assert cv.get_n_splits(y=y) == len(parts) == n_splits
+    out = [sorted(set(y) - set(y[train])) for train, _ in parts]
+    cycle = [2, 3, 5, 7, 11] * 2
+    assert out == [
+        sorted(cycle[i * n_classes : (i + 1) * n_classes]) for i in range(n_splits)
+    ]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_parts_of_a_split(shuffle):
+    """All left-out and OOD rows are tested on, and a share of each other class."""
+    y = RNG.permutation(np.repeat([0, 1, 2, 3, -1], [40, 24, 7, 2, 9]))
+    cv = LeaveClassesOut(
+        2, test_size=0.25, shuffle=shuffle, random_state=3 if shuffle else None
+    )
+    for (train, test), out in zip(splits(cv, y), [(0, 1), (2, 3)], strict=True):
+        assert_array_equal(np.sort(np.append(train, test)), np.arange(y.size))
+        assert np.intersect1d(train, test).size == 0
+        for label in (*out, -1):
+            assert np.sum(y[test] == label) == np.sum(y == label)
+        for label, n_test in {0: 10, 1: 6, 2: 2, 3: 1}.items():
+            if label not in out:
+                assert np.sum(y[test] == label) == n_test
+
+
+def test_share_is_never_empty_and_never_everything():
+    y = np.repeat([0, 1, 2], 3)
+    for size, n_test in ((0.01, 1), (0.99, 2)):
+        for train, test in splits(LeaveClassesOut(test_size=size), y):
+            kept = np.unique(y[train])
+            assert [np.sum(y[test] == label) for label in kept] == [n_test] * 2
+
+
+def test_without_shuffling_the_last_rows_are_tested_on():
+    y = np.array([0, 1, 0, 1, 0, 1])
+    train, test = splits(LeaveClassesOut(shuffle=False, test_size=0.4), y)[0]
+    assert_array_equal(test, [0, 2, 4, 5])
+    assert_array_equal(train, [1, 3])
+
+
+def test_shuffled_shares_differ_between_splits():
+    y = np.repeat(np.arange(4), 50)
+    parts = splits(LeaveClassesOut(random_state=0), y)
+    shares = [test[y[test] == 3].tolist() for _, test in parts[:3]]
+    assert shares[0] != shares[1] != shares[2]
+    again = splits(LeaveClassesOut(random_state=0), y)
+    assert all((a[1] == b[1]).all() for a, b in zip(parts, again, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("n_known", "n_classes", "n_splits"), [(5, 2, 10), (5, 1, 3), (40, 20, 30)]
+)
+def test_random_class_sets_are_distinct(n_known, n_classes, n_splits):
+    """(40, 20) has more sets than are ever listed, (5, 2, 10) all there are."""
+    y = np.repeat(np.arange(n_known), 2)
+    cv = LeaveClassesOut(n_classes, n_splits=n_splits, random_state=0)
+    assert cv.get_n_splits() == n_splits
+    out = [tuple(sorted(set(y) - set(y[train]))) for train, _ in splits(cv, y)]
+    assert len(set(out)) == len(out) == n_splits
+    assert {len(group) for group in out} == {n_classes}
+    assert out == [tuple(sorted(set(y) - set(y[train]))) for train, _ in splits(cv, y)]
+
+
+def test_random_class_sets_without_shuffling_rows():
+    y = np.repeat(np.arange(6), 5)
+    cv = LeaveClassesOut(2, n_splits=3, shuffle=False, random_state=0)
+    for train, test in splits(cv, y):
+        kept = np.unique(y[train])
+        assert_array_equal(test[np.isin(y[test], kept)], kept * 5 + 4)
+
+
+def test_listed_class_sets_of_strings():
+    y = np.repeat(["cat", "dog", "eel", "fox"], 4)
+    cv = LeaveClassesOut(left_out=[("eel",), ("cat", "dog")])
+    assert cv.get_n_splits() == 2
+    trained = [sorted(set(y[train])) for train, _ in splits(cv, y)]
+    assert trained == [["cat", "dog", "fox"], ["eel", "fox"]]
+
+
+def test_labels_of_other_kinds():
+    pd = pytest.importorskip("pandas")
+    y = pd.Series(["a", "b", "c"] * 3)
+    assert len(splits(LeaveClassesOut(), y)) == 3
+    floats = np.repeat([1.0, 2.0, -1.0], 4)
+    parts = splits(LeaveClassesOut(left_out=[(2,)]), floats)
+    assert set(floats[parts[0][0]]) == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("params", "y", "message"),
+    [
+        ({}, None, "LeaveClassesOut splits by the labels: y is required, got None"),
+        ({}, RNG.rand(9), "needs class labels in y, got 'continuous' values such as 0"),
+        ({}, [0, 1, np.nan], "Input y contains NaN"),
+        ({}, [-1, -1], "no in-distribution rows"),
+        ({}, [4, 4, -1], "n_classes=1 must be smaller than .* which is 1, so"),
+        ({"n_classes": 2}, [0, 0, 1, 1], "n_classes=2 must be smaller than"),
+        ({}, [0, 0, 1], "Class 1 has a single row"),
+        ({}, ["a", "b", "b"], "Class 'a' has a single row"),
+        ({"n_splits": 3}, [0, 0, 1, 1], "only 2 ways to leave n_classes=1 of 2"),
+        ({"left_out": [(0, 9)]}, [0, 0, 1, 1], r"names \[9\], which y does not"),
+        ({"left_out": [("b",)]}, [0, 0, 1, 1], r"names \['b'\], which y does not"),
+        ({"left_out": [(0, 1)]}, [0, 0, 1, 1], r"not all 2 of them. Got \(0, 1\)"),
+        ({"left_out": [(0, 0)]}, [0, 0, 1, 1], "each class once"),
+        ({"left_out": [()]}, [0, 0, 1, 1], "at least one class"),
+    ],
+)
+def test_leave_classes_out_errors(params, y, message):
+    X = np.zeros((3 if y is None else len(y), 1))
+    with pytest.raises(ValueError, match=message):
+        list(LeaveClassesOut(**params).split(X, y))
+
+
+def test_number_of_splits_needs_labels():
+    with pytest.raises(ValueError, match="y is required, got None"):
+        LeaveClassesOut().get_n_splits(np.zeros((4, 1)))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"n_classes": 0}, "'n_classes' parameter of LeaveClassesOut"),
+        ({"test_size": 1.0}, "'test_size' parameter of LeaveClassesOut"),
+        ({"left_out": [3, 4]}, "one tuple of classes for each split"),
+        ({"left_out": ["cat"]}, "one tuple of classes for each split"),
+        ({"left_out": []}, "one tuple of classes for each split"),
+        ({"left_out": [(1,)], "n_splits": 2}, "Give one of them"),
+        ({"shuffle": False, "random_state": 0}, "random_state=0 has no effect here"),
+    ],
+)
+def test_leave_classes_out_parameter_errors(params, message):
+    with pytest.raises(ValueError, match=message):
+        LeaveClassesOut(**params)
+
+
+@pytest.mark.parametrize("cv", [OODStratifiedKFold(2), LeaveClassesOut()])
+def test_groups_are_ignored_with_a_warning(cv):
+    y = np.repeat([0, 1, -1], 4)
+    with pytest.warns(UserWarning, match=r"groups parameter is ignored by (OOD|Leave)"):
+        list(cv.split(zeros(y), y, groups=y))
+
+
+# -------------------------------------------------------------- in scikit-learn's hands
+
+
+def seen_classes(estimator, X, y):
+    """A scorer: how many of the test labels the estimator was fitted on."""
+    return np.isin(np.unique(y), estimator.classes_).sum()
+
+
+def test_in_grid_search_on_digits():
+    X, y = load_digits(return_X_y=True)
+    search = GridSearchCV(
+        KNeighborsClassifier(),
+        {"n_neighbors": [1, 3]},
+        cv=LeaveClassesOut(3, random_state=0),
+        scoring=seen_classes,
+        refit=False,
+    ).fit(X, y)
+    assert search.n_splits_ == 4
+    assert_array_equal(search.cv_results_["mean_test_score"], [7, 7])
+
+
+def test_in_cross_validation():
+    y = np.repeat([0, 1, 2, -1], 10)
+    X = y.reshape(-1, 1).astype(float)
+    cv = OODStratifiedKFold(5, ood_in_train=False)
+    knn = KNeighborsClassifier(1)
+    assert_array_equal(cross_val_score(knn, X, y, cv=cv), [0.75] * 5)
+    with config_context(enable_metadata_routing=True):
+        assert_array_equal(cross_val_score(knn, X, y, cv=cv), [0.75] * 5)
+    predicted = cross_val_predict(knn, X, y, cv=cv)
+    assert_array_equal(predicted[:30], y[:30])
+    assert_array_equal(predicted[30:], [0] * 10)
