@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from abc import abstractmethod
+from abc import ABCMeta, abstractmethod
 from numbers import Integral, Real
 
 import numpy as np
@@ -26,7 +26,7 @@ from skood.utils._torch import is_tensor, to_numpy
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 
 
-class BaseDetector(OutlierMixin, BaseEstimator):
+class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
     """Base class of all detectors.
 
     A detector gives each sample a score that is high for in-distribution (ID)
@@ -90,8 +90,16 @@ class BaseDetector(OutlierMixin, BaseEstimator):
         """
         with fresh_fit(self):
             X, y = self._only_id(X, y)
-            scores = self._fit(X, y)
-            self.offset_ = float(np.percentile(scores, 100.0 * self.contamination))
+            scores = self._checked(self._fit(X, y))
+            with np.errstate(invalid="ignore"):
+                offset = float(np.percentile(scores, 100.0 * self.contamination))
+            if not np.isfinite(offset):
+                raise ValueError(
+                    f"{type(self).__name__} has no finite threshold: the training "
+                    f"scores at contamination={self.contamination} are infinite. Scale "
+                    "X, or look at the network's outputs."
+                )
+            self.offset_ = offset
         return self
 
     def _only_id(self, X, y):
@@ -134,7 +142,11 @@ class BaseDetector(OutlierMixin, BaseEstimator):
             The scores. They do not depend on the other samples of the call.
         """
         check_is_fitted(self, "offset_")
-        scores = np.asarray(self._score(X), dtype=np.float64)
+        return self._checked(self._score(X))
+
+    def _checked(self, scores):
+        """Scores as float64; NaN raises."""
+        scores = np.asarray(scores, dtype=np.float64)
         if np.isnan(scores).any():
             raise ValueError(
                 f"{type(self).__name__} got NaN as the score of "
@@ -373,8 +385,6 @@ def fit_wrapped(owner, estimator, X, y):
                 f"None: it fits its estimator {estimator!r}. Pass class labels, or a "
                 "fitted estimator inside sklearn.frozen.FrozenEstimator."
             ) from error
-    elif y is None:
-        fitted.fit(X)
     else:
         fitted.fit(X, y)
     for name in ("n_features_in_", "feature_names_in_"):

@@ -20,6 +20,11 @@ def _equals(y, label):
     return np.asarray(y == label, dtype=bool)
 
 
+def _is_missing(label):
+    """Tell whether a label is None, NaN or pandas' NA."""
+    return label is None or type(label).__name__ == "NAType" or label != label
+
+
 def check_labels(y, name="y"):
     """Return `y` as a 1-D array without missing values, or raise.
 
@@ -46,7 +51,7 @@ def check_labels(y, name="y"):
     y = column_or_1d(to_numpy(y), warn=True)
     if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
         raise ValueError(f"Input {name} contains NaN or infinity.")
-    if y.dtype.kind == "O" and any(v is None or v != v for v in y):
+    if y.dtype.kind == "O" and any(_is_missing(v) for v in y):
         raise ValueError(f"Input {name} contains NaN or None.")
     return y
 

@@ -19,6 +19,7 @@ from sklearn.utils._param_validation import (
 )
 
 __all__ = [
+    "Classifier",
     "HasMethods",
     "Interval",
     "InvalidParameterError",
@@ -27,3 +28,19 @@ __all__ = [
     "fit_context",
     "validate_params",
 ]
+
+
+class Classifier(HasMethods):
+    """Constraint of a parameter that is a classifier to read: it can be fitted.
+
+    Its error tells those who pass a torch module what to do.
+    """
+
+    def __init__(self):
+        super().__init__("fit")
+
+    def __str__(self):
+        return (
+            "a classifier implementing 'fit' (wrap a trained torch module with "
+            "skood.nn.pretrained)"
+        )

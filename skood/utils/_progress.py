@@ -108,10 +108,10 @@ def progress(iterable_or_total, *, desc, verbose):
     ...     bar.set_postfix(loss=0.5)
     """
     if isinstance(iterable_or_total, int):
-        iterable, total = range(iterable_or_total), iterable_or_total
+        iterable = range(iterable_or_total)
     else:
         iterable = iterable_or_total
-        total = len(iterable) if hasattr(iterable, "__len__") else None
+    total = len(iterable) if hasattr(iterable, "__len__") else None
     if not verbose:
         return _Silent(iterable)
     try:

@@ -306,8 +306,9 @@ def evaluating(module):
     """
     modes = [(part, part.training) for part in module.modules()]
     try:
-        if any(training for _, training in modes):
-            module.eval()
+        # Not module.eval(): a train() of the user's own may do more than that.
+        for part, _ in modes:
+            part.training = False
         yield module
     finally:
         for part, training in modes:

@@ -35,11 +35,11 @@ def _data(seed=0, n_per_class=40, n_ood=40, n_features=_N_CLASSES):
     return X, y, X_ood
 
 
-def _fit(detector, X, y):
+def _fit(detector, X, y, ood_label=-1):
     """Fit a clone; a detector may warn about what it is given."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkoodWarning)
-        return clone(detector).fit(X, y)
+        return clone(detector).set_params(ood_label=ood_label).fit(X, y)
 
 
 def _same(actual, expected, what):
@@ -68,12 +68,12 @@ def check_polarity(detector):
     low, high = detector.score_samples(X_ood), detector.score_samples(X)
     auroc = np.mean(low[:, None] < high) + np.mean(low[:, None] == high) / 2
     assert auroc > 0.9, f"AUROC of ID against far OOD samples is only {auroc:.3f}"
-    labels = np.concatenate([y, np.full(len(X_ood), detector.ood_label)])
-    score = detector.score(np.concatenate([X, X_ood]), labels)
-    np.testing.assert_allclose(score, auroc, rtol=1e-9)
-    labels[len(y) :] = _N_CLASSES + 7  # a class that fit did not see
-    score = detector.score(np.concatenate([X, X_ood]), labels)
-    np.testing.assert_allclose(score, auroc, rtol=1e-9)
+    for label, what in ((-1, "ood_label"), (_N_CLASSES + 7, "a class not seen in fit")):
+        labels = np.concatenate([y, np.full(len(X_ood), label)])
+        score = detector.score(np.concatenate([X, X_ood]), labels)
+        np.testing.assert_allclose(
+            score, auroc, rtol=1e-9, err_msg=f"score(X, y), OOD rows labelled {what}"
+        )
 
 
 def check_score_type(detector):
@@ -84,13 +84,17 @@ def check_score_type(detector):
         for rows in (X, X_ood):
             for method in (fitted.score_samples, fitted.decision_function):
                 scores = method(rows.astype(dtype))
-                assert isinstance(scores, np.ndarray)
-                assert scores.dtype == np.float64, scores.dtype
-                assert scores.shape == (len(rows),), scores.shape
-                assert np.isfinite(scores).all()
+                kind = type(scores)
+                assert kind is np.ndarray, f"scores must be an ndarray, got {kind}"
+                kind = scores.dtype
+                assert kind == np.float64, f"scores must be float64, got {kind}"
+                shape = scores.shape
+                assert shape == (len(rows),), f"expected one score per row, got {shape}"
+                assert np.isfinite(scores).all(), "scores must be finite"
         labels = fitted.predict(X_ood)
-        assert set(np.unique(labels)) <= {-1, 1}
-        assert labels.dtype.kind == "i"
+        values = np.unique(labels).tolist()
+        assert set(values) <= {-1, 1}, f"predict must return +1 and -1, got {values}"
+        assert labels.dtype.kind == "i", f"predict must be int, got {labels.dtype}"
 
 
 def check_offset(detector):
@@ -105,7 +109,9 @@ def check_offset(detector):
         np.testing.assert_allclose(decision, scores - fitted.offset_)
         np.testing.assert_array_equal(fitted.predict(X), np.where(decision >= 0, 1, -1))
         accepted = np.mean(decision >= -1e-9)
-        assert abs(accepted - (1 - contamination)) < 0.02, accepted
+        assert abs(accepted - (1 - contamination)) < 0.02, (
+            f"contamination={contamination} accepts {accepted:.3f} of the training rows"
+        )
 
 
 def check_batch_of_one(detector):
@@ -141,8 +147,9 @@ def check_failed_fit_keeps_state(detector):
     broken = X.copy()
     broken[3, 1] = np.nan
     _raises(ValueError, lambda: fitted.fit(broken, y), "nan")
-    assert set(vars(fitted)) == attributes
-    np.testing.assert_array_equal(fitted.score_samples(X_ood), before)
+    changed = set(vars(fitted)) ^ attributes
+    assert not changed, f"A fit that raised added or removed the attributes {changed}"
+    _same(fitted.score_samples(X_ood), before, "A fit that raised")
 
 
 def check_two_detectors_share_a_network(detector):
@@ -161,20 +168,23 @@ def check_two_detectors_share_a_network(detector):
     shifted = X + 3
     second = _fit(clone(detector).set_params(estimator=network), shifted, y)
     second.score_samples(X_ood)
-    np.testing.assert_array_equal(first.score_samples(X_ood), before)
+    _same(first.score_samples(X_ood), before, "A second detector on the same network")
 
 
 def check_few_samples(detector):
     """Fewer samples than features: finite scores, or an error that says so."""
-    X, y, _ = _data(n_features=30)
+    X, _, _ = _data(n_features=30)
     few, few_y = X[:12], np.resize(np.arange(3), 12)
     try:
         fitted = _fit(detector, few, few_y)
     except ValueError as error:
         text = str(error)
-        assert "n_samples" in text or "n_features" in text or "rank" in text, text
+        assert "n_samples" in text or "n_features" in text or "rank" in text, (
+            f"The error should name n_samples, n_features or the rank, it says: {text}"
+        )
         return
-    assert np.isfinite(fitted.score_samples(X)).all()
+    finite = np.isfinite(fitted.score_samples(X)).all()
+    assert finite, "scores must be finite, also with fewer samples than features"
 
 
 def check_large_values(detector):
@@ -182,9 +192,10 @@ def check_large_values(detector):
     X, y, X_ood = _data()
     scale = 1e4 / np.abs(X).max()
     fitted = _fit(detector, X * scale, y)
-    assert np.isfinite(fitted.score_samples(X * scale)).all()
-    assert np.isfinite(fitted.score_samples(X_ood * scale)).all()
-    assert np.isfinite(fitted.offset_)
+    for rows in (X, X_ood):
+        finite = np.isfinite(fitted.score_samples(rows * scale)).all()
+        assert finite, "scores must be finite, also for inputs of 1e4"
+    assert np.isfinite(fitted.offset_), f"offset_ is {fitted.offset_}"
 
 
 def check_bad_input(detector):
@@ -206,18 +217,18 @@ def check_bad_input(detector):
 def check_ood_rows_are_left_out(detector):
     """Known OOD rows in `y` change nothing of what is fitted."""
     X, y, X_ood = _data()
-    label = detector.ood_label
-    fitted = _fit(detector, X, y)
+    names = np.array(list("abcde"))
     both = np.concatenate([X_ood[:20], X, X_ood[20:]])
-    labels = np.concatenate([np.full(20, label), y, np.full(len(X_ood) - 20, label)])
-    with_ood = _fit(detector, both, labels)
-    np.testing.assert_array_equal(with_ood.classes_, fitted.classes_)
-    np.testing.assert_allclose(with_ood.offset_, fitted.offset_, rtol=1e-6)
-    _same(with_ood.score_samples(X_ood), fitted.score_samples(X_ood), "OOD rows")
-    only = clone(detector)
-    _raises(
-        ValueError, lambda: only.fit(X_ood, np.full(len(X_ood), label)), "ood_label"
-    )
+    for label, classes in ((-1, y), ("unknown", names[y])):
+        fitted = _fit(detector, X, classes, ood_label=label)
+        ood = np.full(len(X_ood), label)
+        labels = np.concatenate([ood[:20], classes, ood[20:]])
+        with_ood = _fit(detector, both, labels, ood_label=label)
+        np.testing.assert_array_equal(with_ood.classes_, fitted.classes_)
+        np.testing.assert_allclose(with_ood.offset_, fitted.offset_, rtol=1e-6)
+        _same(with_ood.score_samples(X_ood), fitted.score_samples(X_ood), "OOD rows")
+        only = partial(_fit, detector, X_ood, ood, ood_label=label)
+        _raises(ValueError, only, "ood_label")
 
 
 def check_label_kinds(detector):
@@ -235,10 +246,8 @@ def check_serialisation(detector):
     X, y, X_ood = _data()
     fitted = _fit(detector, X, y)
     loaded = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(
-        loaded.score_samples(X_ood), fitted.score_samples(X_ood)
-    )
-    assert loaded.offset_ == fitted.offset_
+    _same(loaded.score_samples(X_ood), fitted.score_samples(X_ood), "Pickling")
+    _same(loaded.decision_function(X), fitted.decision_function(X), "Pickling")
 
 
 def check_input_is_kept(detector):
@@ -302,6 +311,9 @@ def check_detector(detector, *, expected_failed_checks=None):
     AssertionError
         If a check fails, or an expected failure does not happen.
 
+    ValueError
+        If `expected_failed_checks` names a check that there is not.
+
     Examples
     --------
     >>> from skood.detectors import Energy
@@ -309,6 +321,13 @@ def check_detector(detector, *, expected_failed_checks=None):
     >>> check_detector(Energy())
     """
     expected = expected_failed_checks or {}
+    names = [check.__name__ for check in yield_detector_checks()]
+    unknown = sorted(set(expected) - set(names))
+    if unknown:
+        raise ValueError(
+            f"expected_failed_checks names {unknown}, which are not among the detector "
+            f"checks {names}."
+        )
     for check in yield_detector_checks():
         name = check.__name__
         if name not in expected:

@@ -1,0 +1,27 @@
+"""The door to torch and skorch: networks as scikit-learn estimators.
+
+``TorchClassifier`` is imported on first use, and torch with it: detectors that read
+scikit-learn classifiers need neither.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import TYPE_CHECKING
+
+from skood.nn._extractor import FeatureExtractor
+from skood.nn._head import LinearHead, split
+from skood.nn._pretrained import pretrained
+
+if TYPE_CHECKING:
+    from skood.nn._classifier import TorchClassifier
+
+__all__ = ["FeatureExtractor", "LinearHead", "TorchClassifier", "pretrained", "split"]
+
+
+def __getattr__(name):
+    if name == "TorchClassifier":
+        from skood.nn._classifier import TorchClassifier
+
+        return TorchClassifier
+    raise AttributeError(f"module 'skood.nn' has no attribute {name!r}")

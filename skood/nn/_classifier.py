@@ -1,0 +1,516 @@
+"""A scikit-learn classifier that trains a torch network."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skood.nn._rows import (
+    check_same_classes,
+    check_target,
+    class_codes,
+    stratified_split,
+    weighted_rows,
+)
+from skood.nn._training import (
+    OPTIMIZERS,
+    forward,
+    make_net,
+    restore_net,
+    restored_on_error,
+    state_to_numpy,
+    train,
+)
+from skood.utils._labels import check_labels
+from skood.utils._params import Interval, StrOptions, fit_context
+from skood.utils._progress import progress
+from skood.utils._state import fresh_fit
+from skood.utils._torch import check_tensor, is_tensor, resolve_device, seeded
+
+__all__ = ["TorchClassifier"]
+
+_NET_PARAMS = ("optimizer", "lr", "weight_decay", "batch_size", "max_epochs")
+
+
+class TorchClassifier(ClassifierMixin, BaseEstimator):
+    r"""A classifier that builds and trains a torch network in `fit`.
+
+    The network is given as a class or another factory that is called with the
+    shape of one row and the number of classes. It is trained by a seeded skorch
+    net on the weighted cross-entropy of its logits.
+
+    Read more in the :ref:`User Guide <torch_classifier>`.
+
+    Parameters
+    ----------
+    module : callable, default=None
+        A module class or factory, called as ``module(input_shape, n_classes,
+        **module_params)`` with the shape of one row (a tuple without the axis of
+        the samples) and the number of classes. The module returns logits of
+        shape (n_samples, n_classes). None: for images (n, channels, height,
+        width) a small convolutional network, else a multi-layer perceptron with
+        one hidden layer of 100 units. A trained module goes to
+        :func:`skood.nn.pretrained` instead.
+
+    module_params : dict, default=None
+        Further arguments of `module`. The default perceptron takes `hidden` and
+        `dropout`, the default convolutional network `channels`, `hidden` and
+        `dropout`.
+
+    max_epochs : int, default=200
+        Number of passes over the training rows; with early stopping at most.
+
+    lr : float, default=1e-3
+        Learning rate, which `lr_schedule` starts from (for "one_cycle": its peak).
+
+    batch_size : int, default=128
+        Rows per training step. A last batch of one row is joined to the batch
+        before it.
+
+    optimizer : {"adam", "adamw", "sgd"}, default="adam"
+        The optimizer. "sgd" has a momentum of 0.9.
+
+    weight_decay : float, default=0.0
+        Strength of the penalty on all parameters; for "adamw" decoupled from the
+        gradient.
+
+    lr_schedule : {"cosine", "step", "one_cycle"} or None, default=None
+        How `fit` changes the learning rate: to zero along a half cosine; by 1/10
+        after each third of `max_epochs`; up to `lr` and down again, step by
+        step. None: not at all. `partial_fit` always uses `lr`.
+
+    early_stopping : bool, default=False
+        Hold out validation rows, stop when their loss no longer falls, and
+        return to the weights with the smallest validation loss.
+
+    validation_fraction : float, default=0.1
+        Share of the rows held out, stratified by class.
+
+    n_iter_no_change : int, default=10
+        Early stopping waits for this many epochs without a gain of `tol`.
+
+    tol : float, default=1e-4
+        The gain in validation loss that counts.
+
+    class_weight : {"balanced"}, dict or None, default=None
+        Weights of the classes, which multiply `sample_weight`. "balanced" gives
+        each class the same total weight.
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds the initial weights, the order of the rows, dropout and the held-out
+        rows. The generators of torch are left as they were.
+
+    device : {"auto"}, str or torch.device, default="auto"
+        Where to train: "auto" is CUDA if there is one, else the CPU.
+
+    verbose : int, default=0
+        1 shows a progress bar over the epochs.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, sorted.
+
+    input_shape_ : tuple of int
+        Shape of one row.
+
+    n_features_in_ : int
+        Length of the second axis of `X`: features, or channels.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if all of them are strings.
+
+    net_ : skorch.NeuralNetClassifier
+        The trained net. It works with class numbers in place of labels.
+
+    module_ : torch.nn.Module
+        The trained network, in eval mode.
+
+    n_iter_ : int
+        Number of epochs trained.
+
+    history_ : list of dict
+        For each epoch: `epoch` (from 1), `train_loss` (mean while training),
+        `lr` (of the last step) and, with early stopping, `valid_loss` (weighted
+        like the training loss) and `valid_accuracy` (unweighted).
+
+    See Also
+    --------
+    skood.nn.pretrained : Wrap a network that is trained already.
+    skood.nn.FeatureExtractor : What the network sees at one of its layers.
+
+    Notes
+    -----
+    With :math:`l(x; \theta)` the logits and :math:`w_i` the product of sample and
+    class weight, training minimises
+
+    .. math::
+
+        \frac{\sum_i w_i \left(\log \sum_k e^{l_k(x_i; \theta)} -
+        l_{y_i}(x_i; \theta)\right)}{\sum_i w_i} + \frac{\lambda}{2} \|\theta\|^2
+
+    by steps on batches, :math:`\lambda` being `weight_decay`. Rows of weight zero
+    are left out. Features should be scaled.
+
+    The same integer `random_state` gives bitwise equal networks on one machine
+    (on CUDA as far as its kernels are deterministic). Logits are computed in the
+    precision of the network, usually float32, and returned as float64. Batches that
+    are too small to be divided are trained on one thread.
+
+    If `fit` or `partial_fit` fails or is interrupted, the classifier is what it
+    was before. A pickle holds the weights as arrays and rebuilds the network
+    from `module`, so what was trained on CUDA can be loaded without.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from skood.nn import TorchClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> clf = make_pipeline(StandardScaler(), TorchClassifier(random_state=0))
+    >>> bool(clf.fit(X, y).score(X, y) > 0.9)
+    True
+    >>> clf.predict_proba(X[:2]).shape
+    (2, 3)
+    """
+
+    _parameter_constraints = {
+        "module": [callable, None],
+        "module_params": [dict, None],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "optimizer": [StrOptions(set(OPTIMIZERS))],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "lr_schedule": [StrOptions({"cosine", "step", "one_cycle"}), None],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "random_state": ["random_state"],
+        "device": [str, torch.device],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        module=None,
+        *,
+        module_params=None,
+        max_epochs=200,
+        lr=1e-3,
+        batch_size=128,
+        optimizer="adam",
+        weight_decay=0.0,
+        lr_schedule=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        tol=1e-4,
+        class_weight=None,
+        random_state=None,
+        device="auto",
+        verbose=0,
+    ):
+        self.module = module
+        self.module_params = module_params
+        self.max_epochs = max_epochs
+        self.lr = lr
+        self.batch_size = batch_size
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.lr_schedule = lr_schedule
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Build a network for the data and train it.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows: vectors, images (n_samples, channels, height, width), or of any
+            shape that `module` takes.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, which need not sum to anything.
+
+        Returns
+        -------
+        self : TorchClassifier
+            The fitted classifier.
+        """
+        with fresh_fit(self):
+            X, y = self._check_rows(X, reset=True), check_target(y, self)
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            rows = weighted_rows(
+                X, codes, sample_weight, self.class_weight, self.classes_
+            )
+            if len(np.unique(rows.codes)) < 2:
+                raise ValueError(
+                    f"{type(self).__name__} needs rows of at least two classes with "
+                    f"a weight above zero to fit, got 1 class: "
+                    f"{self.classes_.tolist()[rows.codes[0]]!r}."
+                )
+            self._fit_new(rows, self.max_epochs, self.lr_schedule)
+        return self
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Train for one epoch, from where the network stands.
+
+        The first call, without a `fit` before, builds the network.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows, shaped as in the first call.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        classes : array-like of shape (n_classes,), default=None
+            All classes there will be. Required in the first call.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, relative to each other.
+
+        Returns
+        -------
+        self : TorchClassifier
+            The fitted classifier.
+        """
+        self._check_partial_options()
+        if hasattr(self, "classes_"):
+            check_same_classes(classes, self.classes_)
+            self._train_on(self._rows_of_known_classes(X, y, sample_weight, False))
+            return self
+        if classes is None:
+            raise ValueError(
+                "classes must be passed on the first call to partial_fit: all labels "
+                "that y will ever have."
+            )
+        with fresh_fit(self):
+            self.classes_ = np.unique(check_labels(classes, "classes"))
+            if len(self.classes_) < 2:
+                raise ValueError(f"At least two classes are needed, got {classes!r}.")
+            self._fit_new(self._rows_of_known_classes(X, y, sample_weight, True), 1)
+        return self
+
+    def _check_partial_options(self):
+        if self.early_stopping:
+            raise ValueError(
+                "partial_fit trains for one epoch and cannot stop early: set "
+                "early_stopping=False."
+            )
+        if isinstance(self.class_weight, str):
+            raise ValueError(
+                "class_weight='balanced' needs all the data, which partial_fit does "
+                "not see: pass the weights as a dict."
+            )
+
+    # --- checks of the input -------------------------------------------------
+
+    def _check_rows(self, X, reset):
+        """Return `X` as a finite float32 array or tensor, its shape checked."""
+        if is_tensor(X):
+            rows = check_tensor(X)
+        else:
+            with np.errstate(over="ignore"):  # what overflows is reported as infinite
+                rows = check_array(
+                    X, dtype=np.float32, allow_nd=True, input_name="X", estimator=self
+                )
+        shape = tuple(rows.shape[1:])
+        if reset:
+            self.input_shape_ = shape
+        elif shape != self.input_shape_ and len(shape + self.input_shape_) > 2:
+            raise ValueError(
+                f"X has rows of shape {shape}, but {type(self).__name__} was fitted "
+                f"on rows of shape {self.input_shape_}."
+            )
+        # names of features, and their number, from what the caller gave
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return rows
+
+    def _rows_of_known_classes(self, X, y, sample_weight, reset):
+        X = self._check_rows(X, reset)
+        codes = class_codes(check_target(y, self), self.classes_)
+        return weighted_rows(X, codes, sample_weight, self.class_weight, self.classes_)
+
+    # --- training ------------------------------------------------------------
+
+    def _fit_new(self, rows, epochs, lr_schedule=None):
+        """Build a network and train it; set the fitted attributes at the end."""
+        random_state = check_random_state(self.random_state)
+        seed = int(random_state.randint(np.iinfo(np.int32).max))
+        valid = None
+        if self.early_stopping:
+            parts = stratified_split(
+                rows.codes, self.validation_fraction, np.random.RandomState(seed)
+            )
+            rows, valid = (rows.subset(indices) for indices in parts)
+        config = {
+            "module": self.module,
+            "module_params": copy.deepcopy(self.module_params),
+            "input_shape": self.input_shape_,
+            "n_classes": len(self.classes_),
+            "seed": seed,
+            **{name: getattr(self, name) for name in _NET_PARAMS},
+        }
+        device = resolve_device(self.device)
+        bar = progress(epochs, desc=type(self).__name__, verbose=self.verbose)
+        with seeded(seed, device), bar:
+            net = make_net(config, device)
+            history = train(
+                net,
+                rows,
+                valid=valid,
+                epochs=epochs,
+                lr_schedule=lr_schedule,
+                patience=self.n_iter_no_change,
+                tol=self.tol,
+                bar=bar,
+            )
+        self._net_config = config
+        self._finish(net, [], history)
+
+    def _train_on(self, rows):
+        """Train the network for one more epoch, or leave it as it was."""
+        net = self.net_
+        net.batch_size = self.batch_size
+        # a seed that depends on how often it was trained, and on nothing else
+        seed = np.random.RandomState([self._net_config["seed"], self.n_iter_])
+        bar = progress(1, desc=type(self).__name__, verbose=self.verbose)
+        with restored_on_error(net), seeded(seed, net.device), bar:
+            for group in net.optimizer_.param_groups:
+                group.update(lr=self.lr, weight_decay=self.weight_decay)
+            history = train(net, rows, epochs=1, bar=bar)
+        self._finish(net, self.history_, history)
+
+    def _finish(self, net, before, history):
+        start = len(before) + 1
+        self.net_ = net
+        self.history_ = before + [
+            {"epoch": epoch, **done} for epoch, done in enumerate(history, start)
+        ]
+        self.n_iter_ = len(self.history_)
+
+    # --- prediction ----------------------------------------------------------
+
+    @property
+    def module_(self):
+        """The trained network, in eval mode."""
+        return self.net_.module_
+
+    def _prepare_input(self, X):
+        """Return `X` as a float32 array or tensor that the network can be fed."""
+        check_is_fitted(self)
+        return self._check_rows(X, reset=False)
+
+    def predict_logits(self, X):
+        """Logits of the network.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        logits : ndarray of shape (n_samples, n_classes)
+            What the network returns, as float64.
+        """
+        X = self._prepare_input(X)
+        logits = forward(self.net_, X)
+        if not np.isfinite(logits).all():
+            n_bad = int((~np.isfinite(logits)).any(axis=1).sum())
+            raise ValueError(
+                f"The network returned NaN or infinite logits for {n_bad} of {len(X)} "
+                f"rows: their values are too large for it. Scale the features."
+            )
+        return logits
+
+    def decision_function(self, X):
+        """Logits, or for two classes the second minus the first.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            High for the class; for two classes above zero is ``classes_[1]``.
+        """
+        logits = self.predict_logits(X)
+        if logits.shape[1] == 2:
+            return logits[:, 1] - logits[:, 0]
+        return logits
+
+    def predict_proba(self, X):
+        """Softmax of the logits.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes)
+            Probability of each class, in the order of `classes_`.
+        """
+        return softmax(self.predict_logits(X), axis=1)
+
+    def predict(self, X):
+        """Class with the largest logit.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels.
+        """
+        logits = self.predict_logits(X)
+        return self.classes_[logits.argmax(axis=1)]
+
+    # --- persistence ---------------------------------------------------------
+
+    def __getstate__(self):
+        state = {**super().__getstate__()}
+        if "net_" in state:
+            net = state.pop("net_")
+            state["_net_state"] = state_to_numpy(net), str(net.device)
+        return state
+
+    def __setstate__(self, state):
+        state = dict(state)
+        saved = state.pop("_net_state", None)
+        super().__setstate__(state)
+        if saved is not None:
+            self.net_ = restore_net(self._net_config, *saved)

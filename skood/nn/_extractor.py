@@ -1,0 +1,176 @@
+"""The body of a network as a transformer."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted
+
+from skood.base import fit_wrapped, take_rows, wrapped_tags
+from skood.nn._reader import make_reader
+from skood.utils._params import Classifier, Interval, StrOptions, fit_context
+from skood.utils._state import fresh_fit
+
+__all__ = ["FeatureExtractor"]
+
+
+class FeatureExtractor(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    r"""Features that a classifier computes, as a transformer.
+
+    For a network that computes :math:`l(x) = W z(x) + b`, ``transform`` returns
+    :math:`z(x)`, or the output of another layer.
+
+    Read more in the :ref:`User Guide <nn>`.
+
+    Parameters
+    ----------
+    estimator : object
+        A classifier: a linear model (its features are its input), an
+        `MLPClassifier`, a `Pipeline` ending in a classifier (its features are
+        those of the last step), a skorch net, a `TorchClassifier`, or a torch
+        module wrapped by `pretrained`. It is cloned and fitted, unless it is in
+        a :class:`~sklearn.frozen.FrozenEstimator`.
+
+    layer : str or int, default="penultimate"
+        Where the features are taken:
+
+        - "penultimate": the input of the linear layer that gives the logits or,
+          if none does, of the linear layer that runs last;
+        - a dotted module name: the output of that module;
+        - "input:NAME": the input of that module;
+        - an int: the output of that linear or convolutional layer, in the order
+          of definition; -1 is the last one. Of an `MLPClassifier`: after its
+          activation.
+
+    pooling : {"mean", "max", "flatten"} or None, default="mean"
+        How feature maps (n, c, h, w) and tokens (n, tokens, d) become vectors.
+        None returns them as they are.
+
+    batch_size : int, default=256
+        Rows per forward pass of a network.
+
+    device : str, default="auto"
+        Where a network runs: "auto" is the `device` of the classifier if it has
+        one, else where the network is if that is an accelerator, else CUDA if
+        there is one, else the CPU.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier.
+
+    n_features_in_ : int
+        Number of features seen in fit, if the classifier tells.
+
+    See Also
+    --------
+    split : Body and head of a fitted network.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.nn import FeatureExtractor
+    >>> X, y = load_digits(return_X_y=True)
+    >>> net = MLPClassifier(hidden_layer_sizes=(32,), random_state=0, max_iter=30)
+    >>> FeatureExtractor(net).fit(X / 16, y).transform(X / 16).shape
+    (1797, 32)
+    """
+
+    _parameter_constraints: dict = {
+        "estimator": [Classifier()],
+        "layer": [str, Integral],
+        "pooling": [StrOptions({"mean", "max", "flatten"}), None],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "device": "no_validation",  # validated where it is used
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        layer="penultimate",
+        pooling="mean",
+        batch_size=256,
+        device="auto",
+    ):
+        self.estimator = estimator
+        self.layer = layer
+        self.pooling = pooling
+        self.batch_size = batch_size
+        self.device = device
+
+    @fit_context(
+        # The wrapped classifier validates itself.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y=None):
+        """Fit the classifier, unless it is frozen.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            What the classifier reads.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels; not needed if the classifier is frozen.
+
+        Returns
+        -------
+        self : object
+            The fitted transformer.
+        """
+        with fresh_fit(self):
+            self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+            if hasattr(self, "classes_"):
+                del self.classes_  # a transformer has none
+            one = take_rows(X, np.arange(1))
+            self._n_features_out = self._read(one).shape[1]
+        return self
+
+    def _read(self, X):
+        reader = make_reader(
+            self.estimator_,
+            layer=self.layer,
+            pooling=self.pooling,
+            batch_size=self.batch_size,
+            device=self.device,
+        )
+        parts = [part.features for part in reader.iter_read(X, {"features"})]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def transform(self, X):
+        """Compute the features.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            What the classifier reads.
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, n_features_out)
+            Features, or feature maps with ``pooling=None``.
+
+        Raises
+        ------
+        ValueError
+            If there is no such layer, or X holds NaN or infinity.
+        """
+        check_is_fitted(self, "estimator_")
+        return self._read(X)
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        tags.input_tags.sparse = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags

@@ -1,0 +1,320 @@
+"""Linear heads, and splitting a network into a body and a head."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.extmath import softmax
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    check_array,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from skood.nn._extractor import FeatureExtractor
+from skood.nn._reader import make_reader
+from skood.nn._reading import symmetric_rows
+from skood.utils._params import fit_context
+from skood.utils._state import fresh_fit
+
+__all__ = ["LinearHead", "split"]
+
+
+class LinearHead(ClassifierMixin, BaseEstimator):
+    r"""The linear last layer of a network, as a classifier of its features.
+
+    .. math:: l(z) = W z + b, \qquad p(y | z) = \operatorname{softmax}(l(z))_y
+
+    With weights given it is fitted from the start, and `fit` changes nothing.
+    Without weights, `fit` learns them as a multinomial
+    :class:`~sklearn.linear_model.LogisticRegression`.
+
+    Read more in the :ref:`User Guide <nn>`.
+
+    Parameters
+    ----------
+    coef : array-like of shape (n_classes, n_features), default=None
+        Weights W. One row is the weight of a binary margin.
+
+    intercept : array-like of shape (n_classes,), default=None
+        Biases b. None: zeros.
+
+    classes : array-like of shape (n_classes,), default=None
+        Class labels in the order of the rows. None: 0, 1, …
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights, with two (symmetric) rows for two classes.
+
+    intercept_ : ndarray of shape (n_classes,)
+        Biases.
+
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+
+    n_features_in_ : int
+        Number of features.
+
+    See Also
+    --------
+    split : Take a network apart into its body and its head.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.nn import LinearHead
+    >>> head = LinearHead(coef=[[1.0, 0.0], [0.0, 1.0]], classes=["a", "b"])
+    >>> head.predict([[2.0, 1.0], [0.0, 3.0]])
+    array(['a', 'b'], dtype='<U1')
+    """
+
+    _parameter_constraints: dict = {
+        "coef": [None, "array-like"],
+        "intercept": [None, "array-like"],
+        "classes": [None, "array-like"],
+    }
+
+    def __init__(self, coef=None, intercept=None, classes=None):
+        self.coef = coef
+        self.intercept = intercept
+        self.classes = classes
+
+    def _given(self):
+        """Validate the given weights; return coef, intercept, classes."""
+        coef = check_array(self.coef, dtype=[np.float64, np.float32], input_name="coef")
+        intercept = np.zeros(len(coef), coef.dtype)
+        if self.intercept is not None:
+            intercept = check_array(
+                self.intercept,
+                dtype=coef.dtype,
+                ensure_2d=False,
+                input_name="intercept",
+            )
+        if intercept.shape != (len(coef),):
+            raise ValueError(
+                f"intercept has shape {intercept.shape}, expected ({len(coef)},): one "
+                "value per row of coef."
+            )
+        head = symmetric_rows(coef, intercept)
+        coef, intercept = head.coef, head.intercept
+        classes = np.arange(len(coef))
+        if self.classes is not None:
+            classes = column_or_1d(self.classes)
+        if len(np.unique(classes)) != len(coef) or len(classes) != len(coef):
+            raise ValueError(
+                f"classes has {len(np.unique(classes))} distinct labels, but coef has "
+                f"weights for {len(coef)} classes."
+            )
+        return coef, intercept, classes
+
+    def __sklearn_is_fitted__(self):
+        return self.coef is not None or hasattr(self, "_fitted")
+
+    def _weights(self):
+        """Return coef, intercept and classes: as fitted, or else as given."""
+        if hasattr(self, "_fitted"):
+            return self._fitted
+        if self.coef is None:
+            raise AttributeError(
+                f"This {type(self).__name__} has no weights yet: call 'fit', or give "
+                "coef."
+            )
+        return self._given()
+
+    @property
+    def coef_(self):
+        """Weights, one row per class."""
+        return self._weights()[0]
+
+    @property
+    def intercept_(self):
+        """Biases, one per class."""
+        return self._weights()[1]
+
+    @property
+    def classes_(self):
+        """Class labels."""
+        return self._weights()[2]
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y):
+        """Fit the weights, or check the given ones against the data.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        self : object
+            The fitted head.
+        """
+        with fresh_fit(self):
+            self._fit(X, y)
+        return self
+
+    def _fit(self, X, y):
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        if self.coef is None:
+            model = LogisticRegression(max_iter=1000).fit(X, y)
+            head = symmetric_rows(model.coef_, model.intercept_)
+            self._fitted = (head.coef, head.intercept, model.classes_)
+            return
+        given = self._given()
+        if X.shape[1] != given[0].shape[1]:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but coef has {given[0].shape[1]} "
+                "columns."
+            )
+        self._fitted = given
+
+    def predict_logits(self, X):
+        """Logits of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        logits : ndarray of shape (n_samples, n_classes)
+            ``X @ coef_.T + intercept_``, in the precision of `X`.
+        """
+        check_is_fitted(self)
+        coef, intercept, _ = self._weights()
+        if hasattr(self, "n_features_in_"):
+            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        else:
+            X = check_array(X, dtype=[np.float64, np.float32])
+        if X.shape[1] != coef.shape[1]:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{coef.shape[1]} features as input."
+            )
+        return X @ coef.T.astype(X.dtype) + intercept.astype(X.dtype)
+
+    def decision_function(self, X):
+        """Margins: the logits, or their difference for two classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        margins : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            For two classes, the second logit minus the first.
+        """
+        logits = self.predict_logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X):
+        """Class probabilities: the softmax of the logits.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes), dtype float64
+            Probabilities in the order of ``classes_``.
+        """
+        return softmax(self.predict_logits(X).astype(np.float64), copy=False)
+
+    def predict(self, X):
+        """Predict the most likely class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels.
+        """
+        codes = self.predict_logits(X).argmax(axis=1)
+        return self.classes_[codes]
+
+
+def split(estimator, layer="penultimate"):
+    """Split a fitted classifier into a frozen body and a frozen head.
+
+    Many detectors then share one extraction: compute ``Z = body.transform(X)``
+    once, and give each the features, and the head where it needs one.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted classifier that ends in a linear layer: a scikit-learn linear
+        model, an `MLPClassifier`, a `Pipeline` ending in one, a skorch net, a
+        `TorchClassifier`, or a module wrapped by `pretrained`.
+
+    layer : str, default="penultimate"
+        Where to split a torch network: "penultimate" is the input of the
+        ``torch.nn.Linear`` that gives the logits, "input:NAME" that of the one
+        called NAME. A network whose input shape is not known (a skorch net, or
+        `pretrained` without `input_shape`) needs the name if several of its
+        linear layers have an output per class.
+
+    Returns
+    -------
+    body : FrozenEstimator
+        A fitted `FeatureExtractor`.
+
+    head : FrozenEstimator
+        A fitted `LinearHead` on the features of `body`.
+
+    Raises
+    ------
+    ValueError
+        If there is no linear head at that place.
+
+    See Also
+    --------
+    FeatureExtractor : The body.
+    LinearHead : The head.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.detectors import MSP, KNN
+    >>> from skood.nn import split
+    >>> X, y = load_digits(return_X_y=True)
+    >>> net = MLPClassifier(random_state=0, max_iter=50).fit(X / 16, y)
+    >>> body, head = split(net)
+    >>> Z = body.transform(X / 16)
+    >>> Z.shape
+    (1797, 100)
+    >>> msp = MSP(estimator=head).fit(Z, y)
+    >>> knn = KNN(n_neighbors=10).fit(Z, y)
+    """
+    reader = make_reader(estimator, layer=layer)
+    found, place = reader.find_head()
+    frozen = FrozenEstimator(estimator)
+    body = FeatureExtractor(frozen, layer=place)
+    body.estimator_ = frozen
+    body._n_features_out = found.coef.shape[1]
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(estimator, name):
+            setattr(body, name, getattr(estimator, name))
+    classes = getattr(estimator, "classes_", None)
+    head = LinearHead(found.coef, found.intercept, classes)
+    return FrozenEstimator(body), FrozenEstimator(head)

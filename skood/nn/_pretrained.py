@@ -1,0 +1,199 @@
+"""A trained torch module as a frozen classifier."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.extmath import softmax
+from sklearn.utils.validation import column_or_1d
+
+from skood.nn._reader import read
+
+__all__ = ["pretrained"]
+
+
+class _PretrainedClassifier(ClassifierMixin, BaseEstimator):
+    """A trained torch module with the methods of a fitted classifier.
+
+    Made by :func:`pretrained`. ``fit`` refuses: the module is not trained here.
+    """
+
+    def __init__(self, module, classes, output, input_shape, batch_size, device):
+        self.module = module
+        self.classes = classes
+        self.output = output
+        self.input_shape = input_shape
+        self.batch_size = batch_size
+        self.device = device
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    @property
+    def module_(self):
+        """The torch module."""
+        return self.module
+
+    @property
+    def classes_(self):
+        """Class labels in the order of the module's outputs."""
+        return self.classes
+
+    @property
+    def input_shape_(self):
+        """Shape of one sample, or None if it was not given."""
+        return self.input_shape
+
+    @property
+    def max_batch_size_(self):
+        """Rows per forward pass, at most."""
+        return self.batch_size
+
+    def _prepare_input(self, X):
+        from skood.nn._torch_reader import check_network_input
+
+        X = check_network_input(X)
+        if self.input_shape is not None and tuple(X.shape[1:]) != self.input_shape:
+            raise ValueError(
+                f"X has samples of shape {tuple(X.shape[1:])}, but the network reads "
+                f"samples of shape {self.input_shape}."
+            )
+        return X
+
+    def fit(self, X, y=None):
+        """Refuse: the module is trained already."""
+        raise TypeError(
+            "A pretrained module is not fitted again. Keep it in the FrozenEstimator "
+            "that skood.nn.pretrained returned, or train a skood.nn.TorchClassifier."
+        )
+
+    def predict_logits(self, X):
+        """Logits, an ndarray of shape (n_samples, n_classes)."""
+        logits = read(
+            self, X, {"logits"}, batch_size=self.batch_size, device=self.device
+        ).logits.astype(np.float64)
+        if logits.shape[1] != len(self.classes_):
+            raise ValueError(
+                f"The module has {logits.shape[1]} outputs, but classes names "
+                f"{len(self.classes_)}: {self.classes_!r}."
+            )
+        return logits
+
+    def decision_function(self, X):
+        """Logits, or the difference of the two logits of a binary classifier."""
+        logits = self.predict_logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X):
+        """Softmax of the logits, shape (n_samples, n_classes), float64."""
+        return softmax(self.predict_logits(X), copy=False)
+
+    def predict(self, X):
+        """Most likely class of each sample."""
+        return self.classes_[self.predict_logits(X).argmax(axis=1)]
+
+
+def pretrained(
+    module,
+    classes=None,
+    *,
+    output="logits",
+    input_shape=None,
+    batch_size=256,
+    device="auto",
+):
+    """Wrap a trained torch module as a frozen scikit-learn classifier.
+
+    The module is run in eval mode and without gradients, and is left as it was
+    found: training mode of each submodule, buffers, gradients, hooks, device.
+    It is not copied.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        A trained network. It returns logits of shape (n_samples, n_classes), a
+        tuple that starts with them, or an object with ``.logits``.
+
+    classes : array-like of shape (n_classes,), default=None
+        Class labels in the order of the outputs. None: 0, 1, …, as many as the
+        last linear layer has outputs.
+
+    output : {"logits", "probabilities"}, default="logits"
+        What the module returns. A softmax or log-softmax that directly follows
+        the last linear layer is seen through in any case.
+
+    input_shape : tuple of int, default=None
+        Shape of one sample. If given, other input raises, and `split` finds the
+        head by running one row instead of taking the last one defined.
+
+    batch_size : int, default=256
+        Rows per forward pass, at most.
+
+    device : str, default="auto"
+        Where it runs: "auto" is where it is if that is an accelerator, else CUDA
+        if there is one, else the CPU.
+
+    Returns
+    -------
+    estimator : FrozenEstimator
+        With ``classes_``, ``predict``, ``predict_proba``, ``decision_function``
+        and ``predict_logits``; ``clone`` returns it unchanged.
+
+    Raises
+    ------
+    TypeError
+        If `module` is not a torch module.
+    ValueError
+        If `classes` has duplicates, or cannot be inferred.
+
+    See Also
+    --------
+    TorchClassifier : Train a network.
+    FeatureExtractor : Features of the network.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import torch
+    >>> from skood.detectors import Energy
+    >>> from skood.nn import pretrained
+    >>> _ = torch.manual_seed(0)
+    >>> net = torch.nn.Sequential(
+    ...     torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)
+    ... )
+    >>> clf = pretrained(net, classes=["cat", "dog", "owl"])
+    >>> X = np.random.default_rng(0).normal(size=(20, 4))
+    >>> Energy(estimator=clf).fit(X).score_samples(X).shape
+    (20,)
+    """
+    from torch import nn
+
+    if not isinstance(module, nn.Module):
+        raise TypeError(
+            f"module must be a trained torch.nn.Module, got {type(module).__name__}. "
+            "Pass a module class to skood.nn.TorchClassifier to train one."
+        )
+    if output not in ("logits", "probabilities"):
+        raise ValueError(
+            f"output must be 'logits' or 'probabilities', got {output!r} instead."
+        )
+    linear = [m for m in module.modules() if isinstance(m, nn.Linear)]
+    if classes is None:
+        if not linear:
+            raise ValueError(
+                "The module has no torch.nn.Linear that would tell the number of "
+                "classes: pass classes=[...]."
+            )
+        classes = np.arange(max(2, linear[-1].out_features))
+    classes = column_or_1d(classes)
+    if len(np.unique(classes)) != len(classes) or len(classes) < 2:
+        raise ValueError(
+            f"classes must be at least two distinct labels, got {classes.tolist()}."
+        )
+    if input_shape is not None:
+        input_shape = tuple(int(size) for size in input_shape)
+    return FrozenEstimator(
+        _PretrainedClassifier(module, classes, output, input_shape, batch_size, device)
+    )

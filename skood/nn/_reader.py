@@ -1,0 +1,350 @@
+"""Readers: one way to get features, logits and the head off any classifier.
+
+Each reader serves one kind of classifier and has ``iter_read(X, want)``, which
+yields a `Reading` of consecutive rows, `want` being a set of "features",
+"logits" and "head". :func:`make_reader` chooses among them. This file never
+imports torch: a torch model can only be given by someone who did.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import is_classifier, is_regressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from skood.nn._reading import (
+    Reading,
+    concatenate,
+    symmetric_logits,
+    symmetric_rows,
+)
+
+__all__ = ["make_reader", "read"]
+
+
+def _finite(array, what):
+    """Check for NaN and infinity."""
+    return check_array(array, dtype=[np.float64, np.float32], input_name=what)
+
+
+class _ArrayReader(ABC):
+    """Base of the readers of scikit-learn classifiers: X is what they are given."""
+
+    def __init__(self, estimator):
+        check_is_fitted(estimator)
+        self.estimator = estimator
+
+    def iter_read(self, X, want):
+        """Yield the one reading of all rows of `X`."""
+        features, logits = self._arrays(X, want)
+        yield Reading(
+            None if features is None else _finite(features, "features"),
+            None if logits is None else _finite(logits, "logits"),
+            self._head() if "head" in want else None,
+        )
+
+    def find_head(self):
+        """Return the head without reading rows, and the name of its place."""
+        return self._head(), "penultimate"
+
+    def _validated(self, X):
+        """X as a float array, checked against what the classifier was fitted on."""
+        if hasattr(self.estimator, "n_features_in_"):
+            return validate_data(
+                self.estimator, X, reset=False, dtype=[np.float64, np.float32]
+            )
+        return check_array(X, dtype=[np.float64, np.float32], input_name="X")
+
+    @abstractmethod
+    def _arrays(self, X, want):
+        """Features and logits of the rows, None where they are not wanted."""
+
+    def _head(self):
+        name = type(self.estimator).__name__
+        raise ValueError(
+            f"This needs the weights of a linear head, and a {name} has none. Use a "
+            "linear classifier, an MLPClassifier or a network that ends in "
+            "torch.nn.Linear, or a detector that reads features or logits only."
+        )
+
+
+class _InputReader(_ArrayReader):
+    """Base of the readers of classifiers without layers: their features are X."""
+
+    def _arrays(self, X, want):
+        return (
+            self._validated(X) if "features" in want else None,
+            self._logits(X) if "logits" in want else None,
+        )
+
+    @abstractmethod
+    def _logits(self, X):
+        """Logits of the rows."""
+
+
+class _LinearReader(_InputReader):
+    """A linear classifier: features X, margins, and its own weights."""
+
+    @staticmethod
+    def serves(estimator):
+        if not all(
+            hasattr(estimator, name)
+            for name in ("coef_", "intercept_", "classes_", "decision_function")
+        ):
+            return False
+        # A linear SVC has a row per pair of classes, and margins that are votes.
+        if hasattr(estimator, "support_vectors_"):
+            return False
+        shape, n_classes = np.shape(estimator.coef_), len(estimator.classes_)
+        n_rows = 1 if len(shape) == 1 else shape[0]  # a binary RidgeClassifier is 1-D
+        return max(2, n_rows) == n_classes
+
+    def _logits(self, X):
+        if hasattr(self.estimator, "predict_logits"):
+            return self.estimator.predict_logits(X)
+        return symmetric_logits(self.estimator.decision_function(X))
+
+    def _head(self):
+        coef = self.estimator.coef_
+        coef = np.atleast_2d(coef.toarray() if hasattr(coef, "toarray") else coef)
+        intercept = np.broadcast_to(self.estimator.intercept_, coef.shape[:1])
+        return symmetric_rows(coef, intercept)
+
+
+class _MLPReader(_ArrayReader):
+    """scikit-learn's MLPClassifier: a forward pass through its public weights."""
+
+    _activations: ClassVar[dict[str, Callable]] = {
+        "identity": lambda z: z,
+        "relu": lambda z: np.maximum(z, 0),
+        "tanh": np.tanh,
+        "logistic": lambda z: 0.5 * (1.0 + np.tanh(0.5 * z)),
+    }
+
+    def __init__(self, estimator, layer):
+        super().__init__(estimator)
+        n_layers = len(estimator.coefs_)
+        if layer == "penultimate":
+            self.layer = n_layers - 2  # -1, without hidden layers: the input
+        elif isinstance(layer, (int, np.integer)) and -n_layers <= layer < n_layers:
+            self.layer = int(layer) % n_layers
+        else:
+            raise ValueError(
+                f"layer={layer!r} is not a layer of the MLPClassifier. Use "
+                f"'penultimate' or an index in [{-n_layers}, {n_layers - 1}]."
+            )
+        if getattr(estimator, "out_activation_", "softmax") == "logistic" and (
+            estimator.n_outputs_ > 1
+        ):
+            raise ValueError(
+                "The MLPClassifier was fitted on multilabel targets; skood reads "
+                "classifiers with one label per row."
+            )
+
+    @staticmethod
+    def serves(estimator):
+        return hasattr(estimator, "coefs_") and hasattr(estimator, "out_activation_")
+
+    def _arrays(self, X, want):
+        estimator = self.estimator
+        activation = self._activations[estimator.activation]
+        hidden = self._validated(X)
+        features = hidden if self.layer == -1 else None
+        last = len(estimator.coefs_) - 1
+        for i, (W, b) in enumerate(
+            zip(estimator.coefs_, estimator.intercepts_, strict=True)
+        ):
+            hidden = hidden @ W + b
+            if i < last:
+                hidden = activation(hidden)
+            if i == self.layer:
+                features = hidden
+            if "logits" not in want and features is not None:
+                break
+        return (
+            features if "features" in want else None,
+            symmetric_logits(hidden) if "logits" in want else None,
+        )
+
+    def _head(self):
+        estimator = self.estimator
+        if self.layer != len(estimator.coefs_) - 2:
+            raise ValueError("The head reads the penultimate layer, not another one.")
+        return symmetric_rows(estimator.coefs_[-1].T, estimator.intercepts_[-1])
+
+
+class _ProbabilityReader(_InputReader):
+    """A classifier with predict_proba only: logits are log probabilities."""
+
+    def _logits(self, X):
+        proba = np.asarray(self.estimator.predict_proba(X), dtype=np.float64)
+        # Clipped at the smallest positive (normal) float, so that log is finite.
+        return np.log(np.maximum(proba, np.finfo(np.float64).tiny))
+
+
+class _MarginReader(_InputReader):
+    """A classifier with decision_function only: logits are its margins."""
+
+    def _logits(self, X):
+        logits = symmetric_logits(self.estimator.decision_function(X))
+        n_classes = len(self.estimator.classes_)
+        if logits.shape[1] != n_classes:
+            raise ValueError(
+                f"The decision_function of {type(self.estimator).__name__} gives "
+                f"{logits.shape[1]} margins for {n_classes} classes, expected one per "
+                "class: for an SVC set decision_function_shape='ovr'."
+            )
+        return logits
+
+
+class _PipelineReader:
+    """A pipeline: the steps before the last transform what its reader is given."""
+
+    def __init__(self, pipeline, reader):
+        self.pipeline = pipeline
+        self.reader = reader
+
+    def iter_read(self, X, want):
+        """Transform `X` by the steps before the last, then read."""
+        if len(self.pipeline.steps) > 1:
+            X = self.pipeline[:-1].transform(X)
+        yield from self.reader.iter_read(X, want)
+
+    def find_head(self):
+        """Return the head of the last step, and the name of its place."""
+        return self.reader.find_head()
+
+
+def _is_instance(estimator, module, name):
+    """``isinstance`` that does not import `module`."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(estimator, kind)
+
+
+def _is(estimator, kind):
+    """Ask scikit-learn's tags, where there are any."""
+    return hasattr(estimator, "__sklearn_tags__") and kind(estimator)
+
+
+def _unwrap(estimator):
+    """Look through frozen estimators and finished searches."""
+    while True:
+        if isinstance(estimator, FrozenEstimator):
+            estimator = estimator.estimator
+        elif hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        else:
+            return estimator
+
+
+def make_reader(
+    estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
+):
+    """Choose the reader of a fitted classifier.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted classifier of any kind that skood can read.
+
+    layer : str or int, default="penultimate"
+        Where features are taken; see `FeatureExtractor`.
+
+    pooling : {"mean", "max", "flatten"} or None, default="mean"
+        How feature maps become vectors.
+
+    batch_size : int, default=256
+        Rows per forward pass of a network.
+
+    device : str, default="auto"
+        Where a network runs.
+
+    Returns
+    -------
+    reader : object
+        With ``iter_read(X, want)``.
+
+    Raises
+    ------
+    TypeError
+        If skood cannot read this kind of object.
+    ValueError
+        If there is no such layer.
+    """
+    estimator = _unwrap(estimator)
+    options = {
+        "layer": layer,
+        "pooling": pooling,
+        "batch_size": batch_size,
+        "device": device,
+    }
+    if isinstance(estimator, Pipeline):
+        return _PipelineReader(estimator, make_reader(estimator[-1], **options))
+    if _is_instance(estimator, "torch.nn", "Module"):
+        raise TypeError(
+            f"Got the bare torch module {type(estimator).__name__}. Wrap a trained one "
+            "with skood.nn.pretrained(module, classes=...), or pass its class to "
+            "skood.nn.TorchClassifier(module=...) to have it trained."
+        )
+    if _is(estimator, is_regressor):
+        raise TypeError(
+            f"Cannot read {type(estimator).__name__}: it is a regressor, and skood "
+            "reads classifiers."
+        )
+    is_skorch = _is_instance(estimator, "skorch.net", "NeuralNet")
+    if is_skorch or hasattr(estimator, "_prepare_input"):
+        from skood.nn._torch_reader import ModuleReader
+
+        check_is_fitted(estimator)
+        return ModuleReader(estimator, is_skorch=is_skorch, **options)
+    if _MLPReader.serves(estimator):
+        return _MLPReader(estimator, layer)
+    if layer != "penultimate":
+        raise ValueError(
+            f"layer={layer!r}, but a {type(estimator).__name__} has no layers: its "
+            "features are its input. Use layer='penultimate'."
+        )
+    if _LinearReader.serves(estimator):
+        return _LinearReader(estimator)
+    if hasattr(estimator, "predict_proba"):
+        return _ProbabilityReader(estimator)
+    if _is(estimator, is_classifier) and hasattr(estimator, "decision_function"):
+        return _MarginReader(estimator)
+    raise TypeError(
+        f"Cannot read {type(estimator).__name__}: it must be a classifier with "
+        "predict_proba or decision_function, a Pipeline that ends in one, a skorch "
+        "net, or a torch module wrapped by skood.nn.pretrained(module, classes=...)."
+    )
+
+
+def read(estimator, X, want, **options):
+    """Read all rows of `X` at once.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted classifier.
+
+    X : array-like
+        What the classifier reads.
+
+    want : set of {"features", "logits", "head"}
+        What to return; the rest is None.
+
+    **options : dict
+        See `make_reader`.
+
+    Returns
+    -------
+    reading : Reading
+        From one forward pass.
+    """
+    return concatenate(make_reader(estimator, **options).iter_read(X, want))

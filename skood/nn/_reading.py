@@ -1,0 +1,96 @@
+"""What is read off a classifier: features, logits and the linear head."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Head", "Reading", "concatenate", "symmetric_logits", "symmetric_rows"]
+
+
+@dataclass(frozen=True)
+class Head:
+    """A linear head: logits = features @ coef.T + intercept.
+
+    Parameters
+    ----------
+    coef : ndarray of shape (n_classes, n_features)
+        Weights W.
+
+    intercept : ndarray of shape (n_classes,)
+        Biases b.
+    """
+
+    coef: np.ndarray
+    intercept: np.ndarray
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Features and logits of some rows, from one forward pass.
+
+    Parameters
+    ----------
+    features : ndarray of shape (n_samples, n_features) or None
+        None if they were not asked for.
+
+    logits : ndarray of shape (n_samples, n_classes) or None
+        None if they were not asked for.
+
+    head : Head or None
+        The head that maps `features` to `logits`, None if not asked for.
+    """
+
+    features: np.ndarray | None = None
+    logits: np.ndarray | None = None
+    head: Head | None = None
+
+    def __len__(self):
+        array = self.logits if self.features is None else self.features
+        return 0 if array is None else array.shape[0]
+
+    def rows(self, part):
+        """Return the reading of the rows of the slice `part` (no copy)."""
+        return Reading(
+            None if self.features is None else self.features[part],
+            None if self.logits is None else self.logits[part],
+            self.head,
+        )
+
+
+def concatenate(readings):
+    """Join readings of consecutive rows into one."""
+    readings = list(readings)
+    if len(readings) == 1:
+        return readings[0]
+    features, logits = (
+        None
+        if getattr(readings[0], name) is None
+        else np.concatenate([getattr(reading, name) for reading in readings])
+        for name in ("features", "logits")
+    )
+    return Reading(features, logits, readings[0].head)
+
+
+def symmetric_rows(coef, intercept):
+    """Head of two symmetric rows for a binary margin m = coef z + intercept.
+
+    The logits (-m/2, m/2) have the softmax (1 - sigmoid(m), sigmoid(m)).
+    """
+    coef, intercept = np.asarray(coef), np.asarray(intercept)
+    if coef.shape[0] == 1:
+        coef = np.concatenate([-coef, coef]) / 2
+        intercept = np.concatenate([-intercept, intercept]) / 2
+    return Head(coef, intercept)
+
+
+def symmetric_logits(margin):
+    """Logits (-m/2, m/2) of a binary margin; wider arrays come back as they are."""
+    margin = np.asarray(margin)
+    if margin.ndim == 1:
+        margin = margin[:, None]
+    if margin.shape[1] == 1:
+        margin = np.concatenate([-margin, margin], axis=1) / 2
+    return margin

@@ -1,0 +1,229 @@
+"""Rows to train on: their classes and weights, batches, validation rows."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import torch
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from skood.utils._labels import check_labels
+from skood.utils._torch import to_numpy
+
+__all__ = [
+    "Rows",
+    "check_same_classes",
+    "check_target",
+    "check_weights",
+    "class_codes",
+    "normalized",
+    "row_batches",
+    "stratified_split",
+    "weighted_rows",
+    "with_class_weight",
+]
+
+
+def check_target(y, estimator):
+    """Return class labels as a 1-D array, or raise."""
+    if y is None:
+        raise ValueError(
+            f"{type(estimator).__name__} requires y to be passed, but the target y is "
+            f"None."
+        )
+    y = check_labels(column_or_1d(to_numpy(y), warn=True))
+    check_classification_targets(y)
+    return y
+
+
+def check_same_classes(given, classes):
+    """Raise if classes that are given again differ from those known."""
+    if given is None:
+        return
+    if not np.array_equal(np.unique(check_labels(given, "classes")), classes):
+        raise ValueError(
+            f"classes={given!r} differs from the classes of the first call, "
+            f"{classes.tolist()!r}. Call fit to start anew."
+        )
+
+
+def class_codes(y, classes):
+    """Return the number of each label in `classes`; an unknown one raises."""
+    numbers = {label: code for code, label in enumerate(classes.tolist())}
+    codes = np.array([numbers.get(label, -1) for label in y.tolist()], dtype=np.int64)
+    if (codes < 0).any():
+        raise ValueError(
+            f"y contains the label {y.tolist()[codes.argmin()]!r}, which is not among "
+            f"the classes {classes.tolist()!r} of the first call."
+        )
+    return codes
+
+
+def check_weights(sample_weight, n_samples):
+    """Return sample weights as a float64 array, ones for None, or raise."""
+    if sample_weight is None:
+        return np.ones(n_samples)
+    weight = check_array(
+        to_numpy(sample_weight),
+        ensure_2d=False,
+        dtype=np.float64,
+        input_name="sample_weight",
+    )
+    if weight.shape != (n_samples,):
+        raise ValueError(
+            f"sample_weight must have one weight per row, shape ({n_samples},); got "
+            f"shape {weight.shape}."
+        )
+    if weight.min() < 0:
+        raise ValueError(
+            f"sample_weight must not be negative, got a weight of {weight.min():g}."
+        )
+    if weight.max() == 0:
+        raise ValueError(
+            "sample_weight is zero for every row: at least one non-zero weight is "
+            "needed."
+        )
+    return weight
+
+
+def with_class_weight(weight, class_weight, codes, classes):
+    """Multiply row weights by the weight of the row's class.
+
+    "balanced" gives all classes that occur the same total weight, so that a
+    weight of two still is the same as the row occurring twice.
+    """
+    if class_weight is None:
+        return weight
+    if class_weight == "balanced":
+        totals = np.bincount(codes, weights=weight, minlength=len(classes))
+        occurs = totals > 0
+        per_class = np.zeros(len(classes))
+        per_class[occurs] = weight.sum() / (occurs.sum() * totals[occurs])
+    else:
+        per_class = compute_class_weight(
+            class_weight, classes=classes, y=classes[codes]
+        ).astype(np.float64)
+        if not np.isfinite(per_class).all() or per_class.min() < 0:
+            raise ValueError(
+                f"class_weight must be finite and not negative, got {class_weight!r}."
+            )
+    return weight * per_class[codes]
+
+
+def normalized(weight):
+    """Scale weights to a mean of one; equal weights become ones exactly."""
+    if weight.min() == weight.max():
+        return np.ones(len(weight))
+    return weight * (len(weight) / weight.sum())
+
+
+class Rows(torch.utils.data.Dataset):
+    """Rows with their class and their weight, weights of mean one.
+
+    Parameters
+    ----------
+    inputs : ndarray or torch.Tensor of shape (n_samples, ...)
+        The rows. They are not copied.
+
+    codes : ndarray of shape (n_samples,), dtype int
+        Class of each row.
+
+    weight : ndarray of shape (n_samples,)
+        Weight of each row.
+    """
+
+    def __init__(self, inputs, codes, weight):
+        self.inputs = inputs
+        self.codes = codes
+        self.weight = normalized(weight)
+
+    def __len__(self):
+        return len(self.codes)
+
+    def __getitem__(self, i):
+        weight = self.weight[i].astype(np.float32)  # what every device knows
+        return self.inputs[i], (self.codes[i], weight)
+
+    def subset(self, indices):
+        """Return some of the rows, their weights scaled anew."""
+        return Rows(self.inputs[indices], self.codes[indices], self.weight[indices])
+
+
+def weighted_rows(X, codes, sample_weight, class_weight, classes):
+    """Join rows, class numbers and weights; leave out rows of weight zero."""
+    check_consistent_length(X, codes)
+    weight = check_weights(sample_weight, len(codes))
+    weight = with_class_weight(weight, class_weight, codes, classes)
+    used = np.flatnonzero(weight)
+    if len(used) == 0:
+        raise ValueError(
+            f"class_weight={class_weight!r} leaves only rows of weight zero."
+        )
+    rows = Rows(X, codes, weight)
+    return rows if len(used) == len(codes) else rows.subset(used)
+
+
+def stratified_split(codes, fraction, random_state):
+    """Split row numbers into training and validation rows, class by class.
+
+    Systematic sampling of the rows ordered by class and, within a class, at
+    random: each class gets its share up to one row. At least one row of each
+    class stays in training, so a class with a single row is not validated.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_samples,), dtype int
+        Class of each row.
+
+    fraction : float
+        Share of the rows to validate on.
+
+    random_state : RandomState instance
+        Source of randomness.
+
+    Returns
+    -------
+    train, valid : ndarray of int
+        Row numbers in ascending order.
+
+    Raises
+    ------
+    ValueError
+        If there is no validation row.
+    """
+    n = len(codes)
+    order = np.lexsort((random_state.uniform(size=n), codes))
+    marks = np.floor(np.arange(n + 1) * fraction + random_state.uniform())
+    chosen = np.zeros(n, dtype=bool)
+    chosen[order] = np.diff(marks) > 0
+    last_of_class = np.append(np.diff(codes[order]) > 0, True)
+    kept = np.bincount(codes, weights=~chosen, minlength=codes.max() + 1)
+    for row in order[last_of_class]:  # of a class that would be validated entirely
+        if kept[codes[row]] == 0:
+            chosen[row] = False
+    if not chosen.any():
+        raise ValueError(
+            f"early_stopping=True needs validation rows, but validation_fraction="
+            f"{fraction} of {n} rows leaves none beside one training row of each "
+            f"class. Raise validation_fraction, or set early_stopping=False."
+        )
+    return np.flatnonzero(~chosen), np.flatnonzero(chosen)
+
+
+def row_batches(n_rows, batch_size, shuffle):
+    """Yield the row numbers of each batch of an epoch.
+
+    A last batch of a single row is joined to the one before, because batch
+    normalisation cannot train on one row. If there is only one batch it is not
+    shuffled: nothing depends on its order.
+    """
+    order = np.arange(n_rows)
+    if shuffle and n_rows > batch_size:
+        order = torch.randperm(n_rows).numpy()
+    stops = list(range(batch_size, n_rows, batch_size))
+    if stops and batch_size > 1 and n_rows - stops[-1] == 1:
+        stops.pop()
+    yield from np.split(order, stops)

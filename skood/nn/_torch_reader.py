@@ -1,0 +1,353 @@
+"""Read a torch network, and leave it exactly as it was found."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+from skood.nn._reading import Reading, symmetric_logits, symmetric_rows
+from skood.nn._watcher import Watcher, parse_layer, pool, primary_tensor
+from skood.utils._torch import evaluating, parameter_dtype, resolve_device
+
+__all__ = ["ModuleReader", "borrowed", "check_network_input"]
+
+_EMBEDDING = (nn.Embedding, nn.EmbeddingBag)
+
+# Rows are handed on in blocks of about this many bytes.
+_BLOCK_BYTES = 32 * 2**20
+
+# A network runs in eval mode and with hooks for the time of a reading: two threads
+# must not do that to the same module at once.
+_LOCK = threading.RLock()
+
+
+@contextmanager
+def borrowed(module, device="auto"):
+    """Have a module in eval mode, on a device, without gradients; then restore it.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Its training flags (of each submodule), buffers, gradients and device are
+        afterwards as before.
+
+    device : str or torch.device, default="auto"
+        Where to run. "auto": where the module is if that is an accelerator, else
+        CUDA if there is one. A module that is spread over devices stays so.
+
+    Yields
+    ------
+    device : torch.device
+        Where inputs must be.
+    """
+    with _LOCK:
+        # In the order of definition: a module that is spread is fed where it starts.
+        homes = dict.fromkeys(
+            t.device for t in (*module.parameters(), *module.buffers())
+        )
+        home = next(iter(homes), torch.device("cpu"))
+        if len(homes) > 1 or (device == "auto" and home.type != "cpu"):
+            target = home
+        else:
+            target = resolve_device(device)
+        moves = len(homes) == 1 and target != home
+        with evaluating(module), torch.no_grad():
+            try:
+                if moves:
+                    module.to(target)
+                yield target
+            finally:
+                if moves:
+                    module.to(home)
+
+
+class ModuleReader:
+    """Reader of torch networks: skorch nets, `TorchClassifier`, `pretrained`.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted, with ``module_``; a skorch net, or one that has ``_prepare_input``.
+
+    is_skorch : bool
+        Whether it is a skorch net.
+
+    layer, pooling, batch_size, device
+        See `FeatureExtractor`.
+    """
+
+    def __init__(self, estimator, *, is_skorch, layer, pooling, batch_size, device):
+        self.estimator = estimator
+        self.module = estimator.module_
+        self.layer = layer
+        self.pooling = pooling
+        self.batch_size = min(
+            batch_size, getattr(estimator, "max_batch_size_", batch_size)
+        )
+        if device == "auto":  # where the classifier was asked to run
+            device = getattr(estimator, "device", None) or "auto"
+        self.device = device
+        if is_skorch:
+            self.prepare = check_network_input
+            self.outputs_probabilities = _skorch_gives_probabilities(estimator)
+        else:
+            self.prepare = estimator._prepare_input
+            output = getattr(estimator, "output", "logits")
+            self.outputs_probabilities = output == "probabilities"
+        parse_layer(self.module, layer)  # an unknown name raises now
+
+    def iter_read(self, X, want):
+        """Yield readings of blocks of rows, each batch in one forward pass.
+
+        Between two blocks the module is as it was found.
+        """
+        X = self.prepare(X)
+        start = 0
+        while start < X.shape[0]:
+            reading, start = self._read_block(X, start, want)
+            yield reading
+
+    def _read_block(self, X, start, want):
+        """Read from row `start` until a block is full; return it and where it ends."""
+        features, logits, head, size = [], [], None, 0
+        with borrowed(self.module, self.device) as device:
+            watcher = Watcher(self.module, self.layer, self.pooling)
+            try:
+                while start < X.shape[0] and size < _BLOCK_BYTES:
+                    batch = self._to_tensor(X[start : start + self.batch_size], device)
+                    z, output, found = self._forward(batch, watcher, want)
+                    if "head" in want and head is None:
+                        head = self._head(found)
+                    if z is not None:
+                        features.append(z)
+                        size += z.nbytes
+                    if output is not None:
+                        logits.append(output)
+                        size += output.nbytes
+                    start += self.batch_size
+            finally:
+                watcher.remove()
+        reading = Reading(
+            np.concatenate(features) if features else None,
+            np.concatenate(logits) if logits else None,
+            head,
+        )
+        return reading, start
+
+    def _to_tensor(self, batch, device):
+        """Move a batch to the device, floating input in the network's precision."""
+        is_tensor = isinstance(batch, torch.Tensor)
+        if not is_tensor:
+            batch = torch.from_numpy(np.array(batch, order="C"))
+        dtype = parameter_dtype(self.module)
+        if not batch.is_floating_point() and self._embeds():
+            dtype = batch.dtype if batch.dtype == torch.int32 else torch.int64
+        # Always a copy of the user's rows: a module may write to its input.
+        return batch.to(device=device, dtype=dtype, copy=is_tensor)
+
+    def _embeds(self):
+        return any(isinstance(m, _EMBEDDING) for m in self.module.modules())
+
+    def _forward(self, batch, watcher, want):
+        watcher.forget()
+        output = primary_tensor(self.module(batch))
+        found = watcher.head_of(output)
+        z = self._features(watcher, found) if "features" in want else None
+        logits = self._logits(output, found) if "logits" in want else None
+        watcher.forget()
+        for array, what in ((z, f"layer={self.layer!r}"), (logits, "The network")):
+            if array is not None and array.shape[0] != batch.shape[0]:
+                raise ValueError(
+                    f"{what} gave {array.shape[0]} rows for a batch of "
+                    f"{batch.shape[0]}: its first axis is not the samples."
+                )
+        return z, logits, found
+
+    def _features(self, watcher, found):
+        if self.layer == "penultimate":
+            layer = found or watcher.last
+            if layer is None:
+                raise ValueError(
+                    "layer='penultimate' is the input of the last torch.nn.Linear, "
+                    "and none ran in this network. Name a layer: it has "
+                    f"{', '.join(n for n, _ in self.module.named_modules() if n)}."
+                )
+            z = pool(layer[2], self.pooling, channels_last=True)
+        else:
+            z = watcher.taken
+            if z is None:
+                raise ValueError(
+                    f"The layer {self.layer!r} did not run in the forward pass of "
+                    f"{type(self.module).__name__}. Name a layer that does."
+                )
+        return _finite(z, "features")
+
+    def _logits(self, output, found):
+        if found is not None:
+            logits = found[3]
+        else:
+            logits = output
+            if self.outputs_probabilities:
+                logits = _log_probabilities(output)
+        if logits.ndim > 2:
+            raise ValueError(
+                f"The network returned logits of shape {tuple(logits.shape)}; expected "
+                "(n_samples, n_classes)."
+            )
+        return symmetric_logits(_finite(logits, "logits"))
+
+    def _head(self, found):
+        """Weights of the linear layer that gave the logits, if it reads `z`."""
+        if found is not None and self.layer in ("penultimate", f"input:{found[0]}"):
+            head = _weights(found[1])
+            z = _finite(found[2], "features").astype(np.float64)
+            logits = symmetric_logits(_finite(found[3], "logits"))
+            # A layer that does more than W z + b, or is followed by an operation
+            # in place, is no linear head.
+            if np.allclose(
+                z @ head.coef.T + head.intercept,
+                logits,
+                rtol=1e-2,
+                atol=1e-3 * (1 + np.abs(logits).max()),
+            ):
+                return head
+        raise ValueError(
+            "This needs the weights of a linear head, but the logits of the network "
+            f"{type(self.module).__name__} are not the output of a torch.nn.Linear on "
+            f"the features of layer={self.layer!r}. Use a detector that reads features "
+            "or logits only."
+        )
+
+    def find_head(self):
+        """Return the head without reading rows, and the name of its place.
+
+        Where the input shape is known, one row finds the linear layer that gives
+        the logits; otherwise it is the only one with an output per class.
+        """
+        n_classes = len(getattr(self.estimator, "classes_", ()))
+        linear = {
+            name: child
+            for name, child in self.module.named_modules()
+            if isinstance(child, nn.Linear)
+            and (n_classes == 0 or max(2, child.out_features) == n_classes)
+        }
+        shape = getattr(self.estimator, "input_shape_", None)
+        why = "that gives the logits"
+        name = None
+        if self.layer != "penultimate":
+            name = str(self.layer)
+            name = name.removeprefix("input:") if name.startswith("input:") else None
+        elif shape is not None:
+            name = self._find_by_running(shape)
+        elif len(linear) == 1:
+            name = next(iter(linear))
+        elif linear:
+            why += ", and without the input shape it cannot be told which one does"
+        if name not in linear:
+            raise ValueError(
+                f"The network {type(self.module).__name__} cannot be split at layer="
+                f"{self.layer!r}: a body and a head part at the input of the linear "
+                f"layer {why}. Its linear layers with an output per class are: "
+                f"{', '.join(linear) or 'none'}; use layer='input:NAME' for one."
+            )
+        return _weights(linear[name]), f"input:{name}"
+
+    def _find_by_running(self, shape):
+        """Name of the linear layer that gives the logits, None if there is none."""
+        row = torch.zeros(1, *shape, dtype=torch.int64)
+        if not self._embeds():  # zeros might not tell two heads apart
+            row = torch.linspace(-1, 1, row.numel()).reshape(row.shape)
+        with borrowed(self.module, self.device) as device:
+            watcher = Watcher(self.module, "penultimate")
+            try:
+                output = primary_tensor(self.module(self._to_tensor(row, device)))
+                found = watcher.head_of(output)
+            finally:
+                watcher.remove()
+        if found is not None:
+            self._head(found)  # raises if it is not linear
+        return None if found is None else found[0]
+
+
+def _skorch_gives_probabilities(net):
+    """Tell whether the module of a skorch net ends in probabilities.
+
+    `NeuralNetClassifier` takes the logarithm before `NLLLoss`; the plain
+    `NeuralNet` does not.
+    """
+    from skorch import NeuralNetClassifier
+
+    criterion = getattr(net, "criterion_", None)
+    if isinstance(criterion, nn.NLLLoss):
+        return isinstance(net, NeuralNetClassifier)
+    return isinstance(criterion, nn.BCELoss)
+
+
+def _log_probabilities(output):
+    """Log probabilities, or the log odds of a single one, clipped to be finite."""
+
+    def log(p):
+        return p.clamp_min(torch.finfo(torch.float64).tiny).log()
+
+    p = output.double()
+    if p.ndim == 1 or p.shape[1] == 1:
+        return log(p) - log(1 - p)
+    return log(p)
+
+
+def _weights(linear):
+    """Weights of a torch.nn.Linear as a float64 head with a row per class."""
+    weight = linear.weight.detach().double().cpu().numpy()
+    if linear.bias is None:
+        return symmetric_rows(weight, np.zeros(len(weight)))
+    return symmetric_rows(weight, linear.bias.detach().double().cpu().numpy())
+
+
+def _finite(tensor, what):
+    """To NumPy; half precision becomes float32; NaN and infinity raise."""
+    tensor = tensor.detach()
+    if tensor.dtype not in (torch.float32, torch.float64):
+        tensor = tensor.float()
+    array = tensor.cpu().numpy()
+    if not np.isfinite(array).all():
+        raise ValueError(f"The network's {what} contain NaN or infinity.")
+    return array
+
+
+def check_network_input(X):
+    """Check rows for a network whose input shape is not known.
+
+    Parameters
+    ----------
+    X : array-like or tensor of shape (n_samples, ...)
+        Anything that NumPy reads as numbers.
+
+    Returns
+    -------
+    X : ndarray or tensor
+        The rows, at least 2-D.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, or NaN or infinity among them.
+    """
+    if not isinstance(X, torch.Tensor):
+        X = np.asarray(X)
+        if X.dtype.kind not in "biuf":
+            raise ValueError(f"X must hold numbers, got an array of dtype {X.dtype}.")
+        X = X.astype(X.dtype.newbyteorder("="), copy=False)
+    if X.ndim < 2 or X.shape[0] == 0:
+        raise ValueError(
+            f"X must have shape (n_samples, ...) with at least one sample, got "
+            f"{tuple(X.shape)}. Reshape a single sample to (1, ...)."
+        )
+    finite = torch.isfinite(X).all() if isinstance(X, torch.Tensor) else np.isfinite(X)
+    if not bool(finite.all()):
+        raise ValueError("Input X contains NaN or infinity.")
+    return X

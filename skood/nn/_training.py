@@ -1,0 +1,417 @@
+"""How `TorchClassifier` trains: the skorch net, its epochs, its state as arrays."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import warnings
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from skorch import NeuralNetClassifier
+from skorch.helper import predefined_split
+from torch.nn import functional
+from torch.optim import lr_scheduler
+
+from skood.exceptions import SkoodWarning
+from skood.nn._modules import ModuleBuilder
+from skood.nn._rows import Rows, row_batches
+from skood.utils._torch import (
+    evaluating,
+    parameter_device,
+    parameter_dtype,
+    resolve_device,
+    row_chunks,
+    seeded,
+    to_tensor,
+)
+
+__all__ = [
+    "OPTIMIZERS",
+    "TrainingNet",
+    "WeightedCrossEntropy",
+    "forward",
+    "load_state",
+    "make_net",
+    "make_schedule",
+    "restore_net",
+    "restored_on_error",
+    "state_to_numpy",
+    "suitable_threads",
+    "train",
+]
+
+OPTIMIZERS = {
+    "adam": (torch.optim.Adam, {}),
+    "adamw": (torch.optim.AdamW, {}),
+    "sgd": (torch.optim.SGD, {"momentum": 0.9}),
+}
+
+# With fewer rows a matrix product takes other kernels, which round differently.
+_MIN_ROWS = 32
+
+# Below this many multiply-adds a batch, threads cost more than they save (and many
+# times more when the cores are busy).
+_MIN_WORK_FOR_THREADS = 2**23
+
+# --- the net -----------------------------------------------------------------
+
+
+class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
+    """Mean over the batch of weight times cross-entropy."""
+
+    def forward(self, logits, target):
+        """Return the loss for a target of classes, or of (classes, weights)."""
+        if isinstance(target, torch.Tensor):
+            return super().forward(logits, target)
+        codes, weight = target
+        losses = functional.cross_entropy(logits, codes, reduction="none")
+        return (losses * weight.to(losses.dtype)).mean()
+
+
+class _Batches:
+    """Iterator over the batches of `Rows`, gathered at once and not row by row."""
+
+    def __init__(self, rows, batch_size, shuffle):
+        self.rows = rows
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+
+    def __iter__(self):
+        for indices in row_batches(len(self.rows), self.batch_size, self.shuffle):
+            yield self.rows[indices]
+
+
+class TrainingNet(NeuralNetClassifier):
+    """A skorch net that trains on `Rows` and notes what an epoch did."""
+
+    batch_schedule_ = None
+
+    def get_iterator(self, dataset, training=False):
+        """Gather the batches of `Rows` at once; other data as skorch does."""
+        if isinstance(dataset, Rows):
+            return _Batches(dataset, self.batch_size, shuffle=training)
+        return super().get_iterator(dataset, training=training)
+
+    def infer(self, x, **fit_params):
+        """Run the module on a batch in the precision of its parameters."""
+        x = to_tensor(x, self.device, parameter_dtype(self.module_))
+        return self.module_(x, **fit_params)
+
+    def on_batch_end(self, net, batch=None, training=False, **step):
+        """Note the learning rate and the hits; advance a schedule by batches."""
+        if training:
+            lr = self.optimizer_.param_groups[0]["lr"]
+            self.history.record_batch("lr", float(lr))
+            if self.batch_schedule_ is not None:
+                self.batch_schedule_.step()
+        elif isinstance(batch[1], tuple):
+            predicted = step["y_pred"].argmax(dim=1).cpu().numpy()
+            hits = int((predicted == batch[1][0]).sum())
+            self.history.record_batch("valid_hits", hits)
+
+    def last_epoch(self):
+        """Return the losses, the accuracy and the learning rate of the last epoch."""
+        batches = list(self.history[-1]["batches"])
+        self.history[-1]["batches"].clear()  # else they pile up over the epochs
+
+        def total(name, weight=None):
+            return sum(b[name] * b.get(weight, 1) for b in batches if name in b)
+
+        row = {
+            "train_loss": total("train_loss", "train_batch_size")
+            / total("train_batch_size")
+        }
+        n_valid = total("valid_batch_size")
+        if n_valid:
+            row["valid_loss"] = total("valid_loss", "valid_batch_size") / n_valid
+            row["valid_accuracy"] = total("valid_hits") / n_valid
+        row["lr"] = next(b["lr"] for b in reversed(batches) if "lr" in b)
+        for name, value in row.items():
+            self.history.record(name, value)
+        return row
+
+
+def make_net(config, device):
+    """Return an initialised, untrained net; torch must be seeded.
+
+    Parameters
+    ----------
+    config : dict
+        `module`, `module_params`, `input_shape`, `n_classes`, `optimizer`, `lr`,
+        `weight_decay`, `batch_size` and `max_epochs`.
+
+    device : torch.device
+        Where to train.
+
+    Returns
+    -------
+    net : TrainingNet
+        The net.
+    """
+    builder = ModuleBuilder(
+        config["module"],
+        config["module_params"],
+        config["input_shape"],
+        config["n_classes"],
+    )
+    optimizer, options = OPTIMIZERS[config["optimizer"]]
+    return TrainingNet(
+        builder,
+        criterion=WeightedCrossEntropy,
+        optimizer=optimizer,
+        optimizer__weight_decay=config["weight_decay"],
+        lr=config["lr"],
+        max_epochs=config["max_epochs"],
+        batch_size=config["batch_size"],
+        iterator_train__shuffle=True,
+        train_split=None,
+        classes=list(range(config["n_classes"])),
+        callbacks="disable",
+        verbose=0,
+        device=device,
+        **{f"optimizer__{name}": value for name, value in options.items()},
+    ).initialize()
+
+
+# --- the epochs --------------------------------------------------------------
+
+
+def make_schedule(name, optimizer, epochs, batches_per_epoch):
+    """Return the torch scheduler of a name, and whether it steps after each batch."""
+    if name is None:
+        return None, False
+    if name == "cosine":
+        return lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs), False
+    if name == "step":
+        third = max(1, -(-epochs // 3))
+        return lr_scheduler.StepLR(optimizer, step_size=third, gamma=0.1), False
+    peak = optimizer.param_groups[0]["lr"]
+    steps = epochs * batches_per_epoch
+    schedule = lr_scheduler.OneCycleLR(
+        optimizer, max_lr=peak, total_steps=steps, cycle_momentum=False
+    )
+    return schedule, True
+
+
+@contextmanager
+def suitable_threads(net, rows):
+    """Train on one thread if the work of a batch is too small to be divided."""
+    n_threads = torch.get_num_threads()
+    # a linear layer uses each weight once for a row, a convolution for each pixel
+    per_row = sum(parameter.numel() for parameter in net.module_.parameters())
+    per_row *= int(np.prod(rows.inputs.shape[2:]))
+    if min(net.batch_size, len(rows)) * per_row < _MIN_WORK_FOR_THREADS:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, tol=0.0):
+    """Train for some epochs; with validation rows keep the best weights.
+
+    ``net.fit`` swallows a ``KeyboardInterrupt``, so its loop is run from here,
+    an epoch at a time.
+
+    Parameters
+    ----------
+    net : TrainingNet
+        An initialised net. It is trained in place.
+
+    rows : Rows
+        Training rows.
+
+    epochs : int
+        Number of passes over the rows, at most.
+
+    bar : object
+        Progress, see :func:`skood.utils._progress.progress`.
+
+    valid : Rows, default=None
+        Validation rows, which switch on early stopping.
+
+    lr_schedule : str, default=None
+        Name of a schedule, see `make_schedule`.
+
+    patience : int, default=1
+        Stop after this many epochs without a gain of `tol` in validation loss.
+
+    tol : float, default=0.0
+        The gain that counts.
+
+    Returns
+    -------
+    history : list of dict
+        What each epoch did.
+    """
+    n_batches = sum(1 for _ in row_batches(len(rows), net.batch_size, shuffle=False))
+    schedule, by_batch = make_schedule(lr_schedule, net.optimizer_, epochs, n_batches)
+    net.batch_schedule_ = schedule if by_batch else None
+    net.train_split = None if valid is None else predefined_split(valid)
+    history: list[dict] = []
+    best_loss, best_state, waited = np.inf, None, 0
+    net.notify("on_train_begin", X=rows, y=None)
+    while len(history) < epochs and waited < patience:
+        with suitable_threads(net, rows):
+            net.fit_loop(rows, epochs=1)
+        done = net.last_epoch()
+        history.append(done)
+        _check_finite(net.module_, done["train_loss"], len(history))
+        if schedule is not None and not by_batch:
+            schedule.step()
+        if valid is not None:
+            waited = 0 if done["valid_loss"] < best_loss - tol else waited + 1
+            if done["valid_loss"] < best_loss:
+                best_loss = done["valid_loss"]
+                best_state = copy.deepcopy(net.module_.state_dict())
+        bar.set_postfix(**{name: f"{value:.3g}" for name, value in done.items()})
+        bar.update(1)
+    net.notify("on_train_end", X=rows, y=None)
+    net.batch_schedule_ = net.train_split = None
+    if best_state is not None:
+        net.module_.load_state_dict(best_state)
+    net.module_.eval()
+    return history
+
+
+@contextmanager
+def restored_on_error(net):
+    """Put weights and optimizer back if the block fails or is interrupted."""
+    module, optimizer = net.module_, net.optimizer_
+    before = copy.deepcopy((module.state_dict(), optimizer.state_dict()))
+    try:
+        yield
+    except BaseException:
+        module.load_state_dict(before[0])
+        optimizer.load_state_dict(before[1])
+        module.eval()
+        raise
+
+
+def _check_finite(module, loss, epoch):
+    """Raise if training has diverged."""
+    finite = np.isfinite(loss) and all(
+        bool(torch.isfinite(parameter).all()) for parameter in module.parameters()
+    )
+    if not finite:
+        raise ValueError(
+            f"Training diverged: in epoch {epoch} the loss was {loss}, or a weight "
+            f"became NaN or infinite. Lower lr, or scale the features (for instance "
+            f"with sklearn.preprocessing.StandardScaler)."
+        )
+
+
+# --- running it ---------------------------------------------------------------
+
+
+def forward(net, X):
+    """Return the logits of rows, batch by batch, in eval mode.
+
+    Parameters
+    ----------
+    net : TrainingNet
+        The net.
+
+    X : ndarray or torch.Tensor of shape (n_samples, ...)
+        Rows.
+
+    Returns
+    -------
+    logits : ndarray of shape (n_samples, n_classes), dtype float64
+        Logits.
+    """
+    module = net.module_
+    device = parameter_device(module, net.device)
+    dtype = parameter_dtype(module)
+    logits = np.empty((len(X), len(net.classes)))
+    # a network needs several times the memory of its input; a batch that fitted
+    # in training fits here
+    row_bytes = 16 * 4 * int(np.prod(X.shape[1:]))
+    budget = max(64 * 2**20, net.batch_size * row_bytes)
+    with torch.no_grad(), evaluating(module):
+        for chunk in row_chunks(len(X), row_bytes, budget):
+            # a copy: a module may work in place
+            batch = to_tensor(X[chunk]).to(device, dtype, copy=True)
+            n_rows = len(batch)
+            if batch.ndim == 2 and n_rows < _MIN_ROWS:
+                batch = torch.cat([batch, batch[-1:].expand(_MIN_ROWS - n_rows, -1)])
+            logits[chunk] = module(batch)[:n_rows].cpu().to(torch.float64).numpy()
+    return logits
+
+
+# --- the net as arrays -------------------------------------------------------
+
+
+def _map(convert, kind, tree):
+    """Apply `convert` to each leaf of a `kind` in nested dicts, lists and tuples."""
+    if isinstance(tree, kind):
+        return convert(tree)
+    if isinstance(tree, dict):
+        return {key: _map(convert, kind, value) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(_map(convert, kind, value) for value in tree)
+    return tree
+
+
+def _to_array(tensor):
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:  # loading casts it back, without loss
+        tensor = tensor.float()
+    return tensor.numpy().copy()
+
+
+def state_to_numpy(net):
+    """Return the weights and the state of the optimizer with ndarrays as leaves."""
+    state = {
+        "module": dict(net.module_.state_dict()),
+        "optimizer": net.optimizer_.state_dict(),
+    }
+    return _map(_to_array, torch.Tensor, state)
+
+
+def load_state(net, state):
+    """Put back, in place, what `state_to_numpy` returned."""
+    state = _map(torch.tensor, np.ndarray, state)
+    net.module_.load_state_dict(state["module"])
+    net.optimizer_.load_state_dict(state["optimizer"])
+    net.module_.eval()
+
+
+def restore_net(config, state, device):
+    """Build a net anew and load its state.
+
+    Parameters
+    ----------
+    config : dict
+        See `make_net`; its `seed` is the one that `fit` seeded torch with.
+
+    state : dict
+        What `state_to_numpy` returned.
+
+    device : str
+        Where the net was. If this machine does not have it: the CPU, with a
+        warning.
+
+    Returns
+    -------
+    net : TrainingNet
+        The net.
+    """
+    try:
+        found = resolve_device(device)
+    except ValueError:
+        found = torch.device("cpu")
+        warnings.warn(
+            f"This network was trained on {device!r}, which this machine does not "
+            f"have; it is loaded on the CPU.",
+            SkoodWarning,
+            stacklevel=3,
+        )
+    # seeded as in fit, so that what a module draws and does not save returns
+    with seeded(config["seed"], found):
+        net = make_net(config, found)
+    load_state(net, state)
+    return net

@@ -1,0 +1,171 @@
+"""Reading networks on a GPU gives what the CPU gives, and leaves them at home."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+import skorch
+import torch
+from torch import nn
+
+from skood.detectors import KNN, Energy
+from skood.nn import FeatureExtractor, pretrained, split
+from skood.nn._reader import make_reader, read
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+ALL = {"features", "logits", "head"}
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32, 16),
+        nn.ReLU(),
+        nn.Linear(16, 5),
+    )
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(0).normal(size=(300, 3, 9, 9)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def full_precision():
+    """Convolutions in TF32 have three digits only."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:0", torch.device("cuda"), "auto"])
+def test_reader_equals_cpu(images, device):
+    module = net()
+    clf = pretrained(module)
+    expected = read(clf, images, ALL, device="cpu")
+    found = read(clf, images, ALL, device=device)
+    np.testing.assert_allclose(found.features, expected.features, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found.head.coef, expected.head.coef)
+    for layer in ("0", "2", "5"):
+        a, b = (
+            read(clf, images, {"features"}, layer=layer, device=d).features
+            for d in (device, "cpu")
+        )
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def state(module):
+    tensors = [*module.parameters(), *module.buffers()]
+    return (
+        [t.detach().cpu().clone() for t in tensors],
+        [t.device for t in tensors],
+        [id(p) for p in module.parameters()],
+        [m.training for m in module.modules()],
+        [p.grad.cpu().clone() for p in module.parameters()],
+        [p.grad.device for p in module.parameters()],
+    )
+
+
+@pytest.mark.parametrize("home", ["cpu", "cuda"])
+@pytest.mark.parametrize("device", ["cpu", "cuda", "auto"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_module_comes_back(images, home, device, fails):
+    module = net().to(home)
+    module[1].eval()
+    module(torch.as_tensor(images, device=home)).sum().backward()
+    before = state(module)
+    reader = make_reader(pretrained(module), device=device, batch_size=64)
+    where = []
+
+    def look(module, args):
+        where.append(args[0].device.type)
+        if fails:
+            raise KeyboardInterrupt
+
+    handle = module[7].register_forward_pre_hook(look)
+    try:
+        list(reader.iter_read(images, ALL))
+    except KeyboardInterrupt:
+        assert fails
+    handle.remove()
+    assert set(where) == {"cpu" if device == "cpu" else "cuda"}
+    for a, b in zip(state(module), before, strict=True):
+        for x, y in zip(a, b, strict=True):
+            assert torch.equal(x, y) if isinstance(x, torch.Tensor) else x == y
+
+
+def test_rows_on_the_gpu(images):
+    clf = pretrained(net())
+    expected = read(clf, images, {"logits"}, device="cpu").logits
+    rows = torch.as_tensor(images, device="cuda")
+    for device in ("cuda", "cpu"):
+        found = read(clf, rows, {"logits"}, device=device).logits
+        assert isinstance(found, np.ndarray)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_half_precision_on_the_gpu(images):
+    module = net().cuda().half()
+    reading = read(pretrained(module), images, ALL)
+    rebuilt = reading.features @ reading.head.coef.T + reading.head.intercept
+    np.testing.assert_allclose(rebuilt, reading.logits, rtol=1e-2, atol=1e-2)
+
+
+def test_split_and_extractor(images):
+    clf = pretrained(net(), input_shape=(3, 9, 9))
+    body, head = split(clf)  # runs on the GPU
+    Z = body.transform(images)
+    np.testing.assert_allclose(
+        Energy(head).fit(Z).score_samples(Z),
+        Energy(clf).fit(images).score_samples(images),
+        rtol=1e-5,
+        atol=1e-5,
+    )
+    on_cpu = FeatureExtractor(clf, device="cpu").fit(images).transform(images)
+    np.testing.assert_allclose(Z, on_cpu, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_skorch_net_runs_where_it_lives(images, device):
+    y = np.arange(300) % 5
+    clf = skorch.NeuralNetClassifier(
+        net,
+        criterion=nn.CrossEntropyLoss,
+        max_epochs=1,
+        verbose=0,
+        train_split=None,
+        device=device,
+    ).fit(images, y)
+    np.testing.assert_allclose(
+        read(clf, images, {"logits"}).logits,
+        clf.forward(images).cpu().numpy(),
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    assert {p.device.type for p in clf.module_.parameters()} == {device}
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_knn_on_the_gpu_equals_cpu(normalize):
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(5000, 32)).astype(np.float32)
+    new = rng.normal(size=(700, 32)).astype(np.float32) * 2
+    options = {"n_neighbors": 10, "normalize": normalize}
+    on_gpu = KNN(algorithm="torch", device="cuda", **options).fit(Z)
+    on_cpu = KNN(algorithm="sklearn", **options).fit(Z)
+    np.testing.assert_allclose(
+        on_gpu.score_samples(new), on_cpu.score_samples(new), rtol=1e-5
+    )
+    assert on_gpu.offset_ == pytest.approx(on_cpu.offset_, rel=1e-5)

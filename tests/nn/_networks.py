@@ -1,0 +1,56 @@
+"""Small networks to train in tests. Being in a module, they can be pickled."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import torch
+from torch import nn
+
+from skood.nn._modules import MLP
+
+__all__ = ["Interrupting", "Linear", "Normalized", "RandomFeatures"]
+
+
+class Linear(nn.Linear):
+    """A linear model without intercept."""
+
+    def __init__(self, input_shape, n_classes):
+        super().__init__(*input_shape, n_classes, bias=False)
+
+
+class Interrupting(MLP):
+    """Interrupts training after a number of batches."""
+
+    batches_left = None
+
+    def forward(self, x):
+        cls = Interrupting
+        if self.training and cls.batches_left is not None:
+            if cls.batches_left == 0:
+                raise KeyboardInterrupt
+            cls.batches_left -= 1
+        return super().forward(x)
+
+
+class Normalized(nn.Sequential):
+    """Has batch normalisation and dropout, so it differs between modes."""
+
+    def __init__(self, input_shape, n_classes):
+        super().__init__(
+            nn.Linear(*input_shape, 8),
+            nn.BatchNorm1d(8),
+            nn.Dropout(0.5),
+            nn.Linear(8, n_classes),
+        )
+
+
+class RandomFeatures(nn.Module):
+    """Draws weights that are neither parameter nor buffer."""
+
+    def __init__(self, input_shape, n_classes):
+        super().__init__()
+        self.drawn = torch.randn(*input_shape, 16)
+        self.head = nn.Linear(16, n_classes)
+
+    def forward(self, x):
+        return self.head(torch.cos(x @ self.drawn))

@@ -1,0 +1,265 @@
+"""Tests of the states of a `TorchClassifier`: going on, interrupts, pickles."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import io
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.preprocessing import scale
+
+from skood.exceptions import SkoodWarning
+from skood.nn import TorchClassifier
+from tests.nn._networks import Interrupting, Linear, Normalized, RandomFeatures
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return scale(X), y
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(return_X_y=True)
+    return X.astype(np.float32) / 16, y
+
+
+@pytest.fixture
+def quick():
+    """A classifier that is trained in no time."""
+    return TorchClassifier(max_epochs=5, random_state=0)
+
+
+# --- partial_fit -------------------------------------------------------------
+
+
+def test_partial_fit_is_one_epoch(iris, quick):
+    X, y = iris
+    one = clone(quick).set_params(max_epochs=1).fit(X, y).predict_logits(X)
+    clf = quick.partial_fit(X, y, classes=[2, 1, 0, 1])
+    assert_array_equal(clf.predict_logits(X), one)
+    assert clf.n_iter_ == 1
+    module = clf.module_
+    for _ in range(199):
+        clf.partial_fit(X, y)
+    assert clf.module_ is module
+    assert not module.training
+    assert clf.score(X, y) > 0.95
+    assert [row["epoch"] for row in clf.history_] == list(range(1, 201))
+
+
+def test_partial_fit_goes_on_after_fit(iris, quick):
+    X, y = iris
+    clf = quick.set_params(lr_schedule="cosine", lr=0.01).fit(X, y)
+    clf.set_params(lr=0.02, batch_size=50, weight_decay=0.5)
+    clf.partial_fit(X[:90], y[:90]).partial_fit(X[60:], y[60:])
+    assert clf.n_iter_ == 7
+    assert clf.history_[-1]["lr"] == 0.02  # the schedule is over
+    assert clf.net_.optimizer_.param_groups[0]["weight_decay"] == 0.5
+    assert clf.net_.history[-1, "train_batch_count"] == 2
+    # two batches an epoch: the optimizer goes on counting where fit stopped
+    (steps,) = {int(state["step"]) for state in clf.net_.optimizer_.state.values()}
+    assert steps == 2 * 7
+
+
+def test_partial_fit_with_weights(iris):
+    X, y = iris
+    clf = TorchClassifier(
+        class_weight={0: 1, 1: 2, 2: 3}, batch_size=10**6, random_state=0
+    )
+    weight = np.arange(150)
+    weighted, repeated = clone(clf), clone(clf)
+    for _ in range(5):
+        weighted.partial_fit(X, y, classes=[0, 1, 2], sample_weight=weight)
+        repeated.partial_fit(X.repeat(weight, 0), y.repeat(weight), classes=[0, 1, 2])
+    expected = repeated.predict_logits(X)
+    assert_allclose(weighted.predict_logits(X), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_partial_fit_on_some_of_the_classes(iris, quick):
+    X, y = iris
+    clf = quick.partial_fit(X[:50], y[:50], classes=[0, 1, 2])
+    assert_array_equal(clf.classes_, [0, 1, 2])
+    assert clf.partial_fit(X[:1], y[:1]).predict_proba(X).shape == (150, 3)
+
+
+@pytest.mark.parametrize(
+    "params, kwargs, match",
+    [
+        ({}, {}, "classes must be passed on the first call to partial_fit"),
+        ({}, {"classes": [0]}, r"At least two classes are needed, got \[0\]"),
+        ({}, {"classes": [0, 1]}, r"label 2, which is not among the classes \[0, 1\]"),
+        ({"early_stopping": True}, {"classes": [0, 1, 2]}, "set early_stopping=False"),
+        ({"class_weight": "balanced"}, {"classes": [0, 1, 2]}, "weights as a dict"),
+    ],
+)
+def test_partial_fit_errors(params, kwargs, match, iris, quick):
+    with pytest.raises(ValueError, match=match):
+        quick.set_params(**params).partial_fit(*iris, **kwargs)
+    assert not hasattr(quick, "classes_")
+
+
+def test_partial_fit_errors_later(iris, quick):
+    X, y = iris
+    clf = quick.fit(X, y)
+    logits = clf.predict_logits(X)
+    with pytest.raises(ValueError, match=r"classes=\[0, 1\] differs from the classes"):
+        clf.partial_fit(X, y, classes=[0, 1])
+    with pytest.raises(ValueError, match="y contains the label 7"):
+        clf.partial_fit(X[:1], [7])
+    with pytest.raises(ValueError, match="X has 2 features"):
+        clf.partial_fit(X[:, :2], y)
+    assert_array_equal(clf.predict_logits(X), logits)
+    assert clf.n_iter_ == 5
+
+
+# --- interrupts --------------------------------------------------------------
+
+
+@pytest.fixture
+def interrupt():
+    """Set the number of batches after which training is interrupted."""
+    yield lambda batches: setattr(Interrupting, "batches_left", batches)
+    Interrupting.batches_left = None
+
+
+@pytest.mark.parametrize("early_stopping", [False, True])
+def test_interrupted_first_fit(early_stopping, iris, quick, interrupt):
+    quick.set_params(module=Interrupting, early_stopping=early_stopping)
+    before = torch.get_rng_state()
+    interrupt(3)
+    with pytest.raises(KeyboardInterrupt):
+        quick.fit(*iris)
+    with pytest.raises(NotFittedError):
+        quick.predict(iris[0])
+    assert set(vars(quick)) == set(quick.get_params())
+    assert torch.equal(torch.get_rng_state(), before)
+    interrupt(3)
+    with pytest.raises(KeyboardInterrupt):
+        quick.set_params(early_stopping=False, batch_size=10).partial_fit(
+            *iris, classes=[0, 1, 2]
+        )
+    assert set(vars(quick)) == set(quick.get_params())
+
+
+def test_interrupted_refit_keeps_the_earlier_one(iris, digits, quick, interrupt):
+    quick.set_params(module=Interrupting).fit(*iris)
+    logits, state = quick.predict_logits(iris[0]), dict(vars(quick))
+    interrupt(3)
+    with pytest.raises(KeyboardInterrupt):
+        quick.fit(*digits)
+    assert vars(quick) == state
+    assert_array_equal(quick.predict_logits(iris[0]), logits)
+
+
+def test_interrupted_partial_fit_never_happened(iris, quick, interrupt):
+    X, y = iris
+    quick.set_params(module=Interrupting, batch_size=10).fit(X, y)
+    other = pickle.loads(pickle.dumps(quick))
+    logits = quick.predict_logits(X)
+    interrupt(7)
+    with pytest.raises(KeyboardInterrupt):
+        quick.partial_fit(X, y)
+    assert quick.n_iter_ == len(quick.history_) == 5
+    assert_array_equal(quick.predict_logits(X), logits)
+    interrupt(None)
+    # the moments of the optimizer are those before the interrupt, too
+    expected = other.partial_fit(X, y).predict_logits(X)
+    assert_array_equal(quick.partial_fit(X, y).predict_logits(X), expected)
+
+
+# --- persistence -------------------------------------------------------------
+
+
+def by_pickle(clf):
+    return pickle.loads(pickle.dumps(clf))
+
+
+def by_joblib(clf):
+    file = io.BytesIO()
+    joblib.dump(clf, file)
+    file.seek(0)
+    return joblib.load(file)
+
+
+def by_skops(clf):
+    skops_io = pytest.importorskip("skops.io")
+    data = skops_io.dumps(clf)
+    return skops_io.loads(data, trusted=skops_io.get_untrusted_types(data=data))
+
+
+@pytest.mark.parametrize("copied", [by_pickle, by_joblib, by_skops])
+@pytest.mark.parametrize("module", [None, Normalized, RandomFeatures])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_persistence(copied, module, optimizer, iris, quick):
+    X, y = iris[0], np.array(["x", "y", "z"], dtype=object)[iris[1]]
+    clf = quick.set_params(module=module, optimizer=optimizer).fit(X, y)
+    other = copied(clf)
+    assert_array_equal(other.predict(X), clf.predict(X))
+    assert_array_equal(other.predict_logits(X), clf.predict_logits(X))
+    assert other.history_ == clf.history_
+    assert not other.module_.training
+    for _ in range(2):
+        clf.partial_fit(X, y)
+        other.partial_fit(X, y)
+    assert_array_equal(other.predict_logits(X), clf.predict_logits(X))
+
+
+def test_pickle_does_not_follow_later_params(iris, quick):
+    params = {"hidden": [7]}
+    clf = quick.set_params(module_params=params).fit(*iris)
+    expected = clf.predict_logits(iris[0])
+    params["hidden"].append(9)
+    clf.set_params(module=Linear, module_params=None, lr=0.5)
+    assert_array_equal(by_pickle(clf).predict_logits(iris[0]), expected)
+
+
+def test_pickle_from_a_device_that_is_not_here(iris, quick, monkeypatch):
+    clf = quick.fit(*iris)
+    state = clf.__getstate__()
+    arrays, device = state["_net_state"]
+    assert device == "cpu"
+    state["_net_state"] = arrays, "cuda:0"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    other = TorchClassifier.__new__(TorchClassifier)
+    with pytest.warns(SkoodWarning, match="trained on 'cuda:0', which this machine"):
+        other.__setstate__(state)
+    assert_array_equal(other.predict_logits(iris[0]), clf.predict_logits(iris[0]))
+
+
+def test_clone_and_pickle_before_fit(quick):
+    assert by_pickle(quick).get_params() == quick.get_params()
+    clf = TorchClassifier(Linear, module_params={"a": [1]})
+    assert clone(clf).module is Linear
+    assert clone(clf).module_params == {"a": [1]}
+
+
+# --- CUDA --------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda(digits):
+    X, y = digits
+    clf = TorchClassifier(random_state=0, max_epochs=20, device="cuda").fit(X, y)
+    assert clf.module_.head.weight.is_cuda
+    assert clf.score(X, y) > 0.95
+    logits = clf.predict_logits(X)
+    assert_array_equal(clf.predict_logits(torch.tensor(X, device="cuda")), logits)
+    again = clone(clf).fit(torch.tensor(X, device="cuda"), torch.tensor(y))
+    assert_allclose(again.predict_logits(X), logits, atol=1e-3)
+    state = clf.__getstate__()
+    state["_net_state"] = state["_net_state"][0], "cpu"
+    on_cpu = TorchClassifier.__new__(TorchClassifier)
+    on_cpu.__setstate__(state)
+    assert_allclose(on_cpu.predict_logits(X), logits, atol=1e-3)
+    assert_array_equal(by_pickle(clf).predict_logits(X), logits)

@@ -1,0 +1,345 @@
+"""A module that is read is left as it was found."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import make_classification
+from torch import nn
+
+from skood.detectors import KNN, Energy
+from skood.nn import _torch_reader, pretrained
+from skood.nn._reader import make_reader, read
+from skood.nn._torch_reader import borrowed
+
+ALL = {"features", "logits", "head"}
+
+
+def data(n_classes=3, n_samples=80):
+    X, y = make_classification(
+        n_samples,
+        5,
+        n_informative=4,
+        n_redundant=0,
+        n_classes=n_classes,
+        random_state=0,
+    )
+    return X.astype(np.float32), y
+
+
+class Counter(nn.Module):
+    """A network that counts forward passes and the rows of each."""
+
+    def __init__(self, fails_at=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(
+            nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5)
+        )
+        self.head = nn.Linear(8, 3)
+        self.sizes = []
+        self.fails_at = fails_at
+
+    def forward(self, x):
+        self.sizes.append(len(x))
+        if len(self.sizes) == self.fails_at:
+            raise KeyboardInterrupt
+        return self.head(self.body(x))
+
+
+def aspects(net):
+    """All that must be left as found, by name."""
+    modules = dict(net.named_modules())
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks")
+    return {
+        "modes": {name: m.training for name, m in modules.items()},
+        "buffers": {name: (b.data_ptr(), b.clone()) for name, b in net.named_buffers()},
+        "parameters": {
+            name: (id(p), p.data_ptr(), p.detach().clone(), p.requires_grad, p.device)
+            for name, p in net.named_parameters()
+        },
+        "gradients": {
+            name: None if p.grad is None else (id(p.grad), p.grad.clone())
+            for name, p in net.named_parameters()
+        },
+        "hooks": {
+            (name, kind): list(getattr(m, kind).values())
+            for name, m in modules.items()
+            for kind in hooks
+        },
+        "keyword hooks": {
+            (name, kind): dict(getattr(m, kind))
+            for name, m in modules.items()
+            for kind in ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
+        },
+        "grad mode": torch.is_grad_enabled(),
+    }
+
+
+def assert_same(actual, expected):
+    if isinstance(expected, torch.Tensor):
+        assert torch.equal(actual, expected)
+    elif isinstance(expected, dict):
+        assert actual.keys() == expected.keys()
+        for name in expected:
+            assert_same(actual[name], expected[name])
+    elif isinstance(expected, (tuple, list)):
+        assert len(actual) == len(expected)
+        for a, e in zip(actual, expected, strict=True):
+            assert_same(a, e)
+    else:
+        assert actual == expected
+
+
+def used_net(X, **params):
+    """A network in the middle of its training: mixed modes, gradients, hooks."""
+    net = Counter(**params)
+    net.train()
+    net.body[3].eval()  # a user may freeze a part
+    fails_at, net.fails_at = net.fails_at, None
+    net(torch.as_tensor(X)).logsumexp(1).mean().backward()
+    net.body[0].bias.requires_grad_(False)
+    net.fired = []
+    net.body[0].register_forward_hook(lambda m, i, o: net.fired.append("forward"))
+    net.head.register_forward_pre_hook(lambda m, i: net.fired.append("before"))
+    net.head.register_full_backward_hook(lambda m, i, o: net.fired.append("backward"))
+    net.fails_at = fails_at
+    net.sizes.clear()
+    return net
+
+
+def reads_all(net, X):
+    read(pretrained(net), X, ALL, batch_size=20)
+
+
+def forward_is_interrupted(net, X):
+    net.fails_at = len(net.sizes) + 2
+    with pytest.raises(KeyboardInterrupt):
+        read(pretrained(net), X, ALL, batch_size=20)
+
+
+def layer_is_missing(net, X):
+    with pytest.raises(ValueError, match="no layer named"):
+        read(pretrained(net), X, {"features"}, layer="fc")
+
+
+def rows_are_infinite_in_the_network(net, X):
+    with pytest.raises(ValueError, match="logits contain NaN or infinity"):
+        read(pretrained(net), X.astype(float) * 1e200, {"logits"})
+
+
+def device_is_unknown(net, X):
+    with pytest.raises(ValueError, match="Unknown device"):
+        read(pretrained(net), X, {"logits"}, device="abacus")
+
+
+def consumer_raises(net, X):
+    with pytest.raises(ZeroDivisionError):
+        for _ in make_reader(pretrained(net), batch_size=20).iter_read(X, ALL):
+            raise ZeroDivisionError
+
+
+def detector_fails(net, X):
+    with pytest.raises(ValueError, match="n_neighbors=1000 is more than"):
+        KNN(pretrained(net), n_neighbors=1000).fit(X)
+
+
+def head_is_searched(net, X):
+    make_reader(pretrained(net, input_shape=(5,))).find_head()
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        reads_all,
+        forward_is_interrupted,
+        layer_is_missing,
+        rows_are_infinite_in_the_network,
+        device_is_unknown,
+        consumer_raises,
+        detector_fails,
+        head_is_searched,
+    ],
+)
+@pytest.mark.parametrize(
+    "aspect",
+    [
+        "modes",
+        "buffers",
+        "parameters",
+        "gradients",
+        "hooks",
+        "keyword hooks",
+        "grad mode",
+    ],
+)
+def test_left_as_found(aspect, happens, monkeypatch):
+    monkeypatch.setattr(_torch_reader, "_BLOCK_BYTES", 1)
+    X, _ = data()
+    net = used_net(X)
+    before = aspects(net)[aspect]
+    happens(net, X)
+    assert_same(aspects(net)[aspect], before)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_grad_mode_is_kept(enabled):
+    X, _ = data()
+    with torch.set_grad_enabled(enabled):
+        reads_all(Counter(), X)
+        assert torch.is_grad_enabled() == enabled
+
+
+def test_hooks_of_the_user_fire_while_we_read():
+    X, _ = data()
+    net = used_net(X)
+    reads_all(net, X)
+    assert net.fired == ["forward", "before"] * 4
+    net(torch.as_tensor(X)).sum().backward()
+    assert net.fired[8:] == ["forward", "before", "backward"]
+
+
+def test_training_goes_on_as_if_nothing_had_happened():
+    X, y = data()
+
+    def train(between):
+        net = Counter()
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        torch.manual_seed(1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(torch.as_tensor(X)), torch.tensor(y))
+            loss.backward()
+            between(net, X)
+            optimizer.step()
+        return dict(net.state_dict())
+
+    assert_same(train(reads_all), train(lambda net, X: None))
+
+
+def test_train_method_of_the_user_is_not_called():
+    class Merging(Counter):
+        """Like layers that merge low-rank updates into their weights in eval()."""
+
+        def train(self, mode=True):
+            with torch.no_grad():
+                self.head.weight.mul_(1.5)
+            return super().train(mode)
+
+    X, _ = data()
+    net = Merging()
+    before = net.head.weight.detach().clone()
+    reads_all(net, X)
+    assert torch.equal(net.head.weight, before) and net.training
+
+
+def test_module_moves_to_the_device_and_home():
+    class Moving(Counter):
+        moves = ()
+
+        def to(self, device):
+            self.moves = (*self.moves, str(device))
+            return super().to(device)
+
+    X, _ = data()
+    net = Moving()
+    expected = read(pretrained(net), X, {"logits"}, device="cpu").logits
+    assert net.moves == ()
+    net.fails_at = 3
+    logits = read(pretrained(net), X, {"logits"}, device="cpu:0").logits
+    assert net.moves == ("cpu:0", "cpu")
+    np.testing.assert_array_equal(logits, expected)
+    with pytest.raises(KeyboardInterrupt):
+        read(pretrained(net), X, {"logits"}, device="cpu:0")
+    assert net.moves == ("cpu:0", "cpu") * 2
+
+
+def test_module_that_is_spread_over_devices_stays_so():
+    net = Counter()
+    net.register_buffer("elsewhere", torch.empty(2, device="meta"))
+    for device in ("auto", "cpu"):
+        with borrowed(net, device) as found:
+            assert found.type == "cpu"  # of the first parameter
+        assert net.elsewhere.device.type == "meta"
+    X, _ = data()
+    assert read(pretrained(net), X, {"logits"}).logits.shape == (80, 3)
+
+
+def test_two_detectors_on_one_module():
+    X, _ = data()
+    net = used_net(X)
+    clf = pretrained(net)
+    knn = KNN(clf, n_neighbors=5).fit(X)
+    first = knn.score_samples(X[:10])
+    energy = Energy(clf).fit(X * 2)
+    other = energy.score_samples(X[10:30])
+    np.testing.assert_array_equal(knn.score_samples(X[:10]), first)
+    np.testing.assert_array_equal(energy.score_samples(X[10:30]), other)
+    # and interleaved, block by block
+    a = make_reader(clf, batch_size=8, layer="body").iter_read(X, ALL - {"head"})
+    b = make_reader(clf, batch_size=8).iter_read(X, {"logits"})
+    np.testing.assert_array_equal(next(a).logits, next(b).logits)
+
+
+def test_two_threads_read_one_module():
+    X, _ = data(n_samples=400)
+    net = used_net(X)
+    clf = pretrained(net)
+    before = aspects(net)
+    jobs = [("body.0", 16), ("penultimate", 16), ("input:body", 16), ("head", 16)] * 4
+
+    def job(layer, batch_size):
+        return read(clf, X, {"features", "logits"}, layer=layer, batch_size=batch_size)
+
+    expected = [job(*options) for options in jobs]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda options: job(*options), jobs))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a.features, b.features)
+        np.testing.assert_array_equal(a.logits, b.logits)
+    assert_same(aspects(net), before)
+
+
+def test_other_threads_that_run_the_module_are_not_overheard():
+    class Net(Counter):
+        def forward(self, x):
+            out = super().forward(x)
+            thread = threading.Thread(target=self.head, args=(torch.zeros(2, 8),))
+            thread.start()
+            thread.join()
+            return out
+
+    X, _ = data()
+    reading = read(pretrained(Net()), X, ALL)
+    np.testing.assert_array_equal(
+        reading.logits, read(pretrained(Counter()), X, ALL).logits
+    )
+    assert reading.features.shape == (80, 8)
+
+
+def test_blocks(monkeypatch):
+    # 8 float32 features and 3 logits: 44 bytes a row, so that 3 batches of 10 rows
+    # fill a block
+    monkeypatch.setattr(_torch_reader, "_BLOCK_BYTES", 3 * 10 * 44)
+    X, _ = data(n_samples=75)
+    net = Counter().train()
+    net.body[1].eval()
+    clf = pretrained(net)
+    before = aspects(net)
+    rows = 0
+    for block in make_reader(clf, batch_size=10).iter_read(X, ALL):
+        assert len(block) == (30 if rows < 60 else 15)
+        rows += len(block)
+        assert_same(aspects(net), before)
+    assert rows == 75
+    assert net.sizes == [10] * 7 + [5]
+    joined = read(clf, X, ALL, batch_size=10)
+    monkeypatch.undo()
+    whole = read(clf, X, ALL, batch_size=10)
+    np.testing.assert_array_equal(joined.features, whole.features)
+    np.testing.assert_array_equal(joined.logits, whole.logits)

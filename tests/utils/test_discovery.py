@@ -1,0 +1,73 @@
+"""All public estimators are found, and nothing else."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import importlib
+import pkgutil
+
+import pytest
+from sklearn.base import BaseEstimator, is_outlier_detector
+
+import skood
+from skood.base import BaseDetector
+from skood.utils.discovery import all_estimators
+
+
+def exported_estimators():
+    """Everything with a fit in the `__all__` of any public module of skood."""
+    found = {}
+    for info in pkgutil.walk_packages(skood.__path__, "skood."):
+        if any(part.startswith("_") for part in info.name.split(".")):
+            continue
+        module = importlib.import_module(info.name)
+        for name in getattr(module, "__all__", ()):
+            value = getattr(module, name)
+            if (
+                isinstance(value, type)
+                and issubclass(value, BaseEstimator)
+                and hasattr(value, "fit")
+            ):
+                found[name] = value
+    del found["BaseDetector"]  # cannot be used as it is
+    return found
+
+
+def test_it_finds_exactly_what_is_exported():
+    assert dict(all_estimators()) == exported_estimators()
+
+
+def test_sorted_by_name_and_without_duplicates():
+    names = [name for name, _ in all_estimators()]
+    assert names == sorted(set(names))
+    assert all(name == cls.__name__ for name, cls in all_estimators())
+
+
+@pytest.mark.parametrize(
+    ("kind", "has", "has_not"),
+    [
+        ("detector", {"KNN", "MSP", "UncertaintyDetector"}, {"LinearHead"}),
+        ("classifier", {"LinearHead", "TorchClassifier"}, {"KNN", "FeatureExtractor"}),
+        ("transformer", {"FeatureExtractor"}, {"LinearHead", "KNN"}),
+    ],
+)
+def test_kinds(kind, has, has_not):
+    names = {name for name, _ in all_estimators(kind)}
+    assert has <= names and not has_not & names
+    assert names <= {name for name, _ in all_estimators()}
+
+
+def test_detectors_are_outlier_detectors_with_our_base():
+    for name, cls in all_estimators():
+        is_detector = issubclass(cls, BaseDetector)
+        assert (name in dict(all_estimators("detector"))) == is_detector
+    assert all(
+        is_outlier_detector(cls())
+        for name, cls in all_estimators("detector")
+        if name != "UncertaintyDetector"
+    )
+
+
+def test_unknown_kind():
+    with pytest.raises(ValueError, match=r"one of \['classifier', 'detector', 'transf"):
+        all_estimators("cluster")

@@ -1,0 +1,129 @@
+"""Which rows are in-distribution."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from skood.utils._labels import check_labels, id_rows, ood_mask
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # such as NumPy's failed comparisons
+        yield
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [0, 1, 2],
+        np.array([0, 1, 2], dtype=np.uint8),
+        np.array([0.0, 1.0, 2.0]),
+        np.array([[0], [1], [2]])[:, 0],
+        torch.tensor([0, 1, 2]),
+        pd.Series([0, 1, 2], index=[5, 5, 5]),
+        pd.Series([0, 1, 2], dtype="Int64"),
+        pd.Categorical([0, 1, 2]),
+        range(3),
+    ],
+)
+def test_check_labels(y):
+    checked = check_labels(y)
+    assert isinstance(checked, np.ndarray)
+    assert checked.tolist() == [0, 1, 2]
+
+
+def test_check_labels_of_other_kinds():
+    assert check_labels([True, False]).dtype == bool
+    assert check_labels(["a", "b"]).tolist() == ["a", "b"]
+    mixed = np.array(["a", 1, ("t",)], dtype=object)
+    assert check_labels(mixed).tolist() == ["a", 1, ("t",)]
+    assert check_labels(pd.Series(["a", "b"], dtype="string")).tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [0.0, np.nan],
+        [0.0, np.inf],
+        np.array([0, None], dtype=object),
+        np.array(["a", np.nan], dtype=object),
+        np.array(["a", pd.NA], dtype=object),
+        np.array(["a", pd.NaT], dtype=object),
+        pd.Series([1, pd.NA], dtype="Int64"),
+        pd.Series(["a", pd.NA], dtype="string"),
+        torch.tensor([0.0, float("nan")]),
+    ],
+)
+def test_missing_labels_raise(y):
+    with pytest.raises(ValueError, match="Input labels contains NaN"):
+        check_labels(y, "labels")
+
+
+def test_labels_of_the_wrong_shape_raise():
+    with pytest.raises(ValueError, match="y is required, got None"):
+        check_labels(None)
+    with pytest.raises(ValueError, match="y should be a 1d array"):
+        check_labels([[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("kind", [int, float, str, object])
+@pytest.mark.parametrize("kind_of_classes", [int, float, str, object])
+def test_mask_against_a_loop(kind, kind_of_classes):
+    labels = [0, 1, 2, -1, 7, 1]
+    classes = [0, 1, 2]
+    y = np.array([str(v) if kind is str else v for v in labels], dtype=kind)
+    classes = np.array(
+        [str(v) if kind_of_classes is str else v for v in classes],
+        dtype=kind_of_classes,
+    )
+    for ood_label in (-1, "-1", 7, "zebra"):
+        expected = [v == ood_label or v not in classes.tolist() for v in y.tolist()]
+        mask = ood_mask(y, ood_label=ood_label, classes=classes)
+        assert mask.dtype == bool
+        assert mask.tolist() == expected
+        alone = ood_mask(y, ood_label=ood_label)
+        assert alone.tolist() == [v == ood_label for v in y.tolist()]
+
+
+def test_labels_and_text_never_are_equal():
+    # "1" is not 1: comparable kinds are compared, others differ
+    assert ood_mask(["1", "2"], ood_label=1).tolist() == [False, False]
+    assert ood_mask([1, 2], ood_label="1").tolist() == [False, False]
+    assert ood_mask([1, 2], classes=["1", "2"]).tolist() == [True, True]
+    assert ood_mask(["1", "2"], classes=[1, 2]).tolist() == [True, True]
+
+
+def test_labels_may_be_tuples():
+    y = np.empty(3, dtype=object)
+    y[:] = [("a", 1), ("b", 2), "ood"]
+    known = np.empty(1, dtype=object)
+    known[0] = ("a", 1)
+    assert ood_mask(y, ood_label="ood", classes=known).tolist() == [False, True, True]
+
+
+def test_bool_labels():
+    assert ood_mask([True, False], ood_label=-1).tolist() == [False, False]
+    assert ood_mask([True, False], classes=[True]).tolist() == [False, True]
+
+
+def test_ood_label_that_is_among_the_classes_still_is_ood():
+    assert ood_mask([0, -1], ood_label=-1, classes=[-1, 0]).tolist() == [False, True]
+
+
+def test_id_rows():
+    assert id_rows([0, -1, 5]).tolist() == [True, False, True]
+    assert id_rows(["a", "x"], "x").tolist() == [True, False]
+    for ood_label in (-1, "x"):
+        with pytest.raises(
+            ValueError,
+            match=rf"No in-distribution rows to fit: .* ood_label={ood_label!r}",
+        ):
+            id_rows([ood_label] * 3, ood_label)
