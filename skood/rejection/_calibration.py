@@ -14,8 +14,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from skood.base import n_rows, take_rows
+from skood.utils._labels import ood_mask
 
-__all__ = ["Parts", "Scores", "bind", "calibrate", "fit_parts", "score_parts"]
+__all__ = [
+    "Parts",
+    "Scores",
+    "bind",
+    "calibrate",
+    "check_calibration",
+    "check_classes",
+    "check_ood_labels",
+    "fit_parts",
+    "score_parts",
+]
 
 
 class Parts(NamedTuple):
@@ -37,6 +48,87 @@ class Scores(NamedTuple):
     pred_id: np.ndarray
     risk_ood: np.ndarray
     ood_ood: np.ndarray | None
+
+
+def check_calibration(owner, parts, X_ood):
+    """Refuse, before a long fit, what would only come out after it.
+
+    Parameters
+    ----------
+    owner : RejectOptionClassifier
+        Has the parameters.
+
+    parts : Parts
+        Its parts, unfitted or frozen.
+
+    X_ood : array-like of shape (n_ood, ...) or None
+        OOD rows.
+    """
+    owner.rule.check_params()
+    if owner.rule.needs_ood and X_ood is None:
+        raise ValueError(
+            f"{owner.rule!r} needs OOD rows: rows labelled ood_label="
+            f"{owner.ood_label!r} in y. Give some, or use a rule that needs none, "
+            "such as BoundedAbstention."
+        )
+    if not isinstance(owner.calibration, str):
+        return
+    for name, part in parts._asdict().items():
+        if part is not None and not isinstance(part, FrozenEstimator):
+            raise ValueError(
+                f"calibration='same' needs frozen parts, but {name} would be fitted "
+                "on the rows that choose the rule. Put a fitted one in "
+                "sklearn.frozen.FrozenEstimator, or hold rows out with "
+                "calibration=0.3."
+            )
+
+
+def check_classes(owner, classes, y):
+    """Refuse labels that mean two things, or that the classifier does not know.
+
+    Parameters
+    ----------
+    owner : RejectOptionClassifier
+        Has the parameters.
+
+    classes : ndarray of shape (n_classes,)
+        The classes.
+
+    y : ndarray of shape (n_id,)
+        Labels of the ID rows.
+    """
+    for name in ("reject_label", "ood_label"):
+        label = getattr(owner, name)
+        if ood_mask(classes, ood_label=label).any():
+            raise ValueError(
+                f"{name}={label!r} is one of the classes. Choose a label that no class "
+                "has."
+            )
+    unknown = ood_mask(y, ood_label=owner.ood_label, classes=classes)
+    if unknown.any():
+        raise ValueError(
+            f"y has the labels {np.unique(y[unknown]).tolist()}, which are none of the "
+            f"classes {classes.tolist()} of the fitted classifier. Label OOD rows "
+            f"ood_label={owner.ood_label!r}; give each class enough rows to be both "
+            "fitted and held out."
+        )
+
+
+def check_ood_labels(parts, y):
+    """Refuse parts that would take rows of a class for OOD rows and leave them out."""
+    for name, part in parts._asdict().items():
+        if part is None or isinstance(part, FrozenEstimator):
+            continue
+        for key, label in part.get_params().items():
+            if (
+                key.split("__")[-1] == "ood_label"
+                and ood_mask(y, ood_label=label).any()
+            ):
+                raise ValueError(
+                    f"{name}__{key}={label!r} is one of the classes, so that rows of "
+                    "this class would be left out of its fit. Set it to the ood_label "
+                    "of the RejectOptionClassifier."
+                )
 
 
 def fit_parts(parts, X, y):
@@ -152,9 +244,13 @@ def _score(fitted, X, X_ood):
 
 
 def _joined(scores):
+    """Join what the folds gave; an OOD score that one lacks, all lack."""
+    risk_id, ood_id, pred_id, risk_ood, ood_ood = zip(*scores, strict=True)
+    single = ood_id[0] is None
     return Scores(
-        *(
-            None if fold[0] is None else np.concatenate(fold)
-            for fold in zip(*scores, strict=True)
-        )
+        np.concatenate(risk_id),
+        None if single else np.concatenate(ood_id),
+        np.concatenate(pred_id),
+        np.concatenate(risk_ood),
+        None if single else np.concatenate(ood_ood),
     )

@@ -8,9 +8,9 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.base import n_rows, take_rows, wrapped_tags
@@ -18,12 +18,15 @@ from skood.rejection._calibration import (
     Parts,
     bind,
     calibrate,
+    check_calibration,
+    check_classes,
+    check_ood_labels,
     fit_parts,
     score_parts,
 )
 from skood.rejection._operating_point import accept
 from skood.rejection._reason import explain, make_reference
-from skood.rejection._report import make_report
+from skood.rejection._report import largest_loss, make_report
 from skood.rejection._rules import BaseRule
 from skood.rejection._solver import solve
 from skood.utils._labels import check_labels, id_rows, ood_mask
@@ -45,7 +48,7 @@ def _estimator_has(name):
 
 
 def _has_rule(self):
-    if self.rule is None:
+    if getattr(self, "operating_point_", self.rule) is None:
         raise AttributeError(
             "reject_reason is not available when rule=None: nothing is rejected. Set "
             "a rule, such as BoundedAbstention()."
@@ -88,9 +91,10 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
 
     calibration : float, int, CV splitter or "same", default=0.3
         On which ID rows the rule is chosen. A float in (0, 1): this share is held
-        out, stratified, and nothing is fitted on it. An int or a splitter: scores
-        are cross-fitted, and the final models are fitted on all rows. "same": on all
-        rows, for parts that are all frozen. OOD rows are never fitted on.
+        out, stratified, and nothing is fitted on it. An int or a splitter of these
+        rows: scores are cross-fitted, and the final models are fitted on all rows.
+        "same": on all rows, for parts that are all frozen. OOD rows are never fitted
+        on.
 
     loss : "zero_one", callable or array-like, default="zero_one"
         Loss of a prediction: 1 for a wrong class; a function of (y_true, y_pred)
@@ -186,7 +190,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         "calibration": [
             Interval(Real, 0, 1, closed="neither"),
             Interval(Integral, 2, None, closed="left"),
-            HasMethods("split"),
+            HasMethods(["split", "get_n_splits"]),  # a str has split
             StrOptions({"same"}),
         ],
         "loss": [StrOptions({"zero_one"}), callable, "array-like"],
@@ -267,6 +271,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
 
     def _fit(self, X, y):
         parts = Parts(self.estimator, self.risk_detector, self.ood_detector)
+        largest_loss(self.loss)  # raises if it is of another kind
         y = check_labels(y)
         check_consistent_length(X, y)
         is_id = id_rows(y, self.ood_label)
@@ -275,12 +280,16 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             X_id = take_rows(X, np.flatnonzero(is_id))
             X_ood = take_rows(X, np.flatnonzero(~is_id))
         y_id = y[is_id]
-        self._check_reject_label(y_id)
+        if y_id.dtype.kind == "O" and not any(isinstance(v, str) for v in y_id):
+            y_id = np.array(y_id.tolist())  # numbers beside a string ood_label
+        check_classification_targets(y_id)
+        check_classes(self, np.unique(y_id), y_id)
+        check_ood_labels(parts, y_id)
         if self.rule is None:
-            self._store(fit_parts(parts, X_id, y_id))
-            self.operating_point_ = None
+            self._store(fit_parts(parts, X_id, y_id), y_id)
+            self.operating_point_ = self._reference = None
             return
-        self._check_before_calibration(X_ood)
+        check_calibration(self, parts, X_ood)
         fitted, rows, scores = calibrate(
             parts,
             X_id,
@@ -290,7 +299,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             random_state=self.random_state,
             n_jobs=self.n_jobs,
         )
-        self._store(fitted)
+        self._store(fitted, y_id)
         loss = per_sample_loss(
             y_id[rows], scores.pred_id, self.loss, classes=self.classes_
         )
@@ -308,37 +317,15 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         self.mu_, self.gap_ = point.mu, point.gap
         self._reference = make_reference(point, scores.risk_id, scores.ood_id)
 
-    def _check_reject_label(self, y_id):
-        if not ood_mask(y_id, ood_label=self.reject_label).any():
-            return
-        raise ValueError(
-            f"reject_label={self.reject_label!r} is one of the classes. Choose a label "
-            "that no class has."
-        )
-
-    def _check_before_calibration(self, X_ood):
-        """Raise now what would only come out after a long fit."""
-        self.rule.check_params()
-        if self.rule.needs_ood and X_ood is None:
-            raise ValueError(
-                f"{self.rule!r} needs OOD rows: rows labelled ood_label="
-                f"{self.ood_label!r} in y. Give some, or use a rule that needs none, "
-                "such as BoundedAbstention."
-            )
-        if isinstance(self.calibration, str):
-            for name in ("estimator", "risk_detector", "ood_detector"):
-                part = getattr(self, name)
-                if part is not None and not isinstance(part, FrozenEstimator):
-                    raise ValueError(
-                        f"calibration='same' needs frozen parts, but {name} would be "
-                        "fitted on the rows that choose the rule. Put a fitted one in "
-                        "sklearn.frozen.FrozenEstimator, or hold rows out with "
-                        "calibration=0.3."
-                    )
-
-    def _store(self, parts):
+    def _store(self, parts, y_id):
         self.estimator_, self.risk_detector_, self.ood_detector_ = parts
-        self.classes_ = self.estimator_.classes_
+        if not hasattr(self.estimator_, "classes_"):
+            raise TypeError(
+                "estimator must be a classifier, but the fitted "
+                f"{type(self.estimator_).__name__} has no classes_."
+            )
+        self.classes_ = np.asarray(self.estimator_.classes_)
+        check_classes(self, self.classes_, y_id)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -381,7 +368,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             Class labels, `reject_label` where rejected.
         """
         check_is_fitted(self, "estimator_")
-        labels = np.asarray(self.estimator_.predict(X))
+        labels = np.array(self.estimator_.predict(X))
         if self.operating_point_ is None:
             return labels
         rejected = self.accept_proba(X) == 0
@@ -390,7 +377,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         elif labels.dtype.kind in "US":
             width = np.result_type(labels.dtype, np.asarray(self.reject_label).dtype)
             labels = labels.astype(width)
-        elif labels.dtype.kind in "bu":
+        elif labels.dtype.kind in "biu":
             labels = labels.astype(np.int64)
         labels[rejected] = self.reject_label
         return labels
@@ -495,6 +482,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             is_ood,
             confidence_level=confidence_level,
             ood_prior=ood_prior,
+            max_loss=largest_loss(self.loss),
         )
 
     def score(self, X, y):
@@ -519,15 +507,14 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         """
         check_is_fitted(self, "estimator_")
         accepted, loss, is_ood = self._outcomes(X, y)
-        if self.operating_point_ is None:
-            if len(loss) == 0:
-                raise ValueError(
-                    f"No in-distribution rows in y: classes_ are {self.classes_}."
-                )
-            predicted = np.asarray(self.estimator_.predict(X))[~is_ood]
-            return 1.0 - float(
-                per_sample_loss(check_labels(y)[~is_ood], predicted).mean()
+        if is_ood.all():
+            raise ValueError(
+                f"No in-distribution rows in y: classes_ are {self.classes_}."
             )
+        if self.operating_point_ is None:
+            predicted = np.asarray(self.estimator_.predict(X))[~is_ood]
+            errors = per_sample_loss(check_labels(y)[~is_ood], predicted)
+            return float((1.0 - errors).mean())
         is_id = ~is_ood
         objective = self.rule.objective(
             accepted[is_id].sum(),

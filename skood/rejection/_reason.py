@@ -56,7 +56,8 @@ def make_reference(point, risk, ood):
     """
     terms = _terms(point, risk, ood)[:, accept(point, risk, ood)]
     finite = np.isfinite(terms).all(axis=0)
-    typical = terms[:, finite].mean(axis=1) if finite.any() else np.zeros(2)
+    # No finite one: the threshold is infinite, and so is any excess over it.
+    typical = (terms[:, finite] if finite.any() else terms).mean(axis=1)
     return Reference(np.sort(risk), None if ood is None else np.sort(ood), typical)
 
 
@@ -83,8 +84,10 @@ def explain(point, reference, risk, ood):
     excess = _terms(point, risk, ood) - reference.typical[:, None]
     infinite = np.isposinf([risk, np.zeros_like(risk) if ood is None else ood])
     excess = np.where(infinite.any(axis=0), infinite, excess)
-    # A rejected sample is above lam, the typical accepted one is not: positive.
-    total = np.where(accepted, 1.0, excess.sum(axis=0))
+    # A rejected sample is above lam, the typical accepted one is not: positive, if
+    # rounding does not make it zero.
+    tiny = np.finfo(np.float64).tiny
+    total = np.where(accepted, 1.0, np.maximum(excess.sum(axis=0), tiny))
     ood_share = np.where(accepted, 0.0, np.clip(excess[1] / total, 0, 1))
     names = np.where(ood_share > 0.5, "out-of-distribution", "uncertain class")
     return Bunch(

@@ -10,7 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import beta, norm
 
-__all__ = ["Estimate", "RejectionReport", "clopper_pearson", "make_report"]
+__all__ = [
+    "Estimate",
+    "RejectionReport",
+    "clopper_pearson",
+    "largest_loss",
+    "make_report",
+]
 
 
 class Estimate(NamedTuple):
@@ -76,8 +82,8 @@ class RejectionReport:
 
     risk : Estimate
         Selective risk: mean loss of the accepted ID rows. The interval is that of
-        Clopper and Pearson if all losses are 0 or 1, else the normal one. NaN if
-        no ID row was accepted.
+        Clopper and Pearson if all losses are zero or the largest possible loss (1
+        for a callable loss), else the normal one. NaN if no ID row was accepted.
 
     precision : Estimate
         Share of ID rows among accepted ones at `ood_prior`, with the interval that
@@ -120,7 +126,9 @@ class RejectionReport:
         result = asdict(self)
         for name in ("tpr", "fpr", "coverage", "risk", "precision"):
             values = getattr(self, name)._asdict()
-            result[name] = {k: None if math.isnan(v) else v for k, v in values.items()}
+            result[name] = {
+                k: v if math.isfinite(v) else None for k, v in values.items()
+            }
         return result
 
     def __str__(self):
@@ -142,7 +150,32 @@ class RejectionReport:
         return "\n".join(lines)
 
 
-def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior):
+def largest_loss(loss):
+    """Return the largest value of the `loss` of a RejectOptionClassifier.
+
+    Parameters
+    ----------
+    loss : "zero_one", callable or array-like of shape (n_classes, n_classes)
+        The loss.
+
+    Returns
+    -------
+    largest : float or None
+        None if unknown: for a callable.
+    """
+    if isinstance(loss, str):
+        return 1.0
+    if callable(loss):
+        return None
+    if np.ndim(loss) != 2:
+        raise ValueError(
+            "loss must be 'zero_one', a callable or a matrix of shape (n_classes, "
+            f"n_classes), got an array of shape {np.shape(loss)}."
+        )
+    return float(np.max(loss))
+
+
+def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, max_loss=None):
     """Count, and put intervals on what was counted.
 
     Parameters
@@ -161,6 +194,9 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior):
 
     ood_prior : float or None
         Share of OOD rows in use.
+
+    max_loss : float or None
+        Largest possible loss, None if unknown.
 
     Returns
     -------
@@ -186,7 +222,7 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior):
         tpr=clopper_pearson(n_accepted_id, n_id, level),
         fpr=clopper_pearson(n_accepted_ood, n_ood, level),
         coverage=clopper_pearson(int(accepted.sum()), len(accepted), level),
-        risk=_risk(loss[accepted[~is_ood]], level),
+        risk=_risk(loss[accepted[~is_ood]], level, max_loss),
         precision=precision,
         n_id=n_id,
         n_ood=n_ood,
@@ -203,16 +239,21 @@ def _precision(tpr, fpr, ood_prior):
     return right / accepted if accepted > 0 else math.nan
 
 
-def _risk(loss, confidence_level):
-    """Mean loss with its interval: exact for 0/1 losses, else normal."""
+def _risk(loss, confidence_level, max_loss):
+    """Mean loss with its interval: exact for two-valued losses, else normal."""
     if len(loss) == 0:
         return _UNDEFINED
-    if np.isin(loss, (0.0, 1.0)).all():
-        return clopper_pearson(int(loss.sum()), len(loss), confidence_level)
+    largest = max_loss or 1.0
+    if np.isin(loss, (0.0, largest)).all():
+        # the mean loss is at most `largest` times the share of losses that are not 0
+        errors = int(np.count_nonzero(loss))
+        share = clopper_pearson(errors, len(loss), confidence_level)
+        return Estimate(*(largest * end for end in share))
     mean = float(loss.mean())
+    top = math.inf if max_loss is None else max_loss
     if len(loss) == 1:
-        return Estimate(mean, 0.0, math.inf)
+        return Estimate(mean, 0.0, top)
     half = (
         norm.ppf((1 + confidence_level) / 2) * loss.std(ddof=1) / math.sqrt(len(loss))
     )
-    return Estimate(mean, max(0.0, float(mean - half)), float(mean + half))
+    return Estimate(mean, max(0.0, float(mean - half)), min(float(mean + half), top))

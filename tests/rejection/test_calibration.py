@@ -1,0 +1,461 @@
+"""Tests of the scores that a rule is chosen on: which model scores which row."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_matrix
+from sklearn.base import BaseEstimator
+from sklearn.ensemble import IsolationForest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import (
+    KFold,
+    RepeatedStratifiedKFold,
+    StratifiedKFold,
+    train_test_split,
+)
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from skood.detectors import KNN, Energy, Mahalanobis, MaxLogit
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedTPRFPR,
+    RejectOptionClassifier,
+    solve,
+)
+from skood.rejection._calibration import Parts, bind, calibrate, fit_parts, score_parts
+
+
+class FirstColumn(BaseEstimator):
+    """A detector that scores a row by its first column."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def score_samples(self, X):
+        return np.asarray(X)[:, 0]
+
+
+class WhichFit(BaseEstimator):
+    """A detector whose score tells the rows that it was fitted on."""
+
+    def fit(self, X, y=None):
+        self.sum_ = float(np.sum(X))
+        return self
+
+    def score_samples(self, X):
+        return np.full(len(X), self.sum_)
+
+
+def make_data(seed=0, n_per_class=40, n_ood=30):
+    """Three overlapping classes in the plane, and OOD rows next to one of them."""
+    rng = np.random.default_rng(seed)
+    means = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 2.0]])
+    y = np.repeat([0, 1, 2, -1], [n_per_class] * 3 + [n_ood])
+    X = rng.normal(size=(len(y), 2))
+    X[y >= 0] += means[y[y >= 0]]
+    X[y < 0] += [4.0, -1.5]
+    order = rng.permutation(len(y))
+    return X[order], y[order]
+
+
+X, Y = make_data()
+IS_ID = Y != -1
+X_ID, Y_ID, X_OOD = X[IS_ID], Y[IS_ID], X[~IS_ID]
+RULE = BoundedTPRFPR(tpr_min=0.6, fpr_max=0.4)
+PLAIN_KNN = KNN(n_neighbors=3, normalize=False)
+
+
+def one_minus_max(classifier, X):
+    """Naive loop: sum of all probabilities but the largest."""
+    return np.array([sum(sorted(p)[:-1]) for p in classifier.predict_proba(X)])
+
+
+def assert_same_point(actual, expected):
+    for name in ("theta", "lam", "scales", "risk", "tpr", "fpr", "objective"):
+        assert_allclose(
+            getattr(actual, name), getattr(expected, name), rtol=1e-12, err_msg=name
+        )
+
+
+# ------------------------------------------------------------------ a held-out part
+
+
+@pytest.mark.parametrize("share", [0.3, 0.55])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_held_out_point_is_that_of_recomputed_scores(share, seed):
+    clf = RejectOptionClassifier(
+        LogisticRegression(),
+        ood_detector=PLAIN_KNN,
+        rule=RULE,
+        calibration=share,
+        random_state=seed,
+    ).fit(X, Y)
+    X_fit, X_cal, y_fit, y_cal = train_test_split(
+        X_ID, Y_ID, test_size=share, stratify=Y_ID, random_state=seed
+    )
+    model = LogisticRegression().fit(X_fit, y_fit)
+    detector = KNN(n_neighbors=3, normalize=False).fit(X_fit)  # features are X
+    point = solve(
+        RULE,
+        one_minus_max(model, X_cal),
+        -detector.score_samples(X_cal),
+        model.predict(X_cal) != y_cal,
+        one_minus_max(model, X_OOD),
+        -detector.score_samples(X_OOD),
+    )
+    assert_same_point(clf.operating_point_, point)
+    assert (clf.theta_, clf.lambda_, clf.tau_) == (point.theta, point.lam, 1.0)
+    assert clf.mu_ == point.mu
+    assert_array_equal(clf.estimator_.coef_, model.coef_)
+
+
+def test_random_state_draws_the_held_out_rows():
+    def point(random_state):
+        clf = RejectOptionClassifier(
+            LogisticRegression(), rule=BoundedAbstention(), random_state=random_state
+        )
+        return clf.fit(X, Y).lambda_
+
+    assert point(3) == point(3) == point(np.random.RandomState(3))
+    assert point(3) != point(4)
+
+
+def test_ood_rows_are_not_fitted_on():
+    kept = RejectOptionClassifier(
+        LogisticRegression(),
+        risk_detector=WhichFit(),
+        ood_detector=WhichFit(),
+        rule=BoundedAbstention(),
+        random_state=0,
+    )
+    with_ood = kept.fit(X, Y).risk_detector_.sum_, kept.ood_detector_.sum_
+    coef = kept.estimator_.coef_
+    without = kept.fit(X_ID, Y_ID)
+    assert with_ood == (without.risk_detector_.sum_, without.ood_detector_.sum_)
+    assert_array_equal(coef, without.estimator_.coef_)
+
+
+# -------------------------------------------------------------------- cross-fitting
+
+
+@pytest.mark.parametrize(
+    ("calibration", "folds"),
+    [
+        (4, StratifiedKFold(4)),
+        (KFold(3, shuffle=True, random_state=1), None),
+    ],
+)
+def test_no_row_is_scored_by_a_model_fitted_on_it(calibration, folds):
+    # On shuffled labels 1-NN is always right on its own rows, and nowhere else.
+    y = np.random.default_rng(0).permutation(Y_ID)
+    detector = make_pipeline(KNN(n_neighbors=1, normalize=False))  # reads X
+    parts = Parts(KNeighborsClassifier(1), None, detector)
+    fitted, order, scores = calibrate(
+        parts, X_ID, y, X_OOD, calibration=calibration, random_state=0, n_jobs=None
+    )
+    splits = list((folds or calibration).split(X_ID, y))
+    assert_array_equal(order, np.concatenate([test for _, test in splits]))
+    assert sorted(order) == list(range(len(y)))
+
+    nearest, label = np.empty(len(y)), np.empty(len(y), dtype=int)
+    for train, test in splits:
+        for i in test:
+            distances = [np.linalg.norm(X_ID[i] - X_ID[j]) for j in train]
+            nearest[i] = min(distances)
+            label[i] = y[train[np.argmin(distances)]]
+    assert_array_equal(scores.pred_id, label[order])
+    assert_allclose(scores.ood_id, nearest[order], rtol=1e-6)
+    assert scores.ood_id.min() > 0
+    assert np.mean(scores.pred_id == y[order]) < 0.5
+    # the final models have seen all rows
+    assert_array_equal(fitted.estimator.predict(X_ID), y)
+    assert_allclose(fitted.ood_detector.score_samples(X_ID), 0)
+
+
+def test_repeated_folds_score_rows_more_than_once():
+    cv = RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=0)
+    clf = RejectOptionClassifier(
+        LogisticRegression(), rule=BoundedAbstention(0.5), calibration=cv
+    ).fit(X_ID, Y_ID)
+    risks, losses = [], []
+    for train, test in cv.split(X_ID, Y_ID):
+        model = LogisticRegression().fit(X_ID[train], Y_ID[train])
+        risks.append(one_minus_max(model, X_ID[test]))
+        losses.append(model.predict(X_ID[test]) != Y_ID[test])
+    point = solve(
+        clf.rule, np.concatenate(risks), None, np.concatenate(losses), None, None
+    )
+    assert len(np.concatenate(risks)) == 2 * len(Y_ID)
+    assert_same_point(clf.operating_point_, point)
+
+
+def test_each_ood_row_is_scored_once():
+    for n_folds in (3, 5):
+        parts = Parts(LogisticRegression(), WhichFit(), FirstColumn())
+        _, _, scores = calibrate(
+            parts, X_ID, Y_ID, X_OOD, calibration=n_folds, random_state=0, n_jobs=None
+        )
+        assert_array_equal(np.sort(-scores.ood_ood), np.sort(X_OOD[:, 0]))
+        _, sizes = np.unique(scores.risk_ood, return_counts=True)
+        expected = [len(rows) for rows in np.array_split(X_OOD, n_folds)]
+        assert sorted(sizes) == sorted(expected)
+
+
+def test_fewer_ood_rows_than_folds():
+    clf = RejectOptionClassifier(
+        LogisticRegression(), ood_detector=PLAIN_KNN, rule=RULE, calibration=5
+    )
+    rows = np.concatenate([np.flatnonzero(IS_ID), np.flatnonzero(~IS_ID)[:2]])
+    point = clf.fit(X[rows], Y[rows]).operating_point_
+    assert point.fpr in (0.0, 0.5, 1.0)
+
+
+def test_number_of_jobs_changes_nothing():
+    def fit(n_jobs):
+        return RejectOptionClassifier(
+            LogisticRegression(),
+            risk_detector=Energy(),
+            ood_detector=PLAIN_KNN,
+            rule=RULE,
+            calibration=3,
+            random_state=0,
+            n_jobs=n_jobs,
+        ).fit(X, Y)
+
+    one, two = fit(None), fit(2)
+    assert_same_point(one.operating_point_, two.operating_point_)
+    assert_array_equal(one.accept_proba(X), two.accept_proba(X))
+
+
+# --------------------------------------------------------------------- all rows
+
+
+def test_same_rows_with_frozen_parts():
+    X_fit, y_fit = make_data(seed=1)
+    X_fit, y_fit = X_fit[y_fit >= 0], y_fit[y_fit >= 0]
+    model = LogisticRegression().fit(X_fit, y_fit)
+    detector = KNN(n_neighbors=3, normalize=False).fit(X_fit)
+    clf = RejectOptionClassifier(
+        FrozenEstimator(model),
+        ood_detector=FrozenEstimator(detector),
+        rule=RULE,
+        calibration="same",
+    ).fit(X, Y)
+    point = solve(
+        RULE,
+        one_minus_max(model, X_ID),
+        -detector.score_samples(X_ID),
+        model.predict(X_ID) != Y_ID,
+        one_minus_max(model, X_OOD),
+        -detector.score_samples(X_OOD),
+    )
+    assert_same_point(clf.operating_point_, point)
+    assert clf.estimator_.estimator is model
+    assert clf.ood_detector_.estimator is detector
+
+
+@pytest.mark.parametrize("name", ["estimator", "risk_detector", "ood_detector"])
+def test_same_rows_need_frozen_parts(name):
+    model = LogisticRegression().fit(X_ID, Y_ID)
+    parts = {
+        "estimator": FrozenEstimator(model),
+        "risk_detector": FrozenEstimator(Energy(model).fit(X_ID, Y_ID)),
+        "ood_detector": FrozenEstimator(KNN(n_neighbors=3).fit(X_ID)),
+    }
+    parts[name] = parts[name].estimator
+    clf = RejectOptionClassifier(**parts, rule=RULE, calibration="same")
+    with pytest.raises(
+        ValueError, match=rf"'same' needs frozen parts, but {name} would.*FrozenEst"
+    ):
+        clf.fit(X, Y)
+
+
+def test_no_other_string():
+    # a str has a method split, but is no splitter
+    clf = RejectOptionClassifier(
+        LogisticRegression(), rule=RULE, calibration="held-out"
+    )
+    with pytest.raises(ValueError, match=r"'calibration' parameter .* Got 'held-out'"):
+        clf.fit(X, Y)
+
+
+# ---------------------------------------------------------- what a detector reads
+
+
+def test_detectors_without_estimator_read_the_classifier():
+    classifier = make_pipeline(StandardScaler(), LogisticRegression())
+    clf = RejectOptionClassifier(
+        classifier,
+        risk_detector=Energy(),
+        ood_detector=Mahalanobis(),
+        rule=RULE,
+        random_state=0,
+    ).fit(X, Y)
+    fitted = clf.estimator_
+    for detector in (clf.risk_detector_, clf.ood_detector_):
+        assert detector.estimator_.estimator is fitted
+    logits = fitted.decision_function(X)
+    assert_allclose(
+        clf.risk_detector_.score_samples(X), np.log(np.exp(logits).sum(axis=1))
+    )
+    # features are the scaled columns that the last step reads
+    on_features = Mahalanobis().fit(*_held_out_fit_rows(fitted, clf))
+    assert_allclose(
+        clf.ood_detector_.score_samples(X),
+        on_features.score_samples(fitted[0].transform(X)),
+        rtol=1e-9,
+    )
+
+
+def _held_out_fit_rows(fitted, clf):
+    rows, _ = train_test_split(
+        np.arange(len(Y_ID)), test_size=0.3, stratify=Y_ID, random_state=0
+    )
+    return fitted[0].transform(X_ID[rows]), Y_ID[rows]
+
+
+def test_detectors_in_a_pipeline_read_the_rows():
+    clf = RejectOptionClassifier(
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        ood_detector=make_pipeline(KNN(n_neighbors=3, normalize=False)),
+        rule=RULE,
+        random_state=0,
+    ).fit(X, Y)
+    assert not hasattr(clf.ood_detector_[-1], "estimator_")
+    rows, _ = train_test_split(
+        np.arange(len(Y_ID)), test_size=0.3, stratify=Y_ID, random_state=0
+    )
+    nearest = np.sort(np.linalg.norm(X[:, None] - X_ID[rows][None], axis=2), axis=1)[
+        :, 2
+    ]
+    assert_allclose(clf.ood_detector_.score_samples(X), -nearest, rtol=1e-6)
+
+
+def test_a_detector_may_bring_its_own_classifier():
+    own = FrozenEstimator(LogisticRegression(C=1e-3).fit(X_ID, Y_ID))
+    detector = bind(MaxLogit(own), FrozenEstimator(LogisticRegression()))
+    assert detector.estimator is own
+    # and a detector of another library has none to be given
+    forest = bind(IsolationForest(random_state=0), own)
+    assert forest.get_params() == IsolationForest(random_state=0).get_params()
+
+
+def test_binding_leaves_the_detector_as_it_was():
+    detector = Energy()
+    bound = bind(detector, FrozenEstimator(LogisticRegression()))
+    assert detector.estimator is None
+    assert bound is not detector
+
+
+# ------------------------------------------------------------------- the risk score
+
+
+def test_confident_rows_are_not_tied():
+    # 1 - max p would be 0 for all of them
+    class Sure(BaseEstimator):
+        def predict_proba(self, X):
+            small = np.array([1e-30, 1e-25, 1e-20])
+            return np.column_stack([small, np.ones(3), small])
+
+    risk, ood = score_parts(Parts(Sure(), None, None), X[:3])
+    assert_allclose(risk, [2e-30, 2e-25, 2e-20])
+    assert ood is None
+
+
+def test_probabilities_are_not_written_to():
+    kept = np.array([[0.25, 0.75], [0.5, 0.5]])
+
+    class Stored(BaseEstimator):
+        def predict_proba(self, X):
+            return kept
+
+    risk, _ = score_parts(Parts(Stored(), None, None), X[:2])
+    assert_array_equal(risk, [0.25, 0.5])
+    assert_array_equal(kept, [[0.25, 0.75], [0.5, 0.5]])
+
+
+def test_classifier_without_probabilities():
+    clf = RejectOptionClassifier(LinearSVC(), rule=BoundedAbstention(), random_state=0)
+    with pytest.raises(
+        ValueError, match=r"LinearSVC has no predict_proba. Pass a .*MaxLogit\(\)"
+    ):
+        clf.fit(X, Y)
+    clf.set_params(risk_detector=MaxLogit()).fit(X, Y)
+    margins = clf.estimator_.decision_function(X).max(axis=1)
+    assert_allclose(clf.risk_detector_.score_samples(X), margins)
+    assert_array_equal(
+        clf.accept_proba(X) == 1,
+        -margins / clf.operating_point_.scales[0] <= clf.lambda_,
+    )
+    assert not hasattr(clf, "predict_proba")
+
+
+# ------------------------------------------------------------------- other checks
+
+
+def test_parts_are_cloned():
+    model, detector = LogisticRegression(), KNN(n_neighbors=3)
+    fitted = fit_parts(Parts(model, None, detector), X_ID, Y_ID)
+    assert not hasattr(model, "coef_")
+    assert not hasattr(detector, "offset_")
+    assert fitted.risk_detector is None
+
+
+def test_sparse_rows():
+    X_sparse = csr_matrix(np.where(np.abs(X) > 0.5, X, 0))
+    options = {"rule": BoundedAbstention(), "random_state": 0}
+    sparse = RejectOptionClassifier(LogisticRegression(), **options).fit(X_sparse, Y)
+    dense = RejectOptionClassifier(LogisticRegression(), **options).fit(
+        X_sparse.toarray(), Y
+    )
+    assert_allclose(sparse.lambda_, dense.lambda_, rtol=1e-6)
+    assert_array_equal(sparse.predict(X_sparse), dense.predict(X_sparse.toarray()))
+
+
+def test_a_class_that_cannot_be_fitted_and_held_out():
+    y = Y.copy()
+    y[np.flatnonzero(IS_ID)[:2]] = 9
+    clf = RejectOptionClassifier(
+        LogisticRegression(), rule=BoundedAbstention(), calibration=0.9, random_state=0
+    )
+    with pytest.raises(
+        ValueError, match=r"labels \[9\], which are none of the classes \[0, 1, 2\]"
+    ):
+        clf.fit(X, y)
+
+
+def test_a_detector_with_another_ood_label():
+    y = np.where(Y == -1, -7, np.where(Y == 0, -1, Y))  # -1 is a class now
+    detector = make_pipeline(KNN(n_neighbors=3, normalize=False))
+    clf = RejectOptionClassifier(
+        LogisticRegression(),
+        ood_detector=detector,
+        rule=RULE,
+        ood_label=-7,
+        reject_label=-8,
+        random_state=0,
+    )
+    with pytest.raises(
+        ValueError, match="ood_detector__knn__ood_label=-1 is one of the classes"
+    ):
+        clf.fit(X, y)
+    clf.set_params(ood_detector__knn__ood_label=-7).fit(X, y)
+    assert_same_point(
+        clf.operating_point_,
+        RejectOptionClassifier(
+            LogisticRegression(), ood_detector=detector, rule=RULE, random_state=0
+        )
+        .set_params(ood_detector__knn__ood_label=-7)
+        .fit(X, np.where(Y == -1, -1, Y + 1))
+        .operating_point_,
+    )
+    # a frozen one is not fitted, so that its label does not matter
+    frozen = FrozenEstimator(KNN(n_neighbors=3).fit(X_ID))
+    clf.set_params(ood_detector=frozen).fit(X, y)

@@ -1,0 +1,335 @@
+"""Tests of the report: counts, exact intervals and how often they hold."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import json
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import binom, binomtest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from skood.detectors import KNN
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedTPRFPR,
+    Estimate,
+    RejectionReport,
+    RejectOptionClassifier,
+)
+from skood.rejection._report import clopper_pearson, largest_loss, make_report
+
+RNG = np.random.default_rng(0)
+
+
+def report_of(accepted, loss, is_ood, level=0.95, prior=None, max_loss=1.0):
+    return make_report(
+        np.asarray(accepted, dtype=bool),
+        np.asarray(loss, dtype=float),
+        np.asarray(is_ood, dtype=bool),
+        confidence_level=level,
+        ood_prior=prior,
+        max_loss=max_loss,
+    )
+
+
+# ----------------------------------------------------------- Clopper and Pearson
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("trials", [1, 2, 10, 137])
+def test_interval_is_that_of_scipy(trials, level):
+    for successes in {0, 1, trials // 3, trials - 1, trials}:
+        estimate = clopper_pearson(successes, trials, level)
+        # SciPy looks for the roots of the tail probability, to about 1e-12
+        exact = binomtest(successes, trials).proportion_ci(level, method="exact")
+        assert estimate.value == successes / trials
+        assert_allclose((estimate.low, estimate.high), exact, rtol=1e-9, atol=1e-11)
+
+
+def test_interval_without_trials():
+    assert all(math.isnan(v) for v in clopper_pearson(0, 0))
+
+
+@pytest.mark.parametrize("trials", [7, 40])
+def test_interval_holds_as_often_as_it_says(trials):
+    # exact coverage: sum over all outcomes, no simulation
+    k = np.arange(trials + 1)
+    ends = np.array([clopper_pearson(int(i), trials, 0.9)[1:] for i in k])
+    for p in np.linspace(0.01, 0.99, 33):
+        holds = (ends[:, 0] <= p) & (p <= ends[:, 1])
+        assert binom.pmf(k, trials, p)[holds].sum() >= 0.9
+
+
+# ------------------------------------------------------------------------ counts
+
+
+def test_numbers_equal_a_naive_loop():
+    is_ood = RNG.uniform(size=300) < 0.4
+    accepted = RNG.uniform(size=300) < np.where(is_ood, 0.3, 0.8)
+    loss = (RNG.uniform(size=300) < 0.2).astype(float)
+    report = report_of(accepted, loss[~is_ood], is_ood, prior=0.25)
+    n = {"id": 0, "ood": 0, "kept_id": 0, "kept_ood": 0, "loss": 0.0}
+    for kept, value, ood in zip(accepted, loss, is_ood, strict=True):
+        kind = "ood" if ood else "id"
+        n[kind] += 1
+        n["kept_" + kind] += kept
+        n["loss"] += value * (kept and not ood)
+    assert (report.n_id, report.n_ood) == (n["id"], n["ood"])
+    counts = report.n_accepted_id, report.n_accepted_ood
+    assert counts == (n["kept_id"], n["kept_ood"])
+    assert report.tpr.value == n["kept_id"] / n["id"]
+    assert report.fpr.value == n["kept_ood"] / n["ood"]
+    assert report.coverage.value == (n["kept_id"] + n["kept_ood"]) / 300
+    assert report.risk.value == n["loss"] / n["kept_id"]
+    for name, successes, trials in (
+        ("tpr", n["kept_id"], n["id"]),
+        ("fpr", n["kept_ood"], n["ood"]),
+        ("coverage", n["kept_id"] + n["kept_ood"], 300),
+        ("risk", int(n["loss"]), n["kept_id"]),
+    ):
+        exact = binomtest(int(successes), int(trials)).proportion_ci(0.95, "exact")
+        assert_allclose(getattr(report, name)[1:], exact, rtol=1e-9)
+    tpr, fpr = report.tpr.value, report.fpr.value
+    assert report.precision.value == 0.75 * tpr / (0.75 * tpr + 0.25 * fpr)
+    assert (report.confidence_level, report.ood_prior) == (0.95, 0.25)
+
+
+def test_what_is_undefined():
+    report = report_of([1, 0], [0, 1], [0, 0], prior=0.5)
+    for name in ("fpr", "precision"):
+        assert all(math.isnan(v) for v in getattr(report, name))
+    report = report_of([0, 0, 1], [0, 1], [0, 0, 1])
+    assert (report.tpr.value, report.fpr.value, report.tpr.low) == (0.0, 1.0, 0.0)
+    assert all(math.isnan(v) for v in report.risk + report.precision)
+    report = report_of([1], [], [1], prior=0.5)
+    assert all(math.isnan(v) for v in report.tpr + report.risk + report.precision)
+
+
+# ---------------------------------------------------------------------- precision
+
+
+def test_precision_and_its_limits():
+    accepted = [1, 1, 1, 0, 1, 0, 0, 0, 0]
+    is_ood = [0] * 4 + [1] * 5
+    loss = [0, 0, 1, 1]
+    report = report_of(accepted, loss, is_ood, prior=0.2)
+    assert_allclose(report.precision.value, 0.8 * 0.75 / (0.8 * 0.75 + 0.2 * 0.2))
+    assert report.precision.low < report.precision.value < report.precision.high
+    # no OOD rows in use: everything accepted is ID
+    assert report_of(accepted, loss, is_ood, prior=0.0).precision == (1, 1, 1)
+    # the mix of the rows at hand plays no role
+    twice = report_of(
+        accepted + accepted[4:], loss, is_ood + is_ood[4:], prior=0.2
+    ).precision.value
+    assert_allclose(twice, report.precision.value)
+    # nothing accepted: undefined, though not unbounded
+    nothing = report_of([0] * 9, loss, is_ood, prior=0.2).precision
+    assert math.isnan(nothing.value)
+    assert (nothing.low, nothing.high) == (0.0, 1.0)
+
+
+def test_precision_interval_holds_at_least_as_often_as_it_says():
+    # exact coverage: sum over all pairs of outcomes
+    n_id, n_ood, level, prior = 15, 12, 0.8, 0.3
+    k_id, k_ood = np.arange(n_id + 1), np.arange(n_ood + 1)
+    is_ood = np.repeat([False, True], [n_id, n_ood])
+    low, high = np.empty((2, n_id + 1, n_ood + 1))
+    for i in k_id:
+        for j in k_ood:
+            accepted = np.concatenate([np.arange(n_id) < i, np.arange(n_ood) < j])
+            report = report_of(accepted, np.zeros(n_id), is_ood, level, prior)
+            low[i, j], high[i, j] = report.precision[1:]
+    for tpr in (0.5, 0.8, 0.95):
+        for fpr in (0.05, 0.2, 0.5):
+            weight = np.outer(binom.pmf(k_id, n_id, tpr), binom.pmf(k_ood, n_ood, fpr))
+            true = (1 - prior) * tpr / ((1 - prior) * tpr + prior * fpr)
+            assert weight[(low <= true) & (true <= high)].sum() >= level
+
+
+# --------------------------------------------------------------------------- risk
+
+
+def test_interval_of_a_risk_of_any_losses_is_normal():
+    loss = RNG.uniform(0, 3, size=80)
+    report = report_of(np.ones(80), loss, np.zeros(80), level=0.9, max_loss=None)
+    half = 1.6448536269514722 * loss.std(ddof=1) / math.sqrt(80)
+    mean = loss.mean()
+    assert_allclose(report.risk, (mean, mean - half, mean + half))
+
+
+def test_normal_interval_stays_within_what_losses_can_be():
+    report = report_of([1, 1], [0.1, 2.0], [0, 0], max_loss=None)
+    assert report.risk.low == 0
+    assert report.risk.high > 2
+    assert report_of([1, 1], [0.1, 2.0], [0, 0], max_loss=2.5).risk.high == 2.5
+    one = report_of([1, 0], [0.7, 0.2], [0, 0], max_loss=None).risk
+    assert one == Estimate(0.7, 0.0, math.inf)
+    assert report_of([1, 0], [0.7, 0.2], [0, 0], max_loss=3.0).risk.high == 3.0
+
+
+def test_two_valued_losses_have_the_exact_interval():
+    loss = np.repeat([0.0, 5.0], [18, 2])
+    report = report_of(np.ones(20), loss, np.zeros(20), max_loss=5.0)
+    share = clopper_pearson(2, 20)
+    assert_allclose(report.risk, [5 * v for v in share])
+    # no loss seen does not mean that there is none
+    report = report_of(np.ones(20), np.zeros(20), np.zeros(20), max_loss=5.0)
+    assert report.risk == (0.0, 0.0, 5 * clopper_pearson(0, 20).high)
+    # 0 and 1 among losses up to 5: neither is the largest, so no exact interval
+    loss = np.repeat([0.0, 1.0], [10, 10])
+    risk = report_of(np.ones(20), loss, np.zeros(20), max_loss=5.0).risk
+    half = 1.959963984540054 * loss.std(ddof=1) / math.sqrt(20)
+    assert_allclose(risk, (0.5, 0.5 - half, 0.5 + half))
+    # losses of a callable: 0 and 1 are taken for right and wrong
+    risk = report_of(np.ones(20), loss, np.zeros(20), max_loss=None).risk
+    assert risk == clopper_pearson(10, 20)
+
+
+def test_normal_interval_holds_about_as_often_as_it_says():
+    rng = np.random.default_rng(1)
+    held = [
+        0.75 >= risk.low and 0.75 <= risk.high
+        for risk in (
+            report_of(np.ones(200), loss, np.zeros(200), max_loss=None).risk
+            for loss in rng.uniform(0, 1.5, size=(1000, 200))
+        )
+    ]
+    assert abs(np.mean(held) - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 1000)
+
+
+def test_largest_loss():
+    assert largest_loss("zero_one") == 1
+    assert largest_loss([[0, 1], [5, 0]]) == 5
+    assert largest_loss(lambda y_true, y_pred: np.zeros(len(y_true))) is None
+    with pytest.raises(ValueError, match=r"matrix of shape .* got .* shape \(3,\)"):
+        largest_loss([1.0, 2.0, 3.0])
+
+
+# ---------------------------------------------------------------- dicts and tables
+
+
+def test_dict_is_ready_for_json():
+    report = report_of([1, 0, 1], [0.5, 0.25, 0.0], [0, 0, 0], max_loss=None)
+    loaded = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert set(loaded) == set(RejectionReport.__dataclass_fields__)
+    assert loaded["tpr"] == report.tpr._asdict()
+    assert loaded["fpr"] == {"value": None, "low": None, "high": None}
+    assert loaded["n_id"] == 3
+    assert loaded["ood_prior"] is None
+    one = report_of([1], [0.5], [0], max_loss=None).to_dict()
+    assert one["risk"] == {"value": 0.5, "low": 0.0, "high": None}
+
+
+def test_text():
+    report = report_of([1, 1, 1, 0, 1, 0], [0, 0, 1, 0], [0] * 4 + [1] * 2, 0.9, 0.25)
+    assert str(report).splitlines() == [
+        "             value  90 % interval     ",
+        "tpr         0.7500  [0.2486, 0.9873]    3 of 4 ID rows accepted",
+        "fpr         0.5000  [0.0253, 0.9747]    1 of 2 OOD rows accepted",
+        "coverage    0.6667  [0.2713, 0.9372]    accepted share of all rows",
+        "risk        0.3333  [0.0170, 0.8646]    mean loss of the accepted ID rows",
+        "precision   0.8182  [0.3710, 0.9958]    share of ID among accepted, "
+        "0.25 of rows OOD",
+    ]
+    without_ood = str(report_of([1], [0], [0])).splitlines()
+    assert [line.split()[0] for line in without_ood[1:]] == ["tpr", "coverage", "risk"]
+
+
+def test_report_cannot_be_written_to():
+    with pytest.raises(AttributeError):
+        report_of([1], [0], [0]).tpr = 1.0
+
+
+# ------------------------------------------------------------- of a fitted classifier
+
+
+def make_data(seed=0, n=80):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(3 * n, 2)) + np.repeat([[-1, 0], [1, 0], [2, 4]], n, axis=0)
+    return X, np.repeat([0, 1, -1], n)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = make_data()
+    model = LogisticRegression().fit(X[y >= 0], y[y >= 0])
+    detector = KNN(n_neighbors=5, normalize=False).fit(X[y >= 0])
+    return RejectOptionClassifier(
+        FrozenEstimator(model),
+        ood_detector=FrozenEstimator(detector),
+        rule=BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2),
+        calibration="same",
+    ).fit(*make_data(1))
+
+
+def test_report_on_the_calibration_rows_is_the_operating_point(fitted):
+    report, point = fitted.report(*make_data(1)), fitted.operating_point_
+    assert report.tpr.value == point.tpr >= 0.7
+    assert report.fpr.value == point.fpr <= 0.2
+    assert report.risk.value == point.risk
+
+
+def test_report_on_new_rows_equals_a_naive_loop(fitted):
+    X, y = make_data(2)
+    y[:20] = 7  # an unknown class is OOD as well
+    report = fitted.report(X, y, confidence_level=0.9, ood_prior=0.1)
+    decided = fitted.predict(X)
+    kept_id = [d != -1 for d, t in zip(decided, y, strict=True) if t in (0, 1)]
+    kept_ood = [d != -1 for d, t in zip(decided, y, strict=True) if t in (-1, 7)]
+    wrong = [d != t for d, t in zip(decided, y, strict=True) if t in (0, 1) and d != -1]
+    assert report.tpr.value == np.mean(kept_id)
+    assert report.fpr.value == np.mean(kept_ood)
+    assert report.risk.value == np.mean(wrong)
+    assert (report.n_id, report.n_ood) == (140, 100)
+    exact = binomtest(sum(kept_id), 140).proportion_ci(0.9, "exact")
+    assert_allclose(report.tpr[1:], exact)
+
+
+def test_report_of_a_loss_matrix():
+    X, y = make_data()
+    clf = RejectOptionClassifier(
+        LogisticRegression(),
+        rule=BoundedAbstention(0.9),
+        loss=[[0, 1], [10, 0]],
+        random_state=0,
+    ).fit(X, y)
+    X, y = make_data(1)
+    decided = clf.predict(X)
+    loss = [
+        {(0, 1): 1, (1, 0): 10}.get((t, d), 0)
+        for t, d in zip(y, decided, strict=True)
+        if t != -1 and d != -1
+    ]
+    assert set(loss) == {0, 1, 10}
+    risk = clf.report(X, y).risk
+    assert_allclose(risk.value, np.mean(loss))
+    assert risk.value < risk.high < 10
+    # the same cost for both errors: that many times the interval of their share
+    clf.set_params(loss=[[0, 10], [10, 0]]).fit(*make_data())
+    risk = clf.report(X, y).risk
+    errors = clf.set_params(loss="zero_one").report(X, y).risk
+    assert_allclose(risk, [10 * v for v in errors])
+
+
+def test_report_without_a_rule_accepts_all():
+    X, y = make_data()
+    clf = RejectOptionClassifier(LogisticRegression()).fit(X, y)
+    report = clf.report(X, y)
+    assert report.tpr.value == report.fpr.value == report.coverage.value == 1
+    assert_allclose(1 - report.risk.value, clf.score(X, y))
+    assert_array_equal(clf.accept_proba(X), 1)
+
+
+def test_report_refuses_what_is_no_share(fitted):
+    X, y = make_data()
+    for level in (0, 1, 1.5, math.nan):
+        with pytest.raises(ValueError, match=r"confidence_level must be in \(0, 1\)"):
+            fitted.report(X, y, confidence_level=level)
+    for prior in (-0.1, 1, math.nan):
+        with pytest.raises(ValueError, match=r"ood_prior must be in \[0, 1\), got"):
+            fitted.report(X, y, ood_prior=prior)
