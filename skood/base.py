@@ -108,12 +108,12 @@ class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
             return X, None
         y = check_labels(y)
         check_consistent_length(X, y)
-        if type_of_target(y).startswith("continuous"):
+        is_id = id_rows(y, self.ood_label)
+        if type_of_target(y[is_id]).startswith("continuous"):
             raise ValueError(
                 "Unknown label type: continuous. y must hold class labels (and "
                 f"ood_label={self.ood_label!r} for known OOD rows)."
             )
-        is_id = id_rows(y, self.ood_label)
         self.classes_ = np.unique(y[is_id])
         if is_id.all():
             return X, y

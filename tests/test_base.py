@@ -24,7 +24,7 @@ from skood.base import (
     UncertaintyMixin,
     take_rows,
 )
-from skood.detectors import MSP, Energy, Mahalanobis
+from skood.detectors import KNN, MSP, Energy, Mahalanobis
 
 
 class FirstColumn(BaseDetector):
@@ -395,3 +395,10 @@ def test_what_a_subclass_must_define():
         Nothing()
     with pytest.raises(TypeError, match="abstract"):
         BaseDetector()
+
+
+def test_text_labels_beside_the_number_minus_one():
+    X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.5], [0.5, 1.0], [9.0, 9.0]])
+    detector = KNN(n_neighbors=1).fit(X, ["cat", "dog", "cat", "dog", -1])
+    np.testing.assert_array_equal(detector.classes_, ["cat", "dog"])
+    assert len(detector.bank_) == 4

@@ -48,6 +48,8 @@ def check_labels(y, name="y"):
     """
     if y is None:
         raise ValueError(f"{name} is required, got None.")
+    if isinstance(y, (list, tuple)) and len({isinstance(v, str) for v in y}) == 2:
+        y = np.array(y, dtype=object)  # NumPy would turn the number -1 into text
     y = column_or_1d(to_numpy(y), warn=True)
     if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
         raise ValueError(f"Input {name} contains NaN or infinity.")

@@ -127,3 +127,9 @@ def test_id_rows():
             match=rf"No in-distribution rows to fit: .* ood_label={ood_label!r}",
         ):
             id_rows([ood_label] * 3, ood_label)
+
+
+def test_a_list_of_text_and_numbers_keeps_both():
+    y = ["cat", -1, "dog", "-1"]
+    np.testing.assert_array_equal(ood_mask(y), [False, True, False, False])
+    np.testing.assert_array_equal(check_labels(y), np.array(y, dtype=object))
