@@ -30,7 +30,7 @@ def write(folder, prefix, pair, *, compress=False, dot="-"):
         content = idx_bytes(array)
         name = f"{prefix}{kind}-ubyte"
         if compress:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content, mtime=0))
         else:
             (folder / name).write_bytes(content)
 
@@ -133,7 +133,7 @@ IMAGES, LABELS = idx_bytes(TEST[0]), idx_bytes(TEST[1])
             idx_bytes(TEST[0], shape=(2**32 - 1,) * 3),
             "truncated: its header says",
         ),
-        ("images", gzip.compress(IMAGES)[:-9], "is not a whole gzip file"),
+        ("images", gzip.compress(IMAGES, mtime=0)[:-9], "is not a whole gzip file"),
         ("images", b"\x1f\x8bnonsense", "is not a whole gzip file"),
         ("labels", idx_bytes(TEST[1][:3]), "holds 4 images but .* holds 3 labels"),
         ("images", idx_bytes(TEST[0][:0]), "holds 0 images but"),
@@ -150,7 +150,7 @@ def test_bad_files(tmp_path, kind, content, message):
 
 def test_corrupt_gzip_body(tmp_path):
     """A flipped byte fails by zlib's own check or by the checksum."""
-    content = bytearray(gzip.compress(IMAGES))
+    content = bytearray(gzip.compress(IMAGES, mtime=0))
     content[len(content) // 2] ^= 0xFF
     write(tmp_path, "t10k-", TEST)
     replace(tmp_path, "images", bytes(content))
