@@ -1,0 +1,13 @@
+"""Run the main job: ``python -m skood``, or the console script ``skood``."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import sys
+
+from skood.benchmark._cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

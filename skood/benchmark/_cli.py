@@ -1,0 +1,277 @@
+"""The command line of the main job."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import argparse
+import contextlib
+import os
+import sys
+import warnings
+
+import skood
+
+__all__ = ["main", "make_parser"]
+
+_ERROR, _INTERRUPTED = 2, 130
+
+_DESCRIPTION = """\
+Train a small network on in-distribution (ID) images, fit detectors of
+out-of-distribution (OOD) images on its features, compare them in a table, and tune
+reject options on pairs of scores. By default on the handwritten digits that come with
+scikit-learn, with the classes 8 and 9 left out as OOD."""
+
+_EXAMPLES = """\
+examples:
+  skood
+  skood --left-out 3,5 --out results
+  skood --id mnist --ood notmnist --data DIR   (DIR/mnist and DIR/notmnist hold
+                                                files such as t10k-images-idx3-ubyte.gz)
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message):
+        self.exit(_ERROR, _line("error", f"{message} (see skood --help)"))
+
+
+def _line(kind, message):
+    """Return a message on one line, whatever line breaks it has."""
+    return f"skood: {kind}: {' '.join(str(message).split())}\n"
+
+
+def _count(least):
+    """Return a type of whole numbers of at least `least`."""
+
+    def parse(text):
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number of at least {least}, got {text!r}"
+            )
+        return value
+
+    return parse
+
+
+def _seed(text):
+    value = _count(0)(text)
+    if value >= 2**32:
+        raise argparse.ArgumentTypeError(f"must be less than 2**32, got {text!r}")
+    return value
+
+
+def _share(text):
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:  # NaN is not either
+        raise argparse.ArgumentTypeError(f"must be a number in [0, 1], got {text!r}")
+    return value
+
+
+def _classes(text):
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be class numbers with commas between them, such as 8,9, got {text!r}"
+        ) from None
+
+
+# flag, parameter of `run_main_job` and what else `add_argument` takes
+_ARGUMENTS = (
+    (
+        "--id",
+        "id_data",
+        {
+            "default": "digits",
+            "metavar": "NAME",
+            "help": "ID data: digits, or a folder in --data; mnist without --data is "
+            "downloaded (default: digits)",
+        },
+    ),
+    (
+        "--ood",
+        "ood_data",
+        {
+            "metavar": "NAME",
+            "help": "OOD data, named likewise (default: classes left out of the ID "
+            "data)",
+        },
+    ),
+    (
+        "--data",
+        "folder",
+        {"metavar": "DIR", "help": "folder with one folder of IDX files per name"},
+    ),
+    (
+        "--left-out",
+        "left_out",
+        {
+            "type": _classes,
+            "metavar": "CLASSES",
+            "help": "classes of the ID data that are OOD (default without --ood: 8,9)",
+        },
+    ),
+    (
+        "--train",
+        "n_train",
+        {
+            "type": _count(1),
+            "metavar": "N",
+            "help": "ID rows to train on (default: 70 %% of them, at most 7000)",
+        },
+    ),
+    (
+        "--test",
+        "n_test",
+        {
+            "type": _count(3),
+            "metavar": "N",
+            "help": "ID rows to hold out, and OOD rows (default: 30 %% of the ID rows, "
+            "at most 3000)",
+        },
+    ),
+    (
+        "--epochs",
+        "max_epochs",
+        {
+            "type": _count(1),
+            "metavar": "N",
+            "help": "passes over the training rows (default: 80000 / rows, from 10 to "
+            "40)",
+        },
+    ),
+    (
+        "--tpr",
+        "tpr_min",
+        {
+            "type": _share,
+            "default": 0.8,
+            "metavar": "SHARE",
+            "help": "least share of ID rows to accept (default: 0.8)",
+        },
+    ),
+    (
+        "--fpr",
+        "fpr_max",
+        {
+            "type": _share,
+            "default": 0.2,
+            "metavar": "SHARE",
+            "help": "largest share of OOD rows to accept (default: 0.2)",
+        },
+    ),
+    (
+        "--seed",
+        "random_state",
+        {
+            "type": _seed,
+            "default": 0,
+            "metavar": "N",
+            "help": "seed of everything that is drawn (default: 0)",
+        },
+    ),
+    (
+        "--out",
+        "out",
+        {"metavar": "DIR", "help": "write the table, all numbers and plots to DIR"},
+    ),
+)
+
+
+def make_parser():
+    """Return the parser of the main job's options.
+
+    Returns
+    -------
+    parser : argparse.ArgumentParser
+        Its results have the names of the parameters of `run_main_job`, and `quiet`.
+    """
+    parser = _Parser(
+        prog="skood",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for flag, name, details in _ARGUMENTS:
+        parser.add_argument(flag, dest=name, **details)
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.add_argument(
+        "--version", action="version", version=f"skood {skood.__version__}"
+    )
+    return parser
+
+
+def _printable(text, encoding):
+    """Replace what the output cannot show."""
+    for character, instead in zip("↑↓–≥≤", ("+", "-", "-", ">=", "<="), strict=True):
+        try:
+            character.encode(encoding or "ascii")
+        except UnicodeEncodeError:
+            text = text.replace(character, instead)
+    return text
+
+
+def _show_warning(message, *args, **kwargs):
+    sys.stderr.write(_line("warning", message))
+
+
+def _run(argv):
+    arguments = vars(make_parser().parse_args(argv))
+    quiet = arguments.pop("quiet")
+    from skood.benchmark._options import Options
+    from skood.benchmark._parts import prepare
+
+    # What the user can get wrong is found out here, before the work.
+    try:
+        options = Options(**arguments)
+        parts = prepare(options)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(_line("error", error))
+        return _ERROR
+    from skood.benchmark._run import run
+
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        result = run(options, parts, verbose=0 if quiet else 1)
+    lines = [result.text]
+    if result.files:
+        names = ", ".join(path.name for path in result.files)
+        lines.append(f"\nwritten to {options.out}: {names}")
+    print(_printable("\n".join(lines), sys.stdout.encoding), flush=True)
+    return 0
+
+
+def main(argv=None):
+    """Run the main job from the command line.
+
+    Parameters
+    ----------
+    argv : list of str, default=None
+        Arguments; None takes those of the process.
+
+    Returns
+    -------
+    code : int
+        What to exit with: 0, 2 after an error of the user, 130 if interrupted.
+        ``--help``, ``--version`` and unknown arguments raise SystemExit.
+    """
+    try:
+        return _run(argv)
+    except KeyboardInterrupt:
+        sys.stderr.write("skood: interrupted\n")
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has left; what Python still flushes goes nowhere.
+        with contextlib.suppress(OSError), open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        return 0

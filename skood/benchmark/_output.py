@@ -1,0 +1,116 @@
+"""The results of the main job as files."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import csv
+import json
+import math
+import warnings
+
+from skood.benchmark._plots import plot
+from skood.exceptions import SkoodWarning
+
+__all__ = ["to_json", "write"]
+
+
+def _number(value):
+    """Return a float that JSON knows; None if it is NaN or infinite."""
+    return float(value) if math.isfinite(value) else None
+
+
+def _reject_option(option):
+    if option.error is not None:
+        return {
+            "feasible": False,
+            "max_tpr_at_fpr": _number(option.error.max_tpr_at_fpr),
+            "min_fpr_at_tpr": _number(option.error.min_fpr_at_tpr),
+        }
+    point = option.classifier.operating_point_
+    return {
+        "feasible": True,
+        "theta": _number(point.theta),
+        "mu": _number(point.mu),
+        "lambda": _number(point.lam),
+        "scales": [_number(scale) for scale in point.scales],
+        "validation": {
+            "tpr": _number(point.tpr),
+            "fpr": _number(point.fpr),
+            "risk": _number(point.risk),
+        },
+        "test": option.report.to_dict(),
+        "reasons": option.reasons,
+    }
+
+
+def to_json(result):
+    """Return the numbers of a result as nested dicts, ready for JSON.
+
+    Parameters
+    ----------
+    result : Bunch
+        What `run` returns.
+
+    Returns
+    -------
+    content : dict
+        Numbers that are undefined, unattainable or infinite are None.
+    """
+    return {
+        "versions": result.versions,
+        "options": result.options,
+        "parts": result.parts,
+        "network": {
+            "classes": result.classifier.classes_.tolist(),
+            "n_epochs": result.n_epochs,
+            "accuracy": result.accuracy,
+            "train_seconds": result.train_seconds,
+            "feature_seconds": result.feature_seconds,
+        },
+        "common_fpr": result.common_fpr,
+        "table": [
+            {k: v if isinstance(v, str) else _number(v) for k, v in row.items()}
+            for row in result.table
+        ],
+        "reject_options": {
+            name: _reject_option(option)
+            for name, option in result.reject_options.items()
+        },
+    }
+
+
+def write(result, options):
+    """Write the table as CSV, all numbers as JSON, and plots as PNG.
+
+    Parameters
+    ----------
+    result : Bunch
+        What was found.
+
+    options : Options
+        With the folder `out`.
+
+    Returns
+    -------
+    files : list of Path
+        What was written. Without matplotlib there are no plots, and a warning.
+    """
+    content = to_json(result)
+    files = [options.out / "table.csv", options.out / "results.json"]
+    with files[0].open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(content["table"][0]))
+        writer.writeheader()
+        writer.writerows(content["table"])
+    text = json.dumps(content, indent=2, allow_nan=False)
+    files[1].write_text(text + "\n", encoding="utf-8")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        warnings.warn(
+            "Plots were not written: matplotlib is not installed. Install it by "
+            'pip install "skood[plot]".',
+            SkoodWarning,
+            stacklevel=2,
+        )
+        return files
+    return files + plot(result, options)

@@ -1,0 +1,260 @@
+"""The main job on given rows: network, detectors, reject options."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import platform
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import scipy
+import sklearn
+import skorch
+import torch
+from sklearn.covariance import LedoitWolf
+from sklearn.ensemble import IsolationForest
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch
+from threadpoolctl import threadpool_limits
+
+import skood
+from skood.benchmark._output import write
+from skood.benchmark._parts import OOD
+from skood.benchmark._table import format_report
+from skood.detectors import (
+    KNN,
+    MSP,
+    Energy,
+    Entropy,
+    Mahalanobis,
+    MaxLogit,
+    SklearnDetector,
+    ViM,
+)
+from skood.exceptions import InfeasibleError
+from skood.metrics import aurc, oscr, ranking_metrics, selective_risk_at
+from skood.nn import TorchClassifier, split
+from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
+from skood.utils._progress import progress
+
+__all__ = ["PAIRS", "run"]
+
+#: Pairs of scores: name, the risk-like one and the OOD-like one.
+PAIRS = (("KNN+MSP", "MSP", "KNN"), ("ViM+MSP", "MSP", "ViM"))
+
+_SHOWN_ROWS = 80_000  # what training sees in all its epochs, about
+_LEAST_EPOCHS, _MOST_EPOCHS = 10, 40
+
+
+@contextmanager
+def _one_thread():
+    """Run torch and the libraries below NumPy on one thread each.
+
+    Small networks gain little from more of them, and stall when the threads wait for
+    each other on a machine that has other work.
+    """
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(limits=1):
+            yield
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+def _make_network(options, n_train, verbose):
+    epochs = options.max_epochs
+    if epochs is None:
+        epochs = min(_MOST_EPOCHS, max(_LEAST_EPOCHS, math.ceil(_SHOWN_ROWS / n_train)))
+    return TorchClassifier(
+        module_params={"hidden": 128, "dropout": 0.2},
+        max_epochs=epochs,
+        lr=0.01,
+        lr_schedule="one_cycle",
+        random_state=options.random_state,
+        verbose=verbose,
+    )
+
+
+def _make_detectors(head, options, n_train):
+    """Return the detectors by name; they read the features that `head` reads."""
+    forest = IsolationForest(random_state=options.random_state)
+    return {
+        "MSP": MSP(head),
+        "MaxLogit": MaxLogit(head),
+        "Energy": Energy(head),
+        "Entropy": Entropy(head),
+        "KNN": KNN(head, n_neighbors=min(50, n_train)),
+        # shrunk, because units of the network that never fire make it singular
+        "Mahalanobis": Mahalanobis(head, covariance=LedoitWolf()),
+        "ViM": ViM(head),
+        "IsolationForest": SklearnDetector(forest, estimator=head),
+    }
+
+
+def _seconds(function, *args):
+    """Call, and return the result and how long it took."""
+    start = time.perf_counter()
+    result = function(*args)
+    return result, time.perf_counter() - start
+
+
+def _single_row(name, score, result):
+    """Metrics of one score."""
+    y_true, y_pred = result.y_true, result.y_pred
+    ranking = ranking_metrics(y_true, score)
+    return {
+        "method": name,
+        "auroc": ranking["auroc"],
+        "aupr_in": ranking["aupr_in"],
+        "aupr_out": ranking["aupr_out"],
+        "fpr95": ranking["fpr_at_tpr"],
+        "oscr": oscr(y_true, y_pred, score),
+        "aurc": aurc(y_true, y_pred, score),
+    }
+
+
+def _pair_row(name):
+    metrics = ("auroc", "aupr_in", "aupr_out", "fpr95", "oscr", "aurc")
+    return {"method": name, **dict.fromkeys(metrics, math.nan)}
+
+
+def _add_risks(rows, scores, result, options):
+    """Add selective risks to the rows; return the FPR that all methods reach."""
+
+    def point(score, fpr_max):
+        return selective_risk_at(
+            result.y_true,
+            result.y_pred,
+            *score,
+            tpr_min=options.tpr_min,
+            fpr_max=fpr_max,
+        )
+
+    for row, score in zip(rows, scores, strict=True):
+        row["risk"] = point(score, options.fpr_max).risk
+        strictest = point(score, 0.0)
+        row["min_fpr"] = 0.0 if strictest.feasible else strictest.min_fpr_at_tpr
+    common_fpr = max(row["min_fpr"] for row in rows)
+    for row, score in zip(rows, scores, strict=True):
+        row["risk_common"] = point(score, common_fpr).risk
+    return common_fpr
+
+
+def _compare(detectors, Z_train, y_train, Z_held, result, options, verbose):
+    """Fit and judge all detectors, and their pairs."""
+    rows, seconds = [], {}
+    for name, detector in progress(
+        list(detectors.items()), desc="detectors", verbose=verbose
+    ):
+        _, fit_seconds = _seconds(detector.fit, Z_train, y_train)
+        score, score_seconds = _seconds(detector.score_samples, Z_held)
+        result.scores[name] = score
+        seconds[name] = np.array([fit_seconds, score_seconds])
+        rows.append(_single_row(name, score, result))
+    scores: list[tuple] = [(score,) for score in result.scores.values()]
+    for name, risk, ood in PAIRS:
+        rows.append(_pair_row(name))
+        scores.append((result.scores[risk], result.scores[ood]))
+        seconds[name] = seconds[risk] + seconds[ood]
+    result.common_fpr = _add_risks(rows, scores, result, options)
+    for row in rows:
+        row["fit_seconds"], row["score_seconds"] = map(float, seconds[row["method"]])
+    result.table = rows
+
+
+def _tune(head, risk, ood, Z_val, y_val, Z_test, y_test, options):
+    """Choose a rule on the validation part, and judge it on the test part."""
+    clf = RejectOptionClassifier(
+        head,
+        risk_detector=FrozenEstimator(risk),
+        ood_detector=FrozenEstimator(ood),
+        rule=BoundedTPRFPR(options.tpr_min, options.fpr_max),
+        calibration="same",
+        ood_label=OOD,
+    )
+    try:
+        clf.fit(Z_val, y_val)
+    except InfeasibleError as error:
+        return Bunch(classifier=None, report=None, reasons=None, error=error)
+    reason = clf.reject_reason(Z_test).reason
+    reasons = {
+        kind: {
+            name: int(np.sum(reason[rows] == name))
+            for name in ("uncertain class", "out-of-distribution")
+        }
+        for kind, rows in (("id", y_test != OOD), ("ood", y_test == OOD))
+    }
+    return Bunch(
+        classifier=clf, report=clf.report(Z_test, y_test), reasons=reasons, error=None
+    )
+
+
+def _versions():
+    return {
+        "skood": skood.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "scikit-learn": sklearn.__version__,
+        "torch": torch.__version__,
+        "skorch": skorch.__version__,
+    }
+
+
+def run(options, parts, *, verbose=0):
+    """Run the main job on loaded rows.
+
+    Parameters
+    ----------
+    options : Options
+        What is asked for.
+
+    parts : Bunch
+        As `prepare` returns it.
+
+    verbose : int, default=0
+        1 shows progress bars.
+
+    Returns
+    -------
+    result : Bunch
+        See `run_main_job`.
+    """
+    result = Bunch(
+        options=options.to_dict(),
+        parts=parts.sizes,
+        versions=_versions(),
+        y_true=parts.y_held,
+        is_test=parts.is_test,
+        scores={},
+        reject_options={},
+        files=[],
+    )
+    with _one_thread():
+        network = _make_network(options, len(parts.y_train), verbose)
+        _, result.train_seconds = _seconds(network.fit, parts.X_train, parts.y_train)
+        body, head = split(network)
+        inputs = (parts.X_train, parts.X_held, parts.X_val)
+        (Z_train, Z_held, Z_val), result.feature_seconds = _seconds(
+            lambda: [body.transform(X) for X in inputs]
+        )
+        result.y_pred = head.predict(Z_held)
+        is_id = result.y_true != OOD
+        result.accuracy = float(np.mean((result.y_pred == result.y_true)[is_id]))
+        result.n_epochs = network.n_iter_
+        detectors = _make_detectors(head, options, len(Z_train))
+        _compare(detectors, Z_train, parts.y_train, Z_held, result, options, verbose)
+        tuning = (Z_val, parts.y_val)
+        judging = (Z_held[result.is_test], result.y_true[result.is_test])
+        for name, risk, ood in PAIRS:
+            result.reject_options[name] = _tune(
+                head, detectors[risk], detectors[ood], *tuning, *judging, options
+            )
+    result.classifier, result.detectors = network, detectors
+    result.text = format_report(result, options)
+    if options.out is not None:
+        result.files = write(result, options)
+    return result

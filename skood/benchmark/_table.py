@@ -1,0 +1,181 @@
+"""The report of the main job as text."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import textwrap
+
+__all__ = ["format_columns", "format_report"]
+
+_WIDTH = 110
+
+
+def format_columns(rows):
+    """Align rows of cells: the first column to the left, the others to the right.
+
+    Parameters
+    ----------
+    rows : list of list of str
+        Rows of equal length, the header first.
+
+    Returns
+    -------
+    text : str
+        One line per row, and a rule below the header.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+
+
+def _columns(options):
+    """Return key, header and number of decimals of each column of the table."""
+    asked = f"{options.tpr_min:.4g},{options.fpr_max:.4g}"
+    return (
+        ("auroc", "AUROC↑", 4),
+        ("aupr_in", "AUPR-in↑", 4),
+        ("aupr_out", "AUPR-out↑", 4),
+        ("fpr95", "FPR95↓", 4),
+        ("oscr", "OSCR↑", 4),
+        ("aurc", "AURC↓", 5),
+        ("risk", f"risk@{asked}↓", 5),
+        ("risk_common", "risk@common↓", 5),
+        ("fit_seconds", "fit s", 3),
+        ("score_seconds", "score s", 3),
+    )
+
+
+def _cell(key, value, decimals):
+    if math.isnan(value):
+        return "unable" if key == "risk" else "–"
+    return f"{value:.{decimals}f}"
+
+
+def _table(result, options):
+    columns = _columns(options)
+    rows = [["method", *(header for _, header, _ in columns)]]
+    for row in result.table:
+        cells = [_cell(key, row[key], decimals) for key, _, decimals in columns]
+        rows.append([row["method"], *cells])
+    return format_columns(rows)
+
+
+def _notes(result, options):
+    """Explain the columns."""
+    tpr, fpr = f"{options.tpr_min:.4g}", f"{options.fpr_max:.4g}"
+    notes = (
+        "↑ greater is better, ↓ smaller. FPR95: FPR at a TPR of 0.95. AURC and OSCR "
+        "count the errors of the network on the rows accepted first.",
+        f"risk@{tpr},{fpr}: the least error rate on accepted ID rows at TPR >= {tpr} "
+        f"and FPR <= {fpr}, by the best rule on these very rows; 'unable' if no rule "
+        "meets both.",
+        f"risk@common: the same at TPR >= {tpr} and FPR <= {result.common_fpr:.4f}, "
+        "the smallest that all methods reach.",
+        "A+B: the best rule on both scores; its seconds are those of both.",
+    )
+    return "\n".join(
+        textwrap.fill(note, _WIDTH, subsequent_indent="  ") for note in notes
+    )
+
+
+def _parts(result):
+    uses = {
+        "train": ("training", "network and detectors"),
+        "held_out": ("held out", "the table"),
+        "validation": ("validation", "chooses the reject options"),
+        "test": ("test", "judges them; held-out rows that are not for validation"),
+    }
+    lines = [f"{'rows':<12}{'ID':>8}{'OOD':>8}"]
+    for key, (name, use) in uses.items():
+        size = result.parts[key]
+        lines.append(f"{name:<12}{size['id']:>8,}{size['ood']:>8,}   {use}")
+    return "\n".join(lines)
+
+
+def _reasons(reasons):
+    rows = []
+    for kind in ("id", "ood"):
+        counts = reasons[kind]
+        named = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+        rows.append(f"rejected {sum(counts.values()):,} {kind.upper()} rows: {named}")
+    return "\n".join(rows)
+
+
+def _reject_option(name, option):
+    """Describe one reject option."""
+    if option.error is not None:
+        reached = option.error
+        return (
+            f"{name}: unable to meet these bounds on the validation part. Attainable "
+            f"there:\na TPR of at most {reached.max_tpr_at_fpr:.4f} within the FPR, an "
+            f"FPR of at least {reached.min_fpr_at_tpr:.4f} with the TPR."
+        )
+    ood, risk = name.split("+")
+    point = option.classifier.operating_point_
+    left = f"{risk} risk + mu * {ood} OOD score"
+    if point.mu == 0:
+        left = f"{risk} risk"
+    elif math.isinf(point.mu):
+        left = f"{ood} OOD score"
+    rule = (
+        f"{name}: accepts iff {left} <= threshold; theta = {point.theta:.4f}, "
+        f"mu = {point.mu:.4g}"
+    )
+    chosen = (
+        f"on the validation part: TPR {point.tpr:.4f}, FPR {point.fpr:.4f}, risk "
+        f"{point.risk:.4f}; on the test part:"
+    )
+    return "\n".join([rule, chosen, str(option.report), _reasons(option.reasons)])
+
+
+def format_report(result, options):
+    """Write the report that ``python -m skood`` prints.
+
+    Parameters
+    ----------
+    result : Bunch
+        What was found.
+
+    options : Options
+        What was asked for.
+
+    Returns
+    -------
+    text : str
+        Some 40 lines, at most 120 characters wide unless names are long.
+    """
+    n_classes = len(result.classifier.classes_)
+    head = (
+        f"skood {result.versions['skood']}: {options.id_data} (ID) against "
+        f"{options.ood_name} (OOD), seed {options.random_state}"
+    )
+    network = (
+        f"network: {n_classes} classes, {result.n_epochs} epochs in "
+        f"{result.train_seconds:.1f} s, features in {result.feature_seconds:.1f} s, "
+        f"accuracy {result.accuracy:.4f} on the held-out ID rows"
+    )
+    bounds = (
+        f"Reject options at TPR >= {options.tpr_min:.4g} and FPR <= "
+        f"{options.fpr_max:.4g}, with 95 % intervals"
+    )
+    blocks = [
+        head,
+        _parts(result),
+        network,
+        _table(result, options),
+        _notes(result, options),
+        bounds,
+        *(
+            _reject_option(name, option)
+            for name, option in result.reject_options.items()
+        ),
+    ]
+    lines = "\n\n".join(blocks).splitlines()
+    return "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,50 @@
+"""Small data in IDX files, and one run of the main job that many tests look at."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import struct
+
+import numpy as np
+import pytest
+
+from skood.benchmark import run_main_job
+
+
+def idx_bytes(array):
+    """The IDX file of an array of bytes, by the format's description."""
+    head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+    return head + array.astype(np.uint8).tobytes()
+
+
+@pytest.fixture
+def write_idx(tmp_path):
+    """A function that writes images and labels to a folder of the data folder."""
+
+    def write(name, images, labels):
+        folder = tmp_path / "data" / name
+        folder.mkdir(parents=True)
+        (folder / "t10k-images-idx3-ubyte").write_bytes(idx_bytes(images))
+        (folder / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.asarray(labels)))
+        return tmp_path / "data"
+
+    return write
+
+
+@pytest.fixture
+def numbered():
+    """A function that makes images of which no two are alike."""
+
+    def make(n_samples, first=0):
+        number = np.arange(first, first + n_samples)
+        images = np.zeros((n_samples, 4, 4), dtype=np.uint8)
+        images[:, 0, 0], images[:, 0, 1] = number // 200, number % 200
+        return images
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def digits_result(tmp_path_factory):
+    """The main job on the digits, trained too little to be without errors."""
+    return run_main_job(max_epochs=4, n_train=300, out=tmp_path_factory.mktemp("out"))

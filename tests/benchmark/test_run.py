@@ -1,0 +1,259 @@
+"""The numbers of the main job, recomputed from its labels, predictions and scores."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from sklearn.metrics import auc, average_precision_score, roc_auc_score
+
+from skood.benchmark import _run, run_main_job
+from skood.benchmark._options import Options
+from skood.benchmark._output import to_json
+from skood.benchmark._parts import prepare
+from skood.datasets import load_digits_ood
+from skood.nn import split
+
+SINGLES = [
+    "MSP",
+    "MaxLogit",
+    "Energy",
+    "Entropy",
+    "KNN",
+    "Mahalanobis",
+    "ViM",
+    "IsolationForest",
+]
+PAIRS = {"KNN+MSP": ("MSP", "KNN"), "ViM+MSP": ("MSP", "ViM")}
+
+
+def row(result, name):
+    return {r["method"]: r for r in result.table}[name]
+
+
+def operating_points(result, score):
+    """TPR, FPR and risk at every threshold, one row after the other."""
+    is_id = result.y_true != -1
+    wrong = result.y_pred != result.y_true
+    kept = score >= np.unique(score)[:, None]
+    n_kept = np.sum(kept & is_id, axis=1)
+    with np.errstate(invalid="ignore"):  # no ID row is kept: no risk
+        risk = np.sum(kept & is_id & wrong, axis=1) / n_kept
+    return np.transpose([n_kept / is_id.sum(), kept[:, ~is_id].mean(axis=1), risk])
+
+
+def least_risk(points, tpr_min, fpr_max):
+    met = (points[:, 0] >= tpr_min - 1e-9) & (points[:, 1] <= fpr_max + 1e-9)
+    return points[met, 2].min() if met.any() else math.nan
+
+
+def combinations(result, pair):
+    """The pair's weighted sums at the 360 angles of the first quadrant."""
+    is_id = result.y_true != -1
+    a, b = (result.scores[name] for name in PAIRS[pair])
+    a, b = (s / np.ptp(np.quantile(s[is_id], [0.05, 0.95])) for s in (a, b))
+    angles = np.linspace(0, np.pi / 2, 360)
+    yield a
+    yield b
+    for theta in angles[1:-1]:
+        yield np.cos(theta) * a + np.sin(theta) * b
+
+
+def test_table_has_all_methods(digits_result):
+    assert [r["method"] for r in digits_result.table] == SINGLES + list(PAIRS)
+    assert list(digits_result.scores) == SINGLES
+    assert list(digits_result.detectors) == SINGLES
+    assert list(digits_result.reject_options) == list(PAIRS)
+
+
+def test_accuracy_is_that_of_the_network(digits_result):
+    options = Options(**digits_result.options | {"out": None})
+    parts = prepare(options)
+    is_id = parts.y_held != -1
+    assert_array_equal(parts.y_held, digits_result.y_true)
+    predicted = digits_result.classifier.predict(parts.X_held)
+    assert_array_equal(predicted, digits_result.y_pred)
+    accuracy = np.mean(predicted[is_id] == parts.y_held[is_id])
+    assert digits_result.accuracy == accuracy
+    # the tests below are about risks, so there should be some
+    assert 0.5 < accuracy < 1
+    assert digits_result.n_epochs == 4
+    assert digits_result.train_seconds > 0
+    assert digits_result.feature_seconds > 0
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_ranking_metrics(digits_result, name):
+    score = digits_result.scores[name]
+    is_id = digits_result.y_true != -1
+    found = row(digits_result, name)
+    assert found["auroc"] == pytest.approx(roc_auc_score(is_id, score))
+    assert found["aupr_in"] == pytest.approx(average_precision_score(is_id, score))
+    assert found["aupr_out"] == pytest.approx(average_precision_score(~is_id, -score))
+    points = operating_points(digits_result, score)
+    assert found["fpr95"] == pytest.approx(points[points[:, 0] >= 0.95, 1].min())
+
+
+@pytest.mark.parametrize("name", SINGLES)
+def test_selective_metrics(digits_result, name):
+    score = digits_result.scores[name]
+    is_id = digits_result.y_true != -1
+    found = row(digits_result, name)
+    points = operating_points(digits_result, score)
+    # without ties, the area under the risk-coverage curve is a plain mean
+    order = np.argsort(-score[is_id])
+    wrong = (digits_result.y_pred != digits_result.y_true)[is_id][order]
+    assert len(np.unique(score)) == len(score)
+    risks = np.cumsum(wrong) / np.arange(1, is_id.sum() + 1)
+    assert found["aurc"] == pytest.approx(risks.mean())
+    some = points[~np.isnan(points[:, 2])][::-1]
+    fpr, right = np.append(0, some[:, 1]), 1 - np.append(some[0, 2], some[:, 2])
+    assert found["oscr"] == pytest.approx(auc(fpr, right))
+    risk = least_risk(points, 0.8, 0.2)
+    assert found["risk"] == pytest.approx(risk, nan_ok=True)
+    common = least_risk(points, 0.8, digits_result.common_fpr)
+    assert found["risk_common"] == pytest.approx(common)
+    assert found["min_fpr"] == points[points[:, 0] >= 0.8, 1].min()
+
+
+def test_common_fpr_is_the_least_that_all_reach(digits_result):
+    least = [row(digits_result, name)["min_fpr"] for name in SINGLES]
+    assert digits_result.common_fpr == max(least)
+    assert all(r["min_fpr"] <= digits_result.common_fpr for r in digits_result.table)
+    assert not any(math.isnan(r["risk_common"]) for r in digits_result.table)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_pairs_are_the_best_weighted_sums(digits_result, pair):
+    found = row(digits_result, pair)
+    points = [
+        operating_points(digits_result, s) for s in combinations(digits_result, pair)
+    ]
+    for key, fpr_max in (("risk", 0.2), ("risk_common", digits_result.common_fpr)):
+        risks = [least_risk(p, 0.8, fpr_max) for p in points]
+        assert found[key] == pytest.approx(np.nanmin(risks))
+        # no worse than the better of the two
+        assert found[key] <= np.nanmin(
+            [row(digits_result, single)[key] for single in PAIRS[pair]]
+        )
+    reached = [p[p[:, 0] >= 0.8, 1].min() for p in points]
+    assert found["min_fpr"] == pytest.approx(min(reached))
+    for key in ("auroc", "aupr_in", "aupr_out", "fpr95", "oscr", "aurc"):
+        assert math.isnan(found[key])
+    for key in ("fit_seconds", "score_seconds"):
+        parts = [row(digits_result, single)[key] for single in PAIRS[pair]]
+        assert found[key] == pytest.approx(sum(parts))
+        assert min(parts) > 0
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_reject_options(digits_result, pair):
+    result, option = digits_result, digits_result.reject_options[pair]
+    test = result.is_test
+    y_true, y_pred = result.y_true[test], result.y_pred[test]
+    a, b = (-result.scores[name][test] for name in PAIRS[pair])
+    point = option.classifier.operating_point_
+    assert point.tpr >= 0.8
+    assert point.fpr <= 0.2
+    accepted = (
+        math.cos(point.theta) * a / point.scales[0]
+        + math.sin(point.theta) * b / point.scales[1]
+    ) <= point.lam
+    is_id = y_true != -1
+    report = option.report
+    assert report.tpr.value == np.mean(accepted[is_id])
+    assert report.fpr.value == np.mean(accepted[~is_id])
+    assert report.coverage.value == np.mean(accepted)
+    wrong = (y_pred != y_true)[accepted & is_id]
+    assert report.risk.value == np.mean(wrong)
+    for kind, rows in (("id", is_id), ("ood", ~is_id)):
+        assert sum(option.reasons[kind].values()) == np.sum(rows & ~accepted)
+    assert report.n_id == result.parts["test"]["id"] == is_id.sum()
+    assert report.n_ood == result.parts["test"]["ood"] == np.sum(~is_id)
+
+
+def test_rules_are_chosen_on_the_validation_part(digits_result):
+    options = Options(**digits_result.options | {"out": None})
+    parts = prepare(options)
+    network = digits_result.classifier
+    option = digits_result.reject_options["KNN+MSP"]
+    point = option.classifier.operating_point_
+    is_id = parts.y_val != -1
+    with _run._one_thread():  # more threads round differently
+        Z_val = split(network)[0].transform(parts.X_val)
+        # the same calls as in fit: the row at the threshold is there up to rounding
+        assert point.tpr == option.classifier.accept_proba(Z_val[is_id]).mean()
+        assert point.fpr == option.classifier.accept_proba(Z_val[~is_id]).mean()
+
+
+def test_what_is_attainable_if_the_bounds_are_not():
+    result = run_main_job(max_epochs=1, n_train=100, tpr_min=1.0, fpr_max=0.0)
+    for option in result.reject_options.values():
+        assert option.classifier is option.report is option.reasons is None
+        assert 0 <= option.error.max_tpr_at_fpr < 1
+        assert 0 < option.error.min_fpr_at_tpr <= 1
+    assert all(math.isnan(r["risk"]) for r in result.table)
+    assert "unable" in result.text
+    assert "KNN+MSP: unable to meet these bounds on the validation part" in result.text
+    content = to_json(result)["reject_options"]["ViM+MSP"]
+    assert content["feasible"] is False
+    assert content["min_fpr_at_tpr"] == option.error.min_fpr_at_tpr
+    assert result.files == []
+    json.dumps(content, allow_nan=False)
+
+
+@pytest.mark.filterwarnings("ignore:The training features have rank")
+def test_seed_decides_all_but_seconds(digits_result):
+    again = run_main_job(max_epochs=4, n_train=300)
+    for name in SINGLES:
+        assert_array_equal(again.scores[name], digits_result.scores[name])
+    assert again.common_fpr == digits_result.common_fpr
+    other = run_main_job(max_epochs=1, n_train=300, random_state=1)
+    assert not np.array_equal(other.y_true, digits_result.y_true)
+
+
+def test_ood_data_by_name(write_idx):
+    rng = np.random.RandomState(0)
+    noise = rng.randint(0, 256, (200, 8, 8))
+    folder = write_idx("noise", noise, np.zeros(200))
+    result = run_main_job(ood_data="noise", folder=folder, max_epochs=5)
+    assert result.parts["held_out"] == {"id": 539, "ood": 200}
+    assert result.classifier.classes_.tolist() == list(range(10))
+    assert row(result, "KNN")["auroc"] > 0.9
+    assert "digits (ID) against noise (OOD)" in result.text
+    digits = load_digits_ood(())
+    assert len(digits.data) == sum(result.parts[p]["id"] for p in ("train", "held_out"))
+
+
+def test_default_epochs():
+    for n_train, epochs in ((7_000, 12), (1_010, 40), (100, 40), (49_000, 10)):
+        options = Options(**options_of_a_run())
+        assert _run._make_network(options, n_train, 0).max_epochs == epochs
+
+
+def options_of_a_run(**changes):
+    names = list(Options.__dataclass_fields__)
+    given = dict.fromkeys(names) | {"id_data": "digits", "random_state": 0}
+    return given | {"tpr_min": 0.8, "fpr_max": 0.2} | changes
+
+
+def test_number_of_threads_is_put_back():
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError, match="stop"), _run._one_thread():
+        assert torch.get_num_threads() == 1
+        raise RuntimeError("stop")
+    assert torch.get_num_threads() == before
+
+
+def test_progress_is_shown_if_asked(capsys):
+    run_main_job(max_epochs=1, n_train=100, verbose=1)
+    shown = capsys.readouterr().err
+    assert "TorchClassifier" in shown
+    assert "detectors" in shown
+    run_main_job(max_epochs=1, n_train=100)
+    assert capsys.readouterr() == ("", "")

@@ -1,0 +1,55 @@
+"""The API page lists exactly the public names."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[1] / "doc" / "api.rst"
+MODULES = (
+    "base",
+    "benchmark",
+    "datasets",
+    "detectors",
+    "exceptions",
+    "metrics",
+    "model_selection",
+    "nn",
+    "rejection",
+    "utils.discovery",
+    "utils.estimator_checks",
+)
+
+
+def _listed():
+    """Names by module, as the page lists them."""
+    names, module = {}, None
+    for line in PAGE.read_text().splitlines():
+        if found := re.match(r"\.\. currentmodule:: skood\.(\S+)", line):
+            module = found[1]
+            names[module] = []
+        elif module and (found := re.match(r"   (\w+)$", line)):
+            names[module].append(found[1])
+    return names
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_page_lists_the_public_names(module):
+    public = importlib.import_module(f"skood.{module}").__all__
+    assert sorted(_listed()[module]) == sorted(public)
+
+
+def test_page_has_no_other_module():
+    assert sorted(_listed()) == sorted(MODULES)
+
+
+def test_changelog_names_every_estimator():
+    from skood.utils.discovery import all_estimators
+
+    text = (PAGE.parent / "whats_new" / "v0.1.rst").read_text()
+    missing = [name for name, _ in all_estimators() if f"``{name}``" not in text]
+    assert missing == []
