@@ -12,6 +12,11 @@ __all__ = ["symmetric_eigh"]
 # Small eigenproblems only lose by threads that wait for each other.
 _ONE_THREAD_BELOW = 2048
 
+# Eigenvalues of small matrices are off by up to 8 rounding errors of the largest
+# (measured on singular covariances of 2 to 512 features), of large ones by less than
+# one per feature.
+_LEAST_ERRORS = 32
+
 
 def symmetric_eigh(matrix):
     """Eigenvalues, eigenvectors and numerical rank of a covariance matrix.
@@ -30,12 +35,13 @@ def symmetric_eigh(matrix):
         Eigenvectors in columns.
 
     rank : int
-        Number of eigenvalues above the rounding error of the largest.
+        Number of eigenvalues that are more than rounding errors of the largest.
     """
     matrix = np.asarray(matrix, dtype=np.float64)
     limits = 1 if len(matrix) < _ONE_THREAD_BELOW else None
     with threadpool_limits(limits=limits):
         values, vectors = eigh(matrix)
-    tolerance = values[-1] * len(values) * np.finfo(np.float64).eps
+    errors = max(len(values), _LEAST_ERRORS) * np.finfo(np.float64).eps
+    tolerance = values[-1] * errors
     rank = int(np.sum(values > max(tolerance, np.finfo(np.float64).tiny)))
     return values, vectors, rank

@@ -224,7 +224,7 @@ def test_ood_data_by_name(write_idx):
     result = run_main_job(ood_data="noise", folder=folder, max_epochs=5)
     assert result.parts["held_out"] == {"id": 539, "ood": 200}
     assert result.classifier.classes_.tolist() == list(range(10))
-    assert row(result, "KNN")["auroc"] > 0.9
+    assert row(result, "ViM")["auroc"] > 0.9
     assert "digits (ID) against noise (OOD)" in result.text
     digits = load_digits_ood(())
     assert len(digits.data) == sum(result.parts[p]["id"] for p in ("train", "held_out"))

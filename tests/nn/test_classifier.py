@@ -16,26 +16,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler, scale
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skood.nn import TorchClassifier
 from skood.nn._rows import stratified_split
 from tests.nn._networks import Linear, Normalized
-
-EXPECTED_FAILURES = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "A weight of two and a repeated row are summed in another order in float32: "
-        "probabilities agree to 1e-6 and not to the 1e-7 that is asked for (see "
-        "test_weights_are_repetitions)."
-    ),
-}
-
-
-@parametrize_with_checks(
-    [TorchClassifier()], expected_failed_checks=lambda estimator: EXPECTED_FAILURES
-)
-def test_scikit_learn_checks(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,121 @@
+"""Energy score."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._softmax import logsumexp_rows
+from skood.utils._params import Interval
+
+__all__ = ["Energy"]
+
+
+class Energy(ReadingDetector):
+    r"""Negative free energy (EBO) [1]_, optionally weighted by class [2]_.
+
+    .. math:: s(x) = T \log \sum_k w_k \exp(l_k / T)
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose logits are read; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
+
+    temperature : float, default=1.0
+        Temperature T > 0.
+
+    class_weight : array-like of shape (n_classes,), default=None
+        Weights w_k >= 0 in the order of the logits, not all zero (the weighted
+        energy of VOS). None: all ones.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    MaxLogit : Its limit for T -> 0.
+
+    References
+    ----------
+    .. [1] W. Liu et al. "Energy-based out-of-distribution detection". NeurIPS 2020.
+
+    .. [2] X. Du et al. "VOS: Learning what you don't know by virtual outlier
+       synthesis". ICLR 2022.
+
+    Examples
+    --------
+    >>> from skood.detectors import Energy
+    >>> logits = [[2.0, 0.0], [0.0, 3.0], [0.5, 0.0]]
+    >>> Energy().fit(logits).score_samples(logits).round(3)
+    array([2.127, 3.049, 0.974])
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "class_weight": ["array-like", None],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"logits"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        temperature=1.0,
+        class_weight=None,
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        self.temperature = temperature
+        self.class_weight = class_weight
+
+    def _fit_reading(self, reading, y):
+        self._log_weight = None
+        if self.class_weight is None:
+            return
+        weight = np.asarray(self.class_weight, dtype=np.float64)
+        n_classes = reading.logits.shape[1]
+        if weight.shape != (n_classes,):
+            raise ValueError(
+                f"class_weight has shape {weight.shape}, expected ({n_classes},): one "
+                "weight per logit."
+            )
+        if not np.isfinite(weight).all() or weight.min() < 0 or weight.max() == 0:
+            raise ValueError(
+                "class_weight must be finite, non-negative and not all zero, got "
+                f"{weight.tolist()}."
+            )
+        with np.errstate(divide="ignore"):
+            self._log_weight = np.log(weight)
+
+    def _score_reading(self, reading):
+        logits = reading.logits.astype(np.float64)
+        if self.temperature != 1.0:
+            logits /= self.temperature
+        # w exp(l/T) = exp(l/T + log w): one shift serves both, nothing overflows.
+        if self._log_weight is not None:
+            logits += self._log_weight
+        return self.temperature * logsumexp_rows(logits)

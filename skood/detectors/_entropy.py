@@ -1,0 +1,77 @@
+"""Entropy of the predicted probabilities."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._softmax import shifted_exponentials
+
+__all__ = ["Entropy"]
+
+
+class Entropy(ReadingDetector):
+    r"""Negative entropy of the predictive distribution.
+
+    .. math:: s(x) = \sum_k p_k \log p_k, \qquad p = \operatorname{softmax}(l),
+        \quad 0 \log 0 = 0
+
+    Computed from logits in float64, so that confident samples, whose entropy is
+    nearly zero, still rank.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose logits are read; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    MSP : Reads the largest probability only.
+
+    References
+    ----------
+    .. [1] C. E. Shannon. "A mathematical theory of communication". Bell System
+       Technical Journal 27, 1948.
+
+    Examples
+    --------
+    >>> from skood.detectors import Entropy
+    >>> logits = [[0.0, 0.0], [5.0, 0.0], [30.0, 0.0]]
+    >>> Entropy().fit(logits).score_samples(logits).round(3)
+    array([-0.693, -0.04 , -0.   ])
+    """
+
+    _reads: ClassVar[frozenset] = frozenset({"logits"})
+
+    def _fit_reading(self, reading, y):
+        """Nothing to learn but the threshold."""
+
+    def _score_reading(self, reading):
+        exponentials, others, shifted = shifted_exponentials(reading.logits)
+        # log p_j = shifted_j - log(1 + others), so with Z = 1 + others
+        # sum_j p_j log p_j = sum_j exponentials_j shifted_j / Z - log Z
+        weighted = np.einsum("ij,ij->i", exponentials, shifted)
+        return weighted / (1.0 + others) - np.log1p(others)

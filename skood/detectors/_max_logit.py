@@ -1,0 +1,68 @@
+"""Maximum logit."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+
+__all__ = ["MaxLogit"]
+
+
+class MaxLogit(ReadingDetector):
+    r"""Maximum logit score (MLS) [1]_.
+
+    .. math:: s(x) = \max_k l_k
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose logits are read; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Energy : A smooth maximum of the logits.
+
+    References
+    ----------
+    .. [1] D. Hendrycks et al. "Scaling out-of-distribution detection for real-world
+       settings". ICML 2022.
+
+    Examples
+    --------
+    >>> from skood.detectors import MaxLogit
+    >>> logits = [[2.0, 0.0], [0.0, 3.0], [0.5, 0.0]]
+    >>> MaxLogit().fit(logits).score_samples(logits)
+    array([2. , 3. , 0.5])
+    """
+
+    _reads: ClassVar[frozenset] = frozenset({"logits"})
+
+    def _fit_reading(self, reading, y):
+        """Nothing to learn but the threshold."""
+
+    def _score_reading(self, reading):
+        return reading.logits.max(axis=1).astype(np.float64)

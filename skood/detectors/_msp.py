@@ -1,0 +1,91 @@
+"""Maximum softmax probability."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+from typing import ClassVar
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._softmax import shifted_exponentials
+from skood.utils._params import Interval
+
+__all__ = ["MSP"]
+
+
+class MSP(ReadingDetector):
+    r"""Maximum softmax probability (MSP) [1]_.
+
+    .. math:: s(x) = \max_k p_k - 1 = -\sum_{j \ne \hat y} p_j,
+        \qquad p = \operatorname{softmax}(l / T)
+
+    The constant 1 is subtracted, and the difference computed as the sum of the
+    other probabilities, because a maximum close to 1 is rounded: so confident
+    samples still rank, instead of being tied at 1.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose logits are read; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
+
+    temperature : float, default=1.0
+        Temperature T > 0.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Entropy : Reads all probabilities.
+    Energy : Does not normalise the logits.
+
+    References
+    ----------
+    .. [1] D. Hendrycks and K. Gimpel. "A baseline for detecting misclassified and
+       out-of-distribution examples in neural networks". ICLR 2017.
+
+    Examples
+    --------
+    >>> from skood.detectors import MSP
+    >>> logits = [[2.0, 0.0], [0.0, 3.0], [0.5, 0.0]]
+    >>> MSP().fit(logits).score_samples(logits).round(3)
+    array([-0.119, -0.047, -0.378])
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"logits"})
+
+    def __init__(
+        self, estimator=None, *, temperature=1.0, contamination=0.05, ood_label=-1
+    ):
+        super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        self.temperature = temperature
+
+    def _fit_reading(self, reading, y):
+        """Nothing to learn but the threshold."""
+
+    def _score_reading(self, reading):
+        _, others, _ = shifted_exponentials(reading.logits, self.temperature)
+        # 1 - max p = others / (1 + others)
+        return -others / (1.0 + others)

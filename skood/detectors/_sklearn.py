@@ -1,0 +1,132 @@
+"""Adapter for scikit-learn's outlier detectors."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.ensemble import IsolationForest
+from sklearn.utils import get_tags
+
+from skood.detectors._base import ReadingDetector
+from skood.utils._params import HasMethods
+
+__all__ = ["SklearnDetector"]
+
+
+class SklearnDetector(ReadingDetector):
+    r"""An outlier detector of scikit-learn on the features of a classifier.
+
+    The score is that of the detector, or with ``per_class=True`` the largest over
+    one detector per class:
+
+    .. math:: s(x) = \max_k s_k(z)
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    detector : object, default=None
+        An outlier detector with ``score_samples`` high for inliers, such as
+        :class:`~sklearn.ensemble.IsolationForest`,
+        :class:`~sklearn.svm.OneClassSVM`,
+        :class:`~sklearn.covariance.EllipticEnvelope` or
+        ``LocalOutlierFactor(novelty=True)``. It is cloned and fitted; its own
+        threshold is not used. None: ``IsolationForest(random_state=0)``.
+
+    estimator : object, default=None
+        The classifier whose features are read; cloned and fitted unless it is in
+        a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
+
+    per_class : bool, default=False
+        Whether to fit one detector per class.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    detectors_ : list of objects
+        The fitted detectors: one, or one per class.
+
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    KNN : Nearest neighbours without a scikit-learn detector.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.neighbors import LocalOutlierFactor
+    >>> from skood.detectors import SklearnDetector
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = SklearnDetector(LocalOutlierFactor(novelty=True))
+    >>> detector.fit(X[:100], y[:100]).predict([[9.0, 9.0, 9.0, 9.0]])
+    array([-1])
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "detector": [HasMethods("fit"), None],
+        "per_class": ["boolean"],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features"})
+
+    def __init__(
+        self,
+        detector=None,
+        *,
+        estimator=None,
+        per_class=False,
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        self.detector = detector
+        self.per_class = per_class
+
+    def _fit_reading(self, reading, y):
+        detector = self.detector
+        if detector is None:
+            detector = IsolationForest(random_state=0)
+        if self.per_class and y is None:
+            raise ValueError(
+                "SklearnDetector(per_class=True) requires y to be passed, but the "
+                "target y is None."
+            )
+        groups = [reading.features]
+        if self.per_class:
+            groups = [reading.features[y == label] for label in self.classes_]
+        self.detectors_ = []
+        for group in groups:
+            fitted = clone(detector).fit(group)
+            if not hasattr(fitted, "score_samples"):
+                raise ValueError(
+                    f"{detector!r} cannot score new samples: it has no score_samples. "
+                    "Use novelty=True for LocalOutlierFactor, or another detector."
+                )
+            self.detectors_.append(fitted)
+
+    def _score_reading(self, reading):
+        scores = [d.score_samples(reading.features) for d in self.detectors_]
+        return np.max(scores, axis=0).astype(np.float64)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        if self.detector is not None:
+            tags.non_deterministic |= get_tags(self.detector).non_deterministic
+        return tags

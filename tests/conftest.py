@@ -1,0 +1,27 @@
+"""What all tests share."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import os
+
+import pytest
+
+os.environ.setdefault("MPLBACKEND", "Agg")  # no test opens a window
+
+# The arrays of tests are tiny, and tests run in several processes: threads would
+# only wait for each other. Set before NumPy and torch are imported.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what needs a GPU where there is none."""
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not gpu:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in gpu:
+            item.add_marker(pytest.mark.skip(reason="torch finds no CUDA device"))

@@ -1,0 +1,276 @@
+"""Tests of the distance to the k-th nearest training feature."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import cdist
+
+import skood.detectors._knn as module
+from skood.detectors import KNN
+from skood.utils._torch import row_chunks
+
+
+@pytest.fixture(params=["auto", "sklearn", "torch", "faiss"])
+def algorithm(request):
+    if request.param == "faiss":
+        pytest.importorskip("faiss")
+    return request.param
+
+
+def _naive(bank, queries, k, normalize=True):
+    """Minus the distance to the k-th nearest row of the bank, row by row."""
+    bank, queries = (np.asarray(a, dtype=np.float64) for a in (bank, queries))
+    scores = []
+    for q in queries:
+        rows = [q, *bank]
+        if normalize:
+            rows = [r / np.linalg.norm(r) if r.any() else r for r in rows]
+        q_hat, *others = rows
+        distances = sorted(np.sqrt(np.sum((q_hat - r) ** 2)) for r in others)
+        scores.append(-distances[k - 1])
+    return np.array(scores)
+
+
+def _data(dtype=np.float64):
+    rng = np.random.default_rng(0)
+    bank, queries = rng.normal(size=(120, 6)), rng.normal(size=(40, 6))
+    return bank.astype(dtype), queries.astype(dtype)
+
+
+@pytest.mark.parametrize("k", [1, 5, 120])
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equals_naive_loop(algorithm, k, normalize, dtype):
+    bank, queries = _data(dtype)
+    knn = KNN(n_neighbors=k, normalize=normalize, algorithm=algorithm).fit(bank)
+    scores = knn.score_samples(queries)
+    assert scores.dtype == np.float64
+    rtol = 1e-12 if dtype is np.float64 or not normalize else 1e-6
+    np.testing.assert_allclose(scores, _naive(bank, queries, k, normalize), rtol=rtol)
+
+
+def test_known_distances_on_a_circle():
+    """Unit vectors at angle a are 2 sin(a / 2) apart, whatever their lengths."""
+    angle = np.deg2rad([0, 10, 20, 30])
+    length = np.array([1, 7, 0.1, 3])
+    bank = length[:, None] * np.column_stack([np.cos(angle), np.sin(angle)])
+    knn = KNN(n_neighbors=3).fit(bank)
+    expected = -2 * np.sin(np.deg2rad([20, 10, 10, 20]) / 2)
+    np.testing.assert_allclose(knn.score_samples(5 * bank), expected, rtol=1e-14)
+
+
+def test_training_sample_is_its_own_first_neighbour(algorithm):
+    bank, _ = _data()
+    knn = KNN(n_neighbors=1, algorithm=algorithm).fit(bank)
+    np.testing.assert_array_equal(knn.score_samples(bank), 0)
+    assert knn.offset_ == 0
+
+
+def test_normalising_makes_scores_independent_of_lengths(algorithm):
+    bank, queries = _data()
+    knn = KNN(n_neighbors=4, algorithm=algorithm)
+    scores = knn.fit(bank).score_samples(queries)
+    scaled = bank * np.linspace(0.01, 100, len(bank))[:, None]
+    np.testing.assert_allclose(
+        knn.fit(scaled).score_samples(queries * 1e-3), scores, rtol=1e-10
+    )
+
+
+def test_zero_vectors_stay_zero(algorithm):
+    """They are at distance 1 from every unit vector, and at 0 from each other."""
+    bank, queries = _data()
+    queries[0] = 0
+    knn = KNN(n_neighbors=2, algorithm=algorithm)
+    assert knn.fit(bank).score_samples(queries)[0] == pytest.approx(-1, rel=1e-12)
+    bank[:2] = 0
+    assert knn.fit(bank).score_samples(queries)[0] == 0
+
+
+# Far from the origin squared norms are large and nearly equal: what float32 leaves of
+# their difference is noise.
+@pytest.mark.parametrize("offset", [1e2, 1e4])
+def test_data_far_from_the_origin(algorithm, offset):
+    bank, queries = (a + np.float32(offset) for a in _data(np.float32))
+    knn = KNN(n_neighbors=7, normalize=False, algorithm=algorithm).fit(bank)
+    np.testing.assert_allclose(
+        knn.score_samples(queries), _naive(bank, queries, 7, False), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.01, 1e-3])
+def test_features_in_tight_clusters(algorithm, spread):
+    """As networks make them: within a class nearly all the same direction."""
+    rng = np.random.default_rng(0)
+    centers = np.abs(rng.normal(size=(5, 256)))
+
+    def draw(n_samples):
+        noise = rng.normal(size=(n_samples, 256))
+        rows = centers[rng.integers(0, 5, n_samples)] + spread * noise
+        return np.maximum(rows, 0).astype(np.float32)
+
+    bank, queries = draw(500), draw(600)
+    knn = KNN(n_neighbors=20, algorithm=algorithm).fit(bank)
+    expected = -np.sort(cdist(knn._prepared(queries), knn.bank_), axis=1)[:, 19]
+    scores = knn.score_samples(queries)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    # a few queries take another way through faiss
+    np.testing.assert_allclose(knn.score_samples(queries[:3]), scores[:3], rtol=1e-5)
+
+
+def test_chunks_change_nothing(algorithm, monkeypatch):
+    bank, queries = _data()
+    knn = KNN(n_neighbors=9, algorithm=algorithm).fit(bank)
+    scores = knn.score_samples(queries)
+    monkeypatch.setattr(
+        module, "row_chunks", lambda n, size: row_chunks(n, size, budget=3 * size)
+    )
+    np.testing.assert_array_equal(knn.score_samples(queries), scores)
+
+
+@pytest.mark.parametrize("metric", ["manhattan", "chebyshev", "cosine", "l2"])
+@pytest.mark.parametrize("algorithm", ["auto", "sklearn"])
+def test_other_metrics(metric, algorithm):
+    bank, queries = _data()
+    knn = KNN(n_neighbors=6, metric=metric, normalize=False, algorithm=algorithm)
+    names = {"manhattan": "cityblock", "l2": "euclidean"}
+    distances = cdist(queries, bank, metric=names.get(metric, metric))
+    np.testing.assert_allclose(
+        knn.fit(bank).score_samples(queries), -np.sort(distances, axis=1)[:, 5]
+    )
+
+
+def test_unknown_metric():
+    with pytest.raises(ValueError, match="'metric' parameter of NearestNeighbors"):
+        KNN(n_neighbors=2, metric="furlong").fit(_data()[0])
+
+
+@pytest.mark.parametrize(
+    "max_samples, kept", [(30, 30), (0.25, 30), (1e-6, 1), (120, 120), (9999, 120)]
+)
+def test_max_samples(max_samples, kept):
+    bank, queries = _data()
+    knn = KNN(n_neighbors=1, normalize=False, max_samples=max_samples, random_state=0)
+    knn.fit(bank)
+    assert knn.bank_.shape == (kept, 6)
+    # distinct rows of the training data, in their order
+    rows = [int(np.flatnonzero((bank == row).all(axis=1))[0]) for row in knn.bank_]
+    assert rows == sorted(set(rows))
+    expected = _naive(knn.bank_, queries, 1, normalize=False)
+    np.testing.assert_allclose(knn.score_samples(queries), expected, rtol=1e-12)
+    # the threshold is that of all training rows, also of those that were left out
+    scores = _naive(knn.bank_, bank, 1, normalize=False)
+    assert knn.offset_ == pytest.approx(np.percentile(scores, 5), rel=1e-9)
+
+
+def test_max_samples_is_reproducible():
+    bank, _ = _data()
+    banks = [
+        KNN(n_neighbors=3, max_samples=50, random_state=seed).fit(bank).bank_
+        for seed in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(banks[0], banks[1])
+    assert not np.array_equal(banks[0], banks[2])
+
+
+@pytest.mark.parametrize("max_samples", [None, 10, 0.1])
+def test_more_neighbours_than_rows(max_samples):
+    n_samples = 40 if max_samples is None else max_samples
+    n_samples = 4 if n_samples == 0.1 else n_samples
+    message = f"n_neighbors=50 is more than the training rows.*n_samples = {n_samples}"
+    with pytest.raises(ValueError, match=message):
+        KNN(max_samples=max_samples).fit(_data()[0][:40])
+
+
+@pytest.mark.parametrize("algorithm", ["faiss", "torch"])
+def test_algorithms_that_are_euclidean_only(algorithm):
+    message = f"algorithm='{algorithm}' needs metric='euclidean', got 'manhattan'"
+    with pytest.raises(ValueError, match=message):
+        KNN(n_neighbors=2, metric="manhattan", algorithm=algorithm).fit(_data()[0])
+
+
+def test_faiss_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    bank, queries = _data()
+    with pytest.raises(ValueError, match=r'pip install "skood\[faiss\]"'):
+        KNN(n_neighbors=2, algorithm="faiss").fit(bank)
+    scores = KNN(n_neighbors=2).fit(bank).score_samples(queries)  # "auto" does without
+    np.testing.assert_allclose(scores, _naive(bank, queries, 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "device, n_rows, cuda, faiss, chosen",
+    [
+        ("auto", 9_999, True, True, "faiss"),  # too few rows for a GPU
+        ("auto", 10_000, True, True, "torch"),
+        ("auto", 10_000, False, True, "faiss"),
+        ("auto", 10_000, False, False, "sklearn"),
+        ("cpu", 10_000, True, False, "sklearn"),
+        ("cuda", 10, True, True, "torch"),  # the user asked for it
+    ],
+)
+def test_automatic_choice(monkeypatch, device, n_rows, cuda, faiss, chosen):
+    def resolve(name):
+        kind = "cuda" if cuda and name != "cpu" else "cpu"
+        return torch.device(kind)
+
+    monkeypatch.setattr(module, "resolve_device", resolve)
+    monkeypatch.setattr(module, "find_spec", lambda name: object() if faiss else None)
+    assert KNN(device=device)._choose(n_rows) == chosen
+
+
+def test_device_that_is_not_there():
+    with pytest.raises(ValueError, match="Unknown device 'abacus'"):
+        KNN(n_neighbors=2, algorithm="torch", device="abacus").fit(_data()[0])
+
+
+def test_threshold_is_estimated_from_at_most_5000_rows(monkeypatch):
+    scored = []
+    original = KNN._score_reading
+    monkeypatch.setattr(
+        KNN,
+        "_score_reading",
+        lambda self, part: scored.append(len(part)) or original(self, part),
+    )
+    X = np.random.default_rng(0).normal(size=(12_000, 2))
+    knn = KNN(n_neighbors=5, normalize=False, contamination=0.05).fit(X)
+    assert sum(scored) == 5000
+    rejected = np.mean(knn.predict(X) == -1)
+    # five standard errors of the level of a quantile estimated from 5,000 rows
+    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 5000)
+    assert knn.fit(X).offset_ == KNN(n_neighbors=5, normalize=False).fit(X).offset_
+
+
+def test_threshold_sees_all_classes_that_take_turns():
+    """Every second row would be of one class here."""
+    rng = np.random.default_rng(0)
+    y = np.arange(10_000) % 2
+    X = rng.normal(size=(10_000, 2)) * np.where(y, 10.0, 1.0)[:, None] + 50 * y[:, None]
+    knn = KNN(n_neighbors=5, normalize=False).fit(X, y)
+    rejected = np.mean(knn.predict(X) == -1)
+    assert abs(rejected - 0.05) < 5 * np.sqrt(0.05 * 0.95 / 5000)
+
+
+def test_pickle_holds_the_bank_once(algorithm):
+    bank = np.random.default_rng(0).normal(size=(1000, 50))
+    knn = KNN(algorithm=algorithm).fit(bank)
+    data = pickle.dumps(knn)
+    assert len(data) < 1.1 * bank.nbytes
+    np.testing.assert_array_equal(
+        pickle.loads(data).score_samples(bank[:30]), knn.score_samples(bank[:30])
+    )
+
+
+def test_ranks_the_far_below_the_near():
+    rng = np.random.default_rng(0)
+    bank = rng.normal(size=(300, 8)) + 4
+    knn = KNN(n_neighbors=10).fit(bank)
+    direction = np.ones(8)
+    rotated = np.linspace(0, np.pi, 20)
+    other = np.array([1.0, -1, 1, -1, 1, -1, 1, -1])
+    path = np.cos(rotated)[:, None] * direction + np.sin(rotated)[:, None] * other
+    assert np.all(np.diff(knn.score_samples(path)) < 0)

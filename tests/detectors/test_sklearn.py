@@ -1,0 +1,114 @@
+"""Tests of the adapter for scikit-learn's outlier detectors."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.covariance import EllipticEnvelope
+from sklearn.datasets import load_iris
+from sklearn.ensemble import IsolationForest
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KernelDensity, LocalOutlierFactor
+from sklearn.neural_network import MLPClassifier
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import OneClassSVM
+from sklearn.utils import get_tags
+
+from skood.detectors import SklearnDetector
+
+BARE = [
+    IsolationForest(n_estimators=20, random_state=0),
+    LocalOutlierFactor(novelty=True),
+    OneClassSVM(nu=0.1),
+    EllipticEnvelope(random_state=0),
+    KernelDensity(),  # no outlier detector, but high score_samples mean inliers
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = load_iris(return_X_y=True)
+    return X, np.array(["s", "v", "w"])[y]
+
+
+@pytest.mark.parametrize("bare", BARE, ids=lambda one: type(one).__name__)
+def test_equals_the_bare_detector(bare, data):
+    X, y = data
+    detector = SklearnDetector(bare, contamination=0.2).fit(X[:100], y[:100])
+    expected = clone(bare).fit(X[:100])
+    scores = detector.score_samples(X)
+    assert scores.dtype == np.float64
+    np.testing.assert_array_equal(scores, expected.score_samples(X))
+    # the threshold is ours, at the quantile that was asked for
+    np.testing.assert_allclose(detector.offset_, np.percentile(scores[:100], 20))
+    assert len(detector.detectors_) == 1
+    assert not hasattr(bare, "n_features_in_")
+
+
+@pytest.mark.parametrize("bare", BARE, ids=lambda one: type(one).__name__)
+def test_per_class_is_the_largest_score(bare, data):
+    X, y = data
+    detector = SklearnDetector(bare, per_class=True).fit(X, y)
+    assert len(detector.detectors_) == 3
+    expected = [clone(bare).fit(X[y == k]).score_samples(X) for k in ("s", "v", "w")]
+    np.testing.assert_array_equal(detector.score_samples(X), np.max(expected, axis=0))
+
+
+def test_known_ood_rows_are_in_no_class(data):
+    X, y = data
+    y = np.where(y == "w", "ood", y)
+    detector = SklearnDetector(OneClassSVM(), per_class=True, ood_label="ood")
+    detector.fit(X, y)
+    assert len(detector.detectors_) == 2
+    np.testing.assert_array_equal(detector.classes_, ["s", "v"])
+
+
+def test_default_is_an_isolation_forest(data):
+    X, _ = data
+    expected = IsolationForest(random_state=0).fit(X).score_samples(X)
+    np.testing.assert_array_equal(SklearnDetector().fit(X).score_samples(X), expected)
+
+
+def test_reads_the_features_of_a_network(data):
+    X, y = data
+    X = StandardScaler().fit_transform(X)
+    network = MLPClassifier((6,), solver="lbfgs", random_state=0)
+    detector = SklearnDetector(OneClassSVM(), estimator=network).fit(X, y)
+    fitted = detector.estimator_
+    Z = np.maximum(X @ fitted.coefs_[0] + fitted.intercepts_[0], 0)
+    expected = OneClassSVM().fit(Z).score_samples(Z)
+    np.testing.assert_allclose(detector.score_samples(X), expected)
+
+
+def test_per_class_needs_labels(data):
+    with pytest.raises(ValueError, match=r"per_class=True\) requires y to be passed"):
+        SklearnDetector(per_class=True).fit(data[0])
+
+
+def test_detector_that_cannot_score_new_samples(data):
+    message = r"LocalOutlierFactor\(\) cannot score new samples.*novelty=True"
+    with pytest.raises(ValueError, match=message):
+        SklearnDetector(LocalOutlierFactor()).fit(data[0])
+
+
+def test_detector_must_be_an_estimator(data):
+    with pytest.raises(
+        ValueError, match="'detector' parameter of SklearnDetector must"
+    ):
+        SklearnDetector("forest").fit(data[0])
+
+
+def test_tags_follow_what_is_wrapped():
+    class Random(OneClassSVM):
+        def __sklearn_tags__(self):
+            tags = super().__sklearn_tags__()
+            tags.non_deterministic = True
+            return tags
+
+    assert get_tags(SklearnDetector(Random())).non_deterministic
+    assert not get_tags(SklearnDetector(OneClassSVM())).non_deterministic
+    assert not get_tags(SklearnDetector()).target_tags.required
+    linear = SklearnDetector(estimator=LogisticRegression())
+    assert get_tags(linear).target_tags.required

@@ -1,0 +1,75 @@
+"""Tests of the numerically safe softmax quantities."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, logsumexp, softmax
+
+from skood.detectors._softmax import logsumexp_rows, shifted_exponentials
+
+
+@pytest.fixture(params=[np.float32, np.float64])
+def logits(request):
+    rng = np.random.default_rng(0)
+    return (10 * rng.normal(size=(50, 7))).astype(request.param)
+
+
+def test_probabilities_follow(logits):
+    kept = logits.copy()
+    exponentials, others, shifted = shifted_exponentials(logits)
+    np.testing.assert_array_equal(logits, kept)
+    assert exponentials.dtype == others.dtype == shifted.dtype == np.float64
+    p = softmax(logits.astype(np.float64), axis=1)
+    rows, top = np.arange(len(p)), p.argmax(axis=1)
+    np.testing.assert_array_equal(exponentials[rows, top], 0)
+    np.testing.assert_array_equal(shifted[rows, top], 0)
+    full = exponentials.copy()
+    full[rows, top] = 1
+    np.testing.assert_allclose(full / (1 + others)[:, None], p, rtol=1e-13)
+    np.testing.assert_allclose(
+        shifted - np.log1p(others)[:, None],
+        log_softmax(logits.astype(np.float64), axis=1),
+        rtol=1e-13,
+        atol=1e-14,
+    )
+
+
+def test_others_are_exact_where_one_minus_max_is_zero():
+    """1 - max p rounds to 0 at a gap of 40; the sum of the others does not."""
+    logits = np.array([[0.0, -40.0, -41.0]])
+    assert 1 - softmax(logits, axis=1).max() == 0
+    _, others, _ = shifted_exponentials(logits)
+    expected = Fraction(np.exp(-40.0)) + Fraction(np.exp(-41.0))
+    assert others[0] == pytest.approx(float(expected), rel=1e-15)
+
+
+def test_only_one_of_tied_maxima_is_left_out():
+    exponentials, others, _ = shifted_exponentials(np.array([[3.0, 3.0, 3.0]]))
+    np.testing.assert_array_equal(np.sort(exponentials[0]), [0, 1, 1])
+    np.testing.assert_array_equal(others, [2])
+
+
+def test_temperature_divides(logits):
+    for got, expected in zip(
+        shifted_exponentials(logits, 4.0),
+        shifted_exponentials(logits.astype(np.float64) / 4),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_logsumexp(logits):
+    got = logsumexp_rows(logits)
+    assert got.dtype == np.float64
+    expected = logsumexp(logits.astype(np.float64), axis=1)
+    np.testing.assert_allclose(got, expected, rtol=1e-14)
+
+
+def test_logsumexp_of_infinite_and_large_logits():
+    with np.errstate(all="raise", under="ignore"):
+        got = logsumexp_rows(np.array([[-np.inf, 2.0], [1e4, 1e4], [-1e4, -2e4]]))
+    np.testing.assert_allclose(got, [2.0, 1e4 + np.log(2), -1e4], rtol=1e-15)

@@ -1,0 +1,304 @@
+"""Checks over all public estimators: scikit-learn's, ours, and what both leave out."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import inspect
+import io
+import pickle
+import re
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skood.base import BaseDetector
+from skood.exceptions import SkoodWarning
+from skood.utils.discovery import all_estimators
+from skood.utils.estimator_checks import check_detector, yield_detector_checks
+from tests._instances import (
+    detectors,
+    expected_detector_failures,
+    expected_failures,
+    instances,
+    instances_of,
+    parametrize_over,
+)
+
+# Warnings of scikit-learn's own estimators on the tiny data of its checks.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning"),
+]
+
+each_class = pytest.mark.parametrize(
+    "cls", [pytest.param(cls, id=name) for name, cls in all_estimators()]
+)
+each_instance = pytest.mark.parametrize("estimator", instances(), ids=repr)
+
+
+@parametrize_over(instances())
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def _ours():
+    for detector in detectors():
+        reasons = expected_detector_failures(detector)
+        for check in yield_detector_checks():
+            name = check.__name__
+            marks = [
+                pytest.mark.xfail(reason=reasons[key], strict=True)
+                for key in reasons
+                if key == name
+            ]
+            yield pytest.param(detector, check, marks=marks, id=f"{detector}-{name}")
+
+
+@pytest.mark.parametrize("detector, check", list(_ours()))
+def test_detector_checks(detector, check):
+    check(clone(detector))
+
+
+def test_check_detector_runs_all_checks():
+    """The one function for users does what the parametrised test does."""
+    for detector in detectors()[::8]:
+        reasons = expected_detector_failures(detector)
+        check_detector(detector, expected_failed_checks=reasons)
+
+
+@each_class
+def test_every_class_has_an_instance(cls):
+    found = instances_of(cls.__name__, cls)
+    assert found, f"Register an instance of {cls.__name__} in tests/_instances.py"
+    assert all(type(one) is cls for one in found)
+
+
+def test_expected_failures_are_explained():
+    for estimator in [*instances(), *detectors()]:
+        reasons = [*expected_failures(estimator).values()]
+        if isinstance(estimator, BaseDetector):
+            reasons += expected_detector_failures(estimator).values()
+        for reason in reasons:
+            assert len(reason.split()) >= 6, reason
+            assert reason.endswith("."), reason
+
+
+# ---------------------------------------------------------------------------------
+# What the checks leave out, on data that fit every estimator.
+
+
+def _data(dtype=np.float64):
+    """Three classes around the unit vectors: features as well as logits."""
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    X = rng.normal(size=(90, 3)) + 4 * np.eye(3)[y]
+    return X.astype(dtype), y
+
+
+def _fit(estimator, X, y):
+    return clone(estimator).fit(X, y)
+
+
+def _response(estimator, X):
+    """The numbers that an estimator is there for."""
+    if isinstance(estimator, BaseDetector):
+        return estimator.score_samples(X)
+    if is_classifier(estimator):
+        return estimator.predict_proba(X)
+    return estimator.transform(X)
+
+
+def _seeded(estimator):
+    """The estimator itself, or a clone whose `random_state` makes it repeatable."""
+    unseeded = {
+        name: 0
+        for name, value in estimator.get_params().items()
+        if name.split("__")[-1] == "random_state" and value is None
+    }
+    return clone(estimator).set_params(**unseeded)
+
+
+@each_instance
+def test_clone_is_unfitted_and_equal(estimator):
+    X, y = _data()
+    estimator = _seeded(estimator)
+    fitted = _fit(estimator, X, y)
+    copy = clone(fitted)
+    assert repr(copy.get_params()) == repr(fitted.get_params())
+    if type(estimator).__name__ != "LinearHead" or estimator.coef is None:
+        with pytest.raises(NotFittedError):
+            _response(copy, X)
+    np.testing.assert_array_equal(
+        _response(copy.fit(X, y), X), _response(fitted, X), strict=True
+    )
+
+
+@each_instance
+@pytest.mark.parametrize("library", ["pickle", "joblib"])
+def test_serialisation(estimator, library):
+    X, y = _data()
+    fitted = _fit(estimator, X, y)
+    if library == "pickle":
+        loaded = pickle.loads(pickle.dumps(fitted))
+    else:
+        file = io.BytesIO()
+        joblib.dump(fitted, file)
+        file.seek(0)
+        loaded = joblib.load(file)
+    assert set(vars(loaded)) == set(vars(fitted))
+    np.testing.assert_array_equal(_response(loaded, X), _response(fitted, X))
+
+
+@each_instance
+def test_skops(estimator):
+    skops = pytest.importorskip("skops.io")
+    X, y = _data()
+    fitted = _fit(estimator, X, y)
+    data = skops.dumps(fitted)
+    trusted = skops.get_untrusted_types(data=data)
+    loaded = skops.loads(data, trusted=trusted)
+    np.testing.assert_array_equal(_response(loaded, X), _response(fitted, X))
+
+
+@each_instance
+def test_string_labels(estimator):
+    X, y = _data()
+    estimator = _seeded(estimator)
+    names = np.array(["ant", "bee", "cat"])
+    fitted = _fit(estimator, X, names[y])
+    expected = _fit(estimator, X, y)
+    np.testing.assert_allclose(
+        _response(fitted, X), _response(expected, X), rtol=1e-12, atol=1e-12
+    )
+    if is_classifier(estimator):
+        np.testing.assert_array_equal(fitted.predict(X), names[expected.predict(X)])
+    if hasattr(fitted, "classes_"):
+        np.testing.assert_array_equal(fitted.classes_, names)
+
+
+@each_instance
+def test_data_frame_equals_array(estimator):
+    X, y = _data()
+    estimator = _seeded(estimator)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", SkoodWarning)
+        fitted = _fit(estimator, frame, pd.Series(y))
+        response = _response(fitted, frame)
+    np.testing.assert_array_equal(response, _response(_fit(estimator, X, y), X))
+    assert list(fitted.feature_names_in_) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="feature names should match"):
+        _response(fitted, frame[["b", "a", "c"]])
+
+
+@each_instance
+def test_float32_is_close_to_float64(estimator):
+    """float32 rows give the same up to rounding; so does fitting on them.
+
+    A linear head is fitted by an iteration that stops earlier in float32, hence the
+    wider tolerance there.
+    """
+    X, y = _data(np.float32)
+    estimator = _seeded(estimator)
+    double = _fit(estimator, X.astype(np.float64), y)
+    expected = _response(double, X.astype(np.float64))
+    spread = np.std(expected)
+    np.testing.assert_allclose(_response(double, X), expected, atol=1e-5 * spread)
+    single = _response(_fit(estimator, X, y), X)
+    iterative = "estimator_" in vars(double) or not isinstance(double, BaseDetector)
+    tolerance = (3e-2 if iterative else 1e-5) * spread
+    np.testing.assert_allclose(single, expected, atol=tolerance)
+
+
+@each_instance
+def test_last_step_of_a_pipeline(estimator):
+    X, y = _data()
+    estimator = _seeded(estimator)
+    scaled = StandardScaler().fit_transform(X)
+    pipeline = make_pipeline(StandardScaler(), estimator).fit(X, y)
+    np.testing.assert_array_equal(
+        _response(pipeline, X)
+        if not isinstance(estimator, BaseDetector)
+        else pipeline.score_samples(X),
+        _response(_fit(estimator, scaled, y), scaled),
+    )
+    if isinstance(estimator, BaseDetector):
+        labels = np.where(y == 2, -1, y)
+        pipeline.fit(X, labels)  # the scaler sees all rows, the detector ID rows
+        assert 0.0 <= pipeline.score(X, labels) <= 1.0
+
+
+# ---------------------------------------------------------------------------------
+# Documentation and declarations.
+
+
+def _sections(doc):
+    """Sections of a numpydoc docstring: title -> text."""
+    parts = re.split(r"^(\S.*)\n-{3,}$", inspect.cleandoc(doc), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@each_class
+def test_docstring_sections(cls):
+    sections = _sections(cls.__doc__)
+    assert {"Parameters", "Attributes", "Examples"} <= set(sections)
+    assert {"References", "See Also"} & set(sections)
+    assert ">>> " in sections["Examples"]
+
+
+@each_class
+def test_parameters_are_documented_in_order_with_their_defaults(cls):
+    entries = re.findall(
+        r"^(\w[\w, ]*) : (.+(?:\n(?!    |\n).+)*)$",
+        _sections(cls.__doc__)["Parameters"],
+        flags=re.MULTILINE,
+    )
+    documented = {name: kind for names, kind in entries for name in names.split(", ")}
+    parameters = inspect.signature(cls).parameters
+    assert list(documented) == list(parameters)
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty:
+            assert "default" not in documented[name], name
+            continue
+        found = re.search(r"default=(.+)$", documented[name].replace("\n", " "))
+        assert found, f"{name}: no default in {documented[name]!r}"
+        assert _value(found[1]) == parameter.default, name
+
+
+def _value(text):
+    """Value of a default as it is written in a docstring."""
+    try:
+        return eval(text, {"__builtins__": {}})
+    except (NameError, SyntaxError):
+        return text
+
+
+@each_class
+def test_constraints_cover_the_parameters(cls):
+    assert set(cls._parameter_constraints) == set(inspect.signature(cls).parameters)
+
+
+@each_class
+def test_fitted_attributes_are_documented(cls):
+    X, y = _data()
+    documented = set()
+    for names in re.findall(
+        r"^(\w[\w, ]*)(?: :|$)", _sections(cls.__doc__)["Attributes"], re.MULTILINE
+    ):
+        documented.update(names.split(", "))
+    common = {"n_features_in_", "feature_names_in_"}
+    for estimator in instances_of(cls.__name__, cls):
+        fitted = {
+            name
+            for name in vars(_fit(estimator, X, y))
+            if name.endswith("_") and not name.startswith("_")
+        }
+        assert fitted - common <= documented
