@@ -53,3 +53,11 @@ def test_changelog_names_every_estimator():
     text = (PAGE.parent / "whats_new" / "v0.1.rst").read_text()
     missing = [name for name, _ in all_estimators() if f"``{name}``" not in text]
     assert missing == []
+
+
+def test_unknown_name_of_the_package():
+    import skood
+
+    with pytest.raises(AttributeError, match="module 'skood' has no attribute 'nope'"):
+        skood.nope  # noqa: B018
+    assert set(skood.__all__) <= set(dir(skood))
