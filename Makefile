@@ -19,7 +19,7 @@ lint: $(VENV)/.test ## style and types
 	$(VENV)/bin/mypy
 
 test-oldest: $(OLD)/.test ## the fast part of the suite with the oldest dependencies
-	$(OLD)/bin/python -m pytest -n $(JOBS) -m "not slow" -o addopts="--strict-markers -ra --import-mode=importlib" tests
+	$(OLD)/bin/python -m pytest -n $(JOBS) -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" tests
 
 # torch goes first: pinned, so that nothing else pulls in another build of it
 $(VENV)/.demo: pyproject.toml constraints.txt

@@ -384,7 +384,8 @@ def test_metadata_routing(iris, quick):
     assert_allclose(logits, expected.predict_logits(X))
 
 
-def test_verbose(iris, quick, capsys):
+def test_verbose(iris, quick, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # the bar shows what fits
     quick.set_params(verbose=1, early_stopping=True).fit(*iris)
     quick.set_params(early_stopping=False).partial_fit(*iris)
     out, err = capsys.readouterr()
