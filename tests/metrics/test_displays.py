@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skood.metrics import RiskCoverageDisplay, aurc, risk_coverage_curve
+from tests.metrics._drawing import MarginDetector, legend_texts
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -31,23 +32,6 @@ def close_figures():
 
     yield
     plt.close("all")
-
-
-class MarginDetector(LogisticRegression):
-    """A detector around a classifier: scores by minus the norm of a row."""
-
-    def fit(self, X, y):
-        self.estimator_ = LogisticRegression(max_iter=500).fit(X, y)
-        self.classes_ = self.estimator_.classes_
-        self.offset_ = -8.0
-        return self
-
-    def score_samples(self, X):
-        return -np.linalg.norm(X, axis=1)
-
-
-def legend_texts(display):
-    return [text.get_text() for text in display.ax_.get_legend().get_texts()]
 
 
 def test_line_is_the_curve():

@@ -10,11 +10,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.ensemble import IsolationForest
-from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.linear_model import RidgeClassifier
 from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
 
 from skood.metrics import ScoreHistogramDisplay
+from tests.metrics._drawing import MarginDetector, legend_texts
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -31,23 +32,6 @@ def close_figures():
 
     yield
     plt.close("all")
-
-
-class MarginDetector(LogisticRegression):
-    """A detector around a classifier: scores by minus the norm of a row."""
-
-    def fit(self, X, y):
-        self.estimator_ = LogisticRegression(max_iter=500).fit(X, y)
-        self.classes_ = self.estimator_.classes_
-        self.offset_ = -8.0
-        return self
-
-    def score_samples(self, X):
-        return -np.linalg.norm(X, axis=1)
-
-
-def legend_texts(display):
-    return [text.get_text() for text in display.ax_.get_legend().get_texts()]
 
 
 def test_counts_are_those_of_the_rows():

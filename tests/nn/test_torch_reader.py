@@ -6,47 +6,13 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import make_classification
 from torch import nn
 
 from skood.detectors import Energy
 from skood.nn import pretrained
 from skood.nn._reader import read
 from skood.nn._torch_reader import check_network_input
-
-ALL = {"features", "logits", "head"}
-
-
-def data(n_classes=3, n_samples=80):
-    X, y = make_classification(
-        n_samples,
-        5,
-        n_informative=4,
-        n_redundant=0,
-        n_classes=n_classes,
-        random_state=0,
-    )
-    return X.astype(np.float32), y
-
-
-class Counter(nn.Module):
-    """A network that counts forward passes and the rows of each."""
-
-    def __init__(self, fails_at=None):
-        super().__init__()
-        torch.manual_seed(0)
-        self.body = nn.Sequential(
-            nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5)
-        )
-        self.head = nn.Linear(8, 3)
-        self.sizes = []
-        self.fails_at = fails_at
-
-    def forward(self, x):
-        self.sizes.append(len(x))
-        if len(self.sizes) == self.fails_at:
-            raise KeyboardInterrupt
-        return self.head(self.body(x))
+from tests.nn._reading import ALL, Counter, data
 
 
 @pytest.mark.parametrize(

@@ -12,27 +12,13 @@ from torch import nn
 
 from skood.nn import pretrained
 from skood.nn._reader import read
-
-ALL = {"features", "logits", "head"}
-
-
-def numbers(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+from tests.nn._reading import ALL, numbers, run
 
 
 def features(module, X, layer, pooling="mean", classes=(0, 1, 2)):
     return read(
         pretrained(module, classes), X, {"features"}, layer=layer, pooling=pooling
     ).features
-
-
-def run(*layers, X):
-    """The layers one after the other, by hand."""
-    tensor = torch.as_tensor(X)
-    with torch.no_grad():
-        for layer in layers:
-            tensor = layer(tensor)
-    return tensor.numpy()
 
 
 def conv_net():

@@ -13,21 +13,7 @@ from torch.nn import functional as F
 
 from skood.nn import pretrained
 from skood.nn._reader import read
-
-ALL = {"features", "logits", "head"}
-
-
-def numbers(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def run(*layers, X):
-    """The layers one after the other, by hand."""
-    tensor = torch.as_tensor(X)
-    with torch.no_grad():
-        for layer in layers:
-            tensor = layer(tensor)
-    return tensor.numpy()
+from tests.nn._reading import ALL, numbers, run
 
 
 class Headed(nn.Module):

@@ -15,7 +15,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
-from skood.detectors import KNN, Energy, MaxLogit
+from skood.detectors import Energy, MaxLogit
 from skood.exceptions import InfeasibleError
 from skood.rejection import (
     BoundedAbstention,
@@ -23,31 +23,15 @@ from skood.rejection import (
     RejectOptionClassifier,
     accept,
 )
-
-RULE = BoundedTPRFPR(tpr_min=0.6, fpr_max=0.4)
-
-
-def make_data(seed=0, n_per_class=50, n_ood=40):
-    """Three overlapping classes in the plane, and OOD rows next to one of them."""
-    rng = np.random.default_rng(seed)
-    means = np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 2.0]])
-    y = np.repeat([0, 1, 2, -1], [n_per_class] * 3 + [n_ood])
-    X = rng.normal(size=(len(y), 2))
-    X[y >= 0] += means[y[y >= 0]]
-    X[y < 0] += [4.0, -1.5]
-    order = rng.permutation(len(y))
-    return X[order], y[order]
-
-
-X, Y = make_data()
-X_NEW, Y_NEW = make_data(seed=1)
-PLAIN_KNN = KNN(n_neighbors=3, normalize=False)
-
-
-def make_clf(estimator=None, **params):
-    params = {"rule": RULE, "ood_detector": PLAIN_KNN, "random_state": 0, **params}
-    clf = RejectOptionClassifier(estimator or LogisticRegression(), **params)
-    return clone(clf)  # so that no test writes to the objects above
+from tests.rejection._problem import (
+    PLAIN_KNN,
+    RULE,
+    X_NEW,
+    Y_NEW,
+    X,
+    Y,
+    make_clf,
+)
 
 
 @pytest.fixture(scope="module")
