@@ -61,3 +61,4 @@ def test_unknown_name_of_the_package():
     with pytest.raises(AttributeError, match="module 'skood' has no attribute 'nope'"):
         skood.nope  # noqa: B018
     assert set(skood.__all__) <= set(dir(skood))
+    assert skood.__getattr__("metrics") is skood.metrics  # on the first use of it
