@@ -22,6 +22,7 @@ from skood.utils._labels import check_labels, id_rows
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import is_tensor, to_numpy
+from skood.utils._wrapping import copy_input_attributes
 
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 
@@ -387,9 +388,7 @@ def fit_wrapped(owner, estimator, X, y):
             ) from error
     else:
         fitted.fit(X, y)
-    for name in ("n_features_in_", "feature_names_in_"):
-        if hasattr(fitted, name):
-            setattr(owner, name, getattr(fitted, name))
+    copy_input_attributes(owner, fitted)
     if y is None and hasattr(fitted, "classes_"):
         owner.classes_ = np.asarray(fitted.classes_)
     return fitted

@@ -8,13 +8,12 @@ from sklearn.metrics import roc_curve
 
 from skood.benchmark._parts import OOD
 from skood.metrics import RiskCoverageDisplay, ScoreHistogramDisplay
-from skood.metrics._displays import COLOURS
+from skood.metrics._displays import COLOURS, DASHES
 from skood.rejection import accept
 
 __all__ = ["plot"]
 
 _MORE_COLOURS = ("black", "0.55")
-_DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
 _LEAST_RISK = 1e-12  # risks below look alike on a logarithmic axis
 
 
@@ -40,7 +39,7 @@ def _style(i):
     colours = (*COLOURS, *_MORE_COLOURS)
     return {
         "color": colours[i % len(colours)],
-        "linestyle": _DASHES[i % len(_DASHES)],
+        "linestyle": DASHES[i % len(DASHES)],
     }
 
 

@@ -16,7 +16,7 @@ __all__ = ["RiskCoverageDisplay"]
 # The colours of Okabe and Ito, that differ for colour-blind readers too; lines also
 # differ in their dashes, histograms in their hatching.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
+DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 
 def get_axes(ax, owner):
@@ -326,7 +326,7 @@ class RiskCoverageDisplay:
         ):
             style = {
                 "color": COLOURS[(n_before + i) % len(COLOURS)],
-                "linestyle": _DASHES[(n_before + i) % len(_DASHES)],
+                "linestyle": DASHES[(n_before + i) % len(DASHES)],
                 "label": _curve_label(names[i], areas[i]),
                 "gid": "risk-coverage",
                 **_long_names(kwargs),

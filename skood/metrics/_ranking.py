@@ -9,6 +9,8 @@ import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from skood.utils._labels import check_labels, ood_mask
+from skood.utils._ties import ends_of_ties
+from skood.utils._torch import to_numpy
 
 __all__ = [
     "aupr_in",
@@ -25,9 +27,7 @@ _GUARD = 1e-9
 
 def check_scores(y_score, n_samples, name="y_score"):
     """Return `y_score` as float64 of shape (n_samples,) without NaN, or raise."""
-    if hasattr(y_score, "detach"):  # a torch tensor, without importing torch
-        y_score = y_score.detach().cpu().numpy()
-    y_score = column_or_1d(y_score).astype(np.float64, copy=False)
+    y_score = column_or_1d(to_numpy(y_score)).astype(np.float64, copy=False)
     if y_score.shape[0] != n_samples:
         raise ValueError(
             f"{name} has {y_score.shape[0]} entries, but y_true has {n_samples}; "
@@ -81,7 +81,7 @@ def _counts(y_true, y_score, ood_label, classes):
     require_both(is_ood, ood_label)
     order = np.argsort(y_score)[::-1]
     s = y_score[order]
-    last = np.append(np.flatnonzero(s[1:] != s[:-1]), s.size - 1)
+    last = ends_of_ties(s)
     accepted_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
     return last + 1 - accepted_ood, accepted_ood
 

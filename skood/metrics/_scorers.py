@@ -6,7 +6,6 @@
 import inspect
 
 import numpy as np
-from sklearn.frozen import FrozenEstimator
 
 from skood.metrics._ranking import (
     aupr_in,
@@ -19,6 +18,7 @@ from skood.metrics._selective import selective_risk_at
 from skood.rejection._rules import BoundedTPRFPR
 from skood.utils._labels import check_labels, ood_mask
 from skood.utils._loss import per_sample_loss
+from skood.utils._wrapping import unwrapped
 
 __all__ = ["make_ood_scorer", "make_selective_risk_scorer"]
 
@@ -52,17 +52,13 @@ def unwrap(estimator, X):
         What it reads.
     """
     while True:
-        if isinstance(estimator, FrozenEstimator):
-            estimator = estimator.estimator
-        elif hasattr(estimator, "best_estimator_"):
-            estimator = estimator.best_estimator_
-        elif isinstance(getattr(estimator, "steps", None), list):
-            for _, step in estimator.steps[:-1]:
-                if step is not None and not isinstance(step, str):
-                    X = step.transform(X)
-            estimator = estimator.steps[-1][1]
-        else:
+        estimator = unwrapped(estimator)
+        if not isinstance(getattr(estimator, "steps", None), list):
             return estimator, X
+        for _, step in estimator.steps[:-1]:
+            if step is not None and not isinstance(step, str):
+                X = step.transform(X)
+        estimator = estimator.steps[-1][1]
 
 
 def known_classes(*estimators):

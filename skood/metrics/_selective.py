@@ -9,6 +9,7 @@ from skood.metrics._ranking import check_ood, check_scores, require_both
 from skood.rejection._rules import BoundedTPRFPR
 from skood.rejection._solver import search
 from skood.utils._loss import per_sample_loss
+from skood.utils._ties import ends_of_ties
 
 __all__ = ["aurc", "oscr", "risk_coverage_curve", "selective_risk_at"]
 
@@ -26,7 +27,7 @@ def _id_part(y_true, y_pred, y_score, loss, ood_label):
     s = y_score[is_id]
     order = np.argsort(s)[::-1]
     s = s[order]
-    last = np.append(np.flatnonzero(s[1:] != s[:-1]), s.size - 1)
+    last = ends_of_ties(s)
     return s, loss[order], last
 
 
@@ -231,7 +232,7 @@ def oscr(
     correct[~is_ood] = 1 - per_sample_loss(y_true, y_pred, is_id=~is_ood)
     order = np.argsort(y_score)[::-1]
     s = y_score[order]
-    last = np.append(np.flatnonzero(s[1:] != s[:-1]), s.size - 1)
+    last = ends_of_ties(s)
     n_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
     n_id, n_correct = last + 1 - n_ood, np.cumsum(correct[order])[last]
     if definition == "dhamija":

@@ -8,11 +8,11 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
-from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skood.nn._logits import LogitsMixin
 from skood.nn._rows import (
     check_same_classes,
     check_target,
@@ -40,7 +40,7 @@ __all__ = ["TorchClassifier"]
 _NET_PARAMS = ("optimizer", "lr", "weight_decay", "batch_size", "max_epochs")
 
 
-class TorchClassifier(ClassifierMixin, BaseEstimator):
+class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
     r"""A classifier that builds and trains a torch network in `fit`.
 
     The network is given as a class or another factory that is called with the
@@ -449,55 +449,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):
                 f"rows: their values are too large for it. Scale the features."
             )
         return logits
-
-    def decision_function(self, X):
-        """Logits, or for two classes the second minus the first.
-
-        Parameters
-        ----------
-        X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            High for the class; for two classes above zero is ``classes_[1]``.
-        """
-        logits = self.predict_logits(X)
-        if logits.shape[1] == 2:
-            return logits[:, 1] - logits[:, 0]
-        return logits
-
-    def predict_proba(self, X):
-        """Softmax of the logits.
-
-        Parameters
-        ----------
-        X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes)
-            Probability of each class, in the order of `classes_`.
-        """
-        return softmax(self.predict_logits(X), axis=1)
-
-    def predict(self, X):
-        """Class with the largest logit.
-
-        Parameters
-        ----------
-        X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Class labels.
-        """
-        logits = self.predict_logits(X)
-        return self.classes_[logits.argmax(axis=1)]
 
     # --- persistence ---------------------------------------------------------
 

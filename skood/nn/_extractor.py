@@ -14,7 +14,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import fit_wrapped, take_rows, wrapped_tags
-from skood.nn._reader import make_reader
+from skood.nn._reader import read
 from skood.utils._params import Classifier, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 
@@ -138,15 +138,15 @@ class FeatureExtractor(
         return self
 
     def _read(self, X):
-        reader = make_reader(
+        return read(
             self.estimator_,
+            X,
+            {"features"},
             layer=self.layer,
             pooling=self.pooling,
             batch_size=self.batch_size,
             device=self.device,
-        )
-        parts = [part.features for part in reader.iter_read(X, {"features"})]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        ).features
 
     def transform(self, X):
         """Compute the features.

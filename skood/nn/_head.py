@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.utils.extmath import softmax
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     check_array,
@@ -17,15 +16,17 @@ from sklearn.utils.validation import (
 )
 
 from skood.nn._extractor import FeatureExtractor
+from skood.nn._logits import LogitsMixin
 from skood.nn._reader import make_reader
 from skood.nn._reading import symmetric_rows
 from skood.utils._params import fit_context
 from skood.utils._state import fresh_fit
+from skood.utils._wrapping import copy_input_attributes
 
 __all__ = ["LinearHead", "split"]
 
 
-class LinearHead(ClassifierMixin, BaseEstimator):
+class LinearHead(LogitsMixin, ClassifierMixin, BaseEstimator):
     r"""The linear last layer of a network, as a classifier of its features.
 
     .. math:: l(z) = W z + b, \qquad p(y | z) = \operatorname{softmax}(l(z))_y
@@ -205,53 +206,6 @@ class LinearHead(ClassifierMixin, BaseEstimator):
             )
         return X @ coef.T.astype(X.dtype) + intercept.astype(X.dtype)
 
-    def decision_function(self, X):
-        """Margins: the logits, or their difference for two classes.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        margins : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            For two classes, the second logit minus the first.
-        """
-        logits = self.predict_logits(X)
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
-
-    def predict_proba(self, X):
-        """Class probabilities: the softmax of the logits.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes), dtype float64
-            Probabilities in the order of ``classes_``.
-        """
-        return softmax(self.predict_logits(X).astype(np.float64), copy=False)
-
-    def predict(self, X):
-        """Predict the most likely class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Features.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Class labels.
-        """
-        codes = self.predict_logits(X).argmax(axis=1)
-        return self.classes_[codes]
-
 
 def split(estimator, layer="penultimate"):
     """Split a fitted classifier into a frozen body and a frozen head.
@@ -312,9 +266,7 @@ def split(estimator, layer="penultimate"):
     body = FeatureExtractor(frozen, layer=place)
     body.estimator_ = frozen
     body._n_features_out = found.coef.shape[1]
-    for name in ("n_features_in_", "feature_names_in_"):
-        if hasattr(estimator, name):
-            setattr(body, name, getattr(estimator, name))
+    copy_input_attributes(body, estimator)
     classes = getattr(estimator, "classes_", None)
     head = LinearHead(found.coef, found.intercept, classes)
     return FrozenEstimator(body), FrozenEstimator(head)

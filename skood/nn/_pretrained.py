@@ -6,15 +6,15 @@
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils.extmath import softmax
 from sklearn.utils.validation import column_or_1d
 
+from skood.nn._logits import LogitsMixin
 from skood.nn._reader import read
 
 __all__ = ["pretrained"]
 
 
-class _PretrainedClassifier(ClassifierMixin, BaseEstimator):
+class _PretrainedClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
     """A trained torch module with the methods of a fitted classifier.
 
     Made by :func:`pretrained`. ``fit`` refuses: the module is not trained here.
@@ -80,19 +80,6 @@ class _PretrainedClassifier(ClassifierMixin, BaseEstimator):
                 f"{len(self.classes_)}: {self.classes_!r}."
             )
         return logits
-
-    def decision_function(self, X):
-        """Logits, or the difference of the two logits of a binary classifier."""
-        logits = self.predict_logits(X)
-        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
-
-    def predict_proba(self, X):
-        """Softmax of the logits, shape (n_samples, n_classes), float64."""
-        return softmax(self.predict_logits(X), copy=False)
-
-    def predict(self, X):
-        """Most likely class of each sample."""
-        return self.classes_[self.predict_logits(X).argmax(axis=1)]
 
 
 def pretrained(

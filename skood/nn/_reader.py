@@ -16,7 +16,6 @@ from typing import ClassVar
 
 import numpy as np
 from sklearn.base import is_classifier, is_regressor
-from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
@@ -26,6 +25,7 @@ from skood.nn._reading import (
     symmetric_logits,
     symmetric_rows,
 )
+from skood.utils._wrapping import unwrapped
 
 __all__ = ["make_reader", "read"]
 
@@ -234,17 +234,6 @@ def _is(estimator, kind):
     return hasattr(estimator, "__sklearn_tags__") and kind(estimator)
 
 
-def _unwrap(estimator):
-    """Look through frozen estimators and finished searches."""
-    while True:
-        if isinstance(estimator, FrozenEstimator):
-            estimator = estimator.estimator
-        elif hasattr(estimator, "best_estimator_"):
-            estimator = estimator.best_estimator_
-        else:
-            return estimator
-
-
 def make_reader(
     estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
 ):
@@ -279,7 +268,7 @@ def make_reader(
     ValueError
         If there is no such layer.
     """
-    estimator = _unwrap(estimator)
+    estimator = unwrapped(estimator)
     options = {
         "layer": layer,
         "pooling": pooling,

@@ -8,7 +8,6 @@ import torch
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
 from skood.utils._labels import check_labels
 from skood.utils._torch import to_numpy
@@ -34,7 +33,7 @@ def check_target(y, estimator):
             f"{type(estimator).__name__} requires y to be passed, but the target y is "
             f"None."
         )
-    y = check_labels(column_or_1d(to_numpy(y), warn=True))
+    y = check_labels(y)
     check_classification_targets(y)
     return y
 

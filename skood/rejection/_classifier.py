@@ -33,6 +33,7 @@ from skood.utils._labels import check_labels, id_rows, ood_mask
 from skood.utils._loss import per_sample_loss
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
+from skood.utils._wrapping import copy_input_attributes
 
 __all__ = ["RejectOptionClassifier"]
 
@@ -326,9 +327,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             )
         self.classes_ = np.asarray(self.estimator_.classes_)
         check_classes(self, self.classes_, y_id)
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
+        copy_input_attributes(self, self.estimator_)
 
     def _parts(self):
         return Parts(self.estimator_, self.risk_detector_, self.ood_detector_)
@@ -475,7 +474,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             )
         if ood_prior is not None and not 0 <= ood_prior < 1:
             raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
-        accepted, loss, is_ood = self._outcomes(X, y)
+        accepted, loss, is_ood = self._outcomes(X, y, self.loss)
         return make_report(
             accepted > 0,
             loss,
@@ -506,15 +505,16 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             Greater is better; minus infinity if no ID sample is accepted.
         """
         check_is_fitted(self, "estimator_")
-        accepted, loss, is_ood = self._outcomes(X, y)
+        plain = self.operating_point_ is None
+        accepted, loss, is_ood = self._outcomes(
+            X, y, "zero_one" if plain else self.loss
+        )
         if is_ood.all():
             raise ValueError(
                 f"No in-distribution rows in y: classes_ are {self.classes_}."
             )
-        if self.operating_point_ is None:
-            predicted = np.asarray(self.estimator_.predict(X))[~is_ood]
-            errors = per_sample_loss(check_labels(y)[~is_ood], predicted)
-            return float((1.0 - errors).mean())
+        if plain:
+            return float((1.0 - loss).mean())
         is_id = ~is_ood
         objective = self.rule.objective(
             accepted[is_id].sum(),
@@ -525,19 +525,19 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         )
         return -float(objective) if math.isfinite(objective) else -math.inf
 
-    def _outcomes(self, X, y):
+    def _outcomes(self, X, y, loss):
         """Acceptance of all rows, losses of the ID rows, and which rows are OOD."""
         y = check_labels(y)
         check_consistent_length(X, y)
         is_ood = ood_mask(y, ood_label=self.ood_label, classes=self.classes_)
-        loss = per_sample_loss(
+        losses = per_sample_loss(
             y,
             self.estimator_.predict(X),
-            self.loss,
+            loss,
             is_id=~is_ood,
             classes=self.classes_,
         )
-        return self.accept_proba(X), loss, is_ood
+        return self.accept_proba(X), losses, is_ood
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)

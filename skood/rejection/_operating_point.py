@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
+from skood.utils._torch import to_numpy
+
 __all__ = ["OperatingPoint", "accept"]
 
 # cos and sin at multiples of a right angle, where floating point is not exact
@@ -119,11 +121,16 @@ def weights(theta):
     return math.cos(theta), math.sin(theta)
 
 
+def precision_at(ood_prior, tpr, fpr):
+    """Return the share of ID among accepted rows when `ood_prior` of rows are OOD."""
+    right = (1 - ood_prior) * tpr
+    accepted = right + ood_prior * fpr
+    return right / accepted if accepted > 0 else math.nan
+
+
 def _check_score(score, name, *, below=True):
     """Return a 1-D float64 score without NaN (or -inf unless `below`), or raise."""
-    if hasattr(score, "detach"):  # a torch tensor, without importing torch
-        score = score.detach().cpu().numpy()
-    score = column_or_1d(score).astype(np.float64, copy=False)
+    score = column_or_1d(to_numpy(score)).astype(np.float64, copy=False)
     if np.isnan(score).any():
         raise ValueError(
             f"{name} contains {int(np.isnan(score).sum())} NaN; every row needs a "

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import beta, norm
 
+from skood.rejection._operating_point import precision_at
+
 __all__ = [
     "Estimate",
     "RejectionReport",
@@ -214,9 +216,9 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, max_loss
         tpr = clopper_pearson(n_accepted_id, n_id, (1 + level) / 2)
         fpr = clopper_pearson(n_accepted_ood, n_ood, (1 + level) / 2)
         precision = Estimate(
-            _precision(tpr.value, fpr.value, ood_prior),
-            _precision(tpr.low, fpr.high, ood_prior),
-            _precision(tpr.high, fpr.low, ood_prior),
+            precision_at(ood_prior, tpr.value, fpr.value),
+            precision_at(ood_prior, tpr.low, fpr.high),
+            precision_at(ood_prior, tpr.high, fpr.low),
         )
     return RejectionReport(
         tpr=clopper_pearson(n_accepted_id, n_id, level),
@@ -231,12 +233,6 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, max_loss
         confidence_level=level,
         ood_prior=ood_prior,
     )
-
-
-def _precision(tpr, fpr, ood_prior):
-    right = (1 - ood_prior) * tpr
-    accepted = right + ood_prior * fpr
-    return right / accepted if accepted > 0 else math.nan
 
 
 def _risk(loss, confidence_level, max_loss):

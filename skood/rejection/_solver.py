@@ -16,11 +16,13 @@ from skood.rejection._operating_point import (
     OperatingPoint,
     accept,
     check_pair,
+    precision_at,
     project,
     standardise,
     weights,
 )
 from skood.rejection._rules import BaseRule
+from skood.utils._ties import ends_of_ties
 
 __all__ = ["OperatingPoint", "accept", "search", "solve"]
 
@@ -59,7 +61,7 @@ def _sweep(projected, n_id, loss):
     """
     order = np.argsort(projected)
     ranked = projected[order]
-    last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), ranked.size - 1)
+    last = ends_of_ties(ranked)
     N = np.cumsum(order < n_id, dtype=np.int64)[last]
     E = np.cumsum(loss[order])[last]
     return ranked[last], N, E, last + 1 - N
@@ -128,8 +130,7 @@ class _Problem:
         fpr = F / self.n_ood if self.n_ood else math.nan
         precision = math.nan
         if rule.ood_prior is not None:
-            kept = (1 - rule.ood_prior) * tpr
-            precision = float(kept / (kept + rule.ood_prior * fpr))
+            precision = float(precision_at(rule.ood_prior, tpr, fpr))
         return replace(
             point,
             risk=E / N if N else math.nan,

@@ -1,0 +1,69 @@
+"""What a classifier does with its logits."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+
+import numpy as np
+from scipy.special import softmax
+
+__all__ = ["LogitsMixin"]
+
+
+class LogitsMixin:
+    """Margins, probabilities and classes of classifiers with ``predict_logits``.
+
+    The class implements ``predict_logits(X)`` and has ``classes_``.
+    """
+
+    @abstractmethod
+    def predict_logits(self, X):
+        """Logits, an ndarray of shape (n_samples, n_classes)."""
+
+    def decision_function(self, X):
+        """Logits, or for two classes the second minus the first.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            High for the class; for two classes above zero is ``classes_[1]``.
+        """
+        logits = self.predict_logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def predict_proba(self, X):
+        """Softmax of the logits.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes), dtype float64
+            Probability of each class, in the order of ``classes_``.
+        """
+        return softmax(np.asarray(self.predict_logits(X), dtype=np.float64), axis=1)
+
+    def predict(self, X):
+        """Class with the largest logit.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels.
+        """
+        logits = self.predict_logits(X)
+        return self.classes_[logits.argmax(axis=1)]  # type: ignore[attr-defined]

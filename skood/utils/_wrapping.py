@@ -1,0 +1,46 @@
+"""Look at what an estimator wraps."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from sklearn.frozen import FrozenEstimator
+
+__all__ = ["copy_input_attributes", "unwrapped"]
+
+
+def unwrapped(estimator):
+    """Look through frozen estimators and finished searches.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted estimator.
+
+    Returns
+    -------
+    estimator : object
+        The first that is neither frozen nor a search.
+    """
+    while True:
+        if isinstance(estimator, FrozenEstimator):
+            estimator = estimator.estimator
+        elif hasattr(estimator, "best_estimator_"):
+            estimator = estimator.best_estimator_
+        else:
+            return estimator
+
+
+def copy_input_attributes(owner, fitted):
+    """Let a meta-estimator know the features that what it wraps was fitted on.
+
+    Parameters
+    ----------
+    owner : object
+        Gets ``n_features_in_`` and ``feature_names_in_``.
+
+    fitted : object
+        Has them, or does not.
+    """
+    for name in ("n_features_in_", "feature_names_in_"):
+        if hasattr(fitted, name):
+            setattr(owner, name, getattr(fitted, name))
