@@ -7,7 +7,9 @@ Every error also is the built-in kind that a scikit-learn user would catch
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-__all__ = ["InfeasibleError", "SkoodError", "SkoodWarning"]
+import math
+
+__all__ = ["InfeasibleError", "NotCertifiableError", "SkoodError", "SkoodWarning"]
 
 
 class SkoodError(Exception):
@@ -34,13 +36,16 @@ class InfeasibleError(SkoodError, ValueError):
         Smallest false positive rate attainable with the asked true positive
         rate.
 
+    min_risk : float, default=nan
+        Smallest selective risk attainable.
+
+    bounded : str, default="FPR"
+        What else is bounded beside the TPR, for the text.
+
     Attributes
     ----------
-    max_tpr_at_fpr : float
-        See above.
-
-    min_fpr_at_tpr : float
-        See above.
+    max_tpr_at_fpr, min_fpr_at_tpr, min_risk : float
+        See above; NaN where it was not the obstacle.
 
     Examples
     --------
@@ -51,16 +56,68 @@ and an FPR of at least 0.25 with the asked TPR.'
     """
 
     def __init__(
-        self, message, max_tpr_at_fpr=float("nan"), min_fpr_at_tpr=float("nan")
+        self,
+        message,
+        max_tpr_at_fpr=float("nan"),
+        min_fpr_at_tpr=float("nan"),
+        min_risk=float("nan"),
+        bounded="FPR",
     ):
         self.message = message
         self.max_tpr_at_fpr = float(max_tpr_at_fpr)
         self.min_fpr_at_tpr = float(min_fpr_at_tpr)
-        super().__init__(message, max_tpr_at_fpr, min_fpr_at_tpr)
+        self.min_risk = float(min_risk)
+        self.bounded = bounded
+        super().__init__(message, max_tpr_at_fpr, min_fpr_at_tpr, min_risk, bounded)
 
     def __str__(self):
+        facts = {
+            "a TPR of at most {} within the asked " + self.bounded: self.max_tpr_at_fpr,
+            "an FPR of at least {} with the asked TPR": self.min_fpr_at_tpr,
+            "a selective risk of at least {}": self.min_risk,
+        }
+        known = [k.format(f"{v:.4g}") for k, v in facts.items() if not math.isnan(v)]
+        return f"{self.message} Attainable on this data: {', and '.join(known)}."
+
+
+class NotCertifiableError(SkoodError, ValueError):
+    """The given rows are too few to certify that a rule keeps its bounds.
+
+    Parameters
+    ----------
+    message : str
+        What was asked for, and why it failed; the sizes are appended to it.
+
+    n_id_needed, n_ood_needed : int or None, default=None
+        Numbers of ID and of OOD rows that would do, if the rates of the thresholds
+        are what they are on the given rows. None if no number would.
+
+    Attributes
+    ----------
+    n_id_needed, n_ood_needed : int or None
+        See above.
+
+    Examples
+    --------
+    >>> from skood.exceptions import NotCertifiableError
+    >>> str(NotCertifiableError("Too few.", n_id_needed=400, n_ood_needed=900))
+    'Too few. About 400 ID and 900 OOD rows would do, if rates stay what they are \
+on these rows.'
+    """
+
+    def __init__(self, message, n_id_needed=None, n_ood_needed=None):
+        self.message = message
+        self.n_id_needed = n_id_needed
+        self.n_ood_needed = n_ood_needed
+        super().__init__(message, n_id_needed, n_ood_needed)
+
+    def __str__(self):
+        if self.n_id_needed is None:
+            return (
+                f"{self.message} No number of rows would do with the rates of these "
+                f"rows; ask for less, or use other scores."
+            )
         return (
-            f"{self.message} Attainable on this data: a TPR of at most "
-            f"{self.max_tpr_at_fpr:.4g} within the asked FPR, and an FPR of at least "
-            f"{self.min_fpr_at_tpr:.4g} with the asked TPR."
+            f"{self.message} About {self.n_id_needed} ID and {self.n_ood_needed} OOD "
+            f"rows would do, if rates stay what they are on these rows."
         )

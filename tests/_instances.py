@@ -29,7 +29,7 @@ from skood.detectors import (
     ViM,
 )
 from skood.nn import FeatureExtractor, LinearHead
-from skood.rejection import RejectOptionClassifier
+from skood.rejection import PlugInCost, RejectOptionClassifier
 from skood.utils.discovery import all_estimators
 
 __all__ = [
@@ -91,6 +91,14 @@ _INSTANCES = {
     "RejectOptionClassifier": [
         RejectOptionClassifier(_LINEAR),
         RejectOptionClassifier(_LINEAR, ood_label=-9, reject_label=-9),
+        RejectOptionClassifier(
+            _LINEAR,
+            # accepts everything, by way of a calibrated threshold
+            rule=PlugInCost(reject_id=1.0, ood_prior=0.0),
+            ood_label=-9,
+            reject_label=-9,
+            random_state=0,
+        ),
     ],
     "SklearnDetector": [
         SklearnDetector(),

@@ -71,7 +71,19 @@ def check_calibration(owner, parts, X_ood):
             f"{owner.ood_label!r} in y. Give some, or use a rule that needs none, "
             "such as BoundedAbstention."
         )
+    if owner.guarantee is not None and owner.randomize:
+        raise ValueError(
+            "randomize=True and a guarantee exclude each other: certified thresholds "
+            "are scores. Set one of them back."
+        )
     if not isinstance(owner.calibration, str):
+        share = isinstance(owner.calibration, Real) and owner.calibration < 1
+        if owner.guarantee is not None and not share:
+            raise ValueError(
+                f"guarantee={owner.guarantee!r} needs calibration rows scored by the "
+                f"final models; calibration={owner.calibration!r} cross-fits. Hold "
+                "rows out, with calibration=0.3."
+            )
         return
     for name, part in parts._asdict().items():
         if part is not None and not isinstance(part, FrozenEstimator):

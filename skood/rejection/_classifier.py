@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.base import n_rows, take_rows, wrapped_tags
+from skood.rejection._base import BaseRule
 from skood.rejection._calibration import (
     Parts,
     bind,
@@ -24,11 +25,11 @@ from skood.rejection._calibration import (
     fit_parts,
     score_parts,
 )
-from skood.rejection._operating_point import accept
+from skood.rejection._guarantee import certify
+from skood.rejection._operating_point import accept_proba, draw
 from skood.rejection._reason import explain, make_reference
 from skood.rejection._report import largest_loss, make_report
-from skood.rejection._rules import BaseRule
-from skood.rejection._solver import solve
+from skood.rejection._solver import SOLVERS, solve
 from skood.utils._labels import check_labels, id_rows, ood_mask
 from skood.utils._loss import per_sample_loss
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
@@ -108,14 +109,29 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``.
 
-    solver : {"grid"}, default="grid"
+    guarantee : {"high_probability", "ltt", "expectation"} or None, default=None
+        What is promised for new data, see :func:`certify`. None: the best rule on the
+        calibration rows, which promises nothing. A guarantee needs calibration rows
+        that are scored by the final models, not cross-fitted ones.
+
+    delta : float, default=0.1
+        Probability, in (0, 1), that the guarantee is broken.
+
+    solver : {"bnb", "exact", "grid"}, default="bnb"
         See :func:`solve`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         "quadrant": both scores count against acceptance. See :func:`solve`.
 
+    tol : float, default=1e-3
+        Gap at which the solver "bnb" stops. See :func:`solve`.
+
+    randomize : bool, default=False
+        Accept samples at the threshold with a probability. See :func:`solve`.
+
     random_state : int, RandomState instance or None, default=None
-        Draws the held-out rows.
+        Draws the held-out rows, the parts of a guarantee, and the decisions of a
+        randomised rule: with an int the same in every call of `predict`.
 
     n_jobs : int, default=None
         Number of cross-fitting folds that run at once (joblib).
@@ -135,10 +151,10 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         The rule found and its risk, TPR and FPR on the calibration data; None with
         ``rule=None``.
 
-    theta_, lambda_, mu_, tau_, gap_ : float
+    theta_, lambda_, mu_, tau_, gap_, lower_bound_ : float
         Angle, threshold, weight of b in a + mu b, acceptance probability at the
-        threshold and optimality gap of `operating_point_`. Not set with
-        ``rule=None``.
+        threshold, optimality gap and bound of the objective of `operating_point_`.
+        Not set with ``rule=None``.
 
     n_features_in_ : int
         Number of features seen in fit, if the classifier tells.
@@ -146,13 +162,18 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
     See Also
     --------
     BoundedTPRFPR : Least risk at a bounded TPR and FPR.
+    BoundedPrecisionRecall : Least risk at a bounded precision and recall.
     BoundedAbstention : Least risk at a bounded coverage.
+    BoundedImprovement : Largest coverage at a bounded risk.
+    CostBased : Least expected cost.
+    certify : Rules that keep their bounds on new data.
     skood.metrics.selective_risk_at : Risk of the best rule on given rows.
 
     Notes
     -----
     A rule chosen on a sample meets its bounds on that sample; on new data each bound
-    is broken about half of the time, by sampling noise. `report` shows intervals.
+    is broken about half of the time, by sampling noise, unless there is a
+    `guarantee`. `report` shows intervals.
 
     `predict_proba` and `decision_function` are those of the classifier, also for
     samples that are rejected. With string classes and a reject label that is not a
@@ -197,8 +218,12 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         "loss": [StrOptions({"zero_one"}), callable, "array-like"],
         "reject_label": [Integral, str],
         "ood_label": [Integral, str],
-        "solver": [StrOptions({"grid"})],
+        "guarantee": [StrOptions({"high_probability", "ltt", "expectation"}), None],
+        "delta": [Interval(Real, 0, 1, closed="neither")],
+        "solver": [StrOptions(set(SOLVERS))],
         "angles": [StrOptions({"quadrant", "full"})],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "randomize": ["boolean"],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
     }
@@ -214,8 +239,12 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         loss="zero_one",
         reject_label=-1,
         ood_label=-1,
-        solver="grid",
+        guarantee=None,
+        delta=0.1,
+        solver="bnb",
         angles="quadrant",
+        tol=1e-3,
+        randomize=False,
         random_state=None,
         n_jobs=None,
     ):
@@ -227,8 +256,12 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         self.loss = loss
         self.reject_label = reject_label
         self.ood_label = ood_label
+        self.guarantee = guarantee
+        self.delta = delta
         self.solver = solver
         self.angles = angles
+        self.tol = tol
+        self.randomize = randomize
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -258,6 +291,9 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         InfeasibleError
             If no acceptance region meets the bounds of the rule on the calibration
             data; the text says what is attainable.
+        NotCertifiableError
+            If there are too few calibration rows for the guarantee; the text says how
+            many would do.
         ValueError
             If the data or a parameter is invalid.
         """
@@ -304,19 +340,28 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         loss = per_sample_loss(
             y_id[rows], scores.pred_id, self.loss, classes=self.classes_
         )
-        self.operating_point_ = point = solve(
-            self.rule,
-            scores.risk_id,
-            scores.ood_id,
-            loss,
-            scores.risk_ood,
-            scores.ood_ood,
-            solver=self.solver,
-            angles=self.angles,
-        )
+        self.operating_point_ = point = self._choose(scores, loss)
         self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
         self.mu_, self.gap_ = point.mu, point.gap
+        self.lower_bound_ = point.lower_bound
         self._reference = make_reference(point, scores.risk_id, scores.ood_id)
+
+    def _choose(self, scores, loss):
+        """Choose the rule on calibration scores."""
+        rows = scores.risk_id, scores.ood_id, loss, scores.risk_ood, scores.ood_ood
+        options = {"solver": self.solver, "angles": self.angles}
+        if self.guarantee is None:
+            return solve(
+                self.rule, *rows, tol=self.tol, randomize=self.randomize, **options
+            )
+        return certify(
+            self.rule,
+            *rows,
+            guarantee=self.guarantee,
+            delta=self.delta,
+            random_state=self.random_state,
+            **options,
+        )
 
     def _store(self, parts, y_id):
         self.estimator_, self.risk_detector_, self.ood_detector_ = parts
@@ -349,9 +394,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self, "estimator_")
         if self.operating_point_ is None:
             return np.ones(n_rows(X))
-        return accept(self.operating_point_, *score_parts(self._parts(), X)).astype(
-            np.float64
-        )
+        return accept_proba(self.operating_point_, *score_parts(self._parts(), X))
 
     def predict(self, X):
         """Predict a class, or `reject_label`.
@@ -370,7 +413,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         labels = np.array(self.estimator_.predict(X))
         if self.operating_point_ is None:
             return labels
-        rejected = self.accept_proba(X) == 0
+        rejected = ~draw(self.accept_proba(X), self.random_state)
         if (labels.dtype.kind in "US") != isinstance(self.reject_label, str):
             labels = labels.astype(object)
         elif labels.dtype.kind in "US":
@@ -441,8 +484,10 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
               accepted samples.
         """
         check_is_fitted(self, "estimator_")
-        scores = score_parts(self._parts(), X)
-        return explain(self.operating_point_, self._reference, *scores)
+        risk, ood = score_parts(self._parts(), X)
+        proba = accept_proba(self.operating_point_, risk, ood)
+        accepted = draw(proba, self.random_state)
+        return explain(self.operating_point_, self._reference, risk, ood, accepted)
 
     def report(self, X, y, *, confidence_level=0.95, ood_prior=None):
         """Rates of the decisions on given samples, with confidence intervals.
@@ -476,7 +521,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
         accepted, loss, is_ood = self._outcomes(X, y, self.loss)
         return make_report(
-            accepted > 0,
+            draw(accepted, self.random_state),
             loss,
             is_ood,
             confidence_level=confidence_level,
@@ -502,7 +547,8 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         Returns
         -------
         score : float
-            Greater is better; minus infinity if no ID sample is accepted.
+            Greater is better; minus infinity if the objective is a risk and no ID
+            sample is accepted.
         """
         check_is_fitted(self, "estimator_")
         plain = self.operating_point_ is None
@@ -523,7 +569,12 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             int(is_id.sum()),
             int(is_ood.sum()),
         )
-        return -float(objective) if math.isfinite(objective) else -math.inf
+        if math.isnan(objective):
+            raise ValueError(
+                f"No OOD rows in y, but the cost of {self.rule!r} depends on them: "
+                f"labels {self.ood_label!r} or none of the classes."
+            )
+        return -float(objective)
 
     def _outcomes(self, X, y, loss):
         """Acceptance of all rows, losses of the ID rows, and which rows are OOD."""

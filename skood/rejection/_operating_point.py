@@ -7,11 +7,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d
 
 from skood.utils._torch import to_numpy
 
-__all__ = ["OperatingPoint", "accept"]
+__all__ = ["OperatingPoint", "accept", "accept_proba"]
 
 # cos and sin at multiples of a right angle, where floating point is not exact
 _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
@@ -38,7 +39,8 @@ class OperatingPoint:
         The threshold: the largest projected score that is accepted.
 
     tau : float, default=1.0
-        Probability of accepting a row at the threshold; always 1 for now.
+        Probability of accepting a row at the threshold; below 1 only if asked for
+        by ``randomize=True``, or if nothing is accepted (``lam=-inf, tau=0``).
 
     scales : tuple of (float, float), default=(1.0, 1.0)
         The scales c_a and c_b of the two scores.
@@ -64,6 +66,9 @@ class OperatingPoint:
         Certified distance of `objective` from the best over all angles; 0 for a
         single score, NaN if the solver certifies none ("grid").
 
+    lower_bound : float, default=nan
+        ``objective - gap``: no rule over all angles has a smaller objective.
+
     feasible : bool, default=True
         Whether the bounds of the rule are met. If not, `risk` and `objective` are
         NaN, and the other numbers are those of the rule that breaks the bounds by
@@ -75,10 +80,14 @@ class OperatingPoint:
     min_fpr_at_tpr : float, default=nan
         Only if infeasible: smallest FPR with the bound on the TPR.
 
+    min_risk : float, default=nan
+        Only if infeasible: smallest selective risk of any rule.
+
     See Also
     --------
     solve : Finds the best one.
     accept : Applies it.
+    accept_proba : The probability of acceptance that it gives.
 
     Examples
     --------
@@ -100,9 +109,11 @@ class OperatingPoint:
     precision: float = math.nan
     objective: float = math.nan
     gap: float = math.nan
+    lower_bound: float = math.nan
     feasible: bool = True
     max_tpr_at_fpr: float = math.nan
     min_fpr_at_tpr: float = math.nan
+    min_risk: float = math.nan
 
     @property
     def mu(self):
@@ -192,8 +203,8 @@ def project(theta, u, v, top):
     return projected
 
 
-def accept(point, risk, ood=None):
-    """Tell which rows an operating point accepts.
+def accept_proba(point, risk, ood=None):
+    """Return the probability with which an operating point accepts each row.
 
     Read more in the :ref:`User Guide <rejection>`.
 
@@ -210,6 +221,54 @@ def accept(point, risk, ood=None):
 
     Returns
     -------
+    proba : ndarray of shape (n_samples,), dtype float64
+        1 below the threshold, `tau` at it, 0 above it. A row with an infinite score
+        is above every finite threshold, whatever the angle.
+
+    Raises
+    ------
+    ValueError
+        If a score contains NaN, `ood` contains -inf, or `ood` is missing.
+
+    See Also
+    --------
+    accept : The decisions.
+    solve : Finds the best operating point.
+
+    Examples
+    --------
+    >>> from skood.rejection import OperatingPoint, accept_proba
+    >>> accept_proba(OperatingPoint(theta=0.0, lam=0.5, tau=0.25), [0.4, 0.5, 0.6])
+    array([1.  , 0.25, 0.  ])
+    """
+    risk, ood = check_pair(risk, ood, ("risk", "ood"), weights(point.theta)[1] != 0)
+    projected = project(point.theta, *standardise(risk, ood, point.scales))
+    proba = (projected <= point.lam).astype(np.float64)
+    proba[projected == point.lam] = point.tau
+    return proba
+
+
+def accept(point, risk, ood=None, *, random_state=None):
+    """Tell which rows an operating point accepts.
+
+    Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    point : OperatingPoint
+        The rule, as :func:`solve` returns it.
+
+    risk : array-like of shape (n_samples,)
+        The risk-like score, high for rows that are likely misclassified.
+
+    ood : array-like of shape (n_samples,), default=None
+        The OOD-like score, high for OOD rows. None: `risk` is the only score.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws for rows at the threshold of a randomised rule, and only for them.
+
+    Returns
+    -------
     accepted : ndarray of shape (n_samples,), dtype bool
         True where the row is accepted. A row with an infinite score is accepted
         only if the threshold is infinite, whatever the angle.
@@ -221,6 +280,7 @@ def accept(point, risk, ood=None):
 
     See Also
     --------
+    accept_proba : The probabilities.
     solve : Finds the best operating point.
 
     Examples
@@ -231,5 +291,14 @@ def accept(point, risk, ood=None):
     >>> accept(point, [0.5, 0.5, 0.0], [0.5, 1.0, np.inf])
     array([ True, False, False])
     """
-    risk, ood = check_pair(risk, ood, ("risk", "ood"), weights(point.theta)[1] != 0)
-    return project(point.theta, *standardise(risk, ood, point.scales)) <= point.lam
+    return draw(accept_proba(point, risk, ood), random_state)
+
+
+def draw(proba, random_state):
+    """Draw decisions; those with the probability 0 or 1 take no random number."""
+    accepted = proba == 1.0
+    unsure = (proba > 0) & ~accepted
+    if unsure.any():
+        rng = check_random_state(random_state)
+        accepted[unsure] = rng.uniform(size=int(unsure.sum())) < proba[unsure]
+    return accepted

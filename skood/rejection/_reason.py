@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.utils import Bunch
 
-from skood.rejection._operating_point import accept, weights
+from skood.rejection._operating_point import accept_proba, weights
 
 __all__ = ["Reference", "explain", "make_reference"]
 
@@ -22,7 +22,7 @@ class Reference(NamedTuple):
         Sorted scores; `ood` is None for a single score.
 
     typical : ndarray of shape (2,)
-        Mean terms of the rule over the accepted ones.
+        Mean terms of the rule over the accepted ones; over all if none is.
     """
 
     risk: np.ndarray
@@ -54,14 +54,16 @@ def make_reference(point, risk, ood):
     reference : Reference
         What :func:`explain` needs.
     """
-    terms = _terms(point, risk, ood)[:, accept(point, risk, ood)]
+    terms, accepted = _terms(point, risk, ood), accept_proba(point, risk, ood) > 0
+    if accepted.any():
+        terms = terms[:, accepted]
     finite = np.isfinite(terms).all(axis=0)
     # No finite one: the threshold is infinite, and so is any excess over it.
     typical = (terms[:, finite] if finite.any() else terms).mean(axis=1)
     return Reference(np.sort(risk), None if ood is None else np.sort(ood), typical)
 
 
-def explain(point, reference, risk, ood):
+def explain(point, reference, risk, ood, accepted=None):
     """Tell for each sample whether, and because of which score, it is rejected.
 
     Parameters
@@ -75,12 +77,16 @@ def explain(point, reference, risk, ood):
     risk, ood : ndarray of shape (n_samples,)
         Scores of the samples, high = reject; `ood` is None for a single score.
 
+    accepted : ndarray of shape (n_samples,), dtype bool, default=None
+        The samples that are accepted. None: all that may be.
+
     Returns
     -------
     reason : Bunch
         See ``RejectOptionClassifier.reject_reason``.
     """
-    accepted = accept(point, risk, ood)
+    if accepted is None:
+        accepted = accept_proba(point, risk, ood) > 0
     excess = _terms(point, risk, ood) - reference.typical[:, None]
     infinite = np.isposinf([risk, np.zeros_like(risk) if ood is None else ood])
     excess = np.where(infinite.any(axis=0), infinite, excess)

@@ -1,174 +1,23 @@
-"""Rules: what an optimal reject option is asked for, in bounds and an objective."""
+"""Rules that minimise the selective risk within bounds."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from abc import ABCMeta, abstractmethod
-from numbers import Real
+import math
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
-__all__ = ["BaseRule", "BoundedAbstention", "BoundedTPRFPR"]
+from skood.rejection._base import GUARD, BaseRule, Linear, excess
 
-# ceil and floor of a share times a count are guarded against rounding by this much,
-# so that 0.7 of 10 rows are 7 rows; smaller amounts are no violation.
-_GUARD = 1e-9
+__all__ = ["BoundedAbstention", "BoundedPrecisionRecall", "BoundedTPRFPR"]
 
 
-def _excess(amount):
-    """Return the positive part of `amount`, where rounding counts as zero."""
-    return np.where(amount <= _GUARD, 0.0, amount)
-
-
-class BaseRule(BaseEstimator, metaclass=ABCMeta):
-    """Interface of the rules of :mod:`skood.rejection`.
-
-    A rule sees an acceptance region through five numbers only: `N` accepted ID rows
-    with the summed loss `E`, `F` accepted OOD rows, and the totals `n_id` and
-    `n_ood`. The solver looks for the region that minimises :meth:`objective` among
-    those that are :meth:`feasible`. All methods work elementwise on arrays `N`, `E`
-    and `F`, so that a solver evaluates many regions at once.
-
-    Subclasses set `needs_ood` and implement :meth:`check_params`,
-    :meth:`accepts_enough`, :meth:`keeps_out` and :meth:`violation`; the objective is
-    the selective risk unless they override it. Those with a parameter `ood_prior`
-    make the solver report the precision.
-
-    See Also
-    --------
-    BoundedTPRFPR : Least selective risk at a bounded TPR and FPR.
-    BoundedAbstention : Least selective risk at a bounded coverage.
-    skood.rejection.solve : Finds the best acceptance region of a rule.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skood.rejection import BaseRule, BoundedTPRFPR
-    >>> isinstance(BoundedTPRFPR(), BaseRule)
-    True
-    >>> N, E, F = np.array([5, 8, 10]), np.array([0, 2, 4]), np.array([0, 1, 3])
-    >>> BoundedTPRFPR().feasible(N, E, F, n_id=10, n_ood=5)
-    array([False,  True, False])
-    """
-
-    #: Whether the rule cannot be solved without OOD rows.
-    needs_ood = False
-
-    #: Share of OOD rows in use, from which the precision is reported; None: unknown.
-    ood_prior = None
-
-    @abstractmethod
-    def check_params(self):
-        """Raise a ValueError or TypeError if a parameter is out of its range."""
-
-    @abstractmethod
-    def accepts_enough(self, N, n_id):
-        """Tell whether enough ID rows are accepted.
-
-        Parameters
-        ----------
-        N : ndarray or int
-            Accepted ID rows.
-
-        n_id : int
-            Number of ID rows.
-
-        Returns
-        -------
-        met : ndarray or bool
-            True where the bound from below is met.
-        """
-
-    @abstractmethod
-    def keeps_out(self, N, E, F, n_id, n_ood):
-        """Tell whether few enough rows are accepted that should not be.
-
-        Parameters
-        ----------
-        N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
-
-        n_id, n_ood : int
-            Numbers of ID and OOD rows.
-
-        Returns
-        -------
-        met : ndarray or bool
-            True where every bound from above is met.
-        """
-
-    @abstractmethod
-    def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return the total amount by which the bounds are broken.
-
-        Parameters
-        ----------
-        tpr, fpr, risk : ndarray or float
-            True positive rate (coverage of ID rows), false positive rate (accepted
-            share of OOD rows) and selective risk.
-
-        Returns
-        -------
-        violation : ndarray or float
-            Zero where all bounds are met; NaN where a needed rate is.
-        """
-
-    def feasible(self, N, E, F, n_id, n_ood):
-        """Tell which acceptance regions meet all bounds.
-
-        Parameters
-        ----------
-        N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
-
-        n_id, n_ood : int
-            Numbers of ID and OOD rows.
-
-        Returns
-        -------
-        met : ndarray or bool
-            True where all bounds are met.
-        """
-        return self.accepts_enough(N, n_id) & self.keeps_out(N, E, F, n_id, n_ood)
-
-    def objective(self, N, E, F, n_id, n_ood):
-        """Return what is minimised: the selective risk ``E / N``.
-
-        Parameters
-        ----------
-        N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
-
-        n_id, n_ood : int
-            Numbers of ID and OOD rows.
-
-        Returns
-        -------
-        objective : ndarray or float
-            Smaller is better; infinite where it is undefined (``N = 0``).
-        """
-        N, E = np.asarray(N), np.asarray(E, dtype=np.float64)
-        objective = np.full(np.broadcast_shapes(N.shape, E.shape), np.inf)
-        return np.divide(E, N, out=objective, where=N > 0)[()]
-
-    def _check_share(self, name):
-        """Raise unless parameter `name` is a number in [0, 1]."""
-        value = getattr(self, name)
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(
-                f"{name} of {type(self).__name__} must be a number in [0, 1], got "
-                f"{value!r}."
-            )
-        if not 0 <= float(value) <= 1:
-            raise ValueError(
-                f"{name} of {type(self).__name__} must be in [0, 1], got {value!r}."
-            )
-
-
-def _at_least(share, n):
-    """Return the smallest count, at least one, that is `share` of `n` rows."""
-    return max(1, int(np.ceil(share * n - _GUARD)))
+def _accept_at_least(share, n_id, whole):
+    """Return the bound that `share` of the ID rows, and at least one, are accepted."""
+    count = share * n_id
+    if whole:
+        count = math.ceil(count - GUARD)
+    return Linear(id=-1.0, constant=float(max(1, count)))
 
 
 class BoundedTPRFPR(BaseRule):
@@ -223,52 +72,43 @@ class BoundedTPRFPR(BaseRule):
     (0.25, 0.6667, 0.25)
     """
 
-    needs_ood = True
-
     def __init__(self, tpr_min=0.8, fpr_max=0.2):
         self.tpr_min = tpr_min
         self.fpr_max = fpr_max
 
+    @property
+    def needs_ood(self):
+        """Whether OOD rows are needed: they are."""
+        return True
+
     def check_params(self):
         """Raise a ValueError or TypeError if a parameter is out of its range."""
-        self._check_share("tpr_min")
-        self._check_share("fpr_max")
+        self._check_number("tpr_min")
+        self._check_number("fpr_max")
 
-    def accepts_enough(self, N, n_id):
-        """Tell whether at least `tpr_min` of the ID rows are accepted.
-
-        Parameters
-        ----------
-        N : ndarray or int
-            Accepted ID rows.
-
-        n_id : int
-            Number of ID rows.
-
-        Returns
-        -------
-        met : ndarray or bool
-            True where the bound is met.
-        """
-        return np.greater_equal(N, _at_least(self.tpr_min, n_id))
-
-    def keeps_out(self, N, E, F, n_id, n_ood):
-        """Tell whether at most `fpr_max` of the OOD rows are accepted.
+    def bounds(self, n_id, n_ood, *, whole=True):
+        """Return the bounds on the accepted ID rows and on the accepted OOD rows.
 
         Parameters
         ----------
-        N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
-
         n_id, n_ood : int
             Numbers of ID and OOD rows.
 
+        whole : bool, default=True
+            Round to whole rows.
+
         Returns
         -------
-        met : ndarray or bool
-            True where the bound is met.
+        bounds : tuple of Linear
+            Not positive where they are met.
         """
-        return np.less_equal(F, int(np.floor(self.fpr_max * n_ood + _GUARD)))
+        most = self.fpr_max * n_ood
+        if whole:
+            most = math.floor(most + GUARD)
+        return (
+            _accept_at_least(self.tpr_min, n_id, whole),
+            Linear(ood=1.0, constant=-float(most)),
+        )
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
         """Return how much TPR is missing plus how much FPR is too much.
@@ -284,8 +124,137 @@ class BoundedTPRFPR(BaseRule):
         violation : ndarray or float
             Zero where both bounds are met.
         """
-        missing = _excess(self.tpr_min - np.asarray(tpr))
-        return (missing + _excess(np.asarray(fpr) - self.fpr_max))[()]
+        missing = excess(self.tpr_min - np.asarray(tpr))
+        return (missing + excess(np.asarray(fpr) - self.fpr_max))[()]
+
+
+class BoundedPrecisionRecall(BaseRule):
+    r"""Least selective risk at a bounded precision and recall.
+
+    Accept at least the share `recall_min` of ID rows, so that at least the share
+    `precision_min` of all accepted rows is ID when the share `ood_prior` of rows is
+    OOD, and be wrong on as few of the accepted ID rows as possible. Read more in the
+    :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    precision_min : float, default=0.9
+        Least share of ID rows among the accepted ones, in [0, 1].
+
+    recall_min : float, default=0.8
+        Least share of ID rows to accept, in [0, 1].
+
+    ood_prior : float, default=0.5
+        Share of OOD rows in use, in [0, 1). It is never taken from the sample.
+
+    See Also
+    --------
+    BoundedTPRFPR : Bounds the two shares, for which no prior is needed.
+    skood.metrics.selective_risk_at_precision_recall : The selective risk of the best
+        such rule.
+
+    Notes
+    -----
+    With the prior :math:`\pi`, the precision is at least :math:`\kappa` iff
+
+    .. math::
+        \kappa \pi \, F / n_O \le (1 - \pi)(1 - \kappa) \, N / n_I ,
+
+    and so the problem is :math:`\min E / N` such that this holds and :math:`N \ge
+    \lceil \phi n_I \rceil`, with :math:`\kappa` = `precision_min` and :math:`\phi` =
+    `recall_min` [1]_. For a known distribution the optimum is that of
+    :class:`BoundedTPRFPR` with the same :math:`\phi` and
+
+    .. math::
+        \rho = \phi \, \frac{(1 - \pi)(1 - \kappa)}{\pi \kappa} ,
+
+    since neither the risk nor the precision changes when all probabilities of
+    acceptance are multiplied by the same factor. On rows the two agree as long as the
+    bound on the recall is tight.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+
+    Examples
+    --------
+    >>> from skood.rejection import BoundedPrecisionRecall, solve
+    >>> point = solve(
+    ...     BoundedPrecisionRecall(precision_min=0.8, recall_min=0.5, ood_prior=0.25),
+    ...     risk_id=[0, 0, 1, 1, 2, 3],
+    ...     ood_id=None,
+    ...     loss_id=[0, 0, 1, 0, 0, 1],
+    ...     risk_ood=[0, 2, 2, 3],
+    ...     ood_ood=None,
+    ... )
+    >>> point.risk, round(point.precision, 4), round(point.tpr, 4)
+    (0.25, 0.8889, 0.6667)
+    """
+
+    def __init__(self, precision_min=0.9, recall_min=0.8, ood_prior=0.5):
+        self.precision_min = precision_min
+        self.recall_min = recall_min
+        self.ood_prior = ood_prior
+
+    @property
+    def needs_ood(self):
+        """Whether OOD rows are needed: unless there are none in use."""
+        return self.ood_prior > 0
+
+    def check_params(self):
+        """Raise a ValueError or TypeError if a parameter is out of its range."""
+        self._check_number("precision_min")
+        self._check_number("recall_min")
+        self._check_number("ood_prior", closed=False)
+
+    def bounds(self, n_id, n_ood, *, whole=True):
+        """Return the bounds on the accepted ID rows and on the precision.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        whole : bool, default=True
+            Round to whole rows.
+
+        Returns
+        -------
+        bounds : tuple of Linear
+            Not positive where they are met.
+        """
+        wrong = self.precision_min * self.ood_prior * n_id / max(n_ood, 1)
+        right = (1 - self.ood_prior) * (1 - self.precision_min)
+        return (
+            _accept_at_least(self.recall_min, n_id, whole),
+            Linear(id=-right, ood=wrong),
+        )
+
+    def violation(self, tpr, fpr=np.nan, risk=np.nan):
+        """Return how much recall is missing plus how much precision is.
+
+        Parameters
+        ----------
+        tpr, fpr, risk : ndarray or float
+            True positive rate, false positive rate and selective risk; the last is
+            not used.
+
+        Returns
+        -------
+        violation : ndarray or float
+            Zero where both bounds are met. The precision of accepting nothing counts
+            as zero.
+        """
+        tpr, fpr = np.asarray(tpr, dtype=np.float64), np.asarray(fpr)
+        right = (1 - self.ood_prior) * tpr
+        wrong = self.ood_prior * fpr if self.ood_prior else np.zeros_like(tpr)
+        accepted = right + wrong
+        precision = np.divide(
+            right, accepted, out=np.zeros(accepted.shape), where=accepted != 0
+        )
+        missing = excess(self.recall_min - tpr)
+        return (missing + excess(self.precision_min - precision))[()]
 
 
 class BoundedAbstention(BaseRule):
@@ -328,43 +297,25 @@ class BoundedAbstention(BaseRule):
 
     def check_params(self):
         """Raise a ValueError or TypeError if a parameter is out of its range."""
-        self._check_share("coverage")
+        self._check_number("coverage")
 
-    def accepts_enough(self, N, n_id):
-        """Tell whether at least `coverage` of the ID rows are accepted.
-
-        Parameters
-        ----------
-        N : ndarray or int
-            Accepted ID rows.
-
-        n_id : int
-            Number of ID rows.
-
-        Returns
-        -------
-        met : ndarray or bool
-            True where the bound is met.
-        """
-        return np.greater_equal(N, _at_least(self.coverage, n_id))
-
-    def keeps_out(self, N, E, F, n_id, n_ood):
-        """Return True everywhere: nothing is bounded from above.
+    def bounds(self, n_id, n_ood, *, whole=True):
+        """Return the bound on the accepted ID rows.
 
         Parameters
         ----------
-        N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
-
         n_id, n_ood : int
             Numbers of ID and OOD rows.
 
+        whole : bool, default=True
+            Round to whole rows.
+
         Returns
         -------
-        met : ndarray or bool
-            True.
+        bounds : tuple of Linear
+            Not positive where they are met.
         """
-        return np.ones(np.shape(N), dtype=bool)[()]
+        return (_accept_at_least(self.coverage, n_id, whole),)
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
         """Return how much coverage is missing.
@@ -380,4 +331,4 @@ class BoundedAbstention(BaseRule):
         violation : ndarray or float
             Zero where the bound is met.
         """
-        return _excess(self.coverage - np.asarray(tpr))[()]
+        return excess(self.coverage - np.asarray(tpr))[()]

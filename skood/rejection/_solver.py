@@ -6,38 +6,48 @@
 import math
 import warnings
 from dataclasses import replace
-from numbers import Integral
+from functools import partial
+from numbers import Integral, Real
 
 import numpy as np
-from sklearn.utils.validation import column_or_1d
 
 from skood.exceptions import InfeasibleError, SkoodWarning
-from skood.rejection._operating_point import (
-    OperatingPoint,
-    accept,
-    check_pair,
-    precision_at,
-    project,
-    standardise,
-    weights,
-)
-from skood.rejection._rules import BaseRule
-from skood.utils._ties import ends_of_ties
+from skood.rejection._base import GUARD, Linear
+from skood.rejection._bnb import branch_and_bound
+from skood.rejection._exact import MAX_ROWS, pivot_sweep
+from skood.rejection._goal import Candidate, Goal, better, is_floor
+from skood.rejection._operating_point import OperatingPoint, accept, weights
+from skood.rejection._problem import check_problem
 
-__all__ = ["OperatingPoint", "accept", "search", "solve"]
+__all__ = [
+    "OperatingPoint",
+    "accept",
+    "grid_of_angles",
+    "grid_search",
+    "search",
+    "solve",
+    "warn_of_reversed",
+]
 
-
-def _scale(score):
-    """Return the 5..95 % inter-quantile range of the finite scores, 1 if zero."""
-    finite = score[np.isfinite(score)]
-    if finite.size == 0:
-        return 1.0
-    low, high = np.quantile(finite, [0.05, 0.95])
-    return float(high - low) or 1.0
+SOLVERS = ("bnb", "exact", "grid")
 
 
-def _grid(angles, n_angles):
-    """Return the angles to search, in increasing order."""
+def grid_of_angles(angles, n_angles):
+    """Return the angles of a grid, in increasing order.
+
+    Parameters
+    ----------
+    angles : {"quadrant", "full"}
+        See :func:`solve`.
+
+    n_angles : int
+        Their number.
+
+    Returns
+    -------
+    thetas : ndarray of shape (n_angles,)
+        Right angles are among them.
+    """
     if isinstance(n_angles, bool) or not isinstance(n_angles, Integral):
         raise TypeError(f"n_angles must be an integer of at least 2, got {n_angles!r}.")
     if n_angles < 2:
@@ -53,168 +63,90 @@ def _grid(angles, n_angles):
     raise ValueError(f"angles must be 'quadrant' or 'full', got {angles!r}.")
 
 
-def _sweep(projected, n_id, loss):
-    """Return all operating points of one angle: thresholds, N, E and F.
+def _check_options(solver, tol, problem):
+    """Raise unless the solver and its tolerance fit the problem."""
+    if solver not in SOLVERS:
+        raise ValueError(f"solver must be one of {list(SOLVERS)}, got {solver!r}.")
+    if isinstance(tol, bool) or not isinstance(tol, Real) or not float(tol) >= 0:
+        raise ValueError(f"tol must be a number of at least 0, got {tol!r}.")
+    n_rows = problem.n_id + problem.n_ood
+    if solver == "exact" and problem.double and n_rows > MAX_ROWS:
+        raise ValueError(
+            f"solver='exact' takes at most {MAX_ROWS} rows, its work grows with their "
+            f"square; got {n_rows}. Use solver='bnb', which certifies its gap, with "
+            f"a smaller tol if need be."
+        )
 
-    ID rows come first in `projected`; `loss` is zero on OOD rows. Thresholds exist
-    at distinct projected scores only: tied rows are accepted together.
+
+def grid_search(problem, goal, thetas, randomize):
+    """Return the best rule over given angles, or None."""
+    best = None
+    for theta in thetas:
+        found = problem.best_at(theta, goal, randomize=randomize)
+        if found is not None and better(found, best, goal.rtol):
+            best = found
+    return best
+
+
+def _least_violation(problem, rule, thetas, certified):
+    """Return the point that breaks the bounds least, and what is attainable.
+
+    The first is searched on a grid of angles. `certified` minimises a goal over all
+    of them; None: what is attainable is that of the grid, too.
     """
-    order = np.argsort(projected)
-    ranked = projected[order]
-    last = ends_of_ties(ranked)
-    N = np.cumsum(order < n_id, dtype=np.int64)[last]
-    E = np.cumsum(loss[order])[last]
-    return ranked[last], N, E, last + 1 - N
-
-
-def _pick(objective, N, F, rtol):
-    """Return the index of the best point: objective, then largest N, smallest F."""
-    least = objective.min()
-    if np.isposinf(least):
-        return None
-    ties = np.flatnonzero(objective <= least + rtol * abs(least))
-    return ties[np.lexsort((F[ties], -N[ties]))[0]]
-
-
-def _better(new, old, rtol):
-    """Tell whether the point (objective, N, F) `new` beats `old`."""
-    if abs(new[0] - old[0]) <= rtol * abs(old[0]):
-        return (-new[1], new[2]) < (-old[1], old[2])
-    return new[0] < old[0]
-
-
-class _Problem:
-    """The rows, and the search over angles for any elementwise objective."""
-
-    def __init__(self, risk_id, ood_id, loss_id, risk_ood, ood_ood):
-        double = ood_id is not None
-        self.risk_id, self.ood_id = risk_id, ood_id
-        self.risk_ood, self.ood_ood = risk_ood, ood_ood
-        self.n_id, self.n_ood = risk_id.size, risk_ood.size
-        self.loss_id = loss_id
-        self.loss = np.concatenate([loss_id, np.zeros(self.n_ood)])
-        # sums of whole numbers are exact, so that their ties are ties
-        self.rtol = 0.0 if np.all(loss_id == np.rint(loss_id)) else 1e-12
-        self.scales = (_scale(risk_id), _scale(ood_id) if double else 1.0)
-        self.scaled = standardise(
-            np.concatenate([risk_id, risk_ood]),
-            np.concatenate([ood_id, ood_ood]) if double else None,
-            self.scales,
+    n_id, n_ood = problem.n_id, problem.n_ood
+    bounds = rule.bounds(n_id, n_ood)
+    floors = [bound for bound in bounds if is_floor(bound)]
+    ceilings = [bound for bound in bounds if not is_floor(bound)]
+    best, most_id, least_ood, least_risk = None, 0.0, math.inf, math.inf
+    for theta in thetas:
+        lam, N, E, F = problem.points(theta)
+        kept = np.all([b.at(N, E, F) <= GUARD for b in ceilings], axis=0)
+        enough = np.all([b.at(N, E, F) <= GUARD for b in floors], axis=0)
+        most_id = max(most_id, float(np.where(kept, N, 0).max()))
+        least_ood = min(least_ood, float(np.where(enough, F, n_ood).min()))
+        risk = np.divide(E, N, out=np.full(N.shape, math.inf), where=N > 0)
+        least_risk = min(least_risk, risk.min())
+        fpr = F / n_ood if n_ood else np.full(N.shape, np.nan)
+        broken = np.where(N > 0, rule.violation(N / n_id, fpr, risk), math.inf)
+        k = np.lexsort((F, -N, broken))[0]
+        found = Candidate(
+            float(broken[k]), float(N[k]), float(F[k]), float(theta), float(lam[k])
         )
-
-    def points(self, theta):
-        """Return the operating points of one angle."""
-        return _sweep(project(theta, *self.scaled), self.n_id, self.loss)
-
-    def minimise(self, objective, thetas):
-        """Return (theta, lam) of the least ``objective(N, E, F)``, None if infinite."""
-        best, rule = None, None
-        for theta in thetas:
-            lam, N, E, F = self.points(theta)
-            values = objective(N, E, F)
-            k = _pick(values, N, F, self.rtol)
-            if k is None:
-                continue
-            point = (values[k], N[k], F[k])
-            if best is None or _better(point, best, self.rtol):
-                best, rule = point, (float(theta), float(lam[k]))
-        return rule
-
-    def describe(self, rule, theta, lam):
-        """Return the operating point with numbers from applying the stored rule."""
-        point = OperatingPoint(theta=theta, lam=lam, scales=self.scales)
-        accepted = accept(point, self.risk_id, self.ood_id)
-        N, E = int(accepted.sum()), float(self.loss_id[accepted].sum())
-        F = int(accept(point, self.risk_ood, self.ood_ood).sum())
-        tpr = N / self.n_id
-        fpr = F / self.n_ood if self.n_ood else math.nan
-        precision = math.nan
-        if rule.ood_prior is not None:
-            precision = float(precision_at(rule.ood_prior, tpr, fpr))
-        return replace(
-            point,
-            risk=E / N if N else math.nan,
-            tpr=tpr,
-            fpr=fpr,
-            precision=precision,
-            objective=float(rule.objective(N, E, F, self.n_id, self.n_ood)),
-            gap=math.nan if self.ood_id is not None else 0.0,
-        )
-
-    def least_violation(self, rule, thetas):
-        """Return the point that breaks the bounds least, and what is attainable."""
-        n_id, n_ood = self.n_id, self.n_ood
-        most_id, least_ood = 0, math.inf
-
-        def violation(N, E, F):
-            nonlocal most_id, least_ood
-            kept = N[rule.keeps_out(N, E, F, n_id, n_ood)]
-            most_id = max(most_id, kept.max(initial=0))
-            enough = F[rule.accepts_enough(N, n_id)]
-            least_ood = min(least_ood, enough.min(initial=n_ood))
-            fpr = F / n_ood if n_ood else np.full(N.shape, np.nan)
-            risk = E / np.maximum(N, 1)
-            return np.where(N > 0, rule.violation(N / n_id, fpr, risk), np.inf)
-
-        point = self.describe(rule, *self.minimise(violation, thetas))
-        return replace(
-            point,
-            risk=math.nan,
-            objective=math.nan,
-            feasible=False,
-            max_tpr_at_fpr=float(most_id / n_id),
-            min_fpr_at_tpr=float(least_ood / n_ood) if n_ood else math.nan,
-        )
+        if better(found, best, 0.0):
+            best = found
+    if certified is not None:
+        # angles off the grid may reach further
+        most = certified(Goal(Linear(id=-1 / n_id), tuple(ceilings)))
+        least = certified(Goal(Linear(ood=1 / max(n_ood, 1)), tuple(floors)))
+        most_id = max(most_id, most.N if most else 0.0)
+        least_ood = min(least_ood, least.F if least else math.inf)
+    return replace(
+        problem.describe(rule, best),
+        risk=math.nan,
+        objective=math.nan,
+        feasible=False,
+        max_tpr_at_fpr=float(most_id / n_id),
+        min_fpr_at_tpr=float(least_ood / n_ood) if n_ood else math.nan,
+        min_risk=float(least_risk),
+    )
 
 
-def _check_loss(loss_id, n_id):
-    """Return the losses as float64 of shape (n_id,), or raise."""
-    loss_id = column_or_1d(loss_id).astype(np.float64, copy=False)
-    if loss_id.size != n_id:
-        raise ValueError(
-            f"loss_id must have one entry per ID row, got {loss_id.size} for {n_id} "
-            f"rows."
-        )
-    bad = ~(np.isfinite(loss_id) & (loss_id >= 0))
-    if bad.any():
-        raise ValueError(
-            f"loss_id must be finite and not negative, got {float(loss_id[bad][0])!r}."
-        )
-    return loss_id
-
-
-def _check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
-    """Return the rows as a checked problem, or raise."""
-    if not isinstance(rule, BaseRule):
-        raise TypeError(
-            f"rule must be an instance of a rule, such as BoundedTPRFPR(), got "
-            f"{rule!r}."
-        )
-    rule.check_params()
-    double = ood_id is not None
-    risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)
-    if risk_id.size == 0:
-        raise ValueError("No ID rows: risk_id is empty; a rule needs ID rows.")
-    loss_id = _check_loss(loss_id, risk_id.size)
-    if risk_ood is None:
-        if ood_ood is not None:
+def _plug_in(problem, rule):
+    """Return the operating point of a rule that is known without a search."""
+    for score, name in ((problem.ood_id, "ood_id"), (problem.ood_ood, "ood_ood")):
+        if score is not None and (score < 0).any():
             raise ValueError(
-                "ood_ood is given although risk_ood is None; pass both scores of the "
-                "OOD rows, or none."
+                f"{type(rule).__name__} takes the OOD score for a likelihood ratio, "
+                f"which is not negative, but {name} contains {float(score.min())!r}. "
+                f"Exponentiate the logarithm of a ratio; with any other score use "
+                f"CostBased."
             )
-        risk_ood, ood_ood = np.empty(0), np.empty(0) if double else None
-    risk_ood, ood_ood = check_pair(risk_ood, ood_ood, ("risk_ood", "ood_ood"), double)
-    if ood_ood is not None and not double:
-        raise ValueError(
-            "ood_ood is given although ood_id is None; pass both scores for ID and "
-            "for OOD rows, or one for both."
-        )
-    if rule.needs_ood and risk_ood.size == 0:
-        raise ValueError(
-            f"{type(rule).__name__} needs OOD rows to bound the share of them that is "
-            f"accepted, got none; add OOD rows, or use BoundedAbstention."
-        )
-    return _Problem(risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    mu, lam = rule.plug_in()
+    theta = math.atan(mu) if problem.double else 0.0
+    problem.set_scales(1.0, 1.0)
+    found = Candidate(math.nan, 0, 0, theta, lam * math.cos(theta))
+    return problem.describe(rule, found)
 
 
 def search(
@@ -225,42 +157,63 @@ def search(
     risk_ood,
     ood_ood,
     *,
-    solver="grid",
+    solver="bnb",
     angles="quadrant",
     n_angles=360,
+    tol=1e-3,
+    randomize=False,
 ):
     """Do what :func:`solve` does, but return an infeasible point instead of raising.
 
     The point then has ``feasible=False``, a NaN risk and the attainable bounds, and
     is the one that breaks the bounds of the rule by the smallest total amount.
     """
-    if solver != "grid":
-        raise ValueError(f"solver must be 'grid', got {solver!r}.")
-    thetas = _grid(angles, n_angles)
-    problem = _check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
-    if ood_id is None:
-        thetas = np.zeros(1)
-
-    def objective(N, E, F):
-        sizes = problem.n_id, problem.n_ood
-        met = rule.feasible(N, E, F, *sizes)
-        return np.where(met, rule.objective(N, E, F, *sizes), np.inf)
-
-    best = problem.minimise(objective, thetas)
+    thetas = grid_of_angles(angles, n_angles)
+    problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    _check_options(solver, tol, problem)
+    if rule.plug_in() is not None:
+        return _plug_in(problem, rule)
+    goal = Goal.of(rule, problem, whole=not randomize)
+    turns = (0,) if angles == "quadrant" else (-2, -1, 0, 1)
+    if not problem.double:
+        thetas, solver = np.zeros(1), "grid"
+    if solver == "bnb":
+        certify = partial(branch_and_bound, problem, turns=turns, tol=tol, grid=thetas)
+    elif solver == "exact":
+        certify = partial(pivot_sweep, problem, turns=turns)
+    else:
+        certify = None
+    if certify is None:
+        best = grid_search(problem, goal, thetas, randomize)
+        bound = math.nan if problem.double or best is None else best.value
+    else:
+        best, bound = certify(goal, randomize=randomize)
     if best is None:
-        return problem.least_violation(rule, thetas)
+        certified = None if certify is None else lambda goal: certify(goal)[0]
+        return _least_violation(problem, rule, thetas, certified)
+    point = problem.describe(rule, best)
+    gap = point.objective - bound  # NaN if nothing is certified
+    if gap <= 1e-12 * abs(point.objective):
+        gap = 0.0  # also what rounding leaves
+    warn_of_reversed(point)
+    return replace(point, gap=gap, lower_bound=point.objective - gap)
+
+
+def warn_of_reversed(point):
+    """Warn if a rule accepts rows because a score is high."""
     reversed_scores = [
-        name for name, w in zip(("risk", "OOD"), weights(best[0]), strict=True) if w < 0
+        name
+        for name, weight in zip(("risk", "OOD"), weights(point.theta), strict=True)
+        if weight < 0
     ]
     if reversed_scores:
         warnings.warn(
             f"The best rule uses the {' and the '.join(reversed_scores)} score "
-            f"reversed (theta={best[0]:.4g}): it accepts rows because that score is "
-            f"high. Check its direction, or search angles='quadrant'.",
+            f"reversed (theta={point.theta:.4g}): it accepts rows because that score "
+            f"is high. Check its direction, or search angles='quadrant'.",
             SkoodWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return problem.describe(rule, *best)
 
 
 def solve(
@@ -271,9 +224,11 @@ def solve(
     risk_ood,
     ood_ood,
     *,
-    solver="grid",
+    solver="bnb",
     angles="quadrant",
     n_angles=360,
+    tol=1e-3,
+    randomize=False,
 ):
     r"""Find the best acceptance rule on one or two scores.
 
@@ -307,17 +262,31 @@ def solve(
     ood_ood : array-like of shape (n_ood,) or None
         Scores b of OOD rows.
 
-    solver : {"grid"}, default="grid"
-        "grid" searches `n_angles` angles and, at each, all thresholds.
+    solver : {"bnb", "exact", "grid"}, default="bnb"
+        How angles are searched; at each of them all thresholds are.
+
+        - "bnb": branch and bound over all angles, down to a certified gap of `tol`
+          (or, after 5000 intervals, to the gap that is then left). The result is
+          never worse than that of "grid".
+        - "exact": all angles at which two rows change places, for at most 5000 rows.
+        - "grid": `n_angles` angles; nothing is certified.
 
     angles : {"quadrant", "full"}, default="quadrant"
         "quadrant": [0, pi/2], so that both scores count against acceptance. "full":
         [-pi, pi), which lets a score be used reversed, with a warning.
 
     n_angles : int, default=360
-        Number of angles. Both ends of a quadrant are among them, so that two scores
-        are never worse than either of them alone (if all are finite). With "full"
-        it is rounded up to a multiple of 4.
+        Number of angles of "grid", which "bnb" looks at as well where something
+        better may be. Both ends of a quadrant are among them, so that two scores are
+        never worse than either of them alone (if all are finite). With "full" it is
+        rounded up to a multiple of 4.
+
+    tol : float, default=1e-3
+        Gap of the objective at which "bnb" stops.
+
+    randomize : bool, default=False
+        Accept the rows at the threshold with a probability, if this is better. The
+        bounds then hold for expected counts and are not rounded to whole rows.
 
     Returns
     -------
@@ -330,7 +299,8 @@ def solve(
         If no rule meets the bounds; its text says what is attainable.
     ValueError
         If there are no ID rows or, where `rule` needs them, no OOD rows; if a score
-        is NaN, an OOD score is -inf, a loss is negative, or shapes do not fit.
+        is NaN, an OOD score is -inf, a loss is negative, or shapes do not fit; if
+        there are too many rows for "exact".
 
     Warns
     -----
@@ -340,15 +310,28 @@ def solve(
     See Also
     --------
     accept : Applies the rule to other rows.
+    solve_finite : For a finite input space, with a probability for each input.
     skood.metrics.selective_risk_at : The same from labels and predictions.
 
     Notes
     -----
     The scales :math:`c_a, c_b` are the 5..95 % inter-quantile ranges of the finite
-    scores of ID rows (1 if zero), so that the grid of angles does not depend on the
-    units of the scores; the plain grid of [1]_ does. Thresholds exist at distinct
+    scores of ID rows (1 if zero), so that no result depends on the units of the
+    scores; the plain grid of angles of [1]_ does. Thresholds exist at distinct
     projected scores only. A row with an infinite score is accepted last, at every
-    angle. With :math:`d` angles the cost is :math:`O(d \, n \log n)`.
+    angle.
+
+    Over an interval of angles a row has a smallest and a largest projected score. At
+    a given threshold, those whose largest is below it are accepted at all of these
+    angles, and those whose smallest is above it at none, which bounds :math:`N`,
+    :math:`E` and :math:`F` and so the objective. Branch and bound halves the
+    interval with the least bound until that is within `tol` of the best rule found.
+    Rows that are decided for all thresholds that still matter are only counted.
+    Ties of the objective are resolved among the rules that were met.
+
+    With :math:`n` rows the cost is :math:`O(n^2 \log n)` for "exact", and
+    :math:`O(d \, n \log n)` for "grid" with :math:`d` angles. That of "bnb" depends
+    on the data; it is usually that of some tens of angles.
 
     References
     ----------
@@ -381,14 +364,22 @@ def solve(
         solver=solver,
         angles=angles,
         n_angles=n_angles,
+        tol=tol,
+        randomize=randomize,
     )
     if not point.feasible:
         asked = ", ".join(f"{k}={v!r}" for k, v in rule.get_params().items())
         n_ood = 0 if risk_ood is None else len(risk_ood)
+        attainable = {
+            "max_tpr_at_fpr": point.max_tpr_at_fpr,
+            "min_fpr_at_tpr": point.min_fpr_at_tpr,
+            "bounded": "FPR" if rule.ood_prior is None else "precision",
+        }
+        if any(b.loss for b in rule.bounds(len(risk_id), n_ood)):
+            attainable = {"min_risk": point.min_risk}
         raise InfeasibleError(
             f"No acceptance rule meets {type(rule).__name__}({asked}) on "
             f"{len(risk_id)} ID and {n_ood} OOD rows.",
-            max_tpr_at_fpr=point.max_tpr_at_fpr,
-            min_fpr_at_tpr=point.min_fpr_at_tpr,
+            **attainable,
         )
     return point

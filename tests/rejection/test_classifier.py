@@ -85,7 +85,10 @@ def test_accepts_by_its_operating_point(fitted):
         fitted.accept_proba(X_NEW) == 1,
         a + fitted.mu_ * b <= fitted.lambda_ * point.scales[0] / np.cos(point.theta),
     )
-    assert np.isnan(fitted.gap_)  # the grid certifies nothing
+    assert 0 <= fitted.gap_ <= fitted.tol
+    assert fitted.lower_bound_ == point.objective - fitted.gap_
+    # the grid certifies nothing
+    assert np.isnan(clone(fitted).set_params(solver="grid").fit(X, Y).gap_)
 
 
 @pytest.mark.parametrize("calibration", [0.3, 3])
@@ -111,7 +114,7 @@ def test_units_of_a_score_play_no_role(name, factor):
     plain = make_clf(**parts).fit(X, Y)
     scaled = make_clf(**parts).set_params(**{f"{name}__scaled__factor": factor})
     scaled.fit(X, Y)
-    assert scaled.theta_ == plain.theta_
+    assert_allclose(scaled.theta_, plain.theta_, rtol=1e-12)
     assert_allclose(scaled.lambda_, plain.lambda_)
     assert_array_equal(scaled.predict(X_NEW), plain.predict(X_NEW))
     ratio = factor if name == "risk_detector" else 1 / factor

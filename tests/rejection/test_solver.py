@@ -14,10 +14,12 @@ from skood.rejection import (
     BaseRule,
     BoundedAbstention,
     BoundedTPRFPR,
+    Linear,
     accept,
     solve,
 )
-from skood.rejection._solver import _sweep, search
+from skood.rejection._problem import sweep
+from skood.rejection._solver import search
 
 # A-ties of the specification: heavily tied scores, ID and OOD rows mixed
 TIED_SCORE = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3], dtype=float)
@@ -106,11 +108,11 @@ def test_brute_force(seed, mode):
         best, tpr_at, fpr_at = _brute_force(rule, *data, mode)
         if best is None:
             with pytest.raises(InfeasibleError) as info:
-                solve(rule, *data, angles=mode, n_angles=n_angles)
+                solve(rule, *data, angles=mode, solver="grid", n_angles=n_angles)
             assert info.value.max_tpr_at_fpr == pytest.approx(tpr_at, abs=1e-12)
             assert info.value.min_fpr_at_tpr == pytest.approx(fpr_at, abs=1e-12)
             continue
-        point = solve(rule, *data, angles=mode, n_angles=n_angles)
+        point = solve(rule, *data, angles=mode, solver="grid", n_angles=n_angles)
         assert point.risk == pytest.approx(best[0], abs=1e-11)
         assert round(point.tpr * 12) == -best[1]
         assert round(point.fpr * 6) == best[2]
@@ -119,7 +121,9 @@ def test_brute_force(seed, mode):
 
 def test_brute_force_instances_are_of_both_kinds():
     feasible = [
-        search(BoundedTPRFPR(0.6, 1 / 6), *_instance(seed), n_angles=13).feasible
+        search(
+            BoundedTPRFPR(0.6, 1 / 6), *_instance(seed), solver="grid", n_angles=13
+        ).feasible
         for seed in range(50)
     ]
     assert 5 < sum(feasible) < 45
@@ -129,7 +133,7 @@ def test_ties_points():
     # A-ties-points: one operating point per distinct score
     order = np.argsort(TIED_OOD, kind="stable")  # ID rows first
     loss = np.where(TIED_OOD, 0.0, TIED_LOSS)[order]
-    lam, N, E, F = _sweep(TIED_SCORE[order], n_id=6, loss=loss)
+    lam, N, E, F = sweep(TIED_SCORE[order], n_id=6, loss=loss)
     np.testing.assert_array_equal(lam, [0, 1, 2, 3])
     np.testing.assert_array_equal(N, [2, 4, 5, 6])
     np.testing.assert_array_equal(E, [0, 1, 1, 2])
@@ -210,7 +214,9 @@ def test_risk_need_not_grow_with_the_threshold():
 def test_tie_rule():
     # same risk everywhere: the largest TPR, then the smallest FPR, then angle
     a, b = [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]
-    point = solve(BoundedTPRFPR(0.3, 1.0), a, b, [0, 0, 0], [2.5, 9.0], [9.0, 9.0])
+    data = BoundedTPRFPR(0.3, 1.0), a, b, [0, 0, 0], [2.5, 9.0], [9.0, 9.0]
+    assert (solve(*data).tpr, solve(*data).fpr) == (1.0, 0.0)
+    point = solve(*data, solver="grid")
     assert (point.tpr, point.fpr) == (1.0, 0.0)
     # all ID rows are accepted without the OOD row (2.5, 9) iff tan(theta) > 1 / 12
     assert 0 < point.theta - math.atan(1 / 12) <= math.pi / 2 / 359
@@ -224,7 +230,15 @@ def test_tie_rule():
 def test_reported_numbers_are_those_of_the_stored_rule(seed, angles):
     a, b, loss, a_ood, b_ood = _instance(seed, n_id=40, n_ood=20)
     point = solve(
-        BoundedTPRFPR(0.5, 0.6), a, b, loss, a_ood, b_ood, angles=angles, n_angles=40
+        BoundedTPRFPR(0.5, 0.6),
+        a,
+        b,
+        loss,
+        a_ood,
+        b_ood,
+        angles=angles,
+        solver="grid",
+        n_angles=40,
     )
     accepted, leaked = accept(point, a, b), accept(point, a_ood, b_ood)
     assert point.tpr == accepted.mean()
@@ -240,7 +254,9 @@ def test_reported_numbers_are_those_of_the_stored_rule(seed, angles):
 def test_two_scores_are_never_worse_than_one(seed, rule):
     a, b, loss, a_ood, b_ood = _instance(seed, n_id=30, n_ood=10)
     for n_angles in (2, 7):
-        double = search(rule, a, b, loss, a_ood, b_ood, n_angles=n_angles)
+        double = search(
+            rule, a, b, loss, a_ood, b_ood, solver="grid", n_angles=n_angles
+        )
         for single in (
             search(rule, a, None, loss, a_ood, None),
             search(rule, b, None, loss, b_ood, None),
@@ -330,14 +346,11 @@ class _MostAccepted(BaseRule):
     def check_params(self):
         pass
 
-    def accepts_enough(self, N, n_id):
-        return np.greater(N, 0)
+    def bounds(self, n_id, n_ood, *, whole=True):
+        return (Linear(id=-0.25, loss=1.0), Linear(id=-1.0, constant=1.0))
 
-    def keeps_out(self, N, E, F, n_id, n_ood):
-        return E <= 0.25 * N
-
-    def objective(self, N, E, F, n_id, n_ood):
-        return -np.asarray(N, dtype=float)
+    def cost(self, n_id, n_ood):
+        return Linear(id=-1.0)
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
         return np.maximum(risk - 0.25, 0)
@@ -348,9 +361,11 @@ def test_other_linear_rules_fit_the_engine():
     assert (point.tpr, point.risk, point.objective) == (1.0, 0.25, -4.0)
     point = solve(_MostAccepted(), [1, 2, 3, 4], None, [0, 0, 1, 1], None, None)
     assert (point.tpr, point.risk, point.objective) == (0.5, 0.0, -2.0)
-    with pytest.raises(InfeasibleError, match="a TPR of at most 0 within") as info:
+    message = r"Attainable on this data: a selective risk of at least 1\.$"
+    with pytest.raises(InfeasibleError, match=message) as info:
         solve(_MostAccepted(), [1, 2], None, [1, 1], None, None)
-    assert math.isnan(info.value.min_fpr_at_tpr)
+    assert info.value.min_risk == 1.0
+    assert math.isnan(info.value.max_tpr_at_fpr)
 
 
 TABLE_1 = {  # corrected Table 1 of the paper: OOD ~ N(2, variance 0.2)
@@ -398,7 +413,7 @@ def test_table_1(table_1_scores, model):
             solve(rule, *args)
         assert info.value.max_tpr_at_fpr == pytest.approx(0.5888419, abs=0.006)
         return
-    point = solve(rule, *args, n_angles=90)
+    point = solve(rule, *args, solver="grid", n_angles=90)
     assert point.risk == pytest.approx(TABLE_1[model], abs=0.006)
     assert point.tpr >= 0.7 and point.fpr <= 0.2
     if model == "D":
@@ -412,15 +427,15 @@ def test_errors_of_arguments():
         solve(BoundedTPRFPR, a, b, loss, a_ood, b_ood)
     with pytest.raises(ValueError, match="tpr_min of BoundedTPRFPR must be in"):
         solve(BoundedTPRFPR(tpr_min=2), a, b, loss, a_ood, b_ood)
-    with pytest.raises(ValueError, match="solver must be 'grid', got 'newton'"):
+    with pytest.raises(ValueError, match=r"solver must be one of \['bnb', 'exact'"):
         solve(rule, a, b, loss, a_ood, b_ood, solver="newton")
     with pytest.raises(ValueError, match="angles must be 'quadrant' or 'full'"):
         solve(rule, a, b, loss, a_ood, b_ood, angles="half")
     with pytest.raises(ValueError, match="n_angles must be at least 2, got 1"):
-        solve(rule, a, b, loss, a_ood, b_ood, n_angles=1)
+        solve(rule, a, b, loss, a_ood, b_ood, solver="grid", n_angles=1)
     for n_angles in (2.5, True):
         with pytest.raises(TypeError, match="n_angles must be an integer"):
-            solve(rule, a, b, loss, a_ood, b_ood, n_angles=n_angles)
+            solve(rule, a, b, loss, a_ood, b_ood, solver="grid", n_angles=n_angles)
 
 
 def test_errors_of_missing_rows():

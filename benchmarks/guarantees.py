@@ -1,0 +1,178 @@
+"""How often acceptance rules break their bounds on new data.
+
+Many samples of ``make_reject_option_1d`` are drawn, with the true risk and the true
+likelihood ratio as scores. On each of them a rule is chosen, and its rates on new
+data are calculated from the densities, so that nothing but the choice is random::
+
+    python benchmarks/guarantees.py
+    python benchmarks/guarantees.py --repetitions 1000 --sizes 400 1000 --seed 1
+
+Printed is, for each way to choose, the share of samples for which it returns a rule,
+the share for which that rule breaks a bound, and its mean rates on new data. The
+script fails if a guaranteed rule breaks its bounds more often than `delta` and chance
+(one in 1000) allow, or if the mean rates of those that keep their bounds on average
+are outside of them by more than 3.3 standard errors.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import argparse
+import math
+import sys
+import time
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.integrate import cumulative_trapezoid
+from scipy.stats import binom
+
+from skood.datasets import make_reject_option_1d
+from skood.exceptions import NotCertifiableError
+from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, certify, solve
+from skood.rejection._operating_point import project, standardise
+
+TPR_MIN, FPR_MAX = 0.7, 0.2
+RULE = BoundedTPRFPR(TPR_MIN, FPR_MAX)
+PRECISION = BoundedPrecisionRecall(0.9, TPR_MIN, ood_prior=0.25)
+DELTA = 0.1
+CHANCE = 1e-3
+# the rates of this share of samples are known well enough to judge their mean
+MOST = 0.99
+
+
+class Truth:
+    """Rates of operating points from the densities, by intervals on the real line."""
+
+    def __init__(self):
+        x = np.arange(-8.0, 11.0, 5e-4)
+        model = make_reject_option_1d(1, random_state=0).model
+        self.scores = model.risk(x), model.likelihood_ratio(x)
+        density_id = model.density_id(x)
+        densities = density_id, model.density_ood(x), density_id * self.scores[0]
+        self.below = [cumulative_trapezoid(d, x, initial=0.0) for d in densities]
+
+    def rates(self, point):
+        """Return TPR, FPR and selective risk on new data."""
+        scaled = standardise(*(s.copy() for s in self.scores), point.scales)
+        excess = project(point.theta, *scaled) - point.lam
+        inside = excess <= 0
+        # ends of the accepted intervals, as fractional positions on the grid
+        before = np.flatnonzero(inside[1:] != inside[:-1])
+        with np.errstate(invalid="ignore"):
+            step = excess[before] / (excess[before] - excess[before + 1])
+        ends = before + np.nan_to_num(step)
+        sign = np.where(inside[before], 1.0, -1.0)
+        positions = np.arange(inside.size)
+        id_, ood, errors = (
+            float(sign @ np.interp(ends, positions, below) + below[-1] * inside[-1])
+            for below in self.below
+        )
+        return id_, ood, errors / id_ if id_ else math.nan
+
+
+METHODS = {
+    "plug-in": lambda *a, seed: solve(RULE, *a),
+    "high_probability": lambda *a, seed: certify(RULE, *a, random_state=seed),
+    "ltt": lambda *a, seed: certify(RULE, *a, guarantee="ltt", random_state=seed),
+    "precision": lambda *a, seed: certify(PRECISION, *a, random_state=seed),
+    "expectation": lambda *a, seed: certify(
+        RULE, *a, guarantee="expectation", random_state=seed
+    ),
+}
+
+
+def repetition(truth, n, seed):
+    """Draw one sample; return the rates of each method, None if it found no rule."""
+    state = np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+    sample = make_reject_option_1d((n, n), random_state=state)
+    ood = sample.is_ood
+    answer = sample.target_names[sample.posteriors.argmax(axis=1)]
+    arrays = (
+        sample.risk[~ood],
+        sample.likelihood_ratio[~ood],
+        (answer != sample.target)[~ood].astype(float),
+        sample.risk[ood],
+        sample.likelihood_ratio[ood],
+    )
+    rates = {}
+    for name, choose in METHODS.items():
+        try:
+            rates[name] = truth.rates(choose(*arrays, seed=state))
+        except ValueError as error:  # infeasible or not certifiable
+            if name != "plug-in" and not isinstance(error, NotCertifiableError):
+                raise
+            rates[name] = None
+    return rates
+
+
+def broken(name, tpr, fpr):
+    """Tell for which rates a bound is broken."""
+    if name == "precision":
+        prior = PRECISION.ood_prior
+        right, wrong = (1 - prior) * tpr, prior * fpr
+        return (tpr < TPR_MIN) | (right < PRECISION.precision_min * (right + wrong))
+    return (tpr < TPR_MIN) | (fpr > FPR_MAX)
+
+
+def verdict(name, violations, repetitions, rates):
+    """Return what is promised in words, and whether it is kept (None: no promise)."""
+    if name == "plug-in":
+        return "no promise", None
+    if name != "expectation":
+        limit = binom.isf(CHANCE, repetitions, DELTA) / repetitions
+        return f"<= {DELTA:g} + noise = {limit:.3f}", violations <= limit * repetitions
+    if len(rates) < MOST * repetitions:
+        return "no promise when few are certified", None
+    mean, error = rates.mean(axis=0), rates.std(axis=0) / math.sqrt(len(rates))
+    text = f"means within +- {3.3 * error[0]:.4f}, {3.3 * error[1]:.4f}"
+    kept = mean[0] >= TPR_MIN - 3.3 * error[0] and mean[1] <= FPR_MAX + 3.3 * error[1]
+    return text, kept
+
+
+def main(argv=None):
+    """Print a table for each size; return 1 if a promise is not kept."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=200)
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[400, 1000, 4000, 20000]
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--n-jobs", type=int, default=2)
+    arguments = parser.parse_args(argv)
+    repetitions, failed, truth = arguments.repetitions, False, Truth()
+    print(
+        f"TPR >= {TPR_MIN:g} and FPR <= {FPR_MAX:g}; precision: >= "
+        f"{PRECISION.precision_min:g} at the prior {PRECISION.ood_prior:g} and TPR >= "
+        f"{TPR_MIN:g}; delta = {DELTA:g}, {repetitions} samples"
+    )
+    for n in arguments.sizes:
+        start = time.perf_counter()
+        runs = Parallel(n_jobs=arguments.n_jobs)(
+            delayed(repetition)(truth, n, (arguments.seed, n, i))
+            for i in range(repetitions)
+        )
+        print(
+            f"\n{n} ID and {n} OOD rows ({time.perf_counter() - start:.0f} s)\n"
+            f"{'':<18}{'certified':>10}{'violated':>10}{'TPR':>8}{'FPR':>8}{'risk':>8}"
+        )
+        for name in METHODS:
+            found = [run[name] for run in runs if run[name] is not None]
+            rates = np.array(found).reshape(-1, 3)
+            violations = int(broken(name, *rates[:, :2].T).sum())
+            promise, kept = verdict(name, violations, repetitions, rates)
+            mean = rates.mean(axis=0) if found else np.full(3, np.nan)
+            status = {None: "", True: "  OK", False: "  EXCEEDED"}[kept]
+            print(
+                f"{name:<18}{len(found) / repetitions:>10.3f}"
+                f"{violations / repetitions:>10.3f}"
+                + "".join(f"{m:>8.4f}" for m in mean)
+                + f"  {promise}{status}",
+                flush=True,
+            )
+            failed |= kept is False
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,160 @@
+"""How fast rules are found, and how good they are: branch and bound, exact, grid.
+
+For each number of rows (half of them OOD) and each rule: the seconds of branch and
+bound (gap 1e-3) and of a grid of 360 angles (one argsort and cumulative sums per
+angle) in the same process, their ratio, both objectives and the gap; the exact solver
+where it is allowed. The largest size runs branch and bound only, in a process of its
+own, whose memory is printed::
+
+    python benchmarks/rejection.py
+    python benchmarks/rejection.py --sizes 100000 --repeat 5
+
+The script fails if branch and bound is worse or slower than the grid at 100,000 rows
+or more, takes more than 2 seconds for 100,000 rows or 30 seconds and 2 GiB for
+1,000,000, or leaves a larger gap.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+from skood.datasets import make_reject_option_1d
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedImprovement,
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    CostBased,
+    solve,
+)
+
+TOL = 1e-3
+RULES = {
+    "TPR-FPR": BoundedTPRFPR(0.7, 0.2),
+    "precision-recall": BoundedPrecisionRecall(0.9, 0.7, ood_prior=0.25),
+    "cost": CostBased(0.3, 1.0, 0.0, ood_prior=0.25),
+    "abstention": BoundedAbstention(0.7),
+    "improvement": BoundedImprovement(0.1),
+}
+
+
+def make_scores(n, seed, kind):
+    """Return both scores and the losses of `n` rows, half of them OOD."""
+    problem = make_reject_option_1d((n // 2, n - n // 2), random_state=seed)
+    out = problem.is_ood
+    rng = np.random.default_rng(seed)
+    a, b = problem.risk, np.log(np.maximum(problem.likelihood_ratio, 1e-300))
+    if kind == "noisy":  # estimated scores fill the plane
+        a, b = a + 0.1 * rng.normal(size=n), 0.3 * b + 0.5 * rng.normal(size=n)
+    wrong = problem.posteriors.argmax(axis=1) + 1 != problem.target
+    return a[~out], b[~out], wrong[~out].astype(float), a[out], b[out]
+
+
+def timed(rule, rows, repeat, **options):
+    """Return the operating point and the median seconds."""
+    seconds = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        point = solve(rule, *rows, **options)
+        seconds.append(time.perf_counter() - start)
+    return point, statistics.median(seconds)
+
+
+def compare(n, kind, args):
+    """Print one size; return what failed."""
+    rows = make_scores(n, args.seed, kind)
+    failures = []
+    for name, rule in RULES.items():
+        best, fast = timed(rule, rows, args.repeat, tol=TOL)
+        grid, slow = timed(rule, rows, args.repeat, solver="grid")
+        line = (
+            f"{n:>9,} {kind:<6} {name:<17} {fast:7.3f} {slow:7.3f} {slow / fast:6.1f}"
+            f"  {best.objective:9.6f} {grid.objective:9.6f} {best.gap:8.5f}"
+        )
+        if n <= 3000:
+            exact, seconds = timed(rule, rows, 1, solver="exact")
+            line += f"  exact {exact.objective:9.6f} in {seconds:.2f} s"
+            if (
+                not best.lower_bound - 1e-12
+                <= exact.objective
+                <= best.objective + 1e-12
+            ):
+                failures.append(f"{name}, n={n}: exact is outside of the gap")
+        print(line, flush=True)
+        if best.gap > TOL:
+            failures.append(f"{name}, n={n}: gap {best.gap}")
+        if best.objective > grid.objective + 1e-12:
+            failures.append(f"{name}, n={n}: worse than the grid")
+        if n >= 100_000 and fast > slow:
+            failures.append(f"{name}, n={n}: slower than the grid")
+        if n <= 100_000 and fast > 2:
+            failures.append(f"{name}, n={n}: {fast:.1f} s, more than 2")
+    return failures
+
+
+def large(n, seed):
+    """Print the seconds and memory of a large problem as JSON; runs in a process."""
+    rows = make_scores(n, seed, "noisy")
+    result = {}
+    for name, rule in RULES.items():
+        point, seconds = timed(rule, rows, 1, tol=TOL)
+        result[name] = [seconds, point.objective, point.gap]
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps({"rules": result, "gib": kilobytes / 2**20}))
+
+
+def main():
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[1000, 3000, 100_000])
+    parser.add_argument("--large", type=int, default=1_000_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        large(args.large, args.seed)
+        return
+    print(
+        f"{'rows':>9} {'scores':<6} {'rule':<17} {'bnb s':>7} {'grid s':>7} "
+        f"{'ratio':>6}  {'bnb':>9} {'grid':>9} {'gap':>8}"
+    )
+    failures = []
+    for n in args.sizes:
+        for kind in ("noisy", "exact"):
+            failures += compare(n, kind, args)
+    if args.large:
+        command = [sys.executable, __file__, "--child", "--large", str(args.large)]
+        output = subprocess.run(
+            [*command, "--seed", str(args.seed)],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        result = json.loads(output.stdout)
+        for name, (seconds, objective, gap) in result["rules"].items():
+            print(
+                f"{args.large:>9,} noisy  {name:<17} {seconds:7.2f} {'':>14}  "
+                f"{objective:9.6f} {'':>9} {gap:8.5f}"
+            )
+            if gap > TOL or seconds > 30:
+                failures.append(f"{name}, n={args.large}: {seconds} s, gap {gap}")
+        print(f"peak memory of that process: {result['gib']:.2f} GiB")
+        if result["gib"] > 2:
+            failures.append(f"{result['gib']:.2f} GiB, more than 2")
+    for failure in failures:
+        print("FAILED", failure)
+    sys.exit(bool(failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""What a rule is: an objective and bounds that are linear in three counts."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import ABCMeta, abstractmethod
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+__all__ = ["GUARD", "BaseRule", "Linear", "excess"]
+
+# ceil and floor of a share times a count are guarded against rounding by this much,
+# so that 0.7 of 10 rows are 7 rows; smaller amounts are no violation.
+GUARD = 1e-9
+
+
+class Linear(NamedTuple):
+    """The function ``id * N + loss * E + ood * F + constant`` of an acceptance region.
+
+    Parameters
+    ----------
+    id : float, default=0.0
+        Factor of the number N of accepted ID rows.
+
+    loss : float, default=0.0
+        Factor of their summed loss E.
+
+    ood : float, default=0.0
+        Factor of the number F of accepted OOD rows.
+
+    constant : float, default=0.0
+        What is added.
+
+    See Also
+    --------
+    BaseRule : Has its bounds and its cost in this form.
+
+    Examples
+    --------
+    >>> from skood.rejection import Linear
+    >>> Linear(id=-1.0, constant=7.0).at(5, 0.0, 0)
+    2.0
+    """
+
+    id: float = 0.0
+    loss: float = 0.0
+    ood: float = 0.0
+    constant: float = 0.0
+
+    def at(self, N, E, F):
+        """Return the value, elementwise.
+
+        Parameters
+        ----------
+        N, E, F : ndarray or number
+            Accepted ID rows, their summed loss, accepted OOD rows.
+
+        Returns
+        -------
+        value : ndarray or float
+            The value.
+        """
+        value = self.constant
+        for factor, count in zip(self[:3], (N, E, F), strict=True):
+            if factor:
+                value = value + factor * count
+        return value
+
+
+def excess(amount):
+    """Return the positive part of `amount`, where rounding counts as zero."""
+    return np.where(amount <= GUARD, 0.0, amount)
+
+
+class BaseRule(BaseEstimator, metaclass=ABCMeta):
+    """Interface of the rules of :mod:`skood.rejection`.
+
+    A rule sees an acceptance region through five numbers only: `N` accepted ID rows
+    with the summed loss `E`, `F` accepted OOD rows, and the totals `n_id` and
+    `n_ood`. The solver looks for the region that minimises :meth:`objective` among
+    those that are :meth:`feasible`. The objective is the selective risk ``E / N``, or
+    linear in the three counts, and all bounds are linear in them: this is what lets
+    the solvers certify an optimum.
+
+    Subclasses implement :meth:`check_params`, :meth:`bounds` and :meth:`violation`;
+    those with a linear objective also :meth:`cost`. Those that cannot do without OOD
+    rows override `needs_ood`, those with a parameter `ood_prior` make the solver report
+    the precision.
+
+    See Also
+    --------
+    BoundedTPRFPR : Least selective risk at a bounded TPR and FPR.
+    BoundedPrecisionRecall : Least selective risk at a bounded precision and recall.
+    BoundedAbstention : Least selective risk at a bounded coverage.
+    BoundedImprovement : Largest coverage at a bounded selective risk.
+    CostBased : Least expected cost.
+    skood.rejection.solve : Finds the best acceptance region of a rule.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.rejection import BaseRule, BoundedTPRFPR
+    >>> isinstance(BoundedTPRFPR(), BaseRule)
+    True
+    >>> N, E, F = np.array([5, 8, 10]), np.array([0, 2, 4]), np.array([0, 1, 3])
+    >>> BoundedTPRFPR().feasible(N, E, F, n_id=10, n_ood=5)
+    array([False,  True, False])
+    """
+
+    #: Share of OOD rows in use, from which the precision is reported; None: unknown.
+    ood_prior: Any = None
+
+    @property
+    def needs_ood(self):
+        """Whether the rule cannot be solved without OOD rows."""
+        return False
+
+    @abstractmethod
+    def check_params(self):
+        """Raise a ValueError or TypeError if a parameter is out of its range."""
+
+    @abstractmethod
+    def bounds(self, n_id, n_ood, *, whole=True):
+        """Return the bounds, each as a function that must not be positive.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        whole : bool, default=True
+            Rows are accepted as a whole, so that bounds on counts are rounded to the
+            next count that meets them. False: with probabilities.
+
+        Returns
+        -------
+        bounds : tuple of Linear
+            In units of rows. A bound on `N` alone is one from below, on the number of
+            ID rows to accept.
+        """
+
+    @abstractmethod
+    def violation(self, tpr, fpr=np.nan, risk=np.nan):
+        """Return the total amount by which the bounds are broken.
+
+        Parameters
+        ----------
+        tpr, fpr, risk : ndarray or float
+            True positive rate (coverage of ID rows), false positive rate (accepted
+            share of OOD rows) and selective risk.
+
+        Returns
+        -------
+        violation : ndarray or float
+            Zero where all bounds are met; NaN where a needed rate is.
+        """
+
+    def cost(self, n_id, n_ood):
+        """Return the objective if it is linear.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        Returns
+        -------
+        cost : Linear or None
+            None: the objective is the selective risk.
+        """
+        return None
+
+    def plug_in(self):
+        """Return the rule on the scores if nothing needs to be searched.
+
+        Returns
+        -------
+        plug_in : tuple (mu, lam) of float or None
+            Accept iff ``a + mu * b <= lam``. None: the rule is to be searched.
+        """
+        return None
+
+    def feasible(self, N, E, F, n_id, n_ood):
+        """Tell which acceptance regions meet all bounds.
+
+        Parameters
+        ----------
+        N, E, F : ndarray or number
+            Accepted ID rows, their summed loss, accepted OOD rows.
+
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        Returns
+        -------
+        met : ndarray or bool
+            True where all bounds are met.
+        """
+        met = np.ones(np.broadcast_shapes(np.shape(N), np.shape(E), np.shape(F)), bool)
+        for bound in self.bounds(n_id, n_ood):
+            met &= bound.at(N, E, F) <= GUARD
+        return met[()]
+
+    def objective(self, N, E, F, n_id, n_ood):
+        """Return what is minimised: the selective risk ``E / N``, or the cost.
+
+        Parameters
+        ----------
+        N, E, F : ndarray or number
+            Accepted ID rows, their summed loss, accepted OOD rows.
+
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        Returns
+        -------
+        objective : ndarray or float
+            Smaller is better; infinite where it is undefined (``N = 0``).
+        """
+        N, E = np.asarray(N), np.asarray(E, dtype=np.float64)
+        cost = self.cost(n_id, n_ood)
+        if cost is not None:
+            return cost.at(N, E, np.asarray(F))
+        objective = np.full(np.broadcast_shapes(N.shape, E.shape), np.inf)
+        return np.divide(E, N, out=objective, where=N > 0)[()]
+
+    def _check_number(self, name, low=0.0, high=1.0, *, closed=True):
+        """Raise unless parameter `name` is a number in [low, high], or [low, high)."""
+        value = getattr(self, name)
+        span = f"[{low:g}, {high:g}{']' if closed else ')'}"
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise TypeError(
+                f"{name} of {type(self).__name__} must be a number in {span}, got "
+                f"{value!r}."
+            )
+        inside = low <= float(value) <= high and (closed or float(value) < high)
+        if not inside:
+            raise ValueError(
+                f"{name} of {type(self).__name__} must be in {span}, got {value!r}."
+            )

@@ -1,0 +1,301 @@
+"""The rows that a rule is chosen on, and the best threshold at an angle."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from skood.rejection._base import BaseRule
+from skood.rejection._goal import Candidate, better, pick
+from skood.rejection._operating_point import (
+    OperatingPoint,
+    accept_proba,
+    check_pair,
+    precision_at,
+    project,
+    standardise,
+)
+from skood.utils._ties import ends_of_ties
+
+__all__ = ["Problem", "check_problem", "sweep"]
+
+
+def _scale(score):
+    """Return the 5..95 % inter-quantile range of the finite scores, 1 if zero."""
+    finite = score[np.isfinite(score)]
+    if finite.size == 0:
+        return 1.0
+    low, high = np.quantile(finite, [0.05, 0.95])
+    return float(high - low) or 1.0
+
+
+def sweep(projected, n_id, loss):
+    """Return all operating points of one angle.
+
+    Thresholds exist at distinct projected scores only: tied rows are accepted
+    together.
+
+    Parameters
+    ----------
+    projected : ndarray of shape (n_id + n_ood,)
+        Projected scores, ID rows first.
+
+    n_id : int
+        Number of ID rows.
+
+    loss : ndarray of shape (n_id + n_ood,)
+        Losses, zero for OOD rows.
+
+    Returns
+    -------
+    lam, N, E, F : ndarray of shape (n_points,)
+        Thresholds, accepted ID rows, their summed loss, accepted OOD rows.
+    """
+    order = np.argsort(projected)
+    ranked = projected[order]
+    last = ends_of_ties(ranked)
+    N = np.cumsum(order < n_id, dtype=np.int64)[last]
+    E = np.cumsum(loss[order])[last]
+    return ranked[last], N, E, last + 1 - N
+
+
+class Problem:
+    """Scores and losses of ID and OOD rows.
+
+    Parameters
+    ----------
+    risk_id, ood_id, loss_id, risk_ood, ood_ood
+        Checked arrays, see :func:`skood.rejection.solve`.
+    """
+
+    def __init__(self, risk_id, ood_id, loss_id, risk_ood, ood_ood):
+        self.double = ood_id is not None
+        self.risk_id, self.ood_id = risk_id, ood_id
+        self.risk_ood, self.ood_ood = risk_ood, ood_ood
+        self.n_id, self.n_ood = risk_id.size, risk_ood.size
+        self.loss_id = loss_id
+        self.loss = np.concatenate([loss_id, np.zeros(self.n_ood)])
+        self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
+        self.set_scales(_scale(risk_id), _scale(ood_id) if self.double else 1.0)
+
+    def set_scales(self, *scales):
+        """Divide the scores by `scales` from now on."""
+        self.scales = scales
+        self.scaled = standardise(
+            np.concatenate([self.risk_id, self.risk_ood]),
+            np.concatenate([self.ood_id, self.ood_ood]) if self.double else None,
+            scales,
+        )
+
+    def points(self, theta):
+        """Return the operating points of one angle: thresholds, N, E and F."""
+        return sweep(project(theta, *self.scaled), self.n_id, self.loss)
+
+    def best_at(self, theta, goal, *, randomize=False):
+        """Return the best threshold at an angle, None if none meets the bounds.
+
+        Parameters
+        ----------
+        theta : float
+            The angle.
+
+        goal : Goal
+            What is minimised.
+
+        randomize : bool, default=False
+            The rows at the threshold may be accepted with a probability.
+
+        Returns
+        -------
+        best : Candidate or None
+            The rule.
+        """
+        lam, *after = self.points(theta)
+        before = [np.append(0, count[:-1]) for count in after] if randomize else None
+        return self.best_of(theta, lam, *after, goal=goal, before=before)
+
+    def best_of(self, theta, lam, N, E, F, *, goal, before=None):
+        """Return the best of given operating points, None if none meets the bounds.
+
+        Parameters
+        ----------
+        theta : float
+            Their angle.
+
+        lam, N, E, F : ndarray of shape (n_points,)
+            Their thresholds and counts.
+
+        goal : Goal
+            What is minimised.
+
+        before : list of three ndarrays of shape (n_points,), default=None
+            Counts without the rows at the thresholds: these may then be accepted
+            with a probability. None: as a whole.
+
+        Returns
+        -------
+        best : Candidate or None
+            The rule.
+        """
+        if before is None:
+            value, tau = goal.value(N, E, F), np.ones(N.shape)
+        else:
+            value, tau, N, F = (x.ravel() for x in goal.mixtures(before, (N, E, F)))
+            lam = np.tile(lam, 2)
+        best = None
+        k = pick(value, N, F, goal.rtol)
+        if k is not None:
+            best = Candidate(
+                float(value[k]),
+                N[k].item(),
+                F[k].item(),
+                float(theta),
+                float(lam[k]),
+                float(tau[k]),
+            )
+        if goal.none < np.inf:
+            none = Candidate(goal.none, 0, 0, float(theta), -math.inf, 0.0)
+            best = none if better(none, best, goal.rtol) else best
+        return best
+
+    def at_size(self, theta, size, goal, *, randomize=False):
+        """Return the rule that accepts `size` rows, None if it breaks the bounds.
+
+        Parameters
+        ----------
+        theta : float
+            The angle.
+
+        size : int
+            Number of rows, at least one. Rows tied with the last one come with it.
+
+        goal : Goal
+            What is minimised.
+
+        randomize : bool, default=False
+            The rows at the threshold may be accepted with a probability.
+
+        Returns
+        -------
+        found : Candidate or None
+            The rule.
+        """
+        projected = project(theta, *self.scaled)
+        lam = np.partition(projected, size - 1)[size - 1]
+        after = self._count(projected <= lam)
+        before = self._count(projected < lam) if randomize else None
+        lam = np.array([lam])
+        return self.best_of(theta, lam, *after, goal=goal, before=before)
+
+    def _count(self, accepted):
+        """Return N, E and F of some rows as arrays of one entry."""
+        N = np.count_nonzero(accepted[: self.n_id])
+        F = np.count_nonzero(accepted[self.n_id :])
+        return [np.array([count]) for count in (N, self.loss[accepted].sum(), F)]
+
+    def describe(self, rule, found, **certificate):
+        """Return the operating point with numbers from applying the stored rule.
+
+        Parameters
+        ----------
+        rule : BaseRule
+            Gives the objective and the prior.
+
+        found : Candidate
+            The rule that was found.
+
+        **certificate
+            Fields of the operating point, such as its gap.
+
+        Returns
+        -------
+        point : OperatingPoint
+            The operating point.
+        """
+        point = OperatingPoint(
+            theta=found.theta, lam=found.lam, tau=found.tau, scales=self.scales
+        )
+        accepted = accept_proba(point, self.risk_id, self.ood_id)
+        N, E = float(accepted.sum()), float(accepted @ self.loss_id)
+        F = float(accept_proba(point, self.risk_ood, self.ood_ood).sum())
+        tpr = N / self.n_id
+        fpr = F / self.n_ood if self.n_ood else math.nan
+        precision = math.nan
+        if rule.ood_prior is not None:
+            leaked = fpr if rule.ood_prior else 0.0
+            precision = float(precision_at(rule.ood_prior, tpr, leaked))
+        return replace(
+            point,
+            risk=E / N if N else math.nan,
+            tpr=tpr,
+            fpr=fpr,
+            precision=precision,
+            objective=float(rule.objective(N, E, F, self.n_id, self.n_ood)),
+            **certificate,
+        )
+
+
+def _check_loss(loss_id, n_id):
+    """Return the losses as float64 of shape (n_id,), or raise."""
+    loss_id = column_or_1d(loss_id).astype(np.float64, copy=False)
+    if loss_id.size != n_id:
+        raise ValueError(
+            f"loss_id must have one entry per ID row, got {loss_id.size} for {n_id} "
+            f"rows."
+        )
+    bad = ~(np.isfinite(loss_id) & (loss_id >= 0))
+    if bad.any():
+        raise ValueError(
+            f"loss_id must be finite and not negative, got {float(loss_id[bad][0])!r}."
+        )
+    return loss_id
+
+
+def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
+    """Return the rows as a checked problem, or raise.
+
+    Parameters
+    ----------
+    rule, risk_id, ood_id, loss_id, risk_ood, ood_ood
+        See :func:`skood.rejection.solve`.
+
+    Returns
+    -------
+    problem : Problem
+        The rows.
+    """
+    if not isinstance(rule, BaseRule):
+        raise TypeError(
+            f"rule must be an instance of a rule, such as BoundedTPRFPR(), got "
+            f"{rule!r}."
+        )
+    rule.check_params()
+    double = ood_id is not None
+    risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)
+    if risk_id.size == 0:
+        raise ValueError("No ID rows: risk_id is empty; a rule needs ID rows.")
+    loss_id = _check_loss(loss_id, risk_id.size)
+    if risk_ood is None:
+        if ood_ood is not None:
+            raise ValueError(
+                "ood_ood is given although risk_ood is None; pass both scores of the "
+                "OOD rows, or none."
+            )
+        risk_ood, ood_ood = np.empty(0), np.empty(0) if double else None
+    risk_ood, ood_ood = check_pair(risk_ood, ood_ood, ("risk_ood", "ood_ood"), double)
+    if ood_ood is not None and not double:
+        raise ValueError(
+            "ood_ood is given although ood_id is None; pass both scores for ID and "
+            "for OOD rows, or one for both."
+        )
+    if rule.needs_ood and risk_ood.size == 0:
+        raise ValueError(
+            f"{type(rule).__name__} needs OOD rows, since it depends on the share of "
+            f"them that is accepted; got none. Add OOD rows, or use a rule that needs "
+            f"none, such as BoundedAbstention."
+        )
+    return Problem(risk_id, ood_id, loss_id, risk_ood, ood_ood)

@@ -1,0 +1,146 @@
+"""Tests of the rules with a linear objective."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pytest
+
+from skood.datasets import make_reject_option_1d
+from skood.rejection import (
+    BoundedImprovement,
+    CostBased,
+    PlugInCost,
+    accept,
+    solve,
+)
+
+N = np.array([0, 6, 7, 8, 10])
+E = np.array([0.0, 3.0, 0.0, 2.0, 5.0])
+F = np.array([0, 1, 1, 2, 3])
+
+
+def test_cost():
+    rule = CostBased(reject_id=0.3, accept_ood=2.0, reject_ood=0.5, ood_prior=0.25)
+    cost = [
+        0.75 * (e + 0.3 * (10 - n)) / 10 + 0.25 * (2 * f + 0.5 * (5 - f)) / 5
+        for n, e, f in zip(N, E, F, strict=True)
+    ]
+    np.testing.assert_allclose(rule.objective(N, E, F, 10, 5), cost, rtol=1e-15)
+    assert rule.feasible(N, E, F, 10, 5).all()
+    assert rule.needs_ood and rule.violation(0.0, 1.0, np.nan) == 0
+    assert rule.violation(np.zeros(3)).tolist() == [0, 0, 0]
+    # no OOD rows in use
+    rule.set_params(ood_prior=0)
+    assert not rule.needs_ood
+    np.testing.assert_allclose(
+        rule.objective(N, E, F, 10, 0), (E + 0.3 * (10 - N)) / 10
+    )
+    # in use, but not at hand
+    assert np.isnan(PlugInCost(ood_prior=0.5).objective(3, 1.0, 0, 10, 0))
+
+
+def test_improvement():
+    rule = BoundedImprovement(risk_max=0.25)
+    assert not rule.needs_ood
+    np.testing.assert_allclose(rule.objective(N, E, F, 10, 5), -N / 10)
+    assert rule.feasible(N, E, F, 10, 5).tolist() == [False, False, True, True, False]
+    assert rule.violation(1.0, 1.0, 0.25) == 0
+    assert rule.violation(1.0, 1.0, 0.75) == pytest.approx(0.5)
+    # 3 * 0.1 is above 0.3, by rounding only
+    assert BoundedImprovement(0.1).feasible(3, 0.1 + 0.1 + 0.1, 0, 3, 0)
+
+
+@pytest.mark.parametrize("cls", [CostBased, PlugInCost])
+def test_costs_are_checked(cls):
+    cls(reject_id=0, accept_ood=5, reject_ood=4.5, ood_prior=0).check_params()
+    for name in ("reject_id", "accept_ood", "reject_ood"):
+        for bad in (-0.1, math.inf, math.nan):
+            with pytest.raises(
+                ValueError, match=rf"{name} of {cls.__name__} must be in \[0, inf\)"
+            ):
+                cls(**{name: bad}).check_params()
+        with pytest.raises(TypeError, match=rf"{name} of .* must be a number"):
+            cls(**{name: "1"}).check_params()
+    for bad in (-0.1, 1.0):
+        with pytest.raises(ValueError, match=r"ood_prior of .* must be in \[0, 1\)"):
+            cls(ood_prior=bad).check_params()
+    for accept_ood in (0.5, 0.2):
+        with pytest.raises(
+            ValueError,
+            match=r"must be above reject_ood, or nothing is gained .*=0\.5\.",
+        ):
+            cls(accept_ood=accept_ood, reject_ood=0.5).check_params()
+
+
+def test_risk_max_is_checked():
+    BoundedImprovement(risk_max=7.5).check_params()  # losses may be larger than one
+    with pytest.raises(ValueError, match=r"risk_max of .* must be in \[0, inf\)"):
+        BoundedImprovement(risk_max=-0.5).check_params()
+
+
+def test_accept_none_and_accept_all():
+    a, a_ood = [1.0, 2.0, 3.0], [1.0, 2.0]
+    # rejecting is free
+    point = solve(CostBased(reject_id=0.0), a, None, [0, 0, 1], a_ood, None)
+    assert (point.tpr, point.fpr, point.objective, point.gap) == (0, 0, 0, 0)
+    assert (point.lam, point.tau) == (-math.inf, 0.0)
+    assert math.isnan(point.risk) and math.isnan(point.precision)
+    assert not accept(point, [-1e300, -math.inf]).any()
+    # errors are cheaper than rejections
+    point = solve(CostBased(5.0, ood_prior=0.1), a, None, [0, 0, 1], a_ood, None)
+    assert (point.tpr, point.fpr) == (1, 1)
+    assert point.objective == pytest.approx(0.9 / 3 + 0.1)
+    # a tie: the larger TPR is preferred
+    point = solve(CostBased(reject_id=1.0, ood_prior=0), a, None, [1] * 3, None, None)
+    assert (point.tpr, point.objective) == (1, 1)
+
+
+@pytest.mark.parametrize("ood_prior", [0.0, 0.25, 0.6])
+def test_plug_in_is_the_formula(ood_prior):
+    rule = PlugInCost(0.3, accept_ood=1.5, reject_ood=0.5, ood_prior=ood_prior)
+    assert not rule.needs_ood
+    rng = np.random.default_rng(0)
+    r, g = rng.uniform(size=50), rng.exponential(size=50)
+    point = solve(rule, r, g, r < 0.2, None, None)
+    formula = r + (1.5 - 0.5) * ood_prior / (1 - ood_prior) * g <= 0.3
+    assert 0 < formula.mean() < 1
+    np.testing.assert_array_equal(accept(point, r, g), formula)
+    assert point.mu == pytest.approx(ood_prior / (1 - ood_prior))
+    assert point.risk == pytest.approx(np.mean(r[formula] < 0.2))
+    assert math.isnan(point.gap)
+
+
+def test_plug_in_without_ood_score_is_chows_rule():
+    point = solve(
+        PlugInCost(reject_id=0.3), [0.1, 0.3, 0.31], None, [0] * 3, None, None
+    )
+    assert accept(point, [0.1, 0.3, 0.31]).tolist() == [True, True, False]
+    assert (point.theta, point.lam, point.scales) == (0.0, 0.3, (1.0, 1.0))
+
+
+def test_plug_in_is_optimal_for_known_densities():
+    problem = make_reject_option_1d((30_000, 10_000), random_state=0)
+    is_id = ~problem.is_ood
+    wrong = problem.posteriors.argmax(axis=1) + 1 != problem.target
+    r, g = problem.risk, np.minimum(problem.likelihood_ratio, 1e300)
+    rows = r[is_id], g[is_id], wrong[is_id], r[~is_id], g[~is_id]
+    costs = {"reject_id": 0.3, "accept_ood": 1.0, "reject_ood": 0.0, "ood_prior": 0.25}
+    plug_in, searched = (
+        solve(PlugInCost(**costs), *rows),
+        solve(CostBased(**costs), *rows),
+    )
+    # A-dens-2.0-0.2-0.25, cost_eps_0.3_1_0, by sampling
+    assert plug_in.objective == pytest.approx(0.14988425140398326, abs=0.006)
+    assert searched.objective <= plug_in.objective
+    assert searched.objective == pytest.approx(plug_in.objective, abs=0.002)
+
+
+def test_a_logarithm_is_no_ratio():
+    message = r"takes the OOD score for a likelihood ratio.*ood_id contains -0\.5"
+    with pytest.raises(ValueError, match=message):
+        solve(PlugInCost(), [0.1], [-0.5], [0], None, None)
+    with pytest.raises(ValueError, match="ood_ood contains -2"):
+        solve(PlugInCost(), [0.1], [0.5], [0], [0.2], [-2.0])

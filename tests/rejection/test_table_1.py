@@ -1,0 +1,302 @@
+"""Table 1 of the paper, corrected: all numbers, of densities and of samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import norm
+
+from skood.datasets import make_reject_option_1d
+from skood.exceptions import InfeasibleError
+from skood.metrics import (
+    aupr_in,
+    auroc,
+    oscr,
+    selective_risk_at,
+    selective_risk_at_precision_recall,
+)
+from skood.rejection import (
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    CostBased,
+    PlugInCost,
+    accept,
+    solve,
+    solve_finite,
+)
+
+TPR_FPR = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
+PRECISION_RECALL = BoundedPrecisionRecall(
+    precision_min=0.9, recall_min=0.7, ood_prior=0.25
+)
+COSTS = {"reject_id": 0.3, "accept_ood": 1.0, "reject_ood": 0.0, "ood_prior": 0.25}
+ID_ERROR = 0.20451754457302518
+
+# A-dens-2.0-0.2-0.25 and A-dens-3.0-0.2-0.25, by the mean of the OOD density. For the
+# scores g (A), r + 0.2 g (B) and r (C): selective risk at the bounds on TPR and FPR,
+# and on precision and recall; AUROC, AUPR, OSCR of both definitions, largest TPR.
+SINGLE = {
+    2.0: {
+        "A": (
+            *(0.15848793701963335, 0.15848793701963335, 0.8782300341732343),
+            *(0.9620377821557609, 0.819841532616011, 0.7187953848299856),
+            0.8041237874314453,
+        ),
+        "B": (
+            *(0.14179186887599884, 0.14179186887599884, 0.8649078632693777),
+            *(0.9543093401928565, 0.8267210506981113, 0.7112133491795829),
+            0.8034627863984655,
+        ),
+        "C": (
+            *(math.nan, math.nan, 0.7575949183895513),
+            *(0.9138817426632463, 0.8619464059528054, 0.6446444991911879),
+            0.5888419058518811,
+        ),
+    },
+    3.0: {
+        "A": (
+            *(0.22906702544311638, 0.2257477995966358, 0.8797457455166151),
+            *(0.9629226678428449, 0.7810473056701032, 0.6879022972921774),
+            0.805964772447926,
+        ),
+        "B": (
+            *(0.20944030857663534, 0.20944030857663534, 0.858792386378466),
+            *(0.9489504156634428, 0.7915229854687339, 0.6764296376520159),
+            0.8025944412815896,
+        ),
+        "C": (
+            *(math.nan, math.nan, 0.36657712472491166),
+            *(0.7454719344731267, 0.9562099752453249, 0.34484767482310036),
+            0.2361415992277983,
+        ),
+    },
+}
+# For r and g together (D): risk, mu, lam and FPR of the best r + mu g <= lam, at the
+# bounds on TPR and FPR, and on precision and recall.
+DOUBLE = {
+    2.0: (
+        (0.1258560691240669, 0.04346517930571281, 0.35048486455254074, 0.2),
+        (0.12419133538842779, 0.0272942405899812, 0.3334875182265594, 0.7 / 3),
+    ),
+    3.0: (
+        (0.18654737461889703, 0.11064369900850579, 0.4549420738402861, 0.2),
+        (0.18154749425212108, 0.09985087895074685, 0.4436206570103227, 0.7 / 3),
+    ),
+}
+# Least cost, and that of Chow's rule r <= 0.3.
+COST = {
+    2.0: (0.14988425140398326, 0.21523359892410232),
+    3.0: (0.17382812344748588, 0.3681382524358514),
+}
+
+
+class _Rows(NamedTuple):
+    """ID and OOD rows with their true scores, as metrics read them."""
+
+    y_true: np.ndarray
+    y_pred: np.ndarray
+    r: np.ndarray
+    g: np.ndarray
+
+    def score(self, model):
+        """Return the single score of a model, high for rows to accept."""
+        return -{"A": self.g, "B": self.r + 0.2 * self.g, "C": self.r}[model]
+
+    def solve(self, rule, *names, **options):
+        """Find the best rule on one or two of r and g."""
+        is_id = self.y_true != -1
+        a, b = (getattr(self, name) for name in (*names, names[0])[:2])
+        loss = (self.y_true != self.y_pred)[is_id]
+        b_id, b_ood = (b[is_id], b[~is_id]) if len(names) == 2 else (None, None)
+        return solve(rule, a[is_id], b_id, loss, a[~is_id], b_ood, **options)
+
+    def part(self, k, n_parts):
+        """Return a part with the same share of OOD rows."""
+        rows = [
+            np.flatnonzero(of_kind)[k::n_parts]
+            for of_kind in (self.y_true != -1, self.y_true == -1)
+        ]
+        return _Rows(*(values[np.concatenate(rows)] for values in self))
+
+
+def _draw(ood_mean, sizes, seed):
+    """A sample."""
+    data = make_reject_option_1d(sizes, ood_mean=ood_mean, random_state=seed)
+    y_pred = data.posteriors.argmax(axis=1) + 1
+    return _Rows(data.target, y_pred, data.risk, data.likelihood_ratio)
+
+
+def _quantiles(ood_mean, n_id=60_000, n_ood=20_000):
+    """Rows at the quantiles of both densities: sums over them are integrals.
+
+    The summed risk of the rows up to any x, rounded, is the number of wrong ones. So
+    in an interval of x the wrong rows are as many as is expected, up to one.
+    """
+    model = make_reject_option_1d(1, ood_mean=ood_mean).model
+    grid = np.linspace(-8, 10, 200_001)
+    cdf = 0.3 * norm.cdf(grid + 1) + 0.3 * norm.cdf(grid - 1) + 0.4 * norm.cdf(grid - 3)
+    x_id = np.interp((np.arange(n_id) + 0.5) / n_id, cdf, grid)
+    x_ood = norm.ppf((np.arange(n_ood) + 0.5) / n_ood, ood_mean, math.sqrt(0.2))
+    wrong = np.diff(np.rint(np.cumsum(model.risk(x_id))), prepend=0).astype(bool)
+    ranked = np.argsort(-model.posterior(x_id), axis=1) + 1
+    y_id = np.where(wrong, ranked[:, 1], ranked[:, 0])
+    x = np.concatenate([x_id, x_ood])
+    return _Rows(
+        np.concatenate([y_id, np.full(n_ood, -1)]),
+        model.posterior(x).argmax(axis=1) + 1,
+        model.risk(x),
+        model.likelihood_ratio(x),
+    )
+
+
+KINDS = {
+    "sample": (lambda mean: _draw(mean, (150_000, 50_000), seed=0), 0.006),
+    "population": (_quantiles, 0.0005),
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[(mean, kind) for mean in SINGLE for kind in KINDS],
+    ids=lambda param: "-".join(map(str, param)),
+)
+def case(request):
+    """The mean of the OOD density, rows, and the tolerance."""
+    mean, kind = request.param
+    make, atol = KINDS[kind]
+    return mean, make(mean), atol
+
+
+def _numbers(rows, model):
+    """The numbers of SINGLE by the metrics."""
+    y_true, y_pred, y_score = rows.y_true, rows.y_pred, rows.score(model)
+    bounds = TPR_FPR.get_params(), PRECISION_RECALL.get_params()
+    return (
+        selective_risk_at(y_true, y_pred, y_score, **bounds[0]).risk,
+        selective_risk_at_precision_recall(y_true, y_pred, y_score, **bounds[1]).risk,
+        auroc(y_true, y_score),
+        aupr_in(y_true, y_score),
+        oscr(y_true, y_pred, y_score),
+        oscr(y_true, y_pred, y_score, definition="dhamija"),
+        # no threshold has this TPR, so that the one there is is reported
+        selective_risk_at(
+            y_true, y_pred, y_score, tpr_min=0.95, fpr_max=0.2
+        ).max_tpr_at_fpr,
+    )
+
+
+@pytest.mark.parametrize("model", ["A", "B", "C"])
+def test_single_score(case, model):
+    mean, rows, atol = case
+    assert np.mean(rows.y_true == -1) == PRECISION_RECALL.ood_prior  # as AUPR needs it
+    assert_allclose(_numbers(rows, model), SINGLE[mean][model], rtol=0, atol=atol)
+
+
+def test_risk_alone_is_infeasible(case):
+    mean, rows, atol = case
+    with pytest.raises(InfeasibleError, match="a TPR of at most") as info:
+        rows.solve(TPR_FPR, "r")
+    attained = info.value.max_tpr_at_fpr
+    assert attained == pytest.approx(SINGLE[mean]["C"][-1], abs=atol)
+
+
+@pytest.mark.parametrize("rule", [TPR_FPR, PRECISION_RECALL], ids=["tpr", "precision"])
+def test_both_scores(case, rule):
+    mean, rows, atol = case
+    expected = DOUBLE[mean][rule is PRECISION_RECALL]
+    point = rows.solve(rule, "r", "g", tol=1e-4)
+    assert point.gap <= 1e-4
+    lam = point.lam * point.scales[0] / math.cos(point.theta)  # of r + mu g
+    found = point.risk, point.mu, lam, point.fpr
+    assert_allclose(found, expected, rtol=0, atol=atol)
+    assert rule.violation(point.tpr, point.fpr) == 0
+    assert point.tpr == pytest.approx(0.7, abs=atol)
+
+
+@pytest.mark.parametrize("mean", SINGLE, ids=str)
+def test_precision_recall_is_tpr_fpr(mean):
+    """A-pr-equals-tprfpr, on rows: what is found is feasible for both."""
+    phi, kappa, pi = 0.7, 0.9, 0.25
+    rho = phi * (1 - pi) * (1 - kappa) / (pi * kappa)
+    assert rho == pytest.approx(0.2333333333333333, abs=1e-12)
+    point = _quantiles(mean).solve(BoundedTPRFPR(phi, rho), "r", "g")
+    assert PRECISION_RECALL.violation(point.tpr, point.fpr) == 0
+    assert point.risk == pytest.approx(DOUBLE[mean][1][0], abs=5e-4)
+
+
+def test_costs(case):
+    mean, rows, atol = case
+    is_id = rows.y_true != -1
+    wrong = (rows.y_true != rows.y_pred)[is_id]
+    assert wrong.mean() == pytest.approx(ID_ERROR, abs=atol)
+    chow = rows.solve(PlugInCost(**COSTS), "r")
+    np.testing.assert_array_equal(accept(chow, rows.r), rows.r <= 0.3)
+    best = rows.solve(PlugInCost(**COSTS), "r", "g")
+    found = best.objective, chow.objective
+    assert_allclose(found, COST[mean], rtol=0, atol=atol)
+    # either score alone costs more, even at its best threshold
+    for name in ("r", "g"):
+        assert rows.solve(CostBased(**COSTS), name).objective > best.objective + 0.005
+
+
+def test_searched_costs():
+    """Nothing is gained by a search, if the risk and the ratio are the true ones."""
+    for mean, (least, _) in COST.items():
+        rows = _quantiles(mean, 30_000, 10_000)
+        point = rows.solve(CostBased(**COSTS), "r", "g")
+        assert point.objective == pytest.approx(least, abs=5e-4)
+        assert point.lower_bound <= rows.solve(PlugInCost(**COSTS), "r", "g").objective
+
+
+@pytest.mark.parametrize("mean", SINGLE, ids=str)
+def test_largest_tpr_is_that_of_the_likelihood_ratio(mean):
+    """Neyman and Pearson: no acceptance probabilities have a larger one."""
+    model = make_reject_option_1d(1, ood_mean=mean).model
+    x = np.linspace(-7, 9, 8001)
+    p, q = model.density_id(x), model.density_ood(x)
+    with pytest.raises(InfeasibleError) as info:
+        solve_finite(p / p.sum(), q / q.sum(), model.risk(x), BoundedTPRFPR(0.95, 0.2))
+    attained = info.value.max_tpr_at_fpr
+    assert attained == pytest.approx(SINGLE[mean]["A"][-1], abs=5e-4)
+
+
+def test_table_within_sampling_error():
+    """100,000 rows: four standard errors, from the scatter of 20 parts of the rows.
+
+    Each number is that of a smooth functional of both distributions, whose variance
+    is inversely proportional to the number of rows.
+    """
+    n_parts = 20
+    rows = _draw(2.0, (75_000, 25_000), seed=3)
+
+    def table(rows):
+        single = [x for model in "ABC" for x in _numbers(rows, model)]
+        both = [rows.solve(rule, "r", "g").risk for rule in (TPR_FPR, PRECISION_RECALL)]
+        costs = [
+            rows.solve(PlugInCost(**COSTS), *names).objective
+            for names in (("r", "g"), ("r",))
+        ]
+        return np.array([*single, *both, *costs])
+
+    expected = np.array(
+        [
+            *(x for numbers in SINGLE[2.0].values() for x in numbers),
+            *(numbers[0] for numbers in DOUBLE[2.0]),
+            *COST[2.0],
+        ]
+    )
+    parts = np.array([table(rows.part(k, n_parts)) for k in range(n_parts)])
+    error = parts.std(axis=0, ddof=1) / math.sqrt(n_parts)
+    found = table(rows)
+    feasible = ~np.isnan(expected)
+    np.testing.assert_array_equal(~np.isnan(found), feasible)
+    assert feasible.sum() == 23
+    deviation = np.abs(found - expected)[feasible] / error[feasible]
+    assert deviation.max() < 4
+    # that of the largest TPR within a bound on the FPR: 25,000 rows tell no more
+    assert error[feasible].max() < 0.004
