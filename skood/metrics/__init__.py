@@ -3,8 +3,31 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skood.metrics._at_bounds import (
+    selective_risk_at,
+    selective_risk_at_precision_recall,
+)
+from skood.metrics._bound_curve import BoundCurve
+from skood.metrics._bound_displays import DoubleScoreROCDisplay
+from skood.metrics._calibration import brier, expected_calibration_error
+from skood.metrics._coverage import (
+    augrc,
+    aurc,
+    coverage_at_risk,
+    e_aurc,
+    risk_at_coverage,
+    risk_coverage_curve,
+)
 from skood.metrics._displays import RiskCoverageDisplay
+from skood.metrics._double import (
+    double_score_ccr_curve,
+    double_score_precision_recall_curve,
+    double_score_risk_coverage_curve,
+    double_score_roc_curve,
+)
 from skood.metrics._histograms import ScoreHistogramDisplay
+from skood.metrics._inference import PairedTestResult, bootstrap_ci, paired_test
+from skood.metrics._precision_recall_display import PrecisionRecallDisplay
 from skood.metrics._ranking import (
     aupr_in,
     aupr_out,
@@ -13,27 +36,57 @@ from skood.metrics._ranking import (
     fpr_at_tpr,
     ranking_metrics,
 )
-from skood.metrics._scorers import make_ood_scorer, make_selective_risk_scorer
-from skood.metrics._selective import (
-    aurc,
-    oscr,
-    risk_coverage_curve,
-    selective_risk_at,
+from skood.metrics._regions import AcceptanceRegionDisplay
+from skood.metrics._rule_scorers import (
+    make_cost_scorer,
+    make_precision_recall_risk_scorer,
+    make_selective_risk_scorer,
 )
+from skood.metrics._scod import (
+    SCODCostCurve,
+    scod_cost_curve,
+    scod_risk_coverage_curve,
+)
+from skood.metrics._scorers import make_ood_scorer
+from skood.metrics._selective import ccr_at_fpr, oscr
 
 __all__ = [
+    "AcceptanceRegionDisplay",
+    "BoundCurve",
+    "DoubleScoreROCDisplay",
+    "PairedTestResult",
+    "PrecisionRecallDisplay",
     "RiskCoverageDisplay",
+    "SCODCostCurve",
     "ScoreHistogramDisplay",
+    "augrc",
     "aupr_in",
     "aupr_out",
     "aurc",
     "auroc",
+    "bootstrap_ci",
+    "brier",
+    "ccr_at_fpr",
+    "coverage_at_risk",
     "detection_error",
+    "double_score_ccr_curve",
+    "double_score_precision_recall_curve",
+    "double_score_risk_coverage_curve",
+    "double_score_roc_curve",
+    "e_aurc",
+    "expected_calibration_error",
     "fpr_at_tpr",
+    "make_cost_scorer",
     "make_ood_scorer",
+    "make_precision_recall_risk_scorer",
     "make_selective_risk_scorer",
     "oscr",
+    "paired_test",
     "ranking_metrics",
+    "risk_at_coverage",
     "risk_coverage_curve",
+    "scod_cost_curve",
+    "scod_risk_coverage_curve",
     "selective_risk_at",
+    "selective_risk_at_precision_recall",
 ]

@@ -5,9 +5,9 @@
 
 import numpy as np
 
+from skood.metrics._coverage import aurc, risk_coverage_curve
 from skood.metrics._ranking import check_ood
 from skood.metrics._scorers import known_classes, unwrap
-from skood.metrics._selective import aurc, risk_coverage_curve
 from skood.utils._labels import check_labels, ood_mask
 from skood.utils._loss import per_sample_loss
 

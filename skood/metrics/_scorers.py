@@ -1,4 +1,4 @@
-"""Scorers for searches and cross-validation: OOD ranking and selective risk."""
+"""Scorers for searches and cross-validation: the ranking of ID above OOD rows."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,13 +14,10 @@ from skood.metrics._ranking import (
     detection_error,
     fpr_at_tpr,
 )
-from skood.metrics._selective import selective_risk_at
-from skood.rejection._rules import BoundedTPRFPR
-from skood.utils._labels import check_labels, ood_mask
-from skood.utils._loss import per_sample_loss
+from skood.utils._labels import ood_mask
 from skood.utils._wrapping import unwrapped
 
-__all__ = ["make_ood_scorer", "make_selective_risk_scorer"]
+__all__ = ["known_classes", "make_ood_scorer", "ood_rows", "unwrap"]
 
 # name: (metric, whether greater is better)
 _METRICS = {
@@ -70,10 +67,38 @@ def known_classes(*estimators):
     return None
 
 
-def _ood_rows(y, ood_label, classes, owner):
-    """Tell which rows of a fold are OOD; both kinds must be there."""
+def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
+    """Tell which rows of a fold are OOD; there must be ID rows.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels.
+
+    ood_label : int or str
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,) or None
+        The known classes; a label outside of them is OOD.
+
+    owner : str
+        What is scored, for the error.
+
+    needs_ood : bool, default=True
+        Whether there must be OOD rows too.
+
+    Returns
+    -------
+    is_ood : ndarray of shape (n_samples,), dtype bool
+        True for OOD rows.
+
+    Raises
+    ------
+    ValueError
+        If a kind of rows is missing.
+    """
     is_ood = ood_mask(y, ood_label=ood_label, classes=classes)
-    if is_ood.any() and not is_ood.all():
+    if not is_ood.all() and (is_ood.any() or not needs_ood):
         return is_ood
     kind = "in-distribution" if is_ood.any() else "out-of-distribution"
     unseen = (
@@ -109,7 +134,7 @@ class _OODScorer:
                 f"in-distribution samples; {owner} has none. Pass a detector, for "
                 "example skood.detectors.MSP(classifier) for a classifier."
             )
-        is_ood = _ood_rows(y, self._ood_label, known_classes(estimator), owner)
+        is_ood = ood_rows(y, self._ood_label, known_classes(estimator), owner)
         y_true = np.where(is_ood, -1, 1)
         y_score = estimator.score_samples(X)
         return self._sign * float(self._metric(y_true, y_score, **self._metric_params))
@@ -179,6 +204,7 @@ def make_ood_scorer(
     See Also
     --------
     make_selective_risk_scorer : Scores the errors on accepted rows instead.
+    make_cost_scorer : Scores the expected cost of what is accepted and rejected.
     skood.model_selection.LeaveClassesOut : Folds with left-out classes.
     skood.model_selection.OODStratifiedKFold : Folds with known OOD rows.
 
@@ -225,197 +251,3 @@ def make_ood_scorer(
     return _OODScorer(
         function, 1 if greater else -1, ood_label, metric_params, ", ".join(shown)
     )
-
-
-class _SelectiveRiskScorer:
-    """What `make_selective_risk_scorer` returns."""
-
-    def __init__(self, rule, loss, ood_label, angles):
-        self._rule = rule
-        self._loss = loss
-        self._ood_label = ood_label
-        self._angles = angles
-
-    def __call__(self, estimator, X, y):
-        """Score a fitted estimator; greater is better."""
-        final, X = unwrap(estimator, X)
-        classifier = getattr(final, "estimator_", None)
-        predict = getattr(classifier, "predict", None)
-        decides = hasattr(final, "accept_proba") and hasattr(final, "predict")
-        if predict is None or not (decides or hasattr(final, "score_samples")):
-            raise TypeError(
-                f"{self!r} needs an estimator that accepts rows by accept_proba, such "
-                "as skood.rejection.RejectOptionClassifier, or that scores them by "
-                "score_samples; and either with the classifier whose errors are "
-                f"counted in estimator_. Got {type(final).__name__}."
-            )
-        y = check_labels(y)
-        classes = known_classes(final, classifier)
-        is_ood = _ood_rows(y, self._ood_label, classes, type(final).__name__)
-        loss = np.zeros(is_ood.shape)
-        loss[~is_ood] = per_sample_loss(
-            y, predict(X), self._loss, is_id=~is_ood, classes=classes
-        )
-        judge = self._judge_decisions if decides else self._judge_scores
-        risk, violation = judge(final, X, is_ood, loss)
-        if risk is not None:
-            return -risk
-        # Losses above 1 shift the infeasible below the worst feasible score too.
-        return -(max(1.0, float(loss.max())) + violation)
-
-    def _judge_decisions(self, estimator, X, is_ood, loss):
-        """Risk, or None and the violation, of the decisions that were made."""
-        accepted = np.asarray(estimator.accept_proba(X), dtype=np.float64)
-        if accepted.shape != is_ood.shape or not np.all(
-            (accepted >= 0) & (accepted <= 1)
-        ):
-            raise ValueError(
-                f"{type(estimator).__name__}.accept_proba must return one number in "
-                f"[0, 1] per row, shape {is_ood.shape}; got shape {accepted.shape} "
-                f"with values from {accepted.min()} to {accepted.max()}."
-            )
-        tpr, fpr = accepted[~is_ood].mean(), accepted[is_ood].mean()
-        violation = float(self._rule.violation(tpr, fpr))
-        if violation > 0 or tpr == 0:
-            return None, violation
-        return float(np.average(loss[~is_ood], weights=accepted[~is_ood])), 0.0
-
-    def _judge_scores(self, estimator, X, is_ood, loss):
-        """Risk, or None and the violation, of the best threshold on these rows."""
-        point = selective_risk_at(
-            np.where(is_ood, -1, 1),
-            None,
-            estimator.score_samples(X),
-            tpr_min=self._rule.tpr_min,
-            fpr_max=self._rule.fpr_max,
-            loss=loss,
-            angles=self._angles,
-        )
-        if point.feasible:
-            return point.risk, 0.0
-        return None, float(self._rule.violation(point.tpr, point.fpr))
-
-    def __repr__(self):
-        loss = self._loss
-        shown = getattr(loss, "__name__", None) or repr(loss)
-        return (
-            f"make_selective_risk_scorer(tpr_min={self._rule.tpr_min!r}, "
-            f"fpr_max={self._rule.fpr_max!r}, loss={shown}, "
-            f"ood_label={self._ood_label!r}, angles={self._angles!r})"
-        )
-
-
-def make_selective_risk_scorer(
-    tpr_min=0.8, fpr_max=0.2, *, loss="zero_one", ood_label=-1, angles="quadrant"
-):
-    r"""Make a scorer of the errors on accepted rows, at a bounded TPR and FPR.
-
-    The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
-    :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
-    selective risk, so that greater is better. A row is OOD when its label is
-    `ood_label` or is not in the estimator's `classes_`.
-
-    Two kinds of estimators can be scored, alone or as the last step of a
-    :class:`~sklearn.pipeline.Pipeline`; both keep a classifier in `estimator_`:
-
-    - one that decides, by ``accept_proba(X)``, such as a reject-option classifier:
-      its decisions are judged as they are;
-    - one that scores, by ``score_samples(X)``, such as a detector: it is judged at
-      the best threshold on the rows at hand.
-
-    Read more in the :ref:`User Guide <model_selection>`.
-
-    Parameters
-    ----------
-    tpr_min : float, default=0.8
-        Least share of ID rows to accept.
-
-    fpr_max : float, default=0.2
-        Largest share of OOD rows to accept.
-
-    loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
-        one number per row; or a loss matrix of shape (n_classes, n_classes), the
-        true class in rows, both in the order of `classes_`. Not negative.
-
-    ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
-
-    angles : {"quadrant", "full"}, default="quadrant"
-        As in :func:`selective_risk_at`; of no effect with a single score.
-
-    Returns
-    -------
-    scorer : callable
-        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if the rows are all ID or all OOD, and a TypeError if the
-        estimator is of neither kind. Searches turn errors into NaN unless they are
-        given ``error_score="raise"``.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a bound is not a number in [0, 1], or the loss is of another kind.
-
-    See Also
-    --------
-    selective_risk_at : The number for the second kind of estimators.
-    make_ood_scorer : Scores the ranking of ID above OOD rows.
-
-    Notes
-    -----
-    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID row i,
-
-    .. math::
-
-        \mathrm{TPR} = \frac{1}{n_I} \sum_{i \in I} c_i, \quad
-        \mathrm{FPR} = \frac{1}{n_O} \sum_{j \in O} c_j, \quad
-        R = \frac{\sum_{i \in I} c_i \ell_i}{\sum_{i \in I} c_i}
-
-    and the score is :math:`-R` if both bounds hold. If one does not, or nothing is
-    accepted, it is
-
-    .. math::
-
-        -\left(1 + \max(0, \phi - \mathrm{TPR})
-        + \max(0, \mathrm{FPR} - \rho)\right)
-
-    with :math:`\phi` = `tpr_min` and :math:`\rho` = `fpr_max`, for a detector at the
-    threshold where this is greatest. So every candidate that breaks a bound is
-    ranked, below all that do not. With losses above 1, their greatest value on the
-    rows takes the place of the 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from sklearn.base import BaseEstimator
-    >>> from sklearn.tree import DecisionTreeClassifier
-    >>> from skood.metrics import make_selective_risk_scorer
-    >>> class Magnitude(BaseEstimator):
-    ...     def fit(self, X, y):
-    ...         self.estimator_ = DecisionTreeClassifier(max_depth=1).fit(X, y)
-    ...         self.classes_ = self.estimator_.classes_
-    ...         return self
-    ...     def score_samples(self, X):
-    ...         return -np.abs(X).ravel()
-    >>> detector = Magnitude().fit([[-1.0], [-0.5], [0.5], [1.0]], [0, 0, 1, 1])
-    >>> X, y = np.array([[-0.9], [0.1], [0.8], [0.5], [-3.0]]), [0, 0, 1, -1, -1]
-    >>> round(make_selective_risk_scorer(fpr_max=0.5)(detector, X, y), 3)
-    -0.333
-    >>> round(make_selective_risk_scorer(fpr_max=0.0)(detector, X, y), 3)
-    -1.467
-    """
-    if not (
-        callable(loss)
-        or (isinstance(loss, str) and loss == "zero_one")
-        or (not isinstance(loss, str) and np.ndim(loss) == 2)
-    ):
-        raise ValueError(
-            "loss must be 'zero_one', a callable loss(y_true, y_pred) or a loss "
-            f"matrix of shape (n_classes, n_classes). Got {loss!r}."
-        )
-    if angles not in ("quadrant", "full"):
-        raise ValueError(f"angles must be 'quadrant' or 'full', got {angles!r}.")
-    rule = BoundedTPRFPR(tpr_min=tpr_min, fpr_max=fpr_max)
-    rule.check_params()
-    return _SelectiveRiskScorer(rule, loss, ood_label, angles)

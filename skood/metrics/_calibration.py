@@ -1,0 +1,303 @@
+"""How far predicted probabilities are from what happens: ECE and Brier score."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral
+
+import numpy as np
+
+from skood.metrics._coverage import id_mask
+from skood.utils._labels import check_labels
+from skood.utils._loss import per_sample_loss
+from skood.utils._params import Interval, StrOptions, validate_params
+from skood.utils._torch import to_numpy
+
+__all__ = ["brier", "expected_calibration_error"]
+
+# How far the sum of a row's probabilities may be from one: rounding in float16.
+_SUM_TOLERANCE = 1e-3
+
+
+def _check_range(proba):
+    """Refuse what is no probability."""
+    bad = ~((proba >= 0) & (proba <= 1))
+    if bad.any():
+        raise ValueError(
+            f"y_proba must be in [0, 1] on ID rows, got {float(proba[bad][0])!r} (in "
+            f"{int(bad.sum())} of {bad.size} entries); pass probabilities, for example "
+            f"the softmax of logits."
+        )
+
+
+def _one_hot_and_proba(y_true, y_proba, classes, ood_label):
+    """Return, of the ID rows, a mask of the true class and the probabilities."""
+    is_id = id_mask(y_true, ood_label, classes)
+    y_true = check_labels(y_true, "y_true")[is_id]
+    known = np.unique(y_true) if classes is None else np.asarray(classes)
+    y_proba = np.asarray(to_numpy(y_proba), dtype=np.float64)
+    if y_proba.ndim != 2 or y_proba.shape[0] != is_id.size:
+        raise ValueError(
+            f"y_proba must have shape ({is_id.size}, n_classes), one row per label, "
+            f"got {y_proba.shape}. With two classes and the probability p of the "
+            f"second, pass np.column_stack([1 - p, p])."
+        )
+    if y_proba.shape[1] != known.size:
+        raise ValueError(
+            f"y_proba has {y_proba.shape[1]} columns for {known.size} classes "
+            f"{known.tolist()}; pass classes, the label of every column (classes_ of "
+            f"the classifier)."
+        )
+    if len(set(known.tolist())) != known.size:
+        raise ValueError(f"classes contains a label twice, got {known.tolist()}.")
+    proba = y_proba[is_id]
+    _check_range(proba)
+    off = np.abs(proba.sum(axis=1) - 1)
+    if off.max() > _SUM_TOLERANCE:
+        raise ValueError(
+            f"The rows of y_proba must sum to 1, got a row that is off by "
+            f"{off.max():.3g}; pass probabilities of all classes."
+        )
+    return y_true[:, None] == known, proba
+
+
+def _bins(proba, n_bins, strategy):
+    """Return the bin of every probability; bins are open below, closed above."""
+    k = np.arange(1, n_bins)
+    if strategy == "uniform":
+        inner_edges = k / n_bins
+    else:
+        n = proba.size
+        inner_edges = np.sort(proba)[-(-k * n // n_bins) - 1]  # rank ceil(k n / B)
+    return np.searchsorted(inner_edges, proba)
+
+
+def _binned_error(proba, happened, n_bins, strategy, norm):
+    """Calibration error of the probability of one event."""
+    bins = _bins(proba, n_bins, strategy)
+    count = np.bincount(bins)
+    gap = np.abs(np.bincount(bins, happened) - np.bincount(bins, proba))
+    some = count > 0
+    gap, share = gap[some] / count[some], count[some] / proba.size
+    if norm == "l1":
+        return float(np.sum(share * gap))
+    if norm == "l2":
+        return float(np.sqrt(np.sum(share * gap**2)))
+    return float(gap.max())
+
+
+def _confidence(y_true, y_proba, y_pred, ood_label, classes):
+    """Return, of the ID rows, a confidence and whether the prediction is right."""
+    if y_pred is None:
+        one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
+        top = proba.argmax(axis=1)
+        rows = np.arange(top.size)
+        return proba[rows, top], one_hot[rows, top]
+    is_id = id_mask(y_true, ood_label, classes)
+    confidence = np.asarray(to_numpy(y_proba), dtype=np.float64)
+    if confidence.shape != is_id.shape:
+        raise ValueError(
+            f"With y_pred, y_proba must have shape ({is_id.size},), one probability "
+            f"that the prediction is right per label; got {confidence.shape}. Leave "
+            f"y_pred out to score the probabilities of all classes."
+        )
+    confidence = confidence[is_id]
+    _check_range(confidence)
+    return confidence, 1 - per_sample_loss(y_true, y_pred, is_id=is_id)
+
+
+@validate_params(
+    {
+        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "strategy": [StrOptions({"uniform", "quantile"})],
+        "norm": [StrOptions({"l1", "l2", "max"})],
+        "classwise": ["boolean"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def expected_calibration_error(
+    y_true,
+    y_proba,
+    y_pred=None,
+    *,
+    n_bins=15,
+    strategy="uniform",
+    norm="l1",
+    classwise=False,
+    ood_label=-1,
+    classes=None,
+):
+    r"""Expected calibration error: confidence against accuracy, in bins.
+
+    OOD rows are left out: whatever class is predicted for them is wrong. Read more in
+    the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_proba : array-like of shape (n_samples, n_classes) or (n_samples,)
+        Probabilities of the classes, as ``predict_proba`` gives them; the largest
+        one is the confidence, and its class (the first of equal ones) the
+        prediction. Or, with `y_pred`, the probability that the prediction is right.
+
+    y_pred : array-like of shape (n_samples,), default=None
+        Predicted labels that a one-dimensional `y_proba` belongs to.
+
+    n_bins : int, default=15
+        Number of bins.
+
+    strategy : {"uniform", "quantile"}, default="uniform"
+        "uniform": bins of equal width over [0, 1]. "quantile": bins of equal mass.
+
+    norm : {"l1", "l2", "max"}, default="l1"
+        "l1": the mean gap, ECE. "l2": the root of the mean squared gap. "max": the
+        largest gap, MCE.
+
+    classwise : bool, default=False
+        Whether to average, over the classes, the error of each class's probability
+        (each with its own bins) instead of looking at the largest only.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The labels of the columns of `y_proba`, ``classes_`` of the classifier; a
+        label outside of them is OOD. None: the sorted ID labels.
+
+    Returns
+    -------
+    ece : float
+        In [0, 1], lower is better.
+
+    Raises
+    ------
+    ValueError
+        If `y_proba` has another shape, is not in [0, 1] or does not sum to 1, if
+        there are no ID rows, or if a parameter is unknown.
+
+    See Also
+    --------
+    brier : A proper score of the same probabilities, without bins.
+
+    Notes
+    -----
+    With the accuracy :math:`a_b` and the mean confidence :math:`c_b` of the
+    :math:`n_b` rows in bin b,
+
+    .. math::
+        \mathrm{ECE}_1 = \sum_b \frac{n_b}{n} |a_b - c_b|, \quad
+        \mathrm{ECE}_2 = \Big( \sum_b \frac{n_b}{n} (a_b - c_b)^2 \Big)^{1/2}, \quad
+        \mathrm{MCE} = \max_b |a_b - c_b| .
+
+    Empty bins do not count. Of B bins, bin b is open below and closed above:
+
+    - "uniform" [1]_: :math:`((b-1)/B, b/B]`, and 0 belongs to the first;
+    - "quantile" [3]_: its upper edge is the :math:`\lceil bn/B \rceil`-th smallest
+      confidence. Without ties the sizes differ by one at most. Tied confidences
+      always share a bin, so ties may leave fewer bins than asked.
+
+    Class-wise [2]_: :math:`\frac1K \sum_k` of the error of the k-th column as the
+    probability of ``y_true == classes[k]``.
+
+    The gap of a bin is positive even for a calibrated classifier, about
+    :math:`\sqrt{a(1-a)/n_b}`: compare at equal numbers of rows and bins only.
+
+    References
+    ----------
+    .. [1] C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger. On calibration of modern
+       neural networks. ICML 2017.
+    .. [2] M. Kull, M. Perello-Nieto, M. Kängsepp, T. Silva Filho, H. Song, P. Flach.
+       Beyond temperature scaling. NeurIPS 2019.
+    .. [3] J. Nixon, M. W. Dusenberry, L. Zhang, G. Jerfel, D. Tran. Measuring
+       calibration in deep learning. CVPR Workshops 2019.
+
+    Examples
+    --------
+    >>> from skood.metrics import expected_calibration_error
+    >>> y_true = [0, 1, 1, 0, -1]
+    >>> y_proba = [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.7, 0.3], [0.5, 0.5]]
+    >>> round(expected_calibration_error(y_true, y_proba), 4)
+    0.175
+    >>> round(expected_calibration_error(y_true, y_proba, n_bins=2, norm="max"), 4)
+    0.025
+    >>> round(expected_calibration_error(y_true, y_proba, classwise=True), 4)
+    0.175
+    """
+    if not classwise:
+        confidence, right = _confidence(y_true, y_proba, y_pred, ood_label, classes)
+        return _binned_error(confidence, right, n_bins, strategy, norm)
+    if y_pred is not None:
+        raise ValueError(
+            "classwise=True needs the probabilities of all classes; leave y_pred out."
+        )
+    one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
+    errors = [
+        _binned_error(p, happened, n_bins, strategy, norm)
+        for p, happened in zip(proba.T, one_hot.T, strict=True)
+    ]
+    return float(np.mean(errors))
+
+
+def brier(y_true, y_proba, *, ood_label=-1, classes=None):
+    r"""Brier score: mean squared distance of the probabilities from the truth.
+
+    The squares are *summed* over the classes, also when there are two, so that the
+    score is in [0, 2]. OOD rows are left out. Read more in the
+    :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_proba : array-like of shape (n_samples, n_classes)
+        Probabilities of the classes, as ``predict_proba`` gives them.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The labels of the columns of `y_proba`, ``classes_`` of the classifier; a
+        label outside of them is OOD. None: the sorted ID labels.
+
+    Returns
+    -------
+    score : float
+        In [0, 2], lower is better. Always guessing 1/K of K classes gives 1 - 1/K.
+
+    Raises
+    ------
+    ValueError
+        If `y_proba` has another shape, is not in [0, 1] or does not sum to 1, or if
+        there are no ID rows.
+
+    See Also
+    --------
+    expected_calibration_error : One part of what this score counts.
+    sklearn.metrics.brier_score_loss : Half of this score with two classes.
+
+    Notes
+    -----
+    .. math::
+        \frac1n \sum_i \sum_k (p_{ik} - [y_i = k])^2
+
+    It is proper: the true probabilities have the least expected score [1]_.
+
+    References
+    ----------
+    .. [1] G. W. Brier. Verification of forecasts expressed in terms of probability.
+       Monthly Weather Review, 1950.
+
+    Examples
+    --------
+    >>> from skood.metrics import brier
+    >>> y_proba = [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.5, 0.5]]
+    >>> round(brier([0, 1, 1, -1], y_proba), 4)
+    0.36
+    """
+    one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
+    return float(np.mean(np.sum((proba - one_hot) ** 2, axis=1)))

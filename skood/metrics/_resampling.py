@@ -1,0 +1,241 @@
+"""Metrics on resampled rows, and the intervals that follow from them."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import inspect
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import NamedTuple
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy.special import ndtr, ndtri
+from sklearn.utils.parallel import Parallel, delayed
+
+from skood.metrics._ranking import check_ood
+from skood.utils._labels import check_labels
+from skood.utils._torch import to_numpy
+
+__all__ = [
+    "Bootstrap",
+    "System",
+    "finite_value",
+    "finite_values",
+    "interval",
+    "jackknife_values",
+    "make_system",
+    "parameters_of",
+    "seed_of",
+    "strata_of",
+]
+
+
+class System(NamedTuple):
+    """A metric with its arguments: one entry per row, and all others."""
+
+    metric: Callable
+    y_true: np.ndarray
+    arrays: tuple
+    row_params: dict
+    params: dict
+
+    def value(self, rows=slice(None)):
+        """Return the metric of some rows, which must be a number."""
+        value = self.metric(
+            self.y_true[rows],
+            *(None if a is None else a[rows] for a in self.arrays),
+            **{name: a[rows] for name, a in self.row_params.items()},
+            **self.params,
+        )
+        if not isinstance(value, Real):
+            raise TypeError(
+                f"metric must return a number, got {type(value).__name__}; pass a "
+                f"function that returns one of its numbers."
+            )
+        return float(value)
+
+
+def parameters_of(metric):
+    """Return the parameters of a metric by name, none if they are not known."""
+    try:
+        return inspect.signature(metric).parameters
+    except ValueError:  # some functions that are not written in Python
+        return {}
+
+
+def _rows_of(array, n_samples, name):
+    """Return an array with one entry per row."""
+    array = np.asarray(to_numpy(array))
+    if array.ndim == 0 or array.shape[0] != n_samples:
+        raise ValueError(
+            f"{name} must have one entry per row, {n_samples} as y_true has, got an "
+            f"array of shape {array.shape}."
+        )
+    return array
+
+
+def _is_per_row(value, n_samples):
+    """Tell whether a parameter of a metric has one entry per row."""
+    if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__"):
+        return False
+    return np.ndim(to_numpy(value)) > 0 and len(value) == n_samples
+
+
+def make_system(metric, y_true, arrays, metric_params, ood_label, classes):
+    """Sort the arguments of a metric; `arrays` is a tuple or a dict."""
+    y_true = check_labels(y_true, "y_true")
+    n_samples = y_true.shape[0]
+    names = parameters_of(metric)
+    params, row_params = {}, {}
+    for name, value in (("ood_label", ood_label), ("classes", classes)):
+        if name in names:
+            params[name] = value
+    named, positional = (arrays, ()) if isinstance(arrays, dict) else ({}, arrays)
+    for name, value in {**metric_params, **named}.items():
+        if value is not None and (name in named or _is_per_row(value, n_samples)):
+            row_params[name] = _rows_of(value, n_samples, name)
+        else:
+            params[name] = value
+    positional = tuple(
+        None if a is None else _rows_of(a, n_samples, f"Array {i} after y_true")
+        for i, a in enumerate(positional, 1)
+    )
+    return System(metric, y_true, positional, row_params, params)
+
+
+def strata_of(y_true, stratify, ood_label, classes):
+    """Return the positions of the rows that are resampled among themselves."""
+    is_ood = check_ood(y_true, ood_label, classes)
+    if not stratify:
+        return [np.arange(is_ood.size)]
+    return [rows for rows in map(np.flatnonzero, (~is_ood, is_ood)) if rows.size]
+
+
+def finite_value(system, where):
+    """Return the metric on all rows, or raise."""
+    value = system.value()
+    if not math.isfinite(value):
+        raise ValueError(
+            f"metric is {value} on {where}; there must be a finite number to put an "
+            f"interval on."
+        )
+    return value
+
+
+def finite_values(function, n, n_jobs, what):
+    """Return the values of a function of 0, ..., n - 1, all finite."""
+    chunks = np.array_split(np.arange(n), min(n, effective_n_jobs(n_jobs)))
+    parts = Parallel(n_jobs=n_jobs)(delayed(_chunk)(function, c) for c in chunks)
+    values = np.concatenate(parts)
+    bad = ~np.isfinite(values).reshape(n, -1).all(axis=1)
+    if bad.any():
+        raise ValueError(
+            f"metric is NaN or infinite in {int(bad.sum())} of {n} {what}, so that it "
+            f"has no distribution there. Pass a metric that is defined on all of "
+            f"them, or more rows; stratify=True keeps ID and OOD rows in each."
+        )
+    return values
+
+
+def _chunk(function, items):
+    """Return the values of a function of some integers."""
+    return np.array([function(int(i)) for i in items], dtype=np.float64)
+
+
+def seed_of(random_state):
+    """Draw a seed, to which every resample adds its number, whatever the job."""
+    return random_state.randint(np.iinfo(np.int32).max, size=4).tolist()
+
+
+class Bootstrap:
+    """The metrics of some systems on the i-th resample of the rows, for joblib."""
+
+    def __init__(self, systems, strata, random_state):
+        self.systems = systems
+        self.strata = strata
+        self.entropy = seed_of(random_state)
+
+    def rows(self, i):
+        """Draw rows with replacement, from each stratum as many as it has."""
+        rng = np.random.default_rng([*self.entropy, i])
+        return np.concatenate(
+            [s[rng.integers(s.size, size=s.size)] for s in self.strata]
+        )
+
+    def __call__(self, i):
+        rows = self.rows(i)
+        return [system.value(rows) for system in self.systems]
+
+
+class _LeaveOneOut:
+    """The metric without the i-th of some rows, for joblib."""
+
+    def __init__(self, system, rows):
+        self.system = system
+        self.rows = rows
+
+    def __call__(self, i):
+        keep = np.ones(self.system.y_true.shape[0], dtype=bool)
+        keep[self.rows[i]] = False
+        return self.system.value(keep)
+
+
+def jackknife_values(system, strata, n_jobs):
+    """Return the leave-one-out values of every stratum."""
+    smallest = min(rows.size for rows in strata)
+    if smallest < 2:
+        raise ValueError(
+            "The BCa interval leaves out one row at a time, but there is a single ID "
+            "or OOD row. Add rows, or use method='percentile'."
+        )
+    return [
+        finite_values(
+            _LeaveOneOut(system, rows), rows.size, n_jobs, "leave-one-out samples"
+        )
+        for rows in strata
+    ]
+
+
+def _acceleration(jackknife):
+    """Acceleration of BCa from the leave-one-out values of every stratum."""
+    third = second = 0.0
+    for values in jackknife:
+        n = values.size
+        influence = (n - 1) * (values.mean() - values)
+        third += np.sum(influence**3) / n**3
+        second += np.sum(influence**2) / n**2
+    return third / (6 * second**1.5) if second > 0 else 0.0
+
+
+def _bca_levels(value, draws, jackknife, tail):
+    """Return the two levels of the bootstrap distribution that BCa reads."""
+    below = (np.mean(draws < value) + np.mean(draws <= value)) / 2
+    if below in (0, 1):
+        raise ValueError(
+            f"The BCa interval is undefined: all {draws.size} resamples are "
+            f"{'above' if below == 0 else 'below'} the value {value:.6g}, so its bias "
+            f"cannot be told. Use method='basic' or more resamples."
+        )
+    z0, a = ndtri(below), _acceleration(jackknife)
+    levels = []
+    for z in (ndtri(tail), -ndtri(tail)):
+        shifted = z0 + z
+        room = 1 - a * shifted
+        levels.append(
+            ndtr(z0 + shifted / room if room > 0 else math.copysign(math.inf, shifted))
+        )
+    return levels
+
+
+def interval(value, draws, method, confidence_level, jackknife=None):
+    """Return the ends of a bootstrap interval."""
+    tail = (1 - confidence_level) / 2
+    levels = [tail, 1 - tail]
+    if method == "bca":
+        levels = _bca_levels(value, draws, jackknife, tail)
+    low, high = np.quantile(draws, levels)
+    if method == "basic":
+        low, high = 2 * value - high, 2 * value - low
+    return float(low), float(high)

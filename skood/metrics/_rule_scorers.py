@@ -1,0 +1,493 @@
+"""Scorers for searches and cross-validation: what a rule of rejection asks for."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.metrics._at_bounds import reject_scores
+from skood.metrics._scorers import known_classes, ood_rows, unwrap
+from skood.rejection._cost import CostBased
+from skood.rejection._rules import BoundedPrecisionRecall, BoundedTPRFPR
+from skood.rejection._solver import search
+from skood.utils._labels import check_labels
+from skood.utils._loss import per_sample_loss
+
+__all__ = [
+    "make_cost_scorer",
+    "make_precision_recall_risk_scorer",
+    "make_selective_risk_scorer",
+]
+
+
+class _RuleScorer:
+    """Minus the objective of a rule, or less where its bounds are broken.
+
+    Parameters
+    ----------
+    name : str
+        The function that makes the scorer.
+
+    rule : BaseRule
+        The objective and the bounds.
+
+    loss, ood_label, angles
+        See :func:`make_selective_risk_scorer`.
+
+    shown : tuple of str
+        Parameters of the rule in the order of the function.
+    """
+
+    def __init__(self, name, rule, loss, ood_label, shown, **angles):
+        rule.check_params()
+        _check_loss(loss)
+        self._name = name
+        self._rule = rule
+        self._loss = loss
+        self._ood_label = ood_label
+        self._shown = shown
+        self._angles = angles
+
+    def __call__(self, estimator, X, y):
+        """Score a fitted estimator; greater is better."""
+        final, X = unwrap(estimator, X)
+        classifier = getattr(final, "estimator_", None)
+        predict = getattr(classifier, "predict", None)
+        decides = hasattr(final, "accept_proba") and hasattr(final, "predict")
+        if predict is None or not (decides or hasattr(final, "score_samples")):
+            raise TypeError(
+                f"{self!r} needs an estimator that accepts rows by accept_proba, such "
+                "as skood.rejection.RejectOptionClassifier, or that scores them by "
+                "score_samples; and either with the classifier whose errors are "
+                f"counted in estimator_. Got {type(final).__name__}."
+            )
+        y = check_labels(y)
+        classes = known_classes(final, classifier)
+        is_ood = ood_rows(
+            y,
+            self._ood_label,
+            classes,
+            type(final).__name__,
+            needs_ood=self._rule.needs_ood,
+        )
+        loss = np.zeros(is_ood.shape)
+        loss[~is_ood] = per_sample_loss(
+            y, predict(X), self._loss, is_id=~is_ood, classes=classes
+        )
+        judge = self._judge_decisions if decides else self._judge_scores
+        objective, violation = judge(final, X, is_ood, loss)
+        if objective is not None:
+            return -objective
+        # Losses above 1 shift the infeasible below the worst feasible score too.
+        return -(max(1.0, float(loss.max())) + violation)
+
+    def _judge_decisions(self, estimator, X, is_ood, loss):
+        """Objective, or None and the violation, of the decisions that were made."""
+        accepted = np.asarray(estimator.accept_proba(X), dtype=np.float64)
+        if accepted.shape != is_ood.shape or not np.all(
+            (accepted >= 0) & (accepted <= 1)
+        ):
+            raise ValueError(
+                f"{type(estimator).__name__}.accept_proba must return one number in "
+                f"[0, 1] per row, shape {is_ood.shape}; got shape {accepted.shape} "
+                f"with values from {accepted.min()} to {accepted.max()}."
+            )
+        n_ood = int(is_ood.sum())
+        n_id = is_ood.size - n_ood
+        N, E = accepted[~is_ood].sum(), accepted @ loss
+        F = accepted[is_ood].sum()
+        risk = E / N if N else np.nan
+        fpr = F / n_ood if n_ood else np.nan
+        violation = float(self._rule.violation(N / n_id, fpr, risk))
+        objective = float(self._rule.objective(N, E, F, n_id, n_ood))
+        if violation > 0 or np.isposinf(objective):
+            return None, violation
+        return objective, 0.0
+
+    def _judge_scores(self, estimator, X, is_ood, loss):
+        """Objective, or None and the violation, of the best threshold on the rows."""
+        rows = reject_scores(
+            np.where(is_ood, -1, 1),
+            None,
+            estimator.score_samples(X),
+            None,
+            loss,
+            -1,
+            None,
+            needs_ood=self._rule.needs_ood,
+        )
+        point = search(self._rule, *rows, **self._angles)
+        if point.feasible:
+            return point.objective, 0.0
+        return None, float(self._rule.violation(point.tpr, point.fpr, point.risk))
+
+    def __repr__(self):
+        loss = self._loss
+        shown = [f"{name}={getattr(self._rule, name)!r}" for name in self._shown]
+        shown.append(f"loss={getattr(loss, '__name__', None) or repr(loss)}")
+        shown.append(f"ood_label={self._ood_label!r}")
+        shown += [f"{name}={value!r}" for name, value in self._angles.items()]
+        return f"{self._name}({', '.join(shown)})"
+
+
+def _check_loss(loss):
+    """Refuse a loss that no scorer could take."""
+    if not (
+        callable(loss)
+        or (isinstance(loss, str) and loss == "zero_one")
+        or (not isinstance(loss, str) and np.ndim(loss) == 2)
+    ):
+        raise ValueError(
+            "loss must be 'zero_one', a callable loss(y_true, y_pred) or a loss "
+            f"matrix of shape (n_classes, n_classes). Got {loss!r}."
+        )
+
+
+def _check_angles(angles):
+    """Refuse an unknown range of angles."""
+    if angles not in ("quadrant", "full"):
+        raise ValueError(f"angles must be 'quadrant' or 'full', got {angles!r}.")
+    return angles
+
+
+def make_selective_risk_scorer(
+    tpr_min=0.8, fpr_max=0.2, *, loss="zero_one", ood_label=-1, angles="quadrant"
+):
+    r"""Make a scorer of the errors on accepted rows, at a bounded TPR and FPR.
+
+    The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
+    :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
+    selective risk, so that greater is better. A row is OOD when its label is
+    `ood_label` or is not in the estimator's `classes_`.
+
+    Two kinds of estimators can be scored, alone or as the last step of a
+    :class:`~sklearn.pipeline.Pipeline`; both keep a classifier in `estimator_`:
+
+    - one that decides, by ``accept_proba(X)``, such as a reject-option classifier:
+      its decisions are judged as they are;
+    - one that scores, by ``score_samples(X)``, such as a detector: it is judged at
+      the best threshold on the rows at hand.
+
+    Read more in the :ref:`User Guide <model_selection>`.
+
+    Parameters
+    ----------
+    tpr_min : float, default=0.8
+        Least share of ID rows to accept.
+
+    fpr_max : float, default=0.2
+        Largest share of OOD rows to accept.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
+        one number per row; or a loss matrix of shape (n_classes, n_classes), the
+        true class in rows, both in the order of `classes_`. Not negative.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in `y`.
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        As in :func:`selective_risk_at`; of no effect with a single score.
+
+    Returns
+    -------
+    scorer : callable
+        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
+        ValueError if the rows are all ID or all OOD, and a TypeError if the
+        estimator is of neither kind. Searches turn errors into NaN unless they are
+        given ``error_score="raise"``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a bound is not a number in [0, 1], or the loss is of another kind.
+
+    See Also
+    --------
+    selective_risk_at : The number for the second kind of estimators.
+    make_precision_recall_risk_scorer : Bounds the precision instead of the FPR.
+    make_cost_scorer : Scores the expected cost, without bounds.
+    make_ood_scorer : Scores the ranking of ID above OOD rows.
+
+    Notes
+    -----
+    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID row i,
+
+    .. math::
+
+        \mathrm{TPR} = \frac{1}{n_I} \sum_{i \in I} c_i, \quad
+        \mathrm{FPR} = \frac{1}{n_O} \sum_{j \in O} c_j, \quad
+        R = \frac{\sum_{i \in I} c_i \ell_i}{\sum_{i \in I} c_i}
+
+    and the score is :math:`-R` if both bounds hold. If one does not, or nothing is
+    accepted, it is
+
+    .. math::
+
+        -\left(1 + \max(0, \phi - \mathrm{TPR})
+        + \max(0, \mathrm{FPR} - \rho)\right)
+
+    with :math:`\phi` = `tpr_min` and :math:`\rho` = `fpr_max`, for a detector at the
+    threshold where this is greatest. So every candidate that breaks a bound is
+    ranked, below all that do not. With losses above 1, their greatest value on the
+    rows takes the place of the 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.base import BaseEstimator
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from skood.metrics import make_selective_risk_scorer
+    >>> class Magnitude(BaseEstimator):
+    ...     def fit(self, X, y):
+    ...         self.estimator_ = DecisionTreeClassifier(max_depth=1).fit(X, y)
+    ...         self.classes_ = self.estimator_.classes_
+    ...         return self
+    ...     def score_samples(self, X):
+    ...         return -np.abs(X).ravel()
+    >>> detector = Magnitude().fit([[-1.0], [-0.5], [0.5], [1.0]], [0, 0, 1, 1])
+    >>> X, y = np.array([[-0.9], [0.1], [0.8], [0.5], [-3.0]]), [0, 0, 1, -1, -1]
+    >>> round(make_selective_risk_scorer(fpr_max=0.5)(detector, X, y), 3)
+    -0.333
+    >>> round(make_selective_risk_scorer(fpr_max=0.0)(detector, X, y), 3)
+    -1.467
+    """
+    return _RuleScorer(
+        "make_selective_risk_scorer",
+        BoundedTPRFPR(tpr_min=tpr_min, fpr_max=fpr_max),
+        loss,
+        ood_label,
+        ("tpr_min", "fpr_max"),
+        angles=_check_angles(angles),
+    )
+
+
+def make_precision_recall_risk_scorer(
+    precision_min=0.9,
+    recall_min=0.8,
+    ood_prior=0.5,
+    *,
+    loss="zero_one",
+    ood_label=-1,
+    angles="quadrant",
+):
+    r"""Make a scorer of the errors on accepted rows, at a bounded precision and recall.
+
+    The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
+    :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
+    selective risk, so that greater is better. ID rows are positive; a row is OOD when
+    its label is `ood_label` or is not in the estimator's `classes_`. The estimators
+    that can be scored are those of :func:`make_selective_risk_scorer`.
+
+    Read more in the :ref:`User Guide <model_selection>`.
+
+    Parameters
+    ----------
+    precision_min : float, default=0.9
+        Least share of ID rows among the accepted ones.
+
+    recall_min : float, default=0.8
+        Least share of ID rows to accept.
+
+    ood_prior : float, default=0.5
+        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
+        0 no OOD rows are needed.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
+        one number per row; or a loss matrix of shape (n_classes, n_classes), the
+        true class in rows, both in the order of `classes_`. Not negative.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in `y`.
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        As in :func:`selective_risk_at_precision_recall`; of no effect with a single
+        score.
+
+    Returns
+    -------
+    scorer : callable
+        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
+        ValueError if there are no ID rows or, with a positive `ood_prior`, no OOD
+        rows, and a TypeError if the estimator is of neither kind. Searches turn
+        errors into NaN unless they are given ``error_score="raise"``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a bound is not a number in [0, 1], the prior not one in [0, 1), or the loss
+        is of another kind.
+
+    See Also
+    --------
+    selective_risk_at_precision_recall : The number for estimators that score.
+    make_selective_risk_scorer : Bounds the two shares, for which no prior is needed.
+
+    Notes
+    -----
+    With the TPR, FPR and selective risk R of :func:`make_selective_risk_scorer`, and
+    the prior :math:`\pi`, the score is :math:`-R` if
+
+    .. math::
+
+        P = \frac{(1 - \pi) \mathrm{TPR}}{(1 - \pi) \mathrm{TPR} +
+        \pi \mathrm{FPR}} \ge \kappa \quad\text{and}\quad \mathrm{TPR} \ge \phi
+
+    and otherwise
+
+    .. math::
+
+        -\left(1 + \max(0, \kappa - P) + \max(0, \phi - \mathrm{TPR})\right)
+
+    with :math:`\kappa` = `precision_min` and :math:`\phi` = `recall_min`, where the
+    precision of accepting nothing counts as 0. With losses above 1, their greatest
+    value on the rows takes the place of the 1.
+
+    Examples
+    --------
+    >>> from skood.metrics import make_precision_recall_risk_scorer
+    >>> scorer = make_precision_recall_risk_scorer(recall_min=0.7, ood_prior=0.2)
+    >>> scorer  # doctest: +NORMALIZE_WHITESPACE
+    make_precision_recall_risk_scorer(precision_min=0.9, recall_min=0.7,
+    ood_prior=0.2, loss='zero_one', ood_label=-1, angles='quadrant')
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from skood.datasets import load_digits_ood
+    >>> from skood.detectors import MSP
+    >>> from skood.model_selection import OODStratifiedKFold
+    >>> X, y = load_digits_ood(left_out=(0, 4), ood_label=-1, return_X_y=True)
+    >>> scores = cross_val_score(
+    ...     MSP(LogisticRegression(max_iter=200)),
+    ...     X,
+    ...     y,
+    ...     scoring=scorer,
+    ...     cv=OODStratifiedKFold(2),
+    ... )
+    >>> bool((scores <= 0).all() and (scores > -0.1).all())
+    True
+    """
+    rule = BoundedPrecisionRecall(
+        precision_min=precision_min, recall_min=recall_min, ood_prior=ood_prior
+    )
+    return _RuleScorer(
+        "make_precision_recall_risk_scorer",
+        rule,
+        loss,
+        ood_label,
+        ("precision_min", "recall_min", "ood_prior"),
+        angles=_check_angles(angles),
+    )
+
+
+def make_cost_scorer(
+    reject_id=0.3,
+    accept_ood=1.0,
+    reject_ood=0.0,
+    ood_prior=0.5,
+    *,
+    loss="zero_one",
+    ood_label=-1,
+):
+    r"""Make a scorer of the expected cost of errors, rejections and accepted OOD rows.
+
+    The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
+    :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
+    expected cost, so that greater is better. A row is OOD when its label is
+    `ood_label` or is not in the estimator's `classes_`. The estimators that can be
+    scored are those of :func:`make_selective_risk_scorer`: decisions are judged as
+    they are, scores at the threshold of least cost, where accepting all and accepting
+    none are allowed.
+
+    Read more in the :ref:`User Guide <model_selection>`.
+
+    Parameters
+    ----------
+    reject_id : float, default=0.3
+        Cost of rejecting an ID row, in units of the loss; not negative.
+
+    accept_ood : float, default=1.0
+        Cost of accepting an OOD row; above `reject_ood`.
+
+    reject_ood : float, default=0.0
+        Cost of rejecting an OOD row; not negative.
+
+    ood_prior : float, default=0.5
+        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
+        0 no OOD rows are needed.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
+        one number per row; or a loss matrix of shape (n_classes, n_classes), the
+        true class in rows, both in the order of `classes_`. Not negative.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in `y`.
+
+    Returns
+    -------
+    scorer : callable
+        ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
+        ValueError if there are no ID rows or, with a positive `ood_prior`, no OOD
+        rows, and a TypeError if the estimator is of neither kind. Searches turn
+        errors into NaN unless they are given ``error_score="raise"``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a cost or the prior is out of its range, or the loss is of another kind.
+
+    See Also
+    --------
+    scod_cost_curve : The least cost of one or two scores, for many costs.
+    skood.rejection.CostBased : The rule.
+    make_selective_risk_scorer : Scores the errors at bounds instead.
+
+    Notes
+    -----
+    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID row i, the
+    score is minus
+
+    .. math::
+
+        (1 - \pi) \frac{1}{n_I} \sum_{i \in I}
+        \left( c_i \ell_i + \varepsilon_1 (1 - c_i) \right) +
+        \pi \frac{1}{n_O} \sum_{j \in O}
+        \left( \varepsilon_2 c_j + \varepsilon_3 (1 - c_j) \right)
+
+    with :math:`\varepsilon_1` = `reject_id`, :math:`\varepsilon_2` = `accept_ood`,
+    :math:`\varepsilon_3` = `reject_ood` and :math:`\pi` = `ood_prior`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.base import BaseEstimator
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from skood.metrics import make_cost_scorer
+    >>> class Magnitude(BaseEstimator):
+    ...     def fit(self, X, y):
+    ...         self.estimator_ = DecisionTreeClassifier(max_depth=1).fit(X, y)
+    ...         self.classes_ = self.estimator_.classes_
+    ...         return self
+    ...     def score_samples(self, X):
+    ...         return -np.abs(X).ravel()
+    >>> detector = Magnitude().fit([[-1.0], [-0.5], [0.5], [1.0]], [0, 0, 1, 1])
+    >>> X, y = np.array([[-0.9], [0.1], [0.8], [0.5], [-3.0]]), [0, 0, 1, -1, -1]
+    >>> make_cost_scorer(reject_id=0.6, ood_prior=0.2)(detector, X, y)
+    -0.3666...
+    >>> make_cost_scorer(reject_id=0.0)(detector, X, y)
+    -0.0
+    """
+    rule = CostBased(
+        reject_id=reject_id,
+        accept_ood=accept_ood,
+        reject_ood=reject_ood,
+        ood_prior=ood_prior,
+    )
+    return _RuleScorer(
+        "make_cost_scorer",
+        rule,
+        loss,
+        ood_label,
+        ("reject_id", "accept_ood", "reject_ood", "ood_prior"),
+    )

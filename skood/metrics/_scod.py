@@ -1,0 +1,397 @@
+"""Selective classification with OOD rows among the inputs (SCOD): risk and cost."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from dataclasses import dataclass, field
+from numbers import Real
+
+import numpy as np
+
+from skood.metrics._at_bounds import reject_scores
+from skood.metrics._bound_curve import BoundCurve, angles_to_try, best_rules
+from skood.rejection._cost import CostBased
+from skood.rejection._goal import Goal, better
+from skood.rejection._problem import Problem
+from skood.utils._params import Interval, validate_params
+
+__all__ = ["SCODCostCurve", "scod_cost_curve", "scod_risk_coverage_curve"]
+
+
+@validate_params(
+    {
+        "ood_weight": [Interval(Real, 0, 1, closed="both")],
+        "ood_prior": [Interval(Real, 0, 1, closed="left")],
+    },
+    prefer_skip_nested_validation=True,
+)
+def scod_risk_coverage_curve(
+    y_true,
+    y_pred,
+    y_score,
+    ood_score=None,
+    *,
+    ood_weight=0.5,
+    ood_prior=0.5,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+    angles="quadrant",
+    n_angles=91,
+):
+    r"""Least SCOD risk at every coverage of ID and OOD rows, of one or two scores.
+
+    Selective classification with OOD rows among the inputs (SCOD) counts two kinds of
+    accepted rows as wrong: misclassified ID rows and OOD rows. Read more in the
+    :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for rows to accept: a confidence, or an ID score.
+
+    ood_score : array-like of shape (n_samples,), default=None
+        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        only score.
+
+    ood_weight : float, default=0.5
+        The weight of an accepted OOD row, in [0, 1]; that of the loss of an accepted
+        ID row is one minus it.
+
+    ood_prior : float, default=0.5
+        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
+        0 no OOD rows are needed.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
+        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
+        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
+        true class in rows. Not negative.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        "full" lets a score be used reversed, without a warning: see the `thetas`.
+
+    n_angles : int, default=91
+        Number of angles, one degree apart by default. Of no effect with one score.
+
+    Returns
+    -------
+    curve : BoundCurve
+        The coverages (accepted share of all rows in use) in `bounds`, the least SCOD
+        risks in `values`: lower is better.
+
+    See Also
+    --------
+    double_score_risk_coverage_curve : Coverage and risk of ID rows alone.
+    scod_cost_curve : The least expected cost, where rejecting has a cost too.
+
+    Notes
+    -----
+    With the summed loss E of accepted ID rows, F accepted OOD rows,
+    :math:`\beta` = `ood_weight` and :math:`\pi` = `ood_prior`,
+
+    .. math::
+        c = (1 - \pi) \, \mathrm{TPR} + \pi \, \mathrm{FPR}, \qquad
+        R = \frac{1}{c} \left( (1 - \beta)(1 - \pi) \frac{E}{n_I}
+        + \beta \, \pi \, \mathrm{FPR} \right),
+
+    and the curve is the least R with a coverage c of at least a bound. This is the
+    risk of [1]_, and the joint risk of [2]_ with :math:`\beta = c_\mathrm{fn}`; both
+    draw it for every threshold of one score, which need not be monotone.
+
+    References
+    ----------
+    .. [1] G. Xia, C.-S. Bouganis. Augmenting softmax information for selective
+       classification with out-of-distribution data. ACCV 2022.
+    .. [2] H. Narasimhan, A. K. Menon, W. Jitkrittum, S. Kumar. Plugin estimators for
+       selective classification with out-of-distribution detection. ICLR 2024.
+
+    Examples
+    --------
+    >>> from skood.metrics import scod_risk_coverage_curve
+    >>> y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
+    >>> y_score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
+    >>> curve = scod_risk_coverage_curve(y_true, y_pred, y_score, ood_prior=0.2)
+    >>> curve.bounds, curve.values.round(4)
+    (array([0.4, 0.7, 0.9, 1. ]), array([0.    , 0.0714, 0.1667, 0.2   ]))
+    """
+    rows = reject_scores(
+        y_true,
+        y_pred,
+        y_score,
+        ood_score,
+        loss,
+        ood_label,
+        classes,
+        needs_ood=ood_prior > 0,
+    )
+    problem = Problem(*rows)
+    per_id = (1 - ood_prior) / problem.n_id
+    per_ood = ood_prior / max(problem.n_ood, 1)
+
+    def read(N, E, F):
+        coverage = per_id * N + per_ood * F
+        wrong = (1 - ood_weight) * per_id * E + ood_weight * per_ood * F
+        risk = np.full(N.shape, np.inf)
+        return coverage, np.divide(wrong, coverage, out=risk, where=coverage > 0)
+
+    coverage, risk, rules = best_rules(
+        problem, angles_to_try(problem, angles, n_angles), read
+    )
+    return BoundCurve(bounds=coverage, values=risk, **rules)
+
+
+@dataclass(frozen=True, eq=False)
+class SCODCostCurve:
+    """The least expected cost for several costs or priors.
+
+    Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    costs : ndarray of shape (n_points,)
+        The least expected costs; lower is better.
+
+    rules : list of CostBased
+        The costs and priors.
+
+    points : list of OperatingPoint
+        The acceptance rules of least cost, with their TPR, FPR, precision and
+        selective risk. They are rules on the negated scores.
+
+    See Also
+    --------
+    scod_cost_curve : Finds it.
+
+    Examples
+    --------
+    >>> from skood.metrics import scod_cost_curve
+    >>> curve = scod_cost_curve(
+    ...     [0, 1, -1], [0, 0, 0], [3, 2, 1], reject_id=[0.0, 0.5], ood_prior=0.2
+    ... )
+    >>> curve.rules[1]
+    CostBased(ood_prior=0.2, reject_id=0.5)
+    >>> curve.points[1].tpr
+    0.5
+    """
+
+    costs: np.ndarray
+    rules: list[CostBased] = field(repr=False)
+    points: list = field(repr=False)
+
+
+def _cost_rules(**params):
+    """Return the rules of arrays of parameters that are broadcast, checked."""
+    arrays = {name: np.asarray(value) for name, value in params.items()}
+    wrong = [name for name, array in arrays.items() if array.ndim > 1]
+    if wrong:
+        raise ValueError(
+            f"{wrong[0]} must be a number or a one-dimensional array, got an array of "
+            f"shape {arrays[wrong[0]].shape}."
+        )
+    sizes = {name: array.size for name, array in arrays.items() if array.ndim == 1}
+    if 0 in sizes.values() or len(set(sizes.values()) - {1}) > 1:
+        raise ValueError(
+            f"What is swept must be arrays of one length of at least 1, got the "
+            f"lengths {sizes}."
+        )
+    columns = np.broadcast_arrays(*(np.atleast_1d(a) for a in arrays.values()))
+    rules = [
+        CostBased(**dict(zip(arrays, values, strict=True)))
+        for values in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    for rule in rules:
+        rule.check_params()
+    return rules
+
+
+def _worth_trying(lam, N, E, F):
+    """Drop operating points that are never better than one of their neighbours.
+
+    Accepting an OOD row is no gain, accepting an ID row without loss is none to miss:
+    both whatever the costs, so that all of them are searched on few points.
+    """
+    gains = np.diff(N, prepend=0) > 0
+    misses = np.append((np.diff(E) == 0) & (np.diff(F) == 0), False)
+    k = np.flatnonzero(gains & ~misses)
+    return lam[k], N[k], E[k], F[k]
+
+
+def scod_cost_curve(
+    y_true,
+    y_pred,
+    y_score,
+    ood_score=None,
+    *,
+    reject_id=0.3,
+    accept_ood=1.0,
+    reject_ood=0.0,
+    ood_prior=0.5,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+    angles="quadrant",
+    n_angles=91,
+):
+    r"""Least expected cost against a swept cost or prior, of one or two scores.
+
+    For each combination of costs and prior, the best acceptance rule is searched on
+    the data given. Accepting all and accepting none are among the rules. Read more in
+    the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for rows to accept: a confidence, or an ID score.
+
+    ood_score : array-like of shape (n_samples,), default=None
+        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        only score.
+
+    reject_id : float or array-like of shape (n_points,), default=0.3
+        Cost of rejecting an ID row, in units of the loss; not negative. What is swept
+        is an array; if several of the four are, they are swept together.
+
+    accept_ood : float or array-like of shape (n_points,), default=1.0
+        Cost of accepting an OOD row; above `reject_ood`.
+
+    reject_ood : float or array-like of shape (n_points,), default=0.0
+        Cost of rejecting an OOD row; not negative.
+
+    ood_prior : float or array-like of shape (n_points,), default=0.5
+        Share of OOD rows in use, in [0, 1). It is never taken from the sample. If it
+        is 0 throughout, no OOD rows are needed.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
+        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
+        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
+        true class in rows. Not negative.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        "full" lets a score be used reversed, without a warning: see the `theta` of
+        the points.
+
+    n_angles : int, default=91
+        Number of angles, one degree apart by default. Of no effect with one score.
+
+    Returns
+    -------
+    curve : SCODCostCurve
+        The least expected costs in `costs` (lower is better), what they are for in
+        `rules`, and the acceptance rules in `points`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there are no ID rows or, with a positive `ood_prior`, no OOD rows, if a
+        cost or the prior is out of its range, or if the arrays differ in length.
+
+    See Also
+    --------
+    skood.rejection.CostBased : The rule.
+    scod_risk_coverage_curve : The risk at a bounded coverage instead.
+    make_cost_scorer : A scorer for searches.
+
+    Notes
+    -----
+    .. math::
+        \min_{\theta, \lambda} \; (1 - \pi) \left( \frac{E}{n_I} +
+        \varepsilon_1 (1 - \mathrm{TPR}) \right) +
+        \pi \left( \varepsilon_2 \mathrm{FPR} +
+        \varepsilon_3 (1 - \mathrm{FPR}) \right)
+
+    with the summed loss E of accepted ID rows, :math:`\varepsilon_1` = `reject_id`,
+    :math:`\varepsilon_2` = `accept_ood`, :math:`\varepsilon_3` = `reject_ood` and
+    :math:`\pi` = `ood_prior` [1]_. As the least of functions that are linear in each
+    of the four, the curve is concave in each. It is never above the cost of accepting
+    all or of accepting none.
+
+    The cost :math:`(1 - c_\mathrm{in} - c_\mathrm{out}) P_I(\text{wrong, accepted})
+    + c_\mathrm{in} P_I(\text{rejected}) + c_\mathrm{out} P_O(\text{accepted})` of [2]_
+    is, divided by :math:`1 - c_\mathrm{in} - c_\mathrm{out}`, twice the one above with
+    :math:`\pi = 1/2`, :math:`\varepsilon_1 = c_\mathrm{in} /
+    (1 - c_\mathrm{in} - c_\mathrm{out})`, :math:`\varepsilon_2 = c_\mathrm{out} /
+    (1 - c_\mathrm{in} - c_\mathrm{out})` and :math:`\varepsilon_3 = 0`.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+    .. [2] H. Narasimhan, A. K. Menon, W. Jitkrittum, S. Kumar. Plugin estimators for
+       selective classification with out-of-distribution detection. ICLR 2024.
+
+    Examples
+    --------
+    >>> from skood.metrics import scod_cost_curve
+    >>> y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
+    >>> y_score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
+    >>> curve = scod_cost_curve(
+    ...     y_true, y_pred, y_score, reject_id=[0.0, 0.5, 1.5], ood_prior=0.2
+    ... )
+    >>> curve.costs
+    array([0. , 0.2, 0.3])
+    >>> [(point.tpr, point.fpr) for point in curve.points]
+    [(0.5, 0.0), (0.75, 0.5), (1.0, 0.5)]
+    """
+    rules = _cost_rules(
+        reject_id=reject_id,
+        accept_ood=accept_ood,
+        reject_ood=reject_ood,
+        ood_prior=ood_prior,
+    )
+    rows = reject_scores(
+        y_true,
+        y_pred,
+        y_score,
+        ood_score,
+        loss,
+        ood_label,
+        classes,
+        needs_ood=any(rule.needs_ood for rule in rules),
+    )
+    problem = Problem(*rows)
+    goals = [Goal.of(rule, problem) for rule in rules]
+    best = [None] * len(goals)
+    for theta in angles_to_try(problem, angles, n_angles):
+        lam, N, E, F = _worth_trying(*problem.points(theta))
+        for i, goal in enumerate(goals):
+            found = problem.best_of(theta, lam, N, E, F, goal=goal)
+            if better(found, best[i], goal.rtol):
+                best[i] = found
+    points = [
+        problem.describe(rule, found) for rule, found in zip(rules, best, strict=True)
+    ]
+    return SCODCostCurve(
+        costs=np.array([point.objective for point in points]),
+        rules=rules,
+        points=points,
+    )

@@ -1,0 +1,57 @@
+"""Rows with two tied scores, and every rule on them by plain loops."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+
+from tests.metrics._samples import tied
+
+__all__ = ["every_rule", "make_rows", "relabel"]
+
+
+def make_rows(seed, n=50):
+    """Labels of three ID classes and OOD (-1), predictions, two tied scores."""
+    y_true, y_pred, y_score = tied(seed, n)
+    rng = np.random.default_rng(seed + 1000)
+    ood_score = rng.integers(0, 9, size=n) + 3.0 * (y_true >= 0)
+    return y_true, y_pred, y_score, ood_score
+
+
+def relabel(y):
+    """String labels; the OOD label is "other"."""
+    return np.array(["a", "b", "c", "other"])[y]
+
+
+def _scale(score):
+    low, high = np.quantile(score, [0.05, 0.95])
+    return (high - low) or 1.0
+
+
+def every_rule(y_true, y_pred, y_score, ood_score, thetas):
+    """Return (N, E, F) of every threshold at every angle, thresholds in a loop."""
+    is_id = y_true != -1
+    a, b = -y_score, -ood_score
+    a, b = a / _scale(a[is_id]), b / _scale(b[is_id])
+    wrong = y_true != y_pred
+    found = []
+    for theta in thetas:
+        w_a, w_b = math.cos(theta), math.sin(theta)
+        if theta == 0:
+            projected = a
+        elif theta == math.pi / 2:
+            projected = b
+        else:
+            projected = w_a * a + w_b * b
+        for threshold in set(projected.tolist()):
+            accepted = projected <= threshold
+            found.append(
+                (
+                    int(np.sum(accepted & is_id)),
+                    int(np.sum(accepted & is_id & wrong)),
+                    int(np.sum(accepted & ~is_id)),
+                )
+            )
+    return found

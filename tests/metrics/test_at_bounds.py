@@ -1,0 +1,238 @@
+"""Tests of the least selective risk at bounds, of one and two scores."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pytest
+
+from skood.datasets import make_reject_option_1d
+from skood.exceptions import SkoodWarning
+from skood.metrics import (
+    double_score_precision_recall_curve,
+    selective_risk_at,
+    selective_risk_at_precision_recall,
+)
+from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, accept, solve
+from tests.metrics._double_rows import every_rule, make_rows, relabel
+
+SEEDS = range(5)
+METRICS = [selective_risk_at, selective_risk_at_precision_recall]
+
+
+@pytest.fixture(scope="module")
+def table_1_sample():
+    """Draw 120,000 rows and their scores from the densities of the paper."""
+    data = make_reject_option_1d((90_000, 30_000), random_state=1)
+    r, g = data.risk, data.likelihood_ratio
+    scores = {"A": (-g,), "B": (-(r + 0.2 * g),), "C": (-r,), "D": (-r, -g)}
+    return data.target, data.posteriors.argmax(axis=1) + 1, scores
+
+
+# A-dens-2.0-0.2-0.25: TPR .7 and FPR .2; precision .9 and recall .7
+@pytest.mark.parametrize(
+    ("model", "tpr_fpr", "precision_recall"),
+    [
+        ("A", 0.15848793701963335, 0.15848793701963335),
+        ("B", 0.14179186887599884, 0.14179186887599884),
+        ("C", None, None),
+        ("D", 0.1258560691240669, 0.12419133538842779),
+    ],
+)
+def test_table_1(table_1_sample, model, tpr_fpr, precision_recall):
+    y_true, y_pred, scores = table_1_sample
+    for metric, expected, bounds in (
+        (selective_risk_at, tpr_fpr, {"tpr_min": 0.7, "fpr_max": 0.2}),
+        (
+            selective_risk_at_precision_recall,
+            precision_recall,
+            {"precision_min": 0.9, "recall_min": 0.7, "ood_prior": 0.25},
+        ),
+    ):
+        point = metric(y_true, y_pred, *scores[model], **bounds)
+        assert point.feasible == (expected is not None)
+        if expected is None:
+            assert math.isnan(point.risk)
+        else:
+            assert point.risk == pytest.approx(expected, abs=0.006)
+    if model == "C":
+        point = selective_risk_at(y_true, y_pred, *scores["C"], tpr_min=0.7)
+        assert point.max_tpr_at_fpr == pytest.approx(0.5888419058518811, abs=0.006)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    ("metric", "rule"),
+    [
+        (selective_risk_at, BoundedTPRFPR(tpr_min=0.6, fpr_max=0.4)),
+        (
+            selective_risk_at_precision_recall,
+            BoundedPrecisionRecall(precision_min=0.8, recall_min=0.6, ood_prior=0.3),
+        ),
+    ],
+    ids=["tpr_fpr", "precision_recall"],
+)
+def test_is_the_solution_of_the_rule(metric, rule, seed):
+    y_true, y_pred, y_score, ood_score = make_rows(seed)
+    is_id = y_true != -1
+    a, b = -y_score, -ood_score
+    loss = (y_true != y_pred).astype(float)
+    double = solve(rule, a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id])
+    bounds = rule.get_params()
+    point = metric(y_true, y_pred, y_score, ood_score, **bounds)
+    for name in ("theta", "lam", "risk", "tpr", "fpr", "feasible", "scales", "gap"):
+        assert getattr(point, name) == getattr(double, name)
+    assert accept(point, a, b)[is_id].mean() == point.tpr
+    single = metric(y_true, y_pred, ood_score, **bounds)
+    assert not single.feasible or point.risk <= single.risk
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_precision_and_recall_of_one_score_in_a_loop(seed):
+    y_true, y_pred, _, y_score = make_rows(seed)
+    n = (y_true != -1).sum()
+    m = y_true.size - n
+    best = double_score_precision_recall_curve(y_true, y_score, ood_prior=0.3).at(0.9)
+    assert best < 1
+    risks = [
+        E / N
+        for N, E, F in every_rule(y_true, y_pred, y_score, y_score, [0])
+        if N >= 0.9 * n and 0.7 * N / n / (0.7 * N / n + 0.3 * F / m) >= best - 0.05
+    ]
+    bounds = {"recall_min": 0.9, "ood_prior": 0.3}
+    point = selective_risk_at_precision_recall(
+        y_true, y_pred, y_score, precision_min=best - 0.05, **bounds
+    )
+    assert point.risk == min(risks)
+    assert best - 0.05 <= point.precision <= best
+    for asked, met in ((best - 1e-6, True), (best + 1e-6, False)):
+        point = selective_risk_at_precision_recall(
+            y_true, y_pred, y_score, precision_min=asked, **bounds
+        )
+        assert point.feasible == met
+
+
+def test_without_ood_rows_in_use():
+    """A prior of 0: any precision is met, and no OOD rows are needed."""
+    rows = make_rows(0)
+    only_id = tuple(x[rows[0] != -1] for x in rows)
+    for given in (rows, only_id):
+        point = selective_risk_at_precision_recall(
+            *given, precision_min=1.0, recall_min=0.5, ood_prior=0.0
+        )
+        assert point.feasible and point.precision == 1.0
+        loose = selective_risk_at(*rows, tpr_min=0.5, fpr_max=1.0)
+        assert point.risk == pytest.approx(loose.risk, abs=1e-3)  # gaps of the solver
+    with pytest.raises(ValueError, match="No OOD rows"):
+        selective_risk_at_precision_recall(*only_id)
+    with pytest.raises(ValueError, match="No OOD rows"):
+        selective_risk_at(*only_id)
+
+
+def test_infinite_scores():
+    y_true, y_pred = [0, 0, 0, -1, -1], [0, 0, 1, 0, 0]
+    point = selective_risk_at(
+        y_true, y_pred, [np.inf, 1, -np.inf, 0, -np.inf], tpr_min=0.6, fpr_max=0.0
+    )
+    assert (point.risk, point.tpr, point.fpr) == (0.0, 2 / 3, 0.0)
+    point = selective_risk_at(
+        y_true, y_pred, [1, 1, 1, 1, 1], [1, 1, 1, 0, -np.inf], tpr_min=1, fpr_max=0.0
+    )
+    assert (point.risk, point.tpr, point.fpr) == (1 / 3, 1.0, 0.0)
+
+
+def test_reversed_score():
+    y_true, y_pred = [0, 0, 0, 0, -1], [0, 0, 1, 1, 0]
+    scores = [1.0, 2.0, 3.0, 4.0, 5.0], [0.0] * 5
+    tpr_fpr = {"tpr_min": 0.5, "fpr_max": 0.0}
+    precision_recall = {"recall_min": 0.5, "precision_min": 0.9}
+    for metric, bounds in zip(METRICS, (tpr_fpr, precision_recall), strict=True):
+        assert not metric(y_true, y_pred, *scores, **bounds).feasible
+        with pytest.warns(SkoodWarning, match="reversed") as record:
+            point = metric(y_true, y_pred, *scores, angles="full", **bounds)
+        assert record[0].filename == __file__
+        assert (point.risk, point.tpr) == (0.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("metric", "bounds"),
+    [
+        (METRICS[0], {"tpr_min": 0.6, "fpr_max": 0.7}),
+        (METRICS[1], {"recall_min": 0.6, "precision_min": 0.7, "ood_prior": 0.3}),
+    ],
+    ids=["tpr_fpr", "precision_recall"],
+)
+def test_losses_and_labels(metric, bounds):
+    y_true, y_pred, y_score, _ = make_rows(3)
+    is_id = y_true != -1
+    matrix = np.array([[0, 1, 4], [2, 0, 1], [3, 5, 0]])
+    loss = np.full(50, np.nan)  # nothing need be known of OOD rows
+    loss[is_id] = matrix[y_true[is_id], y_pred[is_id]]
+
+    def table(true, pred):
+        assert np.all(true != -1)
+        return matrix[true, pred]
+
+    expected = metric(y_true, None, y_score, loss=loss, **bounds)
+    assert expected.feasible and expected.risk > 0
+    args = y_true, y_pred, y_score
+    assert metric(*args, loss=table, **bounds) == expected
+    assert metric(*args, loss=matrix, classes=[0, 1, 2], **bounds) == expected
+    plain = metric(*args, **bounds)
+    assert plain.risk < expected.risk
+    names = relabel(y_true), relabel(y_pred), y_score
+    for kw in ({"ood_label": "other"}, {"classes": ["a", "b", "c"]}):
+        assert metric(*names, **kw, **bounds) == plain
+    unseen = np.where(is_id, y_true, 9)
+    assert metric(unseen, *args[1:], classes=[0, 1, 2], **bounds) == plain
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_errors(metric):
+    y_true, y_pred, y_score, _ = make_rows(4)
+    with pytest.raises(ValueError, match=r"pass labels.*np.where\(is_ood, -1, 1\)"):
+        metric(y_true == -1, y_pred, y_score)
+    with pytest.raises(ValueError, match="y_score contains 50 NaN"):
+        metric(y_true, y_pred, np.full(50, np.nan))
+    with pytest.raises(ValueError, match="y_score has 49 entries, but y_true has 50"):
+        metric(y_true, y_pred, y_score[1:])
+    with pytest.raises(ValueError, match="y_pred has 49 entries, but y_true has 50"):
+        metric(y_true, y_pred[1:], y_score)
+    with pytest.raises(ValueError, match="y_pred is required"):
+        metric(y_true, None, y_score)
+    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1"):
+        metric(np.full(50, -1), y_pred, y_score)
+    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
+        metric(y_true, y_pred, y_score, ood_label=7)
+    with pytest.raises(ValueError, match="ood_score contains 50 NaN"):
+        metric(y_true, y_pred, y_score, np.full(50, np.nan))
+    with pytest.raises(ValueError, match="ood_score has 49 entries"):
+        metric(y_true, y_pred, y_score, y_score[1:])
+    with pytest.raises(ValueError, match=r"ood_score contains \+inf"):
+        metric(y_true, y_pred, y_score, np.full(50, np.inf))
+    with pytest.raises(ValueError, match="angles must be 'quadrant' or 'full'"):
+        metric(y_true, y_pred, y_score, angles="none")
+
+
+@pytest.mark.parametrize(
+    ("metric", "bounds", "says"),
+    [
+        (METRICS[0], {"tpr_min": 1.5}, r"tpr_min of BoundedTPRFPR .* \[0, 1\]"),
+        (METRICS[0], {"fpr_max": -0.1}, r"fpr_max of BoundedTPRFPR .* \[0, 1\]"),
+        (METRICS[1], {"recall_min": 2}, "recall_min of BoundedPrecisionRecall"),
+        (METRICS[1], {"precision_min": -1}, "precision_min of BoundedPrecisionRecall"),
+        (METRICS[1], {"ood_prior": 1.0}, r"ood_prior of .* must be in \[0, 1\)"),
+    ],
+)
+def test_bounds_out_of_range(metric, bounds, says):
+    y_true, y_pred, y_score, _ = make_rows(4)
+    with pytest.raises(ValueError, match=says):
+        metric(y_true, y_pred, y_score, **bounds)
+
+
+def test_bound_of_another_type():
+    y_true, y_pred, y_score, _ = make_rows(4)
+    with pytest.raises(TypeError, match=r"ood_prior of .* must be a number.*'half'"):
+        selective_risk_at_precision_recall(y_true, y_pred, y_score, ood_prior="half")

@@ -1,0 +1,289 @@
+"""Tests of selective risk against coverage."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import trapezoid
+from scipy.stats import rankdata
+from sklearn.metrics import roc_auc_score
+
+from skood.metrics import (
+    augrc,
+    aurc,
+    coverage_at_risk,
+    e_aurc,
+    risk_at_coverage,
+    risk_coverage_curve,
+)
+from tests.metrics._samples import tied
+
+AREAS = [aurc, e_aurc, augrc]
+ALL = [risk_coverage_curve, *AREAS, risk_at_coverage, coverage_at_risk]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_risk_coverage_curve_naive(seed):
+    y_true, y_pred, y_score = tied(seed)
+    is_id = y_true != -1
+    coverage, risk, thresholds = risk_coverage_curve(y_true, y_pred, y_score)
+    np.testing.assert_array_equal(thresholds, np.unique(y_score[is_id])[::-1])
+    for c, r, t in zip(coverage, risk, thresholds, strict=True):
+        kept = is_id & (y_score >= t)
+        assert c == pytest.approx(kept.sum() / is_id.sum(), abs=1e-14)
+        assert r == pytest.approx(np.mean(y_true[kept] != y_pred[kept]), abs=1e-14)
+    assert coverage[-1] == 1.0
+
+
+@pytest.mark.parametrize("metric", ALL)
+def test_ood_rows_are_left_out(metric):
+    y_true, y_pred, y_score = tied(1)
+    is_id = y_true != -1
+    expected = metric(y_true[is_id], y_pred[is_id], y_score[is_id])
+    np.testing.assert_array_equal(metric(y_true, y_pred, y_score), expected)
+    # rows of a class that is not known are OOD too
+    left_out = np.where(is_id, y_true, 7)
+    np.testing.assert_array_equal(
+        metric(left_out, y_pred, y_score, classes=[0, 1, 2]), expected
+    )
+
+
+@pytest.mark.parametrize("metric", ALL)
+def test_order_of_rows_and_scale_of_scores_do_not_matter(metric):
+    y_true, y_pred, y_score = tied(2)
+    result = metric(y_true, y_pred, y_score)
+    order = np.random.default_rng(0).permutation(60)
+    shuffled = metric(y_true[order], y_pred[order], np.exp(y_score[order]))
+    if metric is risk_coverage_curve:
+        result, shuffled = result[:2], shuffled[:2]
+    np.testing.assert_array_equal(shuffled, result)
+
+
+def test_aurc_of_distinct_scores():
+    rng = np.random.default_rng(0)
+    loss = rng.uniform(size=30)
+    y_score = rng.permutation(30)
+    ranked = loss[np.argsort(-y_score)]
+    naive = np.mean([ranked[:k].mean() for k in range(1, 31)])
+    assert aurc(np.zeros(30), None, y_score, loss=loss) == pytest.approx(naive)
+    _, risk, _ = risk_coverage_curve(np.zeros(30), None, y_score, loss=loss)
+    assert np.mean(risk) == pytest.approx(naive)
+
+
+def _aurc_of(ranked):
+    return np.mean(np.cumsum(ranked) / np.arange(1, ranked.size + 1))
+
+
+def _augrc_of(ranked):
+    summed = np.append(0.0, np.cumsum(ranked)) / ranked.size
+    return trapezoid(summed, np.linspace(0, 1, ranked.size + 1))
+
+
+@pytest.mark.parametrize("metric, naive", [(aurc, _aurc_of), (augrc, _augrc_of)])
+def test_area_is_the_mean_over_all_ways_of_breaking_ties(metric, naive):
+    # groups of 1, 4 and 3 tied rows: 4! * 3! orders, each equally likely
+    loss = np.array([0.5, 0.0, 1.0, 1.0, 3.0, 0.0, 0.2, 2.0])
+    groups = [[0], [1, 2, 3, 4], [5, 6, 7]]
+    values = []
+    for second, third in itertools.product(
+        itertools.permutations(groups[1]), itertools.permutations(groups[2])
+    ):
+        values.append(naive(loss[[*groups[0], *second, *third]]))
+    y_score = [2, 1, 1, 1, 1, 0, 0, 0]
+    assert np.std(values) > 0.05
+    assert metric(np.zeros(8), None, y_score, loss=loss) == pytest.approx(
+        np.mean(values), abs=1e-12
+    )
+
+
+def test_aurc_closed_forms():
+    y_true, y_pred = np.zeros(100), np.r_[np.zeros(80), np.ones(20)]
+    # a constant score leaves the mean loss at every coverage
+    assert aurc(y_true, y_pred, np.ones(100)) == pytest.approx(0.2)
+    # the best score: no loss up to k = 80, then (k - 80) / k
+    best = sum((k - 80) / k for k in range(81, 101)) / 100
+    # equal losses inside a tie group: breaking the ties changes nothing
+    assert aurc(y_true, y_pred, 1 - y_pred) == pytest.approx(best)
+    assert aurc(y_true, y_pred, -np.arange(100)) == pytest.approx(best)
+    infinite = np.where(y_pred == 0, np.inf, -np.inf)
+    assert aurc(y_true, y_pred, infinite) == aurc(y_true, y_pred, 1 - y_pred)
+
+
+def test_e_aurc_is_the_excess_over_the_best_of_all_orders():
+    loss = np.array([0.5, 0.0, 1.0, 3.0, 0.2, 2.0])
+    best = min(
+        _aurc_of(loss[list(order)]) for order in itertools.permutations(range(6))
+    )
+    y_score = [3, 1, 2, 2, 0, 1]
+    excess = e_aurc(np.zeros(6), None, y_score, loss=loss)
+    assert excess == pytest.approx(
+        aurc(np.zeros(6), None, y_score, loss=loss) - best, abs=1e-14
+    )
+    assert excess > 0.1
+    assert e_aurc(np.zeros(6), None, -loss, loss=loss) == 0.0
+
+
+def test_e_aurc_is_never_negative():
+    # rounding may put the area of a perfect ranking below the least one
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        loss = np.round(rng.uniform(size=20), 1)
+        perfect = -loss - 1e-9 * np.arange(20)  # breaks the ties of the losses
+        assert 0.0 <= e_aurc(np.zeros(20), None, perfect, loss=loss) < 1e-15
+
+
+@pytest.mark.parametrize("n", [100, 1000, 10_000])
+def test_e_aurc_tends_to_the_closed_form(n):
+    # the least AURC is a right-hand Riemann sum of 1 - (1 - R) / x over [1 - R, 1],
+    # whose excess over the integral is R / (2n) to first order
+    risk = 0.2
+    y_true, y_pred = np.zeros(n), np.arange(n) >= n * (1 - risk)
+    least = risk - e_aurc(y_true, y_pred, np.ones(n))
+    closed = risk + (1 - risk) * math.log(1 - risk)
+    assert n * (least - closed) == pytest.approx(risk / 2, rel=1 / (2 * math.sqrt(n)))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_augrc_by_points_and_by_mean_ranks(seed):
+    y_true, _, y_score = tied(seed)
+    loss = np.random.default_rng(seed).uniform(size=60)
+    is_id = y_true != -1
+    n = is_id.sum()
+    area = augrc(y_true, None, y_score, loss=loss)
+    coverage, risk, _ = risk_coverage_curve(y_true, None, y_score, loss=loss)
+    points = np.append(0.0, coverage), np.append(0.0, risk * coverage)
+    assert area == pytest.approx(trapezoid(points[1], points[0]), abs=1e-14)
+    rank = rankdata(-y_score[is_id])
+    assert area == pytest.approx(
+        np.sum(loss[is_id] * (n - rank + 0.5)) / n**2, abs=1e-14
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_augrc_identity_with_the_auroc_of_right_against_wrong(seed):
+    y_true, y_pred, y_score = tied(seed, n=23)
+    is_id = y_true != -1
+    right = (y_true == y_pred)[is_id]
+    acc = right.mean()
+    area = roc_auc_score(right, y_score[is_id])
+    assert augrc(y_true, y_pred, y_score) == pytest.approx(
+        (1 - area) * acc * (1 - acc) + (1 - acc) ** 2 / 2, abs=1e-15
+    )
+
+
+def test_augrc_closed_forms():
+    y_true, y_pred = np.zeros(10), np.r_[np.zeros(7), np.ones(3)]
+    assert augrc(y_true, y_pred, np.ones(10)) == pytest.approx(0.3 / 2, abs=1e-15)
+    assert augrc(y_true, y_pred, -y_pred) == pytest.approx(0.3**2 / 2, abs=1e-15)
+    assert augrc(y_true, np.ones(10), np.arange(10)) == 0.5
+    assert augrc(y_true, y_true, np.arange(10)) == 0.0
+    # the right-hand sum of the Notes
+    ranked = np.r_[np.zeros(7), np.ones(3)]
+    assert np.sum(np.cumsum(ranked)) / 100 == pytest.approx(
+        augrc(y_true, y_pred, -np.arange(10)) + 0.3 / 20, abs=1e-15
+    )
+
+
+def _points(y_true, y_pred, y_score):
+    """Coverage and risk at every threshold, in plain Python."""
+    rows = zip(y_true, y_pred, y_score, strict=True)
+    rows = [(score, true != pred) for true, pred, score in rows if true != -1]
+    for threshold in sorted({s for s, _ in rows}, reverse=True):
+        kept = [wrong for s, wrong in rows if s >= threshold]
+        yield len(kept) / len(rows), sum(kept) / len(kept)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_points_of_the_curve_naive(seed):
+    args = tied(seed)
+    points = list(_points(*args))
+    n = np.sum(args[0] != -1)
+    for coverage in [1e-12, 0.123, *(np.arange(1, n + 1) / n)]:
+        expected = next(r for c, r in points if c >= coverage - 1e-12)
+        assert risk_at_coverage(*args, coverage=coverage) == pytest.approx(expected)
+    for risk in [0.0, *(r for _, r in points), 1.0]:
+        expected = max([c for c, r in points if r <= risk], default=0.0)
+        assert coverage_at_risk(*args, risk=risk) == pytest.approx(expected)
+
+
+def test_points_of_the_curve_at_ties_and_at_shares_that_round():
+    y_true, y_pred = np.zeros(10), np.r_[np.zeros(9), 1]
+    # the share 0.1 * 3 of 10 is above 3 in floating point: 3 rows must do, not 4
+    assert 0.1 * 3 * 10 > 3
+    order = -np.arange(10)
+    wrong_fourth = np.where(np.arange(10) == 3, 1, 0)
+    assert risk_at_coverage(y_true, wrong_fourth, order, coverage=0.1 * 3) == 0.0
+    # a group of ties is accepted as a whole
+    ties = np.r_[np.ones(2), np.zeros(8)]
+    assert risk_at_coverage(y_true, y_pred, ties, coverage=0.2) == 0.0
+    assert risk_at_coverage(y_true, y_pred, ties, coverage=0.21) == 0.1
+    assert coverage_at_risk(y_true, y_pred, ties, risk=0.05) == 0.2
+    # the mean of three losses of 0.1 is above 0.1 in floating point
+    loss = np.full(3, 0.1)
+    assert coverage_at_risk(np.zeros(3), None, [3, 2, 1], loss=loss, risk=0.1) == 1.0
+
+
+def test_coverage_at_risk_looks_past_a_first_violation():
+    y_true, y_pred = [0] * 10, [0, 1] + [0] * 8
+    y_score = -np.arange(10)
+    assert coverage_at_risk(y_true, y_pred, y_score, risk=0.2) == 1.0
+    assert coverage_at_risk(y_true, y_pred, y_score, risk=0.0) == 0.1
+    assert coverage_at_risk(y_true, y_pred, -y_score, risk=0.0) == 0.8
+    # nothing can be accepted: the first row is wrong
+    assert coverage_at_risk([0, 0], [1, 0], [2, 1], risk=0.4) == 0.0
+    # and the smallest attainable coverage may be the whole
+    assert risk_at_coverage([0, 0], [1, 0], [1, 1], coverage=0.1) == 0.5
+
+
+@pytest.mark.parametrize("metric", [*AREAS, risk_at_coverage])
+def test_losses_are_homogeneous(metric):
+    y_true, y_pred, y_score = tied(3)
+    loss = np.full(60, np.nan)  # nothing need be known of OOD rows
+    is_id = y_true != -1
+    loss[is_id] = 3.0 * (y_true != y_pred)[is_id]
+    expected = 3 * metric(y_true, y_pred, y_score)
+    assert metric(y_true, None, y_score, loss=loss) == pytest.approx(expected)
+    assert metric(
+        y_true, y_pred, y_score, loss=lambda t, p: 3.0 * (t != p)
+    ) == pytest.approx(expected)
+    matrix = 3.0 * (1 - np.eye(3))
+    assert metric(
+        y_true, y_pred, y_score, loss=matrix, classes=[0, 1, 2]
+    ) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("metric", ALL)
+def test_errors(metric):
+    y_true, y_pred, y_score = tied(5)
+    with pytest.raises(ValueError, match=r"pass labels.*np.where\(is_ood, -1, 1\)"):
+        metric(y_true == -1, y_pred, y_score)
+    with pytest.raises(ValueError, match="y_score contains 60 NaN"):
+        metric(y_true, y_pred, np.full(60, np.nan))
+    with pytest.raises(ValueError, match="y_score has 59 entries, but y_true has 60"):
+        metric(y_true, y_pred, y_score[1:])
+    with pytest.raises(ValueError, match="y_pred has 59 entries, but y_true has 60"):
+        metric(y_true, y_pred[1:], y_score)
+    with pytest.raises(ValueError, match="y_pred is required"):
+        metric(y_true, None, y_score)
+    with pytest.raises(ValueError, match="loss must be finite and not negative"):
+        metric(y_true, y_pred, y_score, loss=np.full(60, -1.0))
+    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1 or are missing"):
+        metric(np.full(60, -1), y_pred, y_score)
+    with pytest.raises(ValueError, match=r"No ID rows.*all of its 60 labels"):
+        metric(y_true, y_pred, y_score, classes=[8, 9])
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.5, math.nan, "half"])
+def test_errors_of_coverage(coverage):
+    with pytest.raises(ValueError, match=r"'coverage' parameter of risk_at_coverage"):
+        risk_at_coverage(*tied(5), coverage=coverage)
+
+
+@pytest.mark.parametrize("risk", [-0.1, math.nan, None])
+def test_errors_of_risk(risk):
+    with pytest.raises(ValueError, match=r"'risk' parameter of coverage_at_risk must"):
+        coverage_at_risk(*tied(5), risk=risk)

@@ -1,0 +1,367 @@
+"""Tests of the curves of two scores, against every rule in a loop."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skood.datasets import make_reject_option_1d
+from skood.metrics import (
+    aupr_in,
+    aurc,
+    auroc,
+    ccr_at_fpr,
+    double_score_ccr_curve,
+    double_score_precision_recall_curve,
+    double_score_risk_coverage_curve,
+    double_score_roc_curve,
+    oscr,
+    risk_coverage_curve,
+)
+from skood.rejection import BoundedAbstention, BoundedTPRFPR, accept, solve
+from tests.metrics._double_rows import every_rule, make_rows, relabel
+
+SEEDS = range(4)
+N_ANGLES = 9
+
+
+def counts(y_true, y_pred, accepted):
+    is_id = y_true != -1
+    N, F = (accepted & is_id).sum(), (accepted & ~is_id).sum()
+    return N, (accepted & is_id & (y_true != y_pred)).sum(), F
+
+
+def risk_coverage(rows, **params):
+    return double_score_risk_coverage_curve(*rows, **params)
+
+
+def roc(rows, **params):
+    return double_score_roc_curve(rows[0], *rows[2:], **params)
+
+
+def precision_recall(rows, **params):
+    params = {"ood_prior": 0.3, **params}
+    return double_score_precision_recall_curve(rows[0], *rows[2:], **params)
+
+
+def ccr(rows, **params):
+    return double_score_ccr_curve(*rows, **{"tpr_min": 0.3, **params})
+
+
+def dhamija(rows, **params):
+    return double_score_ccr_curve(*rows, definition="dhamija", **params)
+
+
+# curve: (bound, value, whether less is better) of N, E, F and the numbers of rows
+READ = {
+    risk_coverage: (
+        lambda N, E, F, n, m: N / n,
+        lambda N, E, F, n, m: E / N if N else None,
+        True,
+    ),
+    roc: (lambda N, E, F, n, m: N / n, lambda N, E, F, n, m: F / m, True),
+    precision_recall: (
+        lambda N, E, F, n, m: N / n,
+        lambda N, E, F, n, m: 0.7 * N / n / (0.7 * N / n + 0.3 * F / m) if N else None,
+        False,
+    ),
+    ccr: (
+        lambda N, E, F, n, m: F / m,
+        lambda N, E, F, n, m: 1 - E / N if N >= math.ceil(0.3 * n - 1e-9) else None,
+        False,
+    ),
+    dhamija: (
+        lambda N, E, F, n, m: F / m,
+        lambda N, E, F, n, m: (N - E) / n,
+        False,
+    ),
+}
+CURVES = list(READ)
+AT_MOST = (ccr, dhamija)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("n_angles", [2, N_ANGLES])
+@pytest.mark.parametrize("curve", CURVES)
+def test_best_of_every_rule(curve, n_angles, seed):
+    """At every bound, also between the points: the best of a loop over all rules."""
+    rows = make_rows(seed)
+    is_id = rows[0] != -1
+    n, m = is_id.sum(), (~is_id).sum()
+    bound, value, less = READ[curve]
+    thetas = np.linspace(0, math.pi / 2, n_angles)
+    points = [(0, 0, 0), *every_rule(*rows, thetas)]
+    reached = [(bound(*p, n, m), value(*p, n, m)) for p in points]
+    result = curve(rows, n_angles=n_angles)
+    for share in np.linspace(0, 1, 4 * len(is_id) + 1):
+        met = [
+            v
+            for b, v in reached
+            if v is not None
+            and (b <= share + 1e-9 if curve in AT_MOST else b >= share - 1e-9)
+        ]
+        best = (min(met) if less else max(met)) if met else math.nan
+        assert_allclose(result.at(share), best, rtol=1e-13, err_msg=f"at {share}")
+
+
+@pytest.mark.parametrize("angles", ["quadrant", "full"])
+@pytest.mark.parametrize("curve", CURVES)
+def test_the_rules_reach_the_values(curve, angles):
+    rows = make_rows(1)
+    is_id = rows[0] != -1
+    bound, value, less = READ[curve]
+    result = curve(rows, angles=angles, n_angles=N_ANGLES)
+    assert np.all(np.diff(result.bounds) > 0)
+    # a tighter bound costs: lower bounds are tight where large, upper where small
+    worse = 1 if less else -1
+    tighter = -1 if curve in AT_MOST else 1
+    assert np.all(worse * tighter * np.diff(result.values) > 0)
+    for b, v in zip(result.bounds, result.values, strict=True):
+        accepted = accept(result.rule_at(b), -rows[2], -rows[3])
+        args = (*counts(*rows[:2], accepted), is_id.sum(), (~is_id).sum())
+        assert_allclose(bound(*args), b, rtol=1e-13)
+        assert_allclose(value(*args), v, rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("curve", CURVES)
+def test_two_scores_are_never_worse_than_one(curve, seed):
+    y_true, y_pred, first, second = make_rows(seed)
+    shares = np.linspace(0, 1, 201)
+    sign = 1 if READ[curve][2] else -1
+    both = sign * curve((y_true, y_pred, first, second)).at(shares)
+    better = 0
+    for score in (first, second):
+        alone = sign * curve((y_true, y_pred, score)).at(shares)
+        assert not np.any(np.isnan(both) & ~np.isnan(alone))
+        known = ~np.isnan(alone)
+        assert np.all(both[known] <= alone[known] + 1e-15)
+        better += np.sum(both[known] < alone[known] - 1e-9)
+    assert better > 0
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_units_order_and_labels_do_not_matter(curve):
+    """The second score in units of a power of two, so that arithmetic is exact."""
+    y_true, y_pred, first, second = make_rows(2)
+    expected = curve((y_true, y_pred, first, second))
+    order = np.random.default_rng(0).permutation(len(y_true))
+    moved = curve(tuple(x[order] for x in (y_true, y_pred, first, 1024 * second)))
+    named = curve((relabel(y_true), relabel(y_pred), first, second), ood_label="other")
+    unseen = curve(
+        (np.where(y_true == -1, 7, y_true), y_pred, first, second), classes=[0, 1, 2]
+    )
+    for result in (moved, named, unseen):
+        assert_array_equal(result.bounds, expected.bounds)
+        assert_array_equal(result.values, expected.values)
+        assert_array_equal(result.thetas, expected.thetas)
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_a_score_reversed(curve):
+    """ "full" finds what "quadrant" finds for the negated score."""
+    y_true, y_pred, *scores = make_rows(3)
+    # untied: rounding differs between an angle and its mirror image
+    first, second = scores + np.random.default_rng(0).uniform(size=(2, 50))
+    good = curve((y_true, y_pred, first, second), n_angles=3)
+    full = curve((y_true, y_pred, -first, second), angles="full", n_angles=8)
+    shares = np.linspace(0, 1, 101)
+    sign = 1 if READ[curve][2] else -1
+    known = ~np.isnan(good.at(shares))
+    assert np.all(sign * full.at(shares)[known] <= sign * good.at(shares)[known])
+    assert np.any(np.cos(full.thetas) < 0)
+
+
+# --------------------------------------------------------- one score, closed forms
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_score_risk_coverage(seed):
+    y_true, y_pred, y_score, _ = make_rows(seed)
+    curve = double_score_risk_coverage_curve(y_true, y_pred, y_score)
+    coverage, risk, _ = risk_coverage_curve(y_true, y_pred, y_score)
+    for k, c in enumerate(coverage):
+        assert curve.at(c) == risk[k:].min()
+    n = int((y_true != -1).sum())
+    shares = np.arange(1, n + 1) / n
+    assert_allclose(curve.area, curve.at(shares).mean(), rtol=1e-12)
+    untied = y_score + np.random.default_rng(seed).uniform(size=len(y_score))
+    curve = double_score_risk_coverage_curve(y_true, y_pred, untied)
+    assert curve.area <= aurc(y_true, y_pred, untied) + 1e-12
+
+
+def test_risk_coverage_needs_no_ood_rows():
+    rows = make_rows(0)
+    curve = double_score_risk_coverage_curve(*rows)
+    again = double_score_risk_coverage_curve(*(x[rows[0] != -1] for x in rows))
+    assert_array_equal(again.values, curve.values)
+    assert_array_equal(again.thetas, curve.thetas)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_score_roc(seed):
+    y_true, _, y_score, _ = make_rows(seed)
+    is_id = y_true != -1
+    above = [s > t for s in y_score[is_id] for t in y_score[~is_id]]
+    area = double_score_roc_curve(y_true, y_score).area
+    assert_allclose(1 - area, np.mean(above), rtol=1e-12)
+    untied = y_score + np.random.default_rng(seed).uniform(size=len(y_score))
+    area = double_score_roc_curve(y_true, untied).area
+    assert_allclose(1 - area, auroc(y_true, untied), rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_score_precision_recall(seed):
+    y_true, _, y_score, _ = make_rows(seed)
+    prior = float(np.mean(y_true == -1))
+    curve = double_score_precision_recall_curve(y_true, y_score, ood_prior=prior)
+    assert curve.area >= aupr_in(y_true, y_score) - 1e-12
+    perfect = double_score_precision_recall_curve(
+        y_true, 1.0 * (y_true != -1), ood_prior=prior
+    )
+    assert (perfect.bounds, perfect.values, perfect.area) == ([1.0], [1.0], 1.0)
+    constant = double_score_precision_recall_curve(
+        y_true, np.ones(len(y_true)), ood_prior=0.1
+    )
+    assert_allclose(constant.values, [0.9], rtol=1e-14)
+    nothing_ood = double_score_precision_recall_curve(y_true, y_score, ood_prior=0)
+    assert_array_equal(nothing_ood.at([0.1, 1.0]), [1.0, 1.0])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_score_ccr(seed):
+    y_true, y_pred, y_score, _ = make_rows(seed)
+    curve = double_score_ccr_curve(y_true, y_pred, y_score, definition="dhamija")
+    for fpr in np.linspace(0, 1, 21):
+        expected = ccr_at_fpr(y_true, y_pred, y_score, fpr=fpr, definition="dhamija")
+        assert_allclose(curve.at(fpr), expected, rtol=1e-12)
+    untied = y_score + np.random.default_rng(seed).uniform(size=len(y_score))
+    curve = double_score_ccr_curve(y_true, y_pred, untied, definition="dhamija")
+    expected = oscr(y_true, y_pred, untied, definition="dhamija")
+    assert_allclose(curve.area, expected, rtol=1e-12)
+
+
+def test_ccr_with_a_bound_on_the_tpr_may_start_late():
+    y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
+    score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
+    curve = double_score_ccr_curve(y_true, y_pred, score, tpr_min=1.0)
+    assert_array_equal(curve.at([0.0, 0.49, 0.5, 1.0]), [np.nan, np.nan, 0.75, 0.75])
+    assert curve.area == 0.375
+    for definition, start in (("dhamija", 0.0), ("selective_risk", np.nan)):
+        # the best score is that of an OOD row: nothing can be accepted within FPR 0
+        curve = double_score_ccr_curve(
+            y_true, y_pred, [3, 3, 3, 3, 4, 4], definition=definition
+        )
+        assert_array_equal(curve.at([0.0, 1.0]), [start, 0.75])
+
+
+def test_ccr_prefers_more_rows_among_equals():
+    """All of the first three rules have CCR 1 at FPR 0."""
+    curve = double_score_ccr_curve([0, 0, 0, 0, -1], [0, 0, 0, 1, 0], [5, 4, 3, 2, 1])
+    assert accept(curve.rule_at(0.0), -np.arange(5.0)).sum() == 2
+
+
+# ----------------------------------------------------------------- the same by rules
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_solver_on_the_same_angles(seed):
+    y_true, y_pred, first, second = make_rows(seed)
+    is_id = y_true != -1
+    a, b, loss = -first, -second, (y_true != y_pred).astype(float)
+    rows = a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
+    grid = {"solver": "grid", "n_angles": 91}
+    curve = double_score_risk_coverage_curve(y_true, y_pred, first, second)
+    rates = double_score_ccr_curve(y_true, y_pred, first, second, tpr_min=0.6)
+    for bound in (0.5, 0.7, 0.9):
+        point = solve(BoundedAbstention(coverage=bound), *rows, **grid)
+        assert point.risk == curve.at(bound)
+        point = solve(BoundedTPRFPR(tpr_min=0.6, fpr_max=bound), *rows, **grid)
+        assert_allclose(1 - point.risk, rates.at(bound), rtol=1e-13)
+
+
+def test_table_1_of_the_paper():
+    """A-dens-2.0-0.2-0.25, model D on a sample: the best linear rules of r and g."""
+    data = make_reject_option_1d((30_000, 10_000), random_state=0)
+    y_pred = data.posteriors.argmax(axis=1) + 1
+    rows = data.target, y_pred, -data.risk, -data.likelihood_ratio
+    rates = double_score_ccr_curve(*rows, tpr_min=0.7)
+    assert 1 - rates.at(0.2) == pytest.approx(0.1258560691240669, abs=0.006)
+    # precision 0.9 at recall 0.7 and prior 0.25 is this bound on the FPR
+    assert 1 - rates.at(0.7 / 3) == pytest.approx(0.12419133538842779, abs=0.006)
+    alone = double_score_ccr_curve(*rows[:2], rows[3], tpr_min=0.7)
+    assert 1 - alone.at(0.2) == pytest.approx(0.15848793701963335, abs=0.006)
+    risk_only = double_score_ccr_curve(*rows[:3], tpr_min=0.7)
+    assert math.isnan(risk_only.at(0.2))
+    roc_curve = double_score_roc_curve(rows[0], *rows[2:])
+    # no rule ranks better than the likelihood ratio
+    assert 1 - roc_curve.area == pytest.approx(0.8782300341732343, abs=0.006)
+
+
+# ------------------------------------------------------------------------------ input
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_infinite_scores(curve):
+    """A row with an infinite second score is accepted last, at every angle."""
+    y_true, y_pred, first, second = make_rows(0)
+    low = np.where(y_true == -1, -np.inf, second)
+    result = curve((y_true, y_pred, first, low))
+    finite = curve((y_true, y_pred, first, np.where(y_true == -1, -1e9, second)))
+    assert_array_equal(result.at(0.5), finite.at(0.5))
+    with pytest.raises(ValueError, match=r"ood_score contains \+inf"):
+        curve((y_true, y_pred, first, np.where(y_true == -1, np.inf, second)))
+    for value in (np.inf, -np.inf):  # one threshold, at which all are accepted
+        result = curve((y_true, y_pred, np.full(50, value)))
+        assert result.bounds[-1] == 1.0
+        assert accept(result.rule_at(1.0), np.full(3, -value)).all()
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_errors(curve):
+    rows = make_rows(5)
+    with pytest.raises(ValueError, match="n_angles must be at least 2, got 1"):
+        curve(rows, n_angles=1)
+    with pytest.raises(ValueError, match="angles must be 'quadrant' or 'full', got 1"):
+        curve(rows, angles=1)
+    with pytest.raises(ValueError, match="ood_score contains 50 NaN"):
+        curve((*rows[:3], np.full(50, np.nan)))
+    with pytest.raises(ValueError, match="y_score has 49 entries, but y_true has 50"):
+        curve((*rows[:2], rows[2][1:]))
+    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1"):
+        curve((np.full(50, -1), *rows[1:]))
+    if curve is not risk_coverage:
+        with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
+            curve(rows, ood_label=7)
+
+
+def test_errors_of_parameters():
+    rows = make_rows(5)
+    with pytest.raises(ValueError, match=r"'tpr_min' parameter .* \[0.0, 1.0\]"):
+        ccr(rows, tpr_min=1.5)
+    with pytest.raises(ValueError, match=r"'definition' parameter .* Got 'vaze'"):
+        ccr(rows, definition="vaze")
+    with pytest.raises(ValueError, match=r"'ood_prior' parameter .* \[0.0, 1.0\)"):
+        precision_recall(rows, ood_prior=1.0)
+    with pytest.raises(ValueError, match="loss must be finite and not negative"):
+        risk_coverage(rows, loss=np.full(50, -1.0))
+
+
+def test_other_losses():
+    y_true, y_pred, first, second = make_rows(4)
+    matrix = np.array([[0, 1, 4], [2, 0, 1], [3, 5, 0]])
+    loss = np.full(50, np.nan)  # nothing need be known of OOD rows
+    is_id = y_true != -1
+    loss[is_id] = matrix[y_true[is_id], y_pred[is_id]]
+    by_array = double_score_risk_coverage_curve(y_true, None, first, second, loss=loss)
+    by_matrix = double_score_risk_coverage_curve(
+        y_true, y_pred, first, second, loss=matrix, classes=[0, 1, 2]
+    )
+    assert_array_equal(by_array.values, by_matrix.values)
+    accepted = accept(by_array.rule_at(0.8), -first, -second)
+    assert by_array.at(0.8) == loss[accepted & is_id].mean()
+    assert_allclose(by_array.at(1.0), loss[is_id].mean(), rtol=1e-13)

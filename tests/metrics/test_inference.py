@@ -1,0 +1,463 @@
+"""Tests of bootstrap intervals and paired tests."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from types import SimpleNamespace
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.metrics import average_precision_score
+from sklearn.utils import check_random_state
+
+from skood.metrics import (
+    PairedTestResult,
+    aurc,
+    auroc,
+    bootstrap_ci,
+    brier,
+    expected_calibration_error,
+    fpr_at_tpr,
+    oscr,
+    paired_test,
+    selective_risk_at,
+)
+from skood.metrics._resampling import (
+    Bootstrap,
+    finite_values,
+    interval,
+    jackknife_values,
+    make_system,
+    parameters_of,
+    strata_of,
+)
+from skood.rejection import Estimate
+from tests.metrics._samples import tied
+
+METHODS = ["percentile", "basic", "bca"]
+
+
+def mean(y_true, x):
+    return x.mean()
+
+
+def dominance(y_true, y_score):
+    """2 AUROC - 1, faster on few rows."""
+    return np.sign(y_score[y_true == 0][:, None] - y_score[y_true == -1]).mean()
+
+
+def _two_groups(seed, n_id=40, n_ood=30, shift=1.0):
+    """Labels and scores of ID rows, shifted upwards, and of OOD rows."""
+    rng = np.random.default_rng(seed)
+    y_true = np.repeat([0, -1], [n_id, n_ood])
+    return y_true, rng.normal(size=y_true.size) + shift * (y_true == 0)
+
+
+def _draws(y_true, y_score, n_resamples, seed):
+    """What bootstrap_ci draws."""
+    system = make_system(auroc, y_true, (y_score,), {}, -1, None)
+    strata = strata_of(y_true, True, -1, None)
+    bootstrap = Bootstrap([system], strata, check_random_state(seed))
+    return finite_values(bootstrap, n_resamples, None, "resamples")[:, 0]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", range(3))
+def test_interval_of_scipy_on_the_same_resamples(seed, method):
+    y_true, y_score = _two_groups(seed)
+    draws = _draws(y_true, y_score, 200, seed)
+    theirs = stats.bootstrap(
+        (np.flatnonzero(y_true == 0), np.flatnonzero(y_true == -1)),
+        lambda i, o: auroc(np.r_[y_true[i], y_true[o]], np.r_[y_score[i], y_score[o]]),
+        n_resamples=0,
+        bootstrap_result=SimpleNamespace(bootstrap_distribution=draws),
+        vectorized=False,
+        confidence_level=0.9,
+        method=method,
+    ).confidence_interval
+    ours = bootstrap_ci(
+        auroc,
+        y_true,
+        y_score,
+        n_resamples=200,
+        confidence_level=0.9,
+        method=method,
+        random_state=seed,
+    )
+    assert isinstance(ours, Estimate)
+    assert ours.value == auroc(y_true, y_score)
+    assert (ours.low, ours.high) == pytest.approx(tuple(theirs), abs=1e-12)
+
+
+def test_width_is_that_of_the_normal_theory():
+    x = np.random.default_rng(0).normal(size=400)
+    value, low, high = bootstrap_ci(
+        mean, np.zeros(400), x, n_resamples=4000, random_state=0
+    )
+    half = 1.96 * x.std() / 20
+    # the ends are quantiles of 4000 draws: about 4 % of the half width, 3 sigma
+    assert value == pytest.approx(x.mean(), abs=1e-15)
+    assert [low - value, high - value] == pytest.approx([-half, half], rel=0.1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_coverage_is_close_to_nominal(method):
+    true = 2 * stats.norm.cdf(1 / math.sqrt(2)) - 1  # of N(1, 1) against N(0, 1)
+    hits = 0
+    for seed in range(1000, 1100):
+        _, low, high = bootstrap_ci(
+            dominance,
+            *_two_groups(seed, 40, 40),
+            n_resamples=99,
+            confidence_level=0.8,
+            method=method,
+            random_state=seed,
+        )
+        hits += low <= true <= high
+    # three standard deviations of a binomial of 100 trials
+    assert hits / 100 == pytest.approx(0.8, abs=3 * math.sqrt(0.8 * 0.2 / 100))
+
+
+def test_rows_stay_together_and_strata_keep_their_sizes():
+    y_true = np.repeat([3, 5, -1], [20, 15, 4])
+    rows = np.arange(39)
+
+    def metric(y_true, y_pred, row, proba, *, loss, names, ood_label, classes):
+        assert y_pred is None
+        np.testing.assert_array_equal(y_true, np.repeat([3, 5, -1], [20, 15, 4])[row])
+        np.testing.assert_array_equal(proba, np.column_stack([row, -row]))
+        np.testing.assert_array_equal(loss, 2 * row)
+        assert names == ["a", "b"] and ood_label == -1 and classes is None
+        assert np.sum(y_true == -1) == 4 and y_true.size == 39
+        return row.mean()
+
+    arrays = None, rows, torch.as_tensor(np.column_stack([rows, -rows]))
+    params = {"loss": list(2 * rows), "names": ["a", "b"], "n_resamples": 20}
+    result = bootstrap_ci(metric, y_true, *arrays, random_state=0, **params)
+    assert result.low < result.value < result.high
+
+
+def test_without_strata_a_resample_may_lack_a_kind():
+    y_true, y_score = _two_groups(0, 30, 1)
+    assert bootstrap_ci(auroc, y_true, y_score, n_resamples=50, random_state=0).low >= 0
+    with pytest.raises(ValueError, match="No OOD rows in y_true"):
+        bootstrap_ci(
+            auroc, y_true, y_score, n_resamples=50, random_state=0, stratify=False
+        )
+
+
+def test_label_of_ood_rows_and_classes_reach_the_metric_if_it_has_them():
+    y_true, y_pred, y_score = tied(0)
+    draw = {"n_resamples": 20, "random_state": 0}
+    expected = bootstrap_ci(oscr, y_true, y_pred, y_score, **draw)
+    other = np.where(y_true == -1, 9, y_true)
+    for params in ({"ood_label": 9}, {"classes": [0, 1, 2]}):
+        assert expected == bootstrap_ci(oscr, other, y_pred, y_score, **draw, **params)
+    # metrics without these parameters, of this package or not
+    sign = np.where(y_true == -1, -1, 1)
+    assert bootstrap_ci(
+        average_precision_score, sign, y_score, **draw
+    ).value == pytest.approx(average_precision_score(sign, y_score))
+    assert parameters_of(max) == {}  # has no signature that can be read
+
+
+def test_parameters_reach_the_metric():
+    y_true, y_score = _two_groups(1)
+    assert bootstrap_ci(fpr_at_tpr, y_true, y_score, tpr=0.5, n_resamples=9).value == (
+        fpr_at_tpr(y_true, y_score, tpr=0.5)
+    )
+
+
+def test_result_depends_on_the_seed_alone():
+    y_true, y_score = _two_groups(2)
+    serial = bootstrap_ci(auroc, y_true, y_score, n_resamples=50, random_state=3)
+    with joblib.parallel_config(backend="threading"):
+        parallel = bootstrap_ci(
+            auroc, y_true, y_score, n_resamples=50, random_state=3, n_jobs=3
+        )
+    assert serial == parallel
+    assert serial != bootstrap_ci(
+        auroc, y_true, y_score, n_resamples=50, random_state=4
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_metric_that_never_changes(method):
+    y_true, y_score = _two_groups(0, shift=100)
+    assert bootstrap_ci(
+        auroc, y_true, y_score, method=method, n_resamples=20
+    ) == Estimate(1.0, 1.0, 1.0)
+
+
+def test_percentile_interval_of_a_small_calibration_error_lies_above_it():
+    # the reason for the advice to use "basic"
+    rng = np.random.default_rng(0)
+    p = rng.uniform(size=500)
+    y_true = (rng.uniform(size=500) < p).astype(int)
+    args = expected_calibration_error, y_true, np.column_stack([1 - p, p])
+    params = {"n_resamples": 99, "random_state": 0, "confidence_level": 0.8}
+    estimate = bootstrap_ci(*args, **params)
+    assert estimate.value < estimate.low
+    estimate = bootstrap_ci(*args, method="basic", **params)
+    assert estimate.high < estimate.value
+
+
+def test_bca_levels_at_extremes():
+    draws = np.linspace(-1, 1, 201)
+    # no bias and no skewness: the percentile interval
+    flat = [np.array([1.0, 1.0])]
+    assert interval(0.0, draws, "bca", 0.9, flat) == pytest.approx((-0.9, 0.9))
+    # leave-one-out values so skewed that the map turns around: the end of the range
+    skewed = np.zeros(400)
+    skewed[0] = -1.0
+    assert interval(0.95, draws, "bca", 0.95, [skewed])[1] == 1.0
+    assert interval(-0.95, draws, "bca", 0.95, [-skewed])[0] == -1.0
+    for value, side in ((-2.0, "above"), (2.0, "below")):
+        with pytest.raises(ValueError, match=f"all 201 resamples are {side} the value"):
+            interval(value, draws, "bca", 0.9, flat)
+
+
+def test_jackknife_leaves_out_one_row_of_a_stratum():
+    x = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+    system = make_system(mean, np.array([0, 0, 0, -1, -1]), (x,), {}, -1, None)
+    first, second = jackknife_values(
+        system, [np.array([0, 1, 2]), np.array([3, 4])], None
+    )
+    np.testing.assert_allclose(first, (31 - x[:3]) / 4)
+    np.testing.assert_allclose(second, (31 - x[3:]) / 4)
+
+
+def test_errors_of_bootstrap_ci():
+    y_true, y_score = _two_groups(0)
+    with pytest.raises(ValueError, match=r"Array 1 after y_true must .* 70 .*\(69,\)"):
+        bootstrap_ci(auroc, y_true, y_score[1:])
+    with pytest.raises(ValueError, match=r"Array 2 after y_true .* shape \(\)"):
+        bootstrap_ci(auroc, y_true, y_score, 3.0)
+    with pytest.raises(ValueError, match=r"pass labels.*np.where\(is_ood, -1, 1\)"):
+        bootstrap_ci(auroc, y_true == -1, y_score)
+    with pytest.raises(TypeError, match="must return a number, got OperatingPoint"):
+        bootstrap_ci(selective_risk_at, y_true, np.zeros(70), y_score)
+    with pytest.raises(ValueError, match="metric is nan on the data"):
+        bootstrap_ci(lambda y, s: math.nan, y_true, y_score)
+
+    def sometimes(y_true, y_score):
+        return math.nan if y_score.max() < y_score_max else 1.0
+
+    y_score_max = y_score.max()
+    with pytest.raises(ValueError, match=r"NaN or infinite in \d+ of 50 resamples"):
+        bootstrap_ci(sometimes, y_true, y_score, n_resamples=50, random_state=0)
+    with pytest.raises(ValueError, match="infinite in 1 of 40 leave-one-out samples"):
+        bootstrap_ci(sometimes, y_true, y_score, method="bca", random_state=0)
+    with pytest.raises(ValueError, match="there is a single ID or OOD row"):
+        bootstrap_ci(auroc, [0, 0, -1], [1, 2, 0], method="bca")
+
+
+@pytest.mark.parametrize("function", [bootstrap_ci, paired_test])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n_resamples": 0},
+        {"confidence_level": 1.0},
+        {"method": "normal"},
+        {"stratify": "yes"},
+        {"n_jobs": "all"},
+        {"random_state": "seed"},
+    ],
+    ids=lambda params: next(iter(params)),
+)
+def test_errors_of_parameters(function, params):
+    arrays = [np.zeros(2)] * (1 if function is bootstrap_ci else 2)
+    name = next(iter(params))
+    with pytest.raises(ValueError, match=f"'{name}' parameter of {function.__name__}"):
+        function(mean, [0, 1], *arrays, **params)
+
+
+def _pair(seed, n=60, gain=0.0, scale=None):
+    """Two correlated detectors; `scale` maps the scores of the second."""
+    rng = np.random.default_rng(seed)
+    y_true = np.repeat([0, -1], n // 2)
+    is_id = y_true == 0
+    common, own_a, own_b = 0.7 * rng.normal(size=(3, n))
+    a, b = (1 + gain) * is_id + common + own_a, is_id + common + own_b
+    return y_true, a, b if scale is None else scale(b)
+
+
+def _far(b):
+    return np.exp(2 * b) + 100
+
+
+def _p_values(n_pairs, gain, **params):
+    return np.array(
+        [
+            paired_test(
+                dominance,
+                *_pair(seed, gain=gain, scale=_far),
+                n_resamples=99,
+                random_state=seed,
+                **params,
+            ).pvalue
+            for seed in range(n_pairs)
+        ]
+    )
+
+
+@pytest.mark.parametrize("method", ["permutation", "bootstrap"])
+def test_level_and_power_on_scores_of_different_scales(method):
+    # three standard deviations of a binomial of 60 trials
+    noise = 3 * math.sqrt(0.1 * 0.9 / 60)
+    assert np.mean(_p_values(60, 0.0, method=method) <= 0.1) <= 0.1 + noise
+    assert np.mean(_p_values(20, 1.0, method=method) <= 0.1) >= 0.8
+
+
+def test_swapping_raw_scores_of_different_scales_has_less_power():
+    # the reason for rank=True
+    assert np.mean(_p_values(20, 1.0, rank=False) <= 0.1) <= 0.5
+
+
+@pytest.mark.parametrize("alternative", ["two-sided", "greater", "less"])
+def test_permutation_test_of_scipy(alternative):
+    rng = np.random.default_rng(4)
+    a, b = rng.normal(size=(2, 9))
+    exact = stats.permutation_test(
+        (a, b),
+        lambda x, y: x.mean() - y.mean(),
+        permutation_type="samples",
+        vectorized=False,
+        alternative=alternative,
+        n_resamples=np.inf,
+    )
+    ours = paired_test(
+        mean,
+        np.zeros(9),
+        a,
+        b,
+        rank=False,
+        alternative=alternative,
+        n_resamples=4000,
+        random_state=0,
+    )
+    assert ours.statistic == pytest.approx(exact.statistic)
+    sides = 2 if alternative == "two-sided" else 1
+    share = exact.pvalue / sides
+    noise = sides * 4 * math.sqrt(share * (1 - share) / 4000)
+    assert ours.pvalue == pytest.approx(exact.pvalue, abs=noise)
+    assert 0.02 < exact.pvalue < 0.98
+
+
+@pytest.mark.parametrize("method", ["permutation", "bootstrap"])
+def test_systems_that_do_not_differ(method):
+    y_true, a, _ = _pair(0)
+    result = paired_test(auroc, y_true, a, _far(a), method=method, n_resamples=50)
+    assert isinstance(result, PairedTestResult)
+    value = auroc(y_true, a)
+    assert result == (0.0, 1.0, 0.0, 0.0, value, value)
+
+
+def test_largest_difference_there_can_be():
+    y_true = np.repeat([0, -1], 20)
+    a = (y_true == 0).astype(float)
+    result = paired_test(
+        auroc, y_true, a, -a, alternative="greater", n_resamples=99, random_state=0
+    )
+    assert result == (1.0, 0.01, 1.0, 1.0, 1.0, 0.0)
+    for method, least in (("permutation", 0.02), ("bootstrap", 0.02)):
+        params = {"method": method, "n_resamples": 99, "random_state": 0}
+        assert paired_test(auroc, y_true, a, -a, **params).pvalue == least
+        # exchanging the systems exchanges the sides
+        less = paired_test(auroc, y_true, -a, a, alternative="less", **params)
+        assert (less.statistic, less.pvalue) == (-1.0, 0.01)
+
+
+def test_bootstrap_p_value_goes_with_the_interval():
+    for seed in range(5):
+        args = dominance, *_pair(seed, gain=0.5)
+        params = {"method": "bootstrap", "n_resamples": 199, "random_state": seed}
+        p = paired_test(*args, **params).pvalue
+        for level in (1 - p - 0.03, 1 - p + 0.03):
+            if 0 < level < 1:
+                result = paired_test(*args, confidence_level=level, **params)
+                inside = result.low <= 0 <= result.high
+                assert inside == (level > 1 - p)
+
+
+def test_interval_is_that_of_the_bootstrap_of_the_difference():
+    y_true, a, b = _pair(1, gain=0.5)
+    result = paired_test(auroc, y_true, a, b, n_resamples=99, random_state=5)
+
+    def difference(y_true, both):
+        return auroc(y_true, both[:, 0]) - auroc(y_true, both[:, 1])
+
+    expected = bootstrap_ci(
+        difference, y_true, np.column_stack([a, b]), n_resamples=99, random_state=5
+    )
+    assert (result.statistic, result.low, result.high) == expected
+
+
+def test_arrays_as_tuples_and_dicts():
+    y_true, y_pred, y_score = tied(0)
+    rng = np.random.default_rng(0)
+    other_pred = np.where(rng.uniform(size=60) < 0.5, y_pred, 0)
+    other_score = 5 + rng.normal(size=60)
+    params = {"n_resamples": 49, "random_state": 0}
+    one = paired_test(
+        aurc, y_true, (y_pred, y_score), (other_pred, other_score), **params
+    )
+    assert one.value_b == aurc(y_true, other_pred, other_score)
+    # losses in place of predictions, by name
+    losses = [np.where(y_true == p, 0.0, 1.0) for p in (y_pred, other_pred)]
+    by_name = [
+        {"y_pred": None, "y_score": s, "loss": loss}
+        for s, loss in zip((y_score, other_score), losses, strict=True)
+    ]
+    assert paired_test(aurc, y_true, *by_name, **params) == one
+    # what both share is a parameter
+    shared = paired_test(
+        aurc, y_true, (None, y_score), (None, other_score), loss=losses[0], **params
+    )
+    assert shared.value_b == aurc(y_true, None, other_score, loss=losses[0])
+    assert shared.value_a == one.value_a
+
+
+def test_probabilities_and_predictions_are_swapped_as_they_are():
+    rng = np.random.default_rng(0)
+    y_true = rng.integers(3, size=80)
+    sure, unsure = 0.9 * np.eye(3) + 0.1 / 3, 0.2 * np.eye(3) + 0.8 / 3
+    params = {"n_resamples": 99, "random_state": 0}
+    result = paired_test(brier, y_true, sure[y_true], unsure[y_true], **params)
+    assert result.statistic < -0.3 and result.pvalue == 0.02
+
+    def accuracy(y_true, y_pred):
+        return np.mean(y_true == y_pred)
+
+    names = np.array(["a", "bb", "ccc"])
+    wrong = np.where(rng.uniform(size=80) < 0.3, (y_true + 1) % 3, y_true)
+    result = paired_test(accuracy, names[y_true], names[y_true], names[wrong], **params)
+    assert result.value_a == 1.0 and result.pvalue == 0.02
+
+
+def test_errors_of_paired_test():
+    y_true, a, b = _pair(0)
+    with pytest.raises(ValueError, match=r"same arrays, got the shapes \[\(60,\)\] in"):
+        paired_test(auroc, y_true, a, (b, b))
+    with pytest.raises(ValueError, match=r"same arrays.*\[None, \(60,\)\] in arrays_b"):
+        paired_test(oscr, y_true, (b, a), (None, b), method="bootstrap")
+    with pytest.raises(ValueError, match=r"same arrays.*\('loss', \(60,\)\)"):
+        paired_test(aurc, y_true, {"loss": a, "y_score": a}, {"y_score": b})
+    with pytest.raises(ValueError, match=r"an array 'x' of 1 dim.*Pass rank=False"):
+        paired_test(mean, y_true, a, b, n_resamples=5)
+    with pytest.raises(ValueError, match="an array 'y_score' of 2 dimension"):
+        paired_test(
+            lambda y_true, y_score: 1.0, y_true, a[:, None], b[:, None], n_resamples=5
+        )
+    with pytest.raises(ValueError, match="an array 'without a name' of 1"):
+        paired_test(lambda *arrays: 1.0, y_true, a, b, n_resamples=5)
+    with pytest.raises(ValueError, match=r"more than the order .* on their ranks"):
+        paired_test(lambda y, y_score: y_score.mean(), y_true, a, b, n_resamples=5)
+    with pytest.raises(ValueError, match="metric is inf on system b"):
+        paired_test(lambda y, s: s.max(), y_true, a, np.full(60, np.inf))
+    with pytest.raises(ValueError, match="'alternative' parameter of paired_test must"):
+        paired_test(auroc, y_true, a, b, alternative="better")

@@ -1,0 +1,337 @@
+"""Tests of SCOD risk and cost, against every rule in a loop and closed forms."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skood.datasets import make_reject_option_1d
+from skood.metrics import (
+    double_score_precision_recall_curve,
+    double_score_risk_coverage_curve,
+    risk_coverage_curve,
+    scod_cost_curve,
+    scod_risk_coverage_curve,
+)
+from skood.rejection import CostBased, accept, solve
+from tests.metrics._double_rows import every_rule, make_rows, relabel
+
+SEEDS = range(4)
+THETAS = np.linspace(0, math.pi / 2, 9)
+METRICS = [scod_risk_coverage_curve, scod_cost_curve]
+
+
+def sizes(rows):
+    n = int((rows[0] != -1).sum())
+    return n, rows[0].size - n
+
+
+# ------------------------------------------------------------------- risk at coverage
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("beta", "prior"), [(0.5, 0.5), (0.8, 0.2), (0.1, 0.7)])
+def test_best_risk_of_every_rule(beta, prior, seed):
+    rows = make_rows(seed)
+    n, m = sizes(rows)
+    reached = []
+    for N, E, F in every_rule(*rows, THETAS):
+        coverage = (1 - prior) * N / n + prior * F / m
+        risk = (1 - beta) * (1 - prior) * E / n + beta * prior * F / m
+        reached.append((coverage, risk / coverage))
+    curve = scod_risk_coverage_curve(
+        *rows, ood_weight=beta, ood_prior=prior, n_angles=9
+    )
+    for share in np.linspace(0, 1, 101):
+        best = min(r for c, r in reached if c >= share - 1e-9)
+        assert_allclose(curve.at(share), best, rtol=1e-12, atol=1e-15)
+    for bound, value in zip(curve.bounds, curve.values, strict=True):
+        accepted = accept(curve.rule_at(bound), -rows[2], -rows[3])
+        weight = np.where(rows[0] == -1, prior / m, (1 - prior) / n)[accepted]
+        cost = np.where(rows[0] == -1, beta, (1 - beta) * (rows[0] != rows[1]))
+        assert_allclose(weight.sum(), bound, rtol=1e-12)
+        assert_allclose(
+            np.average(cost[accepted], weights=weight), value, rtol=1e-12, atol=1e-15
+        )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ood_rows_as_rows_of_one_more_class_that_is_never_right(seed):
+    """At the prior of the sample, and twice the weight of one half."""
+    y_true, y_pred, y_score, _ = make_rows(seed)
+    prior = float(np.mean(y_true == -1))
+    curve = scod_risk_coverage_curve(y_true, y_pred, y_score, ood_prior=prior)
+    mixed = double_score_risk_coverage_curve(
+        np.where(y_true == -1, 3, y_true), y_pred, y_score
+    )
+    shares = np.linspace(0, 1, 51)
+    assert_allclose(2 * curve.at(shares), mixed.at(shares), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_limits_of_weight_and_prior(seed):
+    rows = make_rows(seed)
+    only_id = tuple(x[rows[0] != -1] for x in rows)
+    plain = double_score_risk_coverage_curve(*rows)
+    for given in (rows, only_id):
+        curve = scod_risk_coverage_curve(*given, ood_prior=0.0, ood_weight=0.25)
+        assert_allclose(curve.bounds, plain.bounds, rtol=1e-12)
+        assert_allclose(curve.values, 0.75 * plain.values, rtol=1e-12)
+    # only OOD rows count: one minus the precision, which depends on the TPR and FPR
+    curve = scod_risk_coverage_curve(*rows, ood_prior=0.3, ood_weight=1.0)
+    best = double_score_precision_recall_curve(rows[0], *rows[2:], ood_prior=0.3)
+    assert_allclose(curve.values[0], 1 - best.values[0], atol=1e-15)
+    assert_allclose(curve.at(1.0), 0.3, rtol=1e-12)
+    # none counts
+    curve = scod_risk_coverage_curve(*rows, ood_prior=0.3, ood_weight=0.0)
+    wrong = np.mean(only_id[0] != only_id[1])
+    assert_allclose(curve.at(1.0), 0.7 * wrong, rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------- cost
+
+
+def cost_of(N, E, F, n, m, e1, e2, e3, prior):
+    """The definition, row by row."""
+    on_id = (E + e1 * (n - N)) / n
+    return (1 - prior) * on_id + prior * (e2 * F + e3 * (m - F)) / m
+
+
+SWEEPS = {
+    "reject_id": {"reject_id": np.linspace(0, 1.2, 13)},
+    "accept_ood": {"accept_ood": np.linspace(0.3, 3, 10), "reject_ood": 0.2},
+    "reject_ood": {"reject_ood": np.linspace(0, 0.9, 10)},
+    "ood_prior": {"ood_prior": np.linspace(0, 0.95, 20), "reject_ood": 0.1},
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("swept", SWEEPS)
+def test_least_cost_of_every_rule(swept, seed):
+    rows = make_rows(seed)
+    params = SWEEPS[swept]
+    curve = scod_cost_curve(*rows, n_angles=9, **params)
+    points = [(0, 0, 0), *every_rule(*rows, THETAS)]
+    assert len(curve.rules) == len(curve.points) == params[swept].size
+    for k, (cost, rule, point) in enumerate(
+        zip(curve.costs, curve.rules, curve.points, strict=True)
+    ):
+        assert getattr(rule, swept) == params[swept][k]
+        e = rule.reject_id, rule.accept_ood, rule.reject_ood, rule.ood_prior
+        costs = [cost_of(*p, *sizes(rows), *e) for p in points]
+        assert_allclose(cost, min(costs), rtol=1e-12)
+        assert point.objective == cost
+        accepted = accept(point, -rows[2], -rows[3])
+        is_id = rows[0] != -1
+        assert (accepted[is_id].mean(), accepted[~is_id].mean()) == (
+            point.tpr,
+            point.fpr,
+        )
+    # the least of linear functions is concave
+    assert np.all(np.diff(curve.costs, 2) <= 1e-12)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_solver_on_the_same_angles(seed):
+    """Not only the cost but the rule is the same, though few points are tried."""
+    y_true, y_pred, first, second = make_rows(seed)
+    is_id = y_true != -1
+    a, b, loss = -first, -second, (y_true != y_pred).astype(float)
+    data = a[is_id], b[is_id], loss[is_id], a[~is_id], b[~is_id]
+    for loss_of_all in ("zero_one", np.where(is_id, 0.37 * loss, np.nan)):
+        if not isinstance(loss_of_all, str):
+            data = (*data[:2], loss_of_all[is_id], *data[3:])
+        curve = scod_cost_curve(
+            y_true,
+            y_pred,
+            first,
+            second,
+            loss=loss_of_all,
+            reject_id=[0.0, 0.17, 0.4, 0.9, 3.0],
+            ood_prior=0.4,
+        )
+        for rule, point in zip(curve.rules, curve.points, strict=True):
+            found = solve(rule, *data, solver="grid", n_angles=91)
+            for name in ("objective", "tpr", "fpr", "risk", "theta", "lam", "tau"):
+                expected = getattr(found, name)
+                np.testing.assert_equal(getattr(point, name), expected, err_msg=name)
+
+
+def test_chow_without_ood_rows():
+    """For r in [0, 1]: reject where r > e, at a cost of e minus e squared / 2."""
+    n = 2000
+    r = (np.arange(n) + 0.5) / n
+    e = np.linspace(0, 1, 21)
+    curve = scod_cost_curve(np.zeros(n), None, -r, loss=r, reject_id=e, ood_prior=0.0)
+    assert_allclose(curve.costs, e - e**2 / 2, atol=1e-3 / 2)
+    assert_allclose([p.tpr for p in curve.points], e, atol=1e-3)
+
+
+def test_cost_is_never_above_accepting_all_or_none():
+    rows = make_rows(1)
+    wrong = np.mean((rows[0] != rows[1])[rows[0] != -1])
+    prior = np.linspace(0, 0.99, 12)
+    curve = scod_cost_curve(*rows, ood_prior=prior, reject_id=0.4)
+    assert np.all(curve.costs <= (1 - prior) * 0.4 + 1e-12)
+    assert np.all(curve.costs <= (1 - prior) * wrong + prior + 1e-12)
+    assert scod_cost_curve(*rows, reject_id=0.0).costs == [0.0]
+    dear = scod_cost_curve(*rows, reject_id=1e6, ood_prior=0.1).points[0]
+    assert dear.tpr == 1.0
+    useless = np.where(rows[0] == -1, 1.0, 0.0)
+    none = scod_cost_curve(*rows[:2], useless, reject_id=0.01).points[0]
+    assert (none.tpr, none.fpr, none.lam, none.tau) == (0.0, 0.0, -math.inf, 0.0)
+
+
+@pytest.mark.parametrize(("c_in", "c_out"), [(0.2, 0.3), (0.05, 0.6)])
+def test_the_cost_of_narasimhan_et_al(c_in, c_out):
+    """As the docstring says: scaled, and at a prior of one half."""
+    rows = make_rows(2)
+    n, m = sizes(rows)
+    rest = 1 - c_in - c_out
+    theirs = min(
+        rest * E / n + c_in * (1 - N / n) + c_out * F / m
+        for N, E, F in [(0, 0, 0), *every_rule(*rows, THETAS)]
+    )
+    curve = scod_cost_curve(
+        *rows, reject_id=c_in / rest, accept_ood=c_out / rest, n_angles=9
+    )
+    assert_allclose(2 * rest * curve.costs, [theirs], rtol=1e-12)
+
+
+def test_known_densities():
+    """A-dens-2.0-0.2-0.25, costs .3, 1, 0: on a sample of them."""
+    data = make_reject_option_1d((30_000, 10_000), random_state=0)
+    y_pred = data.posteriors.argmax(axis=1) + 1
+    rows = data.target, y_pred, -data.risk
+    costs = {"reject_id": 0.3, "ood_prior": 0.25}
+    double = scod_cost_curve(*rows, -data.likelihood_ratio, **costs)
+    assert double.costs[0] == pytest.approx(0.14988425140398326, abs=0.006)
+    # Chow's rule, which accepts iff r <= .3, and the best threshold on r
+    accepted = data.risk <= 0.3
+    wrong = np.where(accepted, y_pred != data.target, 0.3)[~data.is_ood].mean()
+    chow = 0.75 * wrong + 0.25 * accepted[data.is_ood].mean()
+    assert chow == pytest.approx(0.21523359892410232, abs=0.006)
+    alone = scod_cost_curve(*rows, **costs)
+    assert double.costs[0] < alone.costs[0] < chow
+
+
+def test_what_is_swept_together():
+    rows = make_rows(3)
+    curve = scod_cost_curve(*rows, reject_id=[0.1, 0.5], ood_prior=[0.2, 0.6])
+    alone = [
+        scod_cost_curve(*rows, reject_id=e, ood_prior=p).costs[0]
+        for e, p in ((0.1, 0.2), (0.5, 0.6))
+    ]
+    assert_array_equal(curve.costs, alone)
+    assert (
+        curve.rules[1].get_params()
+        == CostBased(reject_id=0.5, ood_prior=0.6).get_params()
+    )
+
+
+# ------------------------------------------------------------------------------ input
+
+
+def result(metric, *args, **params):
+    curve = metric(*args, **params)
+    return curve.costs if metric is scod_cost_curve else curve.values
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_losses_and_labels(metric):
+    y_true, y_pred, *scores = make_rows(0)
+    is_id = y_true != -1
+    expected = result(metric, y_true, y_pred, *scores)
+    names = relabel(y_true), relabel(y_pred), *scores
+    for kw in ({"ood_label": "other"}, {"classes": ["a", "b", "c"]}):
+        assert_array_equal(result(metric, *names, **kw), expected)
+    unseen = np.where(is_id, y_true, 8)
+    same = result(metric, unseen, y_pred, *scores, classes=[0, 1, 2])
+    assert_array_equal(same, expected)
+    matrix = 1 - np.eye(3)
+    same = result(metric, y_true, y_pred, *scores, loss=matrix, classes=[0, 1, 2])
+    assert_array_equal(same, expected)
+    loss = np.where(is_id, y_true != y_pred, np.nan)
+    assert_array_equal(result(metric, y_true, None, *scores, loss=loss), expected)
+    more = result(metric, y_true, None, *scores, loss=2 * loss)
+    assert more.max() > expected.max()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_score_reversed(metric):
+    y_true, y_pred, *scores = make_rows(1)
+    noise, more = np.random.default_rng(0).uniform(size=(2, 50))
+    score = sum(scores) + noise  # untied, since rounding differs between mirror images
+    good = metric(y_true, y_pred, score, more, n_angles=3)
+    bad = metric(y_true, y_pred, -score, more, n_angles=3)
+    full = metric(y_true, y_pred, -score, more, angles="full", n_angles=8)
+    if metric is scod_cost_curve:
+        assert full.costs[0] <= good.costs[0] < bad.costs[0]
+        assert math.cos(full.points[0].theta) < 0
+    else:
+        assert full.area <= good.area < bad.area
+        assert np.any(np.cos(full.thetas) < 0)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_errors(metric):
+    rows = make_rows(5)
+    with pytest.raises(ValueError, match="n_angles must be at least 2, got 0"):
+        metric(*rows, n_angles=0)
+    with pytest.raises(ValueError, match="y_score contains 50 NaN"):
+        metric(*rows[:2], np.full(50, np.nan))
+    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1"):
+        metric(np.full(50, -1), *rows[1:])
+    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
+        metric(*rows, ood_label=7)
+    with pytest.raises(ValueError, match="y_pred is required"):
+        metric(rows[0], None, *rows[2:])
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"ood_weight": 1.1}, r"'ood_weight' parameter .* \[0.0, 1.0\]"),
+        ({"ood_prior": 1.0}, r"'ood_prior' parameter .* \[0.0, 1.0\)"),
+    ],
+)
+def test_parameters_of_the_risk(params, says):
+    with pytest.raises(ValueError, match=says):
+        scod_risk_coverage_curve(*make_rows(5), **params)
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "says"),
+    [
+        ({"reject_id": [0.1, -0.1]}, ValueError, "reject_id of CostBased must be in"),
+        ({"ood_prior": 1.0}, ValueError, r"ood_prior of CostBased .* \[0, 1\)"),
+        ({"accept_ood": 0.0}, ValueError, "accept_ood of CostBased must be above"),
+        ({"reject_id": "cheap"}, TypeError, "reject_id of CostBased must be a number"),
+        ({"reject_id": [[0.1]]}, ValueError, r"reject_id must be a number or a one-d"),
+        ({"reject_id": []}, ValueError, r"length of at least 1, got .*'reject_id': 0"),
+        (
+            {"reject_id": [0.1, 0.2], "ood_prior": [0.1, 0.2, 0.3]},
+            ValueError,
+            r"one length .* got the lengths {'reject_id': 2, 'ood_prior': 3}",
+        ),
+    ],
+)
+def test_parameters_of_the_cost(params, error, says):
+    with pytest.raises(error, match=says):
+        scod_cost_curve(*make_rows(5), **params)
+
+
+def test_no_ood_rows_are_needed_without_any_in_use():
+    rows = make_rows(0)
+    only_id = tuple(x[rows[0] != -1] for x in rows)
+    expected = scod_cost_curve(*rows, ood_prior=0.0, reject_id=[0.2, 0.4])
+    found = scod_cost_curve(*only_id, ood_prior=[0.0, 0.0], reject_id=[0.2, 0.4])
+    assert_array_equal(found.costs, expected.costs)
+    coverage, risk, _ = risk_coverage_curve(*only_id[:3])
+    alone = scod_cost_curve(*only_id[:3], ood_prior=0.0, reject_id=0.4)
+    expected = min((coverage * risk + 0.4 * (1 - coverage)).min(), 0.4)
+    assert_allclose(alone.costs, [expected], rtol=1e-12)
