@@ -1,0 +1,427 @@
+r"""
+====================================================
+Table 1 of Franc et al.: four models on known ground
+====================================================
+
+Franc, Prusa and Paplham compare reject options on a problem on the real line, all
+densities of which are known [1]_. Nothing is estimated there: neither the classifier
+nor the scores. What is left is the question of the table: which function of the two
+best scores, the conditional risk and the likelihood ratio, should reject?
+
+The densities as printed in the paper do not give its table. This example finds those
+that do, computes the table from a sample and from the densities, and draws what it
+shows.
+
+.. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+   out-of-distribution detection. 2023.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+# %%
+# The problem
+# -----------
+#
+# There are three classes in distribution (ID), and one bump out of distribution (OOD):
+#
+# .. math::
+#     p(x, 1) = 0.3\, N(x; -1, 1), \quad p(x, 2) = 0.3\, N(x; 1, 1), \quad
+#     p(x, 3) = 0.4\, N(x; 3, 1), \qquad p_O(x) = N(x; 2, 0.2),
+#
+# where 0.2 is a variance. With :math:`p_I(x) = \sum_k p(x, k)`, the Bayes classifier
+# predicts the class of the largest posterior :math:`p(k \mid x)`. Its conditional risk
+# and the likelihood ratio
+#
+# .. math::
+#     r(x) = 1 - \max_k p(k \mid x), \qquad g(x) = p_O(x) / p_I(x)
+#
+# are the two scores, both high for what should be rejected. Four models accept a row
+# if their score is small enough:
+#
+# - A: :math:`g(x)`, a perfect OOD detector;
+# - B: :math:`r(x) + 0.2\, g(x)`, a mixture chosen by hand;
+# - C: :math:`r(x)`, a perfect detector of misclassified rows;
+# - D: :math:`r(x) + \mu\, g(x)` with the best :math:`\mu`, the double score.
+#
+# We draw 100,000 rows, a quarter of them OOD.
+import numpy as np
+
+from skood.datasets import make_reject_option_1d
+
+N_ID, N_OOD, PRIOR = 75_000, 25_000, 0.25
+problem = make_reject_option_1d((N_ID, N_OOD), random_state=0)
+y, r, g = problem.target, problem.risk, problem.likelihood_ratio
+y_pred = problem.target_names[problem.posteriors.argmax(axis=1)]
+is_id = ~problem.is_ood
+print(
+    f"error of the classifier on all ID rows: {np.mean(y_pred != y, where=is_id):.4f}"
+)
+
+# %%
+# The table from the sample
+# -------------------------
+#
+# With the accepted shares TPR of ID and FPR of OOD rows, the selective risk is the
+# share of errors among the accepted ID rows. It is minimised in two ways: at TPR
+# :math:`\ge 0.7` and FPR :math:`\le 0.2`, and at a recall of 0.7 and a precision
+#
+# .. math::
+#     \frac{(1 - \pi)\, \mathrm{TPR}}{(1 - \pi)\, \mathrm{TPR} + \pi\, \mathrm{FPR}}
+#     \ge 0.9, \qquad \pi = 0.25 .
+#
+# Metrics of :mod:`skood.metrics` take scores that are high for rows to accept, hence
+# the signs. D is two scores and a different rule for either pair of bounds, so it has
+# no AUROC. The standard error comes from the spread over ten parts of the sample.
+from skood.metrics import (
+    aupr_in,
+    auroc,
+    oscr,
+    selective_risk_at,
+    selective_risk_at_precision_recall,
+)
+
+TPR_FPR = {"tpr_min": 0.7, "fpr_max": 0.2}
+PRECISION_RECALL = {"precision_min": 0.9, "recall_min": 0.7, "ood_prior": PRIOR}
+SCORES = {"A": (-g,), "B": (-(r + 0.2 * g),), "C": (-r,), "D": (-r, -g)}
+MEANING = {"A": "g", "B": "r + 0.2 g", "C": "r", "D": "r + μ g"}
+
+
+def measure(scores, rows=slice(None)):
+    """Return the five numbers of the table on some rows."""
+    labels, predicted, scores = y[rows], y_pred[rows], [s[rows] for s in scores]
+    risks = [
+        selective_risk_at(labels, predicted, *scores, **TPR_FPR).risk,
+        selective_risk_at_precision_recall(
+            labels, predicted, *scores, **PRECISION_RECALL
+        ).risk,
+    ]
+    if len(scores) == 2:
+        return [*risks, np.nan, np.nan, np.nan]
+    score = scores[0]
+    areas = auroc(labels, score), aupr_in(labels, score), oscr(labels, predicted, score)
+    return [*risks, *areas]
+
+
+sampled = {name: measure(scores) for name, scores in SCORES.items()}
+parts = [slice(i, None, 10) for i in range(10)]
+errors = {
+    name: np.std([measure(scores, part) for part in parts], axis=0, ddof=1) / 10**0.5
+    for name, scores in SCORES.items()
+}
+
+# %%
+# The table from the densities
+# ----------------------------
+#
+# On a fine grid the problem is finite. The cells of the grid have probabilities, so
+# that sums take the place of counts, and the best acceptance of each cell is a linear
+# program, which :func:`~skood.rejection.solve_finite` solves. It searches all rules,
+# not only those of the form of D.
+from scipy.integrate import trapezoid
+
+from skood.exceptions import InfeasibleError
+from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, solve_finite
+
+RULES = BoundedTPRFPR(**TPR_FPR), BoundedPrecisionRecall(**PRECISION_RECALL)
+x = np.linspace(-7, 10, 4001)
+
+
+def curve(score, model):
+    """Return TPR, FPR and selective risk where the score has let a cell in."""
+    order = np.argsort(score)
+    p, q = (density(x)[order] for density in (model.density_id, model.density_ood))
+    tpr, fpr = np.cumsum(p) / p.sum(), np.cumsum(q) / q.sum()
+    return tpr, fpr, np.cumsum(p * model.risk(x)[order]) / np.cumsum(p)
+
+
+def precision_of(tpr, fpr):
+    """Return the precision at the prior."""
+    return (1 - PRIOR) * tpr / ((1 - PRIOR) * tpr + PRIOR * fpr)
+
+
+def population(model):
+    """Return the table of a problem with these densities."""
+    r, g = model.risk(x), model.likelihood_ratio(x)
+    table = {}
+    for name, score in (("A", g), ("B", r + 0.2 * g), ("C", r)):
+        tpr, fpr, risk = curve(score, model)
+        precision = precision_of(tpr, fpr)
+        meet = (tpr >= 0.7) & np.array([fpr <= 0.2, precision >= 0.9])
+        risks = [risk[rows].min() if rows.any() else np.nan for rows in meet]
+        areas = trapezoid(tpr, fpr), trapezoid(precision, tpr), trapezoid(1 - risk, fpr)
+        table[name] = [*risks, *areas]
+    p, q = model.density_id(x), model.density_ood(x)
+    table["D"] = [np.nan] * 5
+    for i, rule in enumerate(RULES):
+        try:
+            table["D"][i] = solve_finite(p / p.sum(), q / q.sum(), r, rule).risk
+        except InfeasibleError:
+            pass  # stays NaN
+    return table
+
+
+exact = population(problem.model)
+
+# %%
+# Side by side with the paper
+# ---------------------------
+#
+# The paper's risks are as published; "unable" says that no threshold meets the bounds.
+PAPER = {"A": [0.157], "B": [0.143], "C": [np.nan], "D": [0.133, 0.129]}
+
+
+def cells(values, spread=None):
+    """Write the numbers of a row; the risks come first."""
+    for i, value in enumerate(values):
+        if np.isnan(value):
+            yield "unable" if i < 2 else "–"
+        elif spread is None:
+            yield f"{value:.4f}"
+        else:
+            yield f"{value:.4f} ± {spread[i]:.4f}"
+
+
+header = ["risk, TPR/FPR", "risk, prec./rec.", "AUROC", "AUPR", "OSCR"]
+print(" " * 24 + "".join(f"{title:>17}" for title in header))
+for name in SCORES:
+    print(f"{name}: {MEANING[name]}")
+    for source, numbers in (
+        ("sample", cells(sampled[name], errors[name])),
+        ("densities", cells(exact[name])),
+        ("paper", ("unable" if np.isnan(v) else f"{v:.3f}" for v in PAPER[name])),
+    ):
+        print(f"{source:>24}" + "".join(f"{cell:>17}" for cell in numbers))
+
+# %%
+# Sample and densities agree within the sampling error, and for A and B the paper is
+# within 0.002 of them. For D it has larger risks than need be: the linear program finds
+# the smallest ones of all rules, and the rules found on the sample are as good.
+#
+# The paper prints an OOD mean of 3. Then neither meaning of "0.2" gives its numbers:
+for text, mean, variance in (
+    ("N(2, variance 0.2)", 2.0, 0.2),
+    ("N(3, variance 0.2)", 3.0, 0.2),
+    ("N(3, deviation 0.2)", 3.0, 0.04),
+):
+    other = make_reject_option_1d(1, ood_mean=mean, ood_var=variance).model
+    risks = {name: values[0] for name, values in population(other).items()}
+    shown = ("unable" if np.isnan(risk) else f"{risk:.3f}" for risk in risks.values())
+    print(
+        f"{text:20}", *(f"{name} {v:8}" for name, v in zip(risks, shown, strict=True))
+    )
+
+# %%
+# What the models accept
+# ----------------------
+#
+# OOD rows come where classes 2 and 3 overlap. That is one of two places where the
+# classifier errs; at the other one there are no OOD rows. The figure has the regions of
+# acceptance for the bounds on TPR and FPR. C cannot meet them: its region is that of
+# the smallest risk at the same TPR, whatever the FPR.
+import matplotlib.pyplot as plt
+
+from skood.rejection import accept
+
+points = {
+    name: selective_risk_at(
+        y, y_pred, *scores, tpr_min=0.7, fpr_max=1.0 if name == "C" else 0.2
+    )
+    for name, scores in SCORES.items()
+}
+COLOURS = {"A": "#009E73", "B": "#CC79A7", "C": "#D55E00", "D": "#0072B2"}
+model = problem.model
+r_x, g_x = model.risk(x), model.likelihood_ratio(x)
+on_grid = {"A": (g_x,), "B": (r_x + 0.2 * g_x,), "C": (r_x,), "D": (r_x, g_x)}
+accepted = {name: accept(points[name], *on_grid[name]) for name in points}
+
+fig, (top, middle, bottom) = plt.subplots(
+    3, 1, figsize=(8, 8), sharex=True, height_ratios=(3, 3, 2.2), layout="constrained"
+)
+joint = model.posterior(x) * model.density_id(x)[:, None]
+top.plot(x, joint, color="0.55", lw=1, label=["p(x, k), k = 1, 2, 3", None, None])
+top.plot(x, model.density_id(x), "k", lw=2, label="ID density")
+top.plot(x, model.density_ood(x), color="#E69F00", lw=2, ls="--", label="OOD density")
+top.set_ylabel("density")
+top.legend(loc="upper left")
+
+lines = middle.plot(x, r_x, color=COLOURS["C"], lw=2, label="conditional risk r")
+middle.set(ylabel="r", ylim=(0, 0.72))
+twin = middle.twinx()
+lines += twin.plot(x, g_x, color=COLOURS["A"], lw=2, ls="--", label="ratio g")
+twin.set(ylabel="g", ylim=(0, 7.2))
+middle.legend(handles=lines, loc="upper left")
+
+for height, (name, inside) in enumerate(accepted.items()):
+    bottom.fill_between(
+        x, height - 0.3, height + 0.3, where=inside, color=COLOURS[name], lw=0
+    )
+ticks = [
+    f"{name}: {MEANING[name]}\nTPR {p.tpr:.2f}, FPR {p.fpr:.2f}\nrisk {p.risk:.3f}"
+    for name, p in points.items()
+]
+bottom.set_yticks(range(len(ticks)), ticks, fontsize="small")
+bottom.set(xlabel="x", xlim=(-4.5, 6.5), ylim=(3.5, -0.5), ylabel="accepted at")
+bottom.grid(axis="x", alpha=0.3)
+plt.show()
+
+# %%
+# All of them reject 30 % of the ID rows. A spends all of that on the OOD bump, far more
+# than the bound asks for, so that the errors between classes 1 and 2 remain. C spends
+# it on both overlaps alike, and lets a third of the OOD rows in beside the second one.
+# D rejects just enough of the bump, and has the rest for the first overlap.
+#
+# In the plane of both scores the real line is a curve. The region of every model is a
+# half-plane: A has a level border, C a vertical one, and D chooses the slope. On the
+# lower branch, which is close to :math:`g = 0`, is what the classifier confuses without
+# any OOD row in sight.
+from skood.metrics import AcceptanceRegionDisplay
+
+fig, ax = plt.subplots(figsize=(7.5, 5.5), layout="constrained")
+AcceptanceRegionDisplay.from_predictions(
+    y,
+    y_pred,
+    -r,
+    -g,
+    point=points["D"],
+    score_names=("r(x)", "g(x)"),
+    ax=ax,
+    max_points=400,
+)
+limits = ax.get_xlim(), ax.get_ylim()
+edge = np.array(limits[0])
+border = {name: p.lam * p.scales[0] for name, p in points.items()}
+for name, style, (r_line, g_line) in (
+    ("A", "-.", (edge, np.full(2, border["A"]))),
+    ("B", ":", (edge, (border["B"] - edge) / 0.2)),
+    ("C", "--", (np.full(2, border["C"]), (-0.2, 5.4))),
+):
+    ax.plot(r_line, g_line, style, color="0.3", lw=2, label=f"border of {name}")
+ax.set(xlim=limits[0], ylim=limits[1])
+ax.legend(loc="upper center", ncols=2, fontsize="small")
+plt.show()
+
+# %%
+# ROC and CCR-FPR curves
+# ----------------------
+#
+# On the left the TPR against the FPR, with the best rule on both scores at every TPR,
+# and the bounds. The likelihood ratio has the largest AUROC of all functions of x (the
+# lemma of Neyman and Pearson), so that both scores together have the same curve as A.
+# The operating point of D is not on it: D gives TPR away for a smaller risk.
+#
+# On the right the correct classification rate, CCR = 1 - selective risk, along the
+# thresholds of each score; the area below it is the OSCR. It prefers C, the only model
+# that cannot meet the bounds: within them C would have to accept fewer ID rows.
+from skood.metrics import DoubleScoreROCDisplay
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+names = {"score_names": ("C: r", "A: g"), "n_angles": 31}
+display = DoubleScoreROCDisplay.from_predictions(
+    y, -r, -g, y_pred=y_pred, point=points["D"], rule=RULES[0], ax=left, **names
+)
+DoubleScoreROCDisplay.from_predictions(
+    y, *SCORES["B"], score_names=("B: r + 0.2 g", ""), ax=left, ls=":", lw=2
+)
+for name, style in (("A", "-."), ("B", ":"), ("C", "--")):
+    tpr, fpr, risk = curve(on_grid[name][0], model)
+    inside = fpr > 1e-4
+    right.plot(
+        fpr[inside],
+        1 - risk[inside],
+        color=COLOURS[name],
+        ls=style,
+        lw=2,
+        label=f"{name}: {MEANING[name]} (OSCR {exact[name][4]:.3f})",
+    )
+    enough = tpr >= 0.7
+    right.plot(fpr[enough][0], 1 - risk[enough][0], "o", color=COLOURS[name], ms=8)
+right.plot(
+    points["D"].fpr, 1 - points["D"].risk, "o", color=COLOURS["D"], ms=8, label="D"
+)
+right.axvspan(0, 0.2, color="0.5", alpha=0.15, lw=0, label="FPR ≤ 0.2")
+right.set(
+    xlim=(0, 1),
+    ylim=(0.7, 1),
+    xlabel="FPR: share of OOD rows accepted",
+    ylabel="CCR: share of correct among accepted ID rows",
+    title="Markers: where the TPR reaches 0.7",
+)
+left.set_title("ROC curves")
+right.legend(loc="lower right", fontsize="small")
+plt.show()
+
+# %%
+# Precision-recall and risk-coverage curves
+# -----------------------------------------
+#
+# On the left, precision and recall at the prior 0.25. On the right, the risk as a
+# function of the coverage of ID rows, without any OOD rows: there C is the best score
+# that there is, and a second score cannot help. C loses on the left, A on the right.
+from skood.metrics import (
+    PrecisionRecallDisplay,
+    RiskCoverageDisplay,
+    aurc,
+    double_score_risk_coverage_curve,
+    risk_coverage_curve,
+)
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
+point = selective_risk_at_precision_recall(y, y_pred, -r, -g, **PRECISION_RECALL)
+names["ood_prior"] = PRIOR
+PrecisionRecallDisplay.from_predictions(
+    y, -r, -g, y_pred=y_pred, point=point, rule=RULES[1], ax=left, **names
+)
+PrecisionRecallDisplay.from_predictions(
+    y,
+    *SCORES["B"],
+    ood_prior=PRIOR,
+    score_names=("B: r + 0.2 g", ""),
+    ax=left,
+    ls=":",
+    lw=2,
+)
+both = double_score_risk_coverage_curve(y, y_pred, -r, -g, n_angles=31)
+singles = [risk_coverage_curve(y, y_pred, *SCORES[name])[:2] for name in "CAB"]
+RiskCoverageDisplay(
+    coverage=[both.bounds, *(single[0] for single in singles)],
+    risk=[both.values, *(single[1] for single in singles)],
+    aurc=[both.area, *(aurc(y, y_pred, *SCORES[name]) for name in "CAB")],
+    name=["both scores", "C: r", "A: g", "B: r + 0.2 g"],
+).plot(ax=right)
+plt.show()
+
+# %%
+# One bound after the other
+# -------------------------
+#
+# The last figure has what the models are compared by: the least selective risk at a TPR
+# of at least 0.7, for every bound on the FPR. A line starts where a model becomes able
+# to meet the bounds at all. For D there is a rule of its own at every bound.
+from skood.metrics import double_score_ccr_curve
+
+fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+for name, style in (("A", "-."), ("B", ":"), ("C", "--"), ("D", "-")):
+    best = double_score_ccr_curve(y, y_pred, *SCORES[name], tpr_min=0.7, n_angles=181)
+    fpr, risk = np.append(best.bounds, 1), 1 - np.append(best.values, best.values[-1])
+    ax.step(fpr, risk, style, where="post", c=COLOURS[name], lw=2, label=name)
+    ax.plot(fpr[0], risk[0], "o", c=COLOURS[name])
+ax.axvline(0.2, color="0.5", lw=1, zorder=0)
+ax.set(
+    xlabel="largest FPR allowed",
+    ylabel="least selective risk, TPR ≥ 0.7",
+    xlim=(0, 0.6),
+    title="At every bound, D is as good as the others or better",
+)
+ax.legend(title="model")
+plt.show()
+
+# %%
+# What we see
+# -----------
+#
+# D contains A, B and C, and so it is never worse. How much better it is depends on the
+# bound: where hardly any OOD row may be let in, D is A; where the FPR does not matter,
+# D is C; in between neither score will do alone. None of AUROC, AUPR and OSCR says so,
+# since each of them looks at one score, at one kind of error or at thresholds that the
+# bounds exclude.
