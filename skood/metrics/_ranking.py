@@ -8,6 +8,7 @@ from numbers import Real
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
+from skood.rejection._base import GUARD
 from skood.utils._labels import check_labels, ood_mask
 from skood.utils._ties import ends_of_ties
 from skood.utils._torch import to_numpy
@@ -20,9 +21,6 @@ __all__ = [
     "fpr_at_tpr",
     "ranking_metrics",
 ]
-
-# Guard against the rounding of a share times a count, as in skood.rejection.
-_GUARD = 1e-9
 
 
 def check_scores(y_score, n_samples, name="y_score"):
@@ -122,7 +120,7 @@ def _fpr_at_tpr(counts, tpr):
     if not 0 < float(tpr) <= 1:
         raise ValueError(f"tpr must be in (0, 1], got {tpr!r}.")
     # tp and fp never decrease, so the first threshold that reaches tpr is the best
-    first = np.searchsorted(tp, np.ceil(tpr * tp[-1] - _GUARD))
+    first = np.searchsorted(tp, np.ceil(tpr * tp[-1] - GUARD))
     return float(fp[first] / fp[-1])
 
 

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator
 
-__all__ = ["GUARD", "BaseRule", "Linear", "excess"]
+__all__ = [
+    "GUARD",
+    "BaseRule",
+    "Linear",
+    "as_asked",
+    "check_rule",
+    "excess",
+    "other_bound",
+]
 
 # ceil and floor of a share times a count are guarded against rounding by this much,
 # so that 0.7 of 10 rows are 7 rows; smaller amounts are no violation.
@@ -241,3 +249,24 @@ class BaseRule(BaseEstimator, metaclass=ABCMeta):
             raise ValueError(
                 f"{name} of {type(self).__name__} must be in {span}, got {value!r}."
             )
+
+
+def check_rule(rule):
+    """Raise unless `rule` is a rule with valid parameters."""
+    if not isinstance(rule, BaseRule):
+        raise TypeError(
+            f"rule must be an instance of a rule, such as BoundedTPRFPR(), got "
+            f"{rule!r}."
+        )
+    rule.check_params()
+
+
+def as_asked(rule):
+    """Return a rule as text, with all of its parameters."""
+    params = ", ".join(f"{k}={v!r}" for k, v in rule.get_params().items())
+    return f"{type(rule).__name__}({params})"
+
+
+def other_bound(rule):
+    """Return the name of what is bounded beside the TPR."""
+    return "FPR" if rule.ood_prior is None else "precision"

@@ -30,7 +30,7 @@ from skood.rejection._operating_point import accept_proba, draw
 from skood.rejection._reason import explain, make_reference
 from skood.rejection._report import largest_loss, make_report
 from skood.rejection._solver import SOLVERS, solve
-from skood.utils._labels import check_labels, id_rows, ood_mask
+from skood.utils._labels import check_labels, id_rows, ood_mask, put_label
 from skood.utils._loss import per_sample_loss
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
@@ -414,15 +414,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         if self.operating_point_ is None:
             return labels
         rejected = ~draw(self.accept_proba(X), self.random_state)
-        if (labels.dtype.kind in "US") != isinstance(self.reject_label, str):
-            labels = labels.astype(object)
-        elif labels.dtype.kind in "US":
-            width = np.result_type(labels.dtype, np.asarray(self.reject_label).dtype)
-            labels = labels.astype(width)
-        elif labels.dtype.kind in "biu":
-            labels = labels.astype(np.int64)
-        labels[rejected] = self.reject_label
-        return labels
+        return put_label(labels, rejected, self.reject_label)
 
     @available_if(_estimator_has("predict_proba"))
     def predict_proba(self, X):

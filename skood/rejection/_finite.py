@@ -11,7 +11,13 @@ from scipy.optimize import linprog
 from sklearn.utils.validation import column_or_1d
 
 from skood.exceptions import InfeasibleError
-from skood.rejection._base import GUARD, BaseRule, Linear
+from skood.rejection._base import (
+    GUARD,
+    Linear,
+    as_asked,
+    check_rule,
+    other_bound,
+)
 from skood.rejection._goal import is_floor
 from skood.rejection._operating_point import precision_at
 
@@ -227,12 +233,7 @@ def _check_atoms(values, name):
 
 def _check_input(p_id, p_ood, risk, rule):
     """Return the checked arrays, those of OOD as zeros if they are None, or raise."""
-    if not isinstance(rule, BaseRule):
-        raise TypeError(
-            f"rule must be an instance of a rule, such as BoundedTPRFPR(), got "
-            f"{rule!r}."
-        )
-    rule.check_params()
+    check_rule(rule)
     p, risk = _check_probabilities(p_id, "p_id"), _check_atoms(risk, "risk")
     q = np.zeros(len(p)) if p_ood is None else _check_probabilities(p_ood, "p_ood")
     if not len(p) == len(q) == len(risk):
@@ -288,7 +289,6 @@ def _least_risk(face, risk):
 
 def _infeasible(rule, p, q, risk, bounds, has_ood):
     """Return the error that says what is attainable."""
-    asked = ", ".join(f"{k}={v!r}" for k, v in rule.get_params().items())
     attainable = {"min_risk": float(risk.min())}
     if not any(bound.loss for bound in bounds):
         others = _Face(p, q, risk, [b for b in bounds if not is_floor(b)])
@@ -299,9 +299,9 @@ def _infeasible(rule, p, q, risk, bounds, has_ood):
             least = floors.sums(floors.minimise(Linear(ood=1.0))[0])[2]
         attainable = {"max_tpr_at_fpr": most, "min_fpr_at_tpr": least}
     return InfeasibleError(
-        f"No acceptance probabilities meet {type(rule).__name__}({asked}) on {len(p)} "
+        f"No acceptance probabilities meet {as_asked(rule)} on {len(p)} "
         f"atoms that may be accepted.",
-        bounded="FPR" if rule.ood_prior is None else "precision",
+        bounded=other_bound(rule),
         **attainable,
     )
 

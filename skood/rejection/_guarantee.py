@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from skood.exceptions import NotCertifiableError, SkoodWarning
-from skood.rejection._base import Linear
+from skood.rejection._base import Linear, as_asked
 from skood.rejection._bounds import (
     max_accepted_ood,
     max_accepted_ood_on_average,
@@ -217,9 +217,8 @@ def _refusal(rule, problem, second, thetas, demand, shares):
         )
         n_id, n_ood = totals
         needed = n_id, n_ood if bounded else problem.n_ood
-    asked = ", ".join(f"{k}={v!r}" for k, v in rule.get_params().items())
     return NotCertifiableError(
-        f"{type(rule).__name__}({asked}) is not certified by {problem.n_id} ID and "
+        f"{as_asked(rule)} is not certified by {problem.n_id} ID and "
         f"{problem.n_ood} OOD rows: {_reasons(demand, second.n_id, second.n_ood)}.",
         *(needed or (None, None)),
     )

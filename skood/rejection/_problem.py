@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
-from skood.rejection._base import BaseRule
+from skood.rejection._base import check_rule
 from skood.rejection._goal import Candidate, better, pick
 from skood.rejection._operating_point import (
     OperatingPoint,
@@ -268,12 +268,7 @@ def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
     problem : Problem
         The rows.
     """
-    if not isinstance(rule, BaseRule):
-        raise TypeError(
-            f"rule must be an instance of a rule, such as BoundedTPRFPR(), got "
-            f"{rule!r}."
-        )
-    rule.check_params()
+    check_rule(rule)
     double = ood_id is not None
     risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)
     if risk_id.size == 0:

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from skood.exceptions import InfeasibleError, SkoodWarning
-from skood.rejection._base import GUARD, Linear
+from skood.rejection._base import GUARD, Linear, as_asked, other_bound
 from skood.rejection._bnb import branch_and_bound
 from skood.rejection._exact import MAX_ROWS, pivot_sweep
 from skood.rejection._goal import Candidate, Goal, better, is_floor
@@ -368,17 +368,16 @@ def solve(
         randomize=randomize,
     )
     if not point.feasible:
-        asked = ", ".join(f"{k}={v!r}" for k, v in rule.get_params().items())
         n_ood = 0 if risk_ood is None else len(risk_ood)
         attainable = {
             "max_tpr_at_fpr": point.max_tpr_at_fpr,
             "min_fpr_at_tpr": point.min_fpr_at_tpr,
-            "bounded": "FPR" if rule.ood_prior is None else "precision",
+            "bounded": other_bound(rule),
         }
         if any(b.loss for b in rule.bounds(len(risk_id), n_ood)):
             attainable = {"min_risk": point.min_risk}
         raise InfeasibleError(
-            f"No acceptance rule meets {type(rule).__name__}({asked}) on "
+            f"No acceptance rule meets {as_asked(rule)} on "
             f"{len(risk_id)} ID and {n_ood} OOD rows.",
             **attainable,
         )

@@ -8,7 +8,7 @@ from sklearn.utils.validation import column_or_1d
 
 from skood.utils._torch import to_numpy
 
-__all__ = ["check_labels", "id_rows", "ood_mask"]
+__all__ = ["check_labels", "id_rows", "ood_mask", "put_label"]
 
 
 def _equals(y, label):
@@ -125,3 +125,41 @@ def id_rows(y, ood_label=-1):
             f"rows of at least one class, or another ood_label."
         )
     return is_id
+
+
+def put_label(y, rows, label):
+    """Return labels with some of them replaced by one that may be of another kind.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Labels.
+
+    rows : ndarray of shape (n_samples,), dtype bool
+        Where to put `label`.
+
+    label : int or str
+        The label. Text among numbers, or a number among texts, makes the result an
+        array of objects.
+
+    Returns
+    -------
+    y : ndarray of shape (n_samples,)
+        A copy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.utils._labels import put_label
+    >>> put_label(np.array(["ant", "bee"]), np.array([True, False]), "none")
+    array(['none', 'bee'], dtype='<U4')
+    """
+    text = y.dtype.kind in "US"
+    if text != isinstance(label, str):
+        y = y.astype(object)
+    elif text:
+        y = y.astype(np.result_type(y.dtype, np.asarray(label).dtype))
+    else:
+        y = y.astype(np.int64 if y.dtype.kind in "biu" else y.dtype)
+    y[rows] = label
+    return y

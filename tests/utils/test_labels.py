@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from skood.utils._labels import check_labels, id_rows, ood_mask
+from skood.utils._labels import check_labels, id_rows, ood_mask, put_label
 
 
 @pytest.fixture(autouse=True)
@@ -133,3 +133,24 @@ def test_a_list_of_text_and_numbers_keeps_both():
     y = ["cat", -1, "dog", "-1"]
     np.testing.assert_array_equal(ood_mask(y), [False, True, False, False])
     np.testing.assert_array_equal(check_labels(y), np.array(y, dtype=object))
+
+
+@pytest.mark.parametrize(
+    ("y", "label", "expected", "kind"),
+    [
+        (np.array([0, 1], dtype=np.uint8), -1, [-1, 1], "i"),
+        (np.array([0.5, 1.5]), -1, [-1.0, 1.5], "f"),
+        (np.array([True, False]), -1, [-1, 0], "i"),
+        (np.array(["a", "b"]), "none", ["none", "b"], "U"),
+        (np.array(["a", "b"]), -1, [-1, "b"], "O"),
+        (np.array([0, 1]), "none", ["none", 1], "O"),
+        (np.array(["a", "b"], dtype=object), "none", ["none", "b"], "O"),
+        (np.array(["a", "b"], dtype=object), -1, [-1, "b"], "O"),
+    ],
+)
+def test_put_label(y, label, expected, kind):
+    before = y.copy()
+    out = put_label(y, np.array([True, False]), label)
+    assert out.tolist() == expected
+    assert out.dtype.kind == kind
+    np.testing.assert_array_equal(y, before)
