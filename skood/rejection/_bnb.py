@@ -50,7 +50,7 @@ class _Node(NamedTuple):
 
     turn: int
     s: _Line
-    size: int  # number of accepted rows at the reference
+    size: int  # number of accepted rows where the bound is least
     reference: _Line
     low: float  # thresholds that may be optimal, relative to `reference`
     high: float
@@ -171,6 +171,7 @@ class _Search:
         low, high, keep, surely = relaxed.decided(alive[0], alive[-1])
         counted = self.counts(node.rows[surely])
         return node._replace(
+            size=relaxed.size_at(alive[np.argmin(bound[alive])]),
             low=low,
             high=high,
             rows=node.rows[keep],
@@ -198,7 +199,7 @@ class _Search:
         return t, node.base[0] + N, node.base[1] + E, node.base[2] + F
 
     def try_inside(self, node, s):
-        """Search an angle inside of a node; return how many rows the best accepts."""
+        """Search all thresholds that may be optimal at an angle inside of a node."""
         t, *after = self.active_points(node, s)
         # the first point is no group of tied rows: all of it or nothing
         before = [np.append(count[0], count[:-1]) for count in after]
@@ -214,14 +215,9 @@ class _Search:
         found = self.problem.best_of(
             theta, t, *after, goal=self.goal, before=before if self.randomize else None
         )
-        if found is None:
-            k = int(np.argmin(self.goal.excess(*after)))
-        else:
-            k = int(np.argmax(t == found.lam))
-        size = int(after[0][k] + after[2][k])
         if found is not None and better(found, self.best, self.goal.rtol):
-            self.confirm(found, size)
-        return size
+            k = np.argmax(t == found.lam)
+            self.confirm(found, int(after[0][k] + after[2][k]))
 
     def confirm(self, found, size):
         """Offer the rule that accepts `size` rows, recounted on all rows."""
@@ -236,10 +232,19 @@ class _Search:
     def cells(self, node, most):
         """Return one s of each cell of an interval; None if there are too many.
 
-        Between two angles at which undecided rows change places, all angles are
-        alike.
+        Between two angles at which undecided rows change places with each other, or
+        enter or leave the thresholds of the node, all angles are alike.
         """
+        edges = [t for t in (node.low, node.high) if math.isfinite(t)]
+        slope = (node.reference.end - node.reference.start) / (
+            node.s.end - node.s.start
+        )
         x, y = self.axes(node.turn, node.rows)
+        # a line of thresholds is the projected score of a row, too
+        x = np.append(
+            x, [node.reference.start + t - slope * node.s.start for t in edges]
+        )
+        y = np.append(y, x[x.size - len(edges) :] + slope)
         x, y = np.unique(np.stack([x, y]), axis=1)
         if x.size > _PAIRS:
             return None
@@ -293,13 +298,13 @@ class _Search:
     def split(self, node):
         """Return the two halves of an interval, bounded."""
         s, t = node.s.middle, node.reference
-        size = self.try_inside(node, s)
+        self.try_inside(node, s)
         for ends, reference in (
             ((node.s.start, s), (t.start, t.middle)),
             ((s, node.s.end), (t.middle, t.end)),
         ):
             half = self.bounded(
-                node._replace(s=_Line(*ends), size=size, reference=_Line(*reference))
+                node._replace(s=_Line(*ends), reference=_Line(*reference))
             )
             if half is not None:
                 # rows on one line through the pivot stay undecided however narrow
@@ -323,8 +328,9 @@ class _Relaxation:
         self.search = search
         x, y = search.axes(node.turn, node.rows)
         ends = [x * (1 - s) + y * s for s in node.s]
-        # A threshold that accepts the same number of rows at both ends turns around
-        # the point where a good rule does: few rows are on different sides of it.
+        # A threshold that accepts the same number of rows at both ends turns around a
+        # point such that few rows change sides: the bound is tight near to it, and so
+        # it is put where the bound of the whole interval was least.
         rank = min(max(node.size - node.base[0] - node.base[2] - 1, 0), x.size - 1)
         reference = [float(np.partition(p, rank)[rank]) for p in ends]
         shift = [old - new for old, new in zip(node.reference, reference, strict=True)]
@@ -401,6 +407,12 @@ class _Relaxation:
                 both = Linear(*(a + nu * b for a, b in zip(cost, bound, strict=True)))
                 value = np.maximum(value, self.least(both))
         return value
+
+    def size_at(self, k):
+        """Return how many rows a piece accepts in the middle of the interval."""
+        t = self.starts[k] if k else self.starts[1]
+        accepted = int(np.count_nonzero((self.low + self.high) / 2 <= t))
+        return accepted + self.node.base[0] + self.node.base[2]
 
     def decided(self, first, last):
         """Return the thresholds of the pieces from `first` to `last`, and the rows.

@@ -124,7 +124,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         "quadrant": both scores count against acceptance. See :func:`solve`.
 
     tol : float, default=1e-3
-        Gap at which the solver "bnb" stops. See :func:`solve`.
+        Gap at which the solver "bnb" stops, without a guarantee. See :func:`solve`.
 
     randomize : bool, default=False
         Accept samples at the threshold with a probability. See :func:`solve`.

@@ -115,7 +115,8 @@ class Goal:
         """
         low, high = np.zeros(len(before[0])), np.ones(len(before[0]))
         for bound in self.bounds:
-            start, step = bound.at(*before), bound.at(*after) - bound.at(*before)
+            start = np.asarray(bound.at(*before), dtype=np.float64)
+            step = bound.at(*after) - start
             with np.errstate(divide="ignore", invalid="ignore"):
                 root = -start / step
             low = np.where((step < 0) & (start > GUARD), np.maximum(low, root), low)

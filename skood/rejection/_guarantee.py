@@ -170,7 +170,7 @@ def _best(problem, thetas, k, K):
     if k is None or K < 0:
         return None
     bounds = Linear(id=-1.0, constant=k), Linear(ood=1.0, constant=-K)
-    return grid_search(problem, Goal(None, bounds), thetas, randomize=False)
+    return grid_search(problem, Goal(None, bounds), thetas)[0]
 
 
 def _reasons(demand, n_id, n_ood):

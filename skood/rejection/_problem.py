@@ -24,13 +24,23 @@ from skood.utils._ties import ends_of_ties
 __all__ = ["Problem", "check_problem", "sweep"]
 
 
-def _scale(score):
-    """Return the 5..95 % inter-quantile range of the finite scores, 1 if zero."""
-    finite = score[np.isfinite(score)]
+# Scaled scores are kept below this, so that sums and products of them are finite.
+_LARGEST = 1e150
+
+
+def _scale(score_id, score_ood):
+    """Return the 5..95 % inter-quantile range of finite scores of ID rows, 1 if zero.
+
+    It is larger if some score would overflow with it.
+    """
+    finite = score_id[np.isfinite(score_id)]
     if finite.size == 0:
         return 1.0
-    low, high = np.quantile(finite, [0.05, 0.95])
-    return float(high - low) or 1.0
+    low, high = np.quantile(finite / 2, [0.05, 0.95])  # half: the range may overflow
+    spread = min(2 * float(high - low), np.finfo(np.float64).max) or 1.0
+    others = score_ood[np.isfinite(score_ood)]
+    largest = max(np.abs(finite).max(), np.abs(others).max(initial=0.0))
+    return float(max(spread, largest / _LARGEST))
 
 
 def sweep(projected, n_id, loss):
@@ -80,7 +90,9 @@ class Problem:
         self.loss_id = loss_id
         self.loss = np.concatenate([loss_id, np.zeros(self.n_ood)])
         self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
-        self.set_scales(_scale(risk_id), _scale(ood_id) if self.double else 1.0)
+        self.set_scales(
+            _scale(risk_id, risk_ood), _scale(ood_id, ood_ood) if self.double else 1.0
+        )
 
     def set_scales(self, *scales):
         """Divide the scores by `scales` from now on."""

@@ -87,7 +87,9 @@ def explain(point, reference, risk, ood, accepted=None):
     """
     if accepted is None:
         accepted = accept_proba(point, risk, ood) > 0
-    excess = _terms(point, risk, ood) - reference.typical[:, None]
+    with np.errstate(invalid="ignore"):
+        excess = _terms(point, risk, ood) - reference.typical[:, None]
+    excess[np.isnan(excess)] = 0.0  # as infinite as what is accepted
     infinite = np.isposinf([risk, np.zeros_like(risk) if ood is None else ood])
     excess = np.where(infinite.any(axis=0), infinite, excess)
     # A rejected sample is above lam, the typical accepted one is not: positive, if

@@ -5,14 +5,16 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 
 from skood.exceptions import InfeasibleError, SkoodWarning
-from skood.rejection._base import GUARD, Linear, as_asked, other_bound
+from skood.rejection._base import Linear, as_asked, other_bound
 from skood.rejection._bnb import branch_and_bound
 from skood.rejection._exact import MAX_ROWS, pivot_sweep
 from skood.rejection._goal import Candidate, Goal, better, is_floor
@@ -78,35 +80,27 @@ def _check_options(solver, tol, problem):
         )
 
 
-def grid_search(problem, goal, thetas, randomize):
-    """Return the best rule over given angles, or None."""
+def grid_search(problem, goal, thetas, randomize=False):
+    """Return the best rule over given angles, or None, and its value."""
     best = None
     for theta in thetas:
         found = problem.best_at(theta, goal, randomize=randomize)
         if found is not None and better(found, best, goal.rtol):
             best = found
-    return best
+    return best, math.inf if best is None else best.value
 
 
-def _least_violation(problem, rule, thetas, certified):
+def _least_violation(problem, rule, thetas, optimise, whole):
     """Return the point that breaks the bounds least, and what is attainable.
 
-    The first is searched on a grid of angles. `certified` minimises a goal over all
-    of them; None: what is attainable is that of the grid, too.
+    The first is searched on a grid of angles; `optimise` returns the best rule of any
+    goal, or None.
     """
     n_id, n_ood = problem.n_id, problem.n_ood
-    bounds = rule.bounds(n_id, n_ood)
-    floors = [bound for bound in bounds if is_floor(bound)]
-    ceilings = [bound for bound in bounds if not is_floor(bound)]
-    best, most_id, least_ood, least_risk = None, 0.0, math.inf, math.inf
+    best = None
     for theta in thetas:
         lam, N, E, F = problem.points(theta)
-        kept = np.all([b.at(N, E, F) <= GUARD for b in ceilings], axis=0)
-        enough = np.all([b.at(N, E, F) <= GUARD for b in floors], axis=0)
-        most_id = max(most_id, float(np.where(kept, N, 0).max()))
-        least_ood = min(least_ood, float(np.where(enough, F, n_ood).min()))
         risk = np.divide(E, N, out=np.full(N.shape, math.inf), where=N > 0)
-        least_risk = min(least_risk, risk.min())
         fpr = F / n_ood if n_ood else np.full(N.shape, np.nan)
         broken = np.where(N > 0, rule.violation(N / n_id, fpr, risk), math.inf)
         k = np.lexsort((F, -N, broken))[0]
@@ -115,20 +109,20 @@ def _least_violation(problem, rule, thetas, certified):
         )
         if better(found, best, 0.0):
             best = found
-    if certified is not None:
-        # angles off the grid may reach further
-        most = certified(Goal(Linear(id=-1 / n_id), tuple(ceilings)))
-        least = certified(Goal(Linear(ood=1 / max(n_ood, 1)), tuple(floors)))
-        most_id = max(most_id, most.N if most else 0.0)
-        least_ood = min(least_ood, least.F if least else math.inf)
+    bounds = rule.bounds(n_id, n_ood, whole=whole)
+    floors = tuple(bound for bound in bounds if is_floor(bound))
+    others = tuple(bound for bound in bounds if not is_floor(bound))
+    most = optimise(Goal(Linear(id=-1 / n_id), others))
+    least = optimise(Goal(Linear(ood=1 / max(n_ood, 1)), floors))
+    right = optimise(Goal(None, ()))
     return replace(
         problem.describe(rule, best),
         risk=math.nan,
         objective=math.nan,
         feasible=False,
-        max_tpr_at_fpr=float(most_id / n_id),
-        min_fpr_at_tpr=float(least_ood / n_ood) if n_ood else math.nan,
-        min_risk=float(least_risk),
+        max_tpr_at_fpr=most.N / n_id if most else 0.0,
+        min_fpr_at_tpr=least.F / n_ood if least and n_ood else math.nan,
+        min_risk=right.value,
     )
 
 
@@ -177,20 +171,24 @@ def search(
     turns = (0,) if angles == "quadrant" else (-2, -1, 0, 1)
     if not problem.double:
         thetas, solver = np.zeros(1), "grid"
+    optimise: Callable[..., Any]
     if solver == "bnb":
-        certify = partial(branch_and_bound, problem, turns=turns, tol=tol, grid=thetas)
+        options = {"turns": turns, "grid": thetas, "randomize": randomize}
+        best, bound = branch_and_bound(problem, goal, tol=tol, **options)
+        tol = min(tol, 1e-3)
+        optimise = partial(branch_and_bound, problem, tol=tol, **options)
     elif solver == "exact":
-        certify = partial(pivot_sweep, problem, turns=turns)
+        optimise = partial(pivot_sweep, problem, turns=turns, randomize=randomize)
+        best, bound = optimise(goal)
     else:
-        certify = None
-    if certify is None:
-        best = grid_search(problem, goal, thetas, randomize)
-        bound = math.nan if problem.double or best is None else best.value
-    else:
-        best, bound = certify(goal, randomize=randomize)
+        optimise = partial(grid_search, problem, thetas=thetas, randomize=randomize)
+        best, bound = optimise(goal)
+        if problem.double:
+            bound = math.nan
     if best is None:
-        certified = None if certify is None else lambda goal: certify(goal)[0]
-        return _least_violation(problem, rule, thetas, certified)
+        return _least_violation(
+            problem, rule, thetas, lambda goal: optimise(goal)[0], not randomize
+        )
     point = problem.describe(rule, best)
     gap = point.objective - bound  # NaN if nothing is certified
     if gap <= 1e-12 * abs(point.objective):
@@ -237,9 +235,9 @@ def solve(
     .. math::
         \cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda
 
-    the one is returned that minimises the objective of `rule` within its bounds; if
-    there are several, the one with the largest TPR, then the smallest FPR, then the
-    smallest angle. Read more in the :ref:`User Guide <rejection>`.
+    the one is returned that minimises the objective of `rule` within its bounds; of
+    several that a solver meets, the one with the largest TPR, then the smallest FPR,
+    then the smallest angle. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
@@ -286,7 +284,9 @@ def solve(
 
     randomize : bool, default=False
         Accept the rows at the threshold with a probability, if this is better. The
-        bounds then hold for expected counts and are not rounded to whole rows.
+        bounds then hold for expected counts and are not rounded to whole rows. What
+        is certified is that no rule is better at an angle where only equal rows are
+        tied.
 
     Returns
     -------
@@ -327,7 +327,8 @@ def solve(
     :math:`E` and :math:`F` and so the objective. Branch and bound halves the
     interval with the least bound until that is within `tol` of the best rule found.
     Rows that are decided for all thresholds that still matter are only counted.
-    Ties of the objective are resolved among the rules that were met.
+    Ties of the objective are resolved among the rules that were met; "exact" meets
+    all. Rules that differ by the rounding of floating point only are one.
 
     With :math:`n` rows the cost is :math:`O(n^2 \log n)` for "exact", and
     :math:`O(d \, n \log n)` for "grid" with :math:`d` angles. That of "bnb" depends

@@ -447,3 +447,66 @@ def test_attainable_bounds_are_those_of_all_angles():
                 assert point.max_tpr_at_fpr == pytest.approx(tpr)
                 assert point.min_fpr_at_tpr == pytest.approx(fpr)
                 assert rule.violation(point.tpr, point.fpr) > 0
+
+
+def test_thresholds_of_a_cell_change_where_a_row_meets_their_edge():
+    # cells that were cut where rows cross each other only missed these optima
+    data = np.array([0, 1, 0.5]), np.array([1, 0, 0.4999]), np.array([1, 1, 0.2])
+    point = solve(BoundedAbstention(0.0), *data, None, None)
+    assert (point.risk, point.lower_bound, point.gap) == (0.2, 0.2, 0.0)
+    a, b = [-0.37, 0.31], [1.04, -0.32]
+    a_ood, b_ood = [-0.1, -0.95, 0.8, 0.55, -0.29], [0.92, 1.56, 1.31, 0.24, 0.3]
+    point = solve(CostBased(1.0, 1.2, 0.2, 0.5), a, b, [0, 0], a_ood, b_ood)
+    assert point.objective == pytest.approx(0.2)
+
+
+@pytest.mark.slow
+def test_small_problems_of_untied_rows():
+    # few rows, all over the plane: each cell matters
+    for seed in range(2500):
+        rng = np.random.default_rng(seed)
+        n_id, n_ood = rng.integers(2, 12), rng.integers(1, 6)
+        a, b = rng.normal(size=(2, n_id))
+        loss = rng.choice([0, 0.2, 1.0], n_id)
+        data = a, b, loss, rng.normal(size=n_ood), rng.normal(0.5, size=n_ood)
+        rule, *_ = _model(MODELS[seed % 5], seed, n_id, n_ood)
+        problem = check_problem(rule, *data)
+        goal = Goal.of(rule, problem)
+        exact, _ = pivot_sweep(problem, goal)
+        found, _ = branch_and_bound(problem, goal, tol=0.0)
+        assert (found is None) == (exact is None)
+        if exact is not None:
+            assert found.value == pytest.approx(exact.value, abs=1e-12)
+
+
+def test_heavy_tails_are_certified():
+    # the best rule accepts next to nothing, the proof is about the bulk of the rows
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_cauchy((2, 4000))
+    loss = rng.uniform(size=2000) < np.where(a[:2000] > np.quantile(a, 0.8), 0.4, 0.05)
+    point = solve(
+        CostBased(0.3, ood_prior=0.3), a[:2000], b[:2000], loss, a[2000:], b[2000:]
+    )
+    assert point.gap <= 1e-3
+
+
+def test_a_bound_that_cannot_be_broken():
+    rule = BoundedPrecisionRecall(1.0, 0.5, ood_prior=0.0)
+    for solver in ("bnb", "exact", "grid"):
+        args = rule, [1, 2], [1, 2], [0, 1], None, None
+        assert solve(*args, solver=solver, randomize=True).risk == 0.0
+
+
+def test_attainable_risk_is_that_of_all_angles():
+    data = np.array([0, 1, 0.5]), np.array([1, 0, 0.4999]), np.array([1, 1, 0.2])
+    for solver in ("bnb", "exact"):
+        with pytest.raises(InfeasibleError, match=r"a selective risk of at least 0\.2"):
+            solve(BoundedImprovement(0.1), *data, None, None, solver=solver)
+
+
+def test_attainable_bounds_of_randomised_rules():
+    args = [0, 0, 1, 1], None, [0, 0, 0, 0], [0, 0, 0, 1], None
+    point = search(BoundedTPRFPR(0.6, 0.1), *args, randomize=True)
+    # tau of the first group with 3 tau of 4 OOD rows; then all of it and .2 of two
+    assert point.max_tpr_at_fpr == pytest.approx(0.4 / 3 / 2)
+    assert point.min_fpr_at_tpr == pytest.approx((3 + 0.2) / 4)

@@ -14,6 +14,7 @@ from skood.rejection import (
     BaseRule,
     BoundedAbstention,
     BoundedTPRFPR,
+    CostBased,
     Linear,
     accept,
     solve,
@@ -296,6 +297,22 @@ def test_scales():
     nothing = np.full(5, np.inf)
     point = solve(BoundedAbstention(0.5), nothing, None, np.zeros(5), None, None)
     assert (point.scales, point.lam, point.tpr) == ((1.0, 1.0), np.inf, 1.0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("solver", ["bnb", "exact", "grid"])
+def test_only_the_order_of_extreme_scores_matters(solver):
+    loss = [0, 0, 1, 0]
+    a, a_ood = [1.7e308, -1.7e308, 1e308, -1e308], [0.0, 1.0]
+    b, b_ood = [5e-324, 0.0, 1e300, 0.0], [0.0, 5e-324]
+    ranks = [[5, 0, 4, 1], [2, 3]]
+    for rule in (BoundedTPRFPR(0.5, 0.5), CostBased(0.2)):
+        point = solve(rule, a, None, loss, a_ood, None, solver=solver)
+        by_rank = solve(rule, ranks[0], None, loss, ranks[1], None, solver=solver)
+        assert point.objective == by_rank.objective
+        both = solve(rule, a, b, loss, a_ood, b_ood, solver=solver)
+        assert both.objective <= point.objective
+        assert all(math.isfinite(scale) for scale in both.scales)
 
 
 def test_reversed_score_warns():
