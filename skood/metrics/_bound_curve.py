@@ -30,7 +30,8 @@ class BoundCurve:
         What the rules meet with equality, increasing.
 
     values : ndarray of shape (n_points,)
-        The best value of a rule that meets the bound; strictly monotone.
+        The best value of a rule that meets the bound; strictly monotone. Precisions
+        may also be equal, namely 1 at an `ood_prior` of 0 or next to it.
 
     at_most : bool
         Whether the bounds are upper ones. False: lower ones.

@@ -8,90 +8,26 @@ import math
 import numpy as np
 
 from skood.metrics._at_bounds import reject_scores
-from skood.metrics._displays import COLOURS, DASHES, _long_names, get_axes
+from skood.metrics._display_inputs import (
+    check_names,
+    check_point,
+    detector_names,
+    read_rejector,
+)
+from skood.metrics._displays import COLOURS, DASHES, get_axes, long_names
 from skood.metrics._double import double_score_roc_curve
-from skood.metrics._scorers import unwrap
 from skood.rejection._base import BaseRule
-from skood.rejection._calibration import score_parts
 from skood.rejection._operating_point import (
     OperatingPoint,
     accept_proba,
     precision_at,
 )
 from skood.rejection._rules import BoundedTPRFPR
-from skood.utils._wrapping import unwrapped
 
 __all__ = [
     "BoundDisplay",
     "DoubleScoreROCDisplay",
-    "check_point",
-    "detector_names",
-    "read_rejector",
 ]
-
-
-def read_rejector(estimator, X, y, owner):
-    """Return a fitted selective classifier and what `from_predictions` reads of it.
-
-    Parameters
-    ----------
-    estimator : object
-        A fitted RejectOptionClassifier, or a pipeline or search that ends in one.
-
-    X, y : array-like
-        The rows and their labels.
-
-    owner : str
-        The display, for the error.
-
-    Returns
-    -------
-    final : RejectOptionClassifier
-        The classifier itself.
-
-    y_pred : ndarray of shape (n_samples,)
-        The classes it predicts, also for rows that it rejects.
-
-    y_score, ood_score : ndarray of shape (n_samples,)
-        Its two scores, high for rows to accept; the second may be None.
-
-    labels : dict
-        `ood_label` and `classes`.
-    """
-    final, X = unwrap(estimator, X)
-    if not hasattr(final, "operating_point_"):
-        raise TypeError(
-            f"{owner}.from_estimator needs a fitted RejectOptionClassifier, got "
-            f"{type(final).__name__}. Fit it, or use from_predictions with scores of "
-            "your own."
-        )
-    risk, ood = score_parts(final._parts(), X)
-    labels = {"ood_label": final.ood_label, "classes": final.classes_}
-    ood_score = None if ood is None else -ood
-    return final, np.asarray(final.estimator_.predict(X)), -risk, ood_score, labels
-
-
-def detector_names(clf, first):
-    """Name both scores of a selective classifier; `first` if it has no detector."""
-    names = []
-    for detector, other in (
-        (clf.risk_detector_, first),
-        (clf.ood_detector_, "no second score"),
-    ):
-        detector = unwrapped(detector)
-        if hasattr(detector, "steps"):
-            detector = detector.steps[-1][1]
-        names.append(other if detector is None else type(detector).__name__)
-    return tuple(names)
-
-
-def check_point(point):
-    """Raise a TypeError unless `point` is an operating point."""
-    if not isinstance(point, OperatingPoint):
-        raise TypeError(
-            f"point must be an OperatingPoint, as skood.rejection.solve returns it, "
-            f"got {point!r}."
-        )
 
 
 def _rates(point, rows, ood_prior, knows_risk):
@@ -100,7 +36,9 @@ def _rates(point, rows, ood_prior, knows_risk):
     risk_id, ood_id, loss_id, risk_ood, ood_ood = rows
     accepted = accept_proba(point, risk_id, ood_id)
     tpr = float(accepted.mean())
-    fpr = float(accept_proba(point, risk_ood, ood_ood).mean())
+    fpr = math.nan
+    if risk_ood.size:
+        fpr = float(accept_proba(point, risk_ood, ood_ood).mean())
     risk = math.nan
     if knows_risk and tpr > 0:
         risk = float(accepted @ loss_id / accepted.sum())
@@ -112,7 +50,7 @@ def _rates(point, rows, ood_prior, knows_risk):
         risk=risk,
         tpr=tpr,
         fpr=fpr,
-        precision=precision_at(ood_prior, tpr, fpr),
+        precision=precision_at(ood_prior, tpr, fpr if ood_prior else 0.0),
     )
 
 
@@ -150,19 +88,27 @@ class BoundDisplay:
         curve = function(y_true, *scores, **params)
         if point is not None:
             loss = None if y_pred is None else "zero_one"
-            labels = params["ood_label"], params["classes"]
-            rows = reject_scores(y_true, y_pred, scores[0], scores[1], loss, *labels)
-            point = _rates(
-                point, rows, params.get("ood_prior", math.nan), y_pred is not None
+            prior = params.get("ood_prior", math.nan)
+            rows = reject_scores(
+                y_true,
+                y_pred,
+                scores[0],
+                scores[1],
+                loss,
+                params["ood_label"],
+                params["classes"],
+                needs_ood=prior != 0,
             )
+            point = _rates(point, rows, prior, y_pred is not None)
         return {
             "curve": curve,
             "single_curves": [function(y_true, s, **params) for s in singles],
             "point": point,
         }
 
-    def _check_rule(self):
-        """Raise unless the bounds of the rule can be marked."""
+    def _check_plot(self):
+        """Raise unless there are names, and the bounds of the rule can be marked."""
+        check_names(self.score_names, len(self.single_curves) > 0)
         if self.rule is None:
             return
         if not isinstance(self.rule, self._bounded_by):
@@ -191,7 +137,7 @@ class BoundDisplay:
                 "zorder": 2.2 if i else 2.5,
                 "label": f"{names[i]} (area {area:.3f})",
                 "drawstyle": drawstyle,
-                **({} if i else _long_names(kwargs)),
+                **({} if i else long_names(kwargs)),
             }
             lines += ax.plot(x, y, **style)
         self.line_, self.single_lines_ = lines[0], lines[1:]
@@ -464,25 +410,25 @@ class DoubleScoreROCDisplay(BoundDisplay):
         display : DoubleScoreROCDisplay
             This display, with `ax_`, `figure_` and the other attributes.
         """
-        self._check_rule()
-        ax = get_axes(ax, "DoubleScoreROCDisplay")
-        self._draw_curves(ax, self._read, plot_single, kwargs)
-        self.bounds_ = self.point_ = self.random_line_ = None
-        if self.point is not None:
-            x, y = self.point.fpr, self.point.tpr
-            self._draw_point(ax, x, y, f"TPR {y:.3f}, FPR {x:.3f}")
-        if self.rule is not None:
-            tpr, fpr = self.rule.tpr_min, self.rule.fpr_max
-            label = f"bounds: TPR ≥ {tpr:g}, FPR ≤ {fpr:g}"
-            self._draw_bounds(ax, 0, fpr, tpr, label)
-        if plot_random:
-            (self.random_line_,) = ax.plot(
-                [0, 1], [0, 1], color="0.45", linestyle=":", label="random"
+        self._check_plot()
+        with get_axes(ax, "DoubleScoreROCDisplay") as ax:
+            self._draw_curves(ax, self._read, plot_single, kwargs)
+            self.bounds_ = self.point_ = self.random_line_ = None
+            if self.point is not None:
+                x, y = self.point.fpr, self.point.tpr
+                self._draw_point(ax, x, y, f"TPR {y:.3f}, FPR {x:.3f}")
+            if self.rule is not None:
+                tpr, fpr = self.rule.tpr_min, self.rule.fpr_max
+                label = f"bounds: TPR ≥ {tpr:g}, FPR ≤ {fpr:g}"
+                self._draw_bounds(ax, 0, fpr, tpr, label)
+            if plot_random:
+                (self.random_line_,) = ax.plot(
+                    [0, 1], [0, 1], color="0.45", linestyle=":", label="random"
+                )
+            ax.set_ylim(bottom=-0.01)
+            return self._finish(
+                ax,
+                "FPR: share of OOD rows accepted",
+                "TPR: share of ID rows accepted",
+                "lower right",
             )
-        ax.set_ylim(bottom=-0.01)
-        return self._finish(
-            ax,
-            "FPR: share of OOD rows accepted",
-            "TPR: share of ID rows accepted",
-            "lower right",
-        )

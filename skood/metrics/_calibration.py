@@ -8,26 +8,31 @@ from numbers import Integral
 import numpy as np
 
 from skood.metrics._coverage import id_mask
+from skood.metrics._ranking import Number
 from skood.utils._labels import check_labels
 from skood.utils._loss import per_sample_loss
-from skood.utils._params import Interval, StrOptions, validate_params
+from skood.utils._params import StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
 __all__ = ["brier", "expected_calibration_error"]
 
 # How far the sum of a row's probabilities may be from one: rounding in float16.
 _SUM_TOLERANCE = 1e-3
+# How far one probability may be outside of [0, 1]: rounding in float32, as of the mean
+# of an ensemble.
+_TOLERANCE = 1e-6
 
 
-def _check_range(proba):
-    """Refuse what is no probability."""
-    bad = ~((proba >= 0) & (proba <= 1))
+def _in_range(proba):
+    """Return probabilities, rounded into [0, 1]; refuse what is none."""
+    bad = ~((proba >= -_TOLERANCE) & (proba <= 1 + _TOLERANCE))
     if bad.any():
         raise ValueError(
             f"y_proba must be in [0, 1] on ID rows, got {float(proba[bad][0])!r} (in "
             f"{int(bad.sum())} of {bad.size} entries); pass probabilities, for example "
             f"the softmax of logits."
         )
+    return np.clip(proba, 0, 1)
 
 
 def _one_hot_and_proba(y_true, y_proba, classes, ood_label):
@@ -50,8 +55,7 @@ def _one_hot_and_proba(y_true, y_proba, classes, ood_label):
         )
     if len(set(known.tolist())) != known.size:
         raise ValueError(f"classes contains a label twice, got {known.tolist()}.")
-    proba = y_proba[is_id]
-    _check_range(proba)
+    proba = _in_range(y_proba[is_id])
     off = np.abs(proba.sum(axis=1) - 1)
     if off.max() > _SUM_TOLERANCE:
         raise ValueError(
@@ -101,14 +105,13 @@ def _confidence(y_true, y_proba, y_pred, ood_label, classes):
             f"that the prediction is right per label; got {confidence.shape}. Leave "
             f"y_pred out to score the probabilities of all classes."
         )
-    confidence = confidence[is_id]
-    _check_range(confidence)
+    confidence = _in_range(confidence[is_id])
     return confidence, 1 - per_sample_loss(y_true, y_pred, is_id=is_id)
 
 
 @validate_params(
     {
-        "n_bins": [Interval(Integral, 1, None, closed="left")],
+        "n_bins": [Number(Integral, 1, None, closed="left")],
         "strategy": [StrOptions({"uniform", "quantile"})],
         "norm": [StrOptions({"l1", "l2", "max"})],
         "classwise": ["boolean"],
@@ -175,8 +178,9 @@ def expected_calibration_error(
     Raises
     ------
     ValueError
-        If `y_proba` has another shape, is not in [0, 1] or does not sum to 1, if
-        there are no ID rows, or if a parameter is unknown.
+        If `y_proba` has another shape, is not in [0, 1] (up to 1e-6, what is off by
+        less is clipped) or does not sum to 1, if there are no ID rows, or if a
+        parameter is unknown.
 
     See Also
     --------
@@ -272,8 +276,8 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None):
     Raises
     ------
     ValueError
-        If `y_proba` has another shape, is not in [0, 1] or does not sum to 1, or if
-        there are no ID rows.
+        If `y_proba` has another shape, is not in [0, 1] (up to 1e-6, what is off by
+        less is clipped) or does not sum to 1, or if there are no ID rows.
 
     See Also
     --------

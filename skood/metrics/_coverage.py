@@ -7,10 +7,10 @@ from numbers import Real
 
 import numpy as np
 
-from skood.metrics._ranking import check_ood, check_scores
+from skood.metrics._ranking import Number, check_ood, check_scores
 from skood.rejection._base import GUARD
 from skood.utils._loss import per_sample_loss
-from skood.utils._params import Interval, validate_params
+from skood.utils._params import validate_params
 from skood.utils._ties import ends_of_ties
 
 __all__ = [
@@ -187,9 +187,9 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
 def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
     r"""Excess AURC: the area above that of the best ranking of the same losses.
 
-    It is 0 if no row is accepted before a row of smaller loss: of the score, not of
-    the classifier, unlike AURC. OOD rows are left out. Read more in the
-    :ref:`User Guide <metrics>`.
+    It is 0 if no row is accepted before, or together with, a row of smaller loss: of
+    the score, not of the classifier, unlike AURC. OOD rows are left out. Read more in
+    the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -334,7 +334,7 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
 
 
 @validate_params(
-    {"coverage": [Interval(Real, 0, 1, closed="right")]},
+    {"coverage": [Number(Real, 0, 1, closed="right")]},
     prefer_skip_nested_validation=True,
 )
 def risk_at_coverage(
@@ -413,7 +413,7 @@ def risk_at_coverage(
 
 
 @validate_params(
-    {"risk": [Interval(Real, 0, None, closed="left")]},
+    {"risk": [Number(Real, 0, None, closed="left")]},
     prefer_skip_nested_validation=True,
 )
 def coverage_at_risk(

@@ -3,12 +3,13 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from contextlib import contextmanager
+
 import numpy as np
 
-from skood.metrics._coverage import aurc, risk_coverage_curve
-from skood.metrics._ranking import check_ood
+from skood.metrics._coverage import aurc, id_mask, risk_coverage_curve
 from skood.metrics._scorers import known_classes, unwrap
-from skood.utils._labels import check_labels, ood_mask
+from skood.utils._labels import ood_mask
 from skood.utils._loss import per_sample_loss
 
 __all__ = ["RiskCoverageDisplay"]
@@ -19,10 +20,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 
+@contextmanager
 def get_axes(ax, owner):
-    """Return the axes to draw on, new ones if None."""
+    """Give the axes to draw on; None makes a new figure, which an error closes."""
     if ax is not None:
-        return ax
+        yield ax
+        return
     try:
         import matplotlib.pyplot as plt
     except ImportError as exc:
@@ -30,7 +33,12 @@ def get_axes(ax, owner):
             f"{owner}.plot needs matplotlib, which is not installed. Install it by "
             'pip install "skood[plot]".'
         ) from exc
-    return plt.subplots()[1]
+    figure, ax = plt.subplots()
+    try:
+        yield ax
+    except BaseException:
+        plt.close(figure)
+        raise
 
 
 class RiskCoverageDisplay:
@@ -124,6 +132,7 @@ class RiskCoverageDisplay:
         *,
         loss="zero_one",
         ood_label=-1,
+        classes=None,
         name=None,
         ax=None,
         plot_random=False,
@@ -135,7 +144,8 @@ class RiskCoverageDisplay:
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels; rows that carry `ood_label` are left out.
+            Labels. Rows that carry `ood_label` or, with `classes` given, a label that
+            is not among them, are left out.
 
         y_pred : array-like of shape (n_samples,)
             Predicted labels. May be None when `loss` is an array.
@@ -149,6 +159,9 @@ class RiskCoverageDisplay:
 
         ood_label : int or str, default=-1
             Label of known OOD rows.
+
+        classes : array-like of shape (n_classes,), default=None
+            The known classes; needed by a loss matrix.
 
         name : str, default=None
             Name of a single curve.
@@ -178,12 +191,13 @@ class RiskCoverageDisplay:
                 f"name={name!r} is for a single score, but y_score is a dict, whose "
                 "keys are the names. Leave name out."
             )
-        params = {"loss": loss, "ood_label": ood_label}
+        params = {"loss": loss, "ood_label": ood_label, "classes": classes}
         curves = [
             risk_coverage_curve(y_true, y_pred, s, **params) for s in scores.values()
         ]
-        is_id = ~check_ood(y_true, ood_label, None)
-        losses = np.sort(per_sample_loss(y_true, y_pred, loss, is_id=is_id))
+        is_id = id_mask(y_true, ood_label, classes)
+        losses = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
+        losses = np.sort(losses)
         accepted = np.arange(1, losses.size + 1)
         display = cls(
             coverage=[curve[0] for curve in curves],
@@ -207,6 +221,7 @@ class RiskCoverageDisplay:
         *,
         loss="zero_one",
         ood_label=-1,
+        classes=None,
         name=None,
         ax=None,
         plot_random=False,
@@ -220,20 +235,26 @@ class RiskCoverageDisplay:
         estimator : object
             A fitted classifier, whose score is its greatest probability; or a
             fitted detector with the classifier in `estimator_`, whose score is its
-            own. Either may be the last step of a Pipeline.
+            own. Of one that rejects rows, by ``accept_proba``, the predictions are
+            those of the classifier in `estimator_`, for all rows. Each may be the
+            last step of a Pipeline.
 
         X : array-like of shape (n_samples, n_features)
             The rows.
 
         y : array-like of shape (n_samples,)
-            Their labels. Rows with `ood_label`, or with a label that is not in the
-            estimator's `classes_`, are left out.
+            Their labels. Rows with `ood_label`, or with a label that is not in
+            `classes`, are left out.
 
-        loss : "zero_one" or callable, default="zero_one"
+        loss : "zero_one", callable or array-like, default="zero_one"
             As in :func:`risk_coverage_curve`.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows.
+            Label of known OOD rows; not one of the classes.
+
+        classes : array-like of shape (n_classes,), default=None
+            The known classes, in the order of a loss matrix; None: `classes_` of the
+            estimator.
 
         name : str, default=None
             Name of the curve; None: that of the estimator's class.
@@ -257,26 +278,32 @@ class RiskCoverageDisplay:
         predict = getattr(inner, "predict", None)
         if hasattr(final, "score_samples") and predict is not None:
             y_pred, y_score = predict(X_final), final.score_samples(X_final)
-        elif hasattr(final, "predict_proba"):
-            y_pred = final.predict(X_final)
-            y_score = np.max(final.predict_proba(X_final), axis=1)
         else:
-            raise TypeError(
-                "RiskCoverageDisplay.from_estimator needs a classifier with "
-                "predict_proba, or a detector with score_samples and a classifier in "
-                f"estimator_. Got {type(final).__name__}. Use from_predictions with "
-                "predictions and scores of your own."
-            )
-        is_id = ~ood_mask(y, ood_label=ood_label, classes=known_classes(final, inner))
-        if not is_id.any():
+            if not hasattr(final, "accept_proba"):
+                predict = getattr(final, "predict", None)
+            if predict is None or not hasattr(final, "predict_proba"):
+                raise TypeError(
+                    "RiskCoverageDisplay.from_estimator needs a classifier with "
+                    "predict_proba (one that rejects rows with the classifier whose "
+                    "errors are counted in estimator_), or a detector with "
+                    "score_samples and a classifier in estimator_. Got "
+                    f"{type(final).__name__}. Use from_predictions with predictions "
+                    "and scores of your own."
+                )
+            y_pred = predict(X_final)
+            y_score = np.max(final.predict_proba(X_final), axis=1)
+        if classes is None:
+            classes = known_classes(final, inner)
+        if ood_mask(y, ood_label=ood_label, classes=classes).all():
             raise ValueError(
                 f"No in-distribution rows in y: every label is ood_label={ood_label!r}"
                 f" or is not in classes_ of {type(final).__name__}."
             )
         return cls.from_predictions(
-            check_labels(y)[is_id],
-            np.asarray(y_pred)[is_id],
-            np.asarray(y_score)[is_id],
+            y,
+            y_pred,
+            y_score,
+            classes=classes,
             loss=loss,
             ood_label=ood_label,
             name=type(final).__name__ if name is None else name,
@@ -318,8 +345,22 @@ class RiskCoverageDisplay:
         names = [None] * n_curves if names is None else names
         areas = [None] * n_curves if self.aurc is None else self.aurc
         self._check_plot(names, areas, plot_random, plot_oracle)
-        ax = get_axes(ax, "RiskCoverageDisplay")
-        n_before = len([line for line in ax.lines if line.get_gid() == "risk-coverage"])
+        with get_axes(ax, "RiskCoverageDisplay") as ax:
+            lines = self._draw_curves(ax, names, areas, kwargs)
+            self._draw_references(ax, plot_random, plot_oracle)
+            ax.set_xlabel("coverage (share of ID samples accepted)")
+            ax.set_ylabel("selective risk (low = good)")
+            ax.set_xlim(0, 1)
+            ax.set_ylim(bottom=0, auto=None)  # the top still follows further curves
+            if ax.get_legend_handles_labels()[1]:
+                ax.legend(loc="best")
+        self.ax_, self.figure_ = ax, ax.figure
+        self.line_ = lines[0] if n_curves == 1 else lines
+        return self
+
+    def _draw_curves(self, ax, names, areas, kwargs):
+        """Draw the curves and return their lines."""
+        n_before = sum(line.get_gid() == "risk-coverage" for line in ax.lines)
         lines = []
         for i, (coverage, risk) in enumerate(
             zip(self.coverage, self.risk, strict=True)
@@ -329,9 +370,13 @@ class RiskCoverageDisplay:
                 "linestyle": DASHES[(n_before + i) % len(DASHES)],
                 "label": _curve_label(names[i], areas[i]),
                 "gid": "risk-coverage",
-                **_long_names(kwargs),
+                **long_names(kwargs),
             }
             lines += ax.plot(coverage, risk, **style)
+        return lines
+
+    def _draw_references(self, ax, plot_random, plot_oracle):
+        """Draw the curves of the best possible and of a random score."""
         self.oracle_line_ = self.random_line_ = None
         if plot_oracle:
             (self.oracle_line_,) = ax.plot(
@@ -348,17 +393,8 @@ class RiskCoverageDisplay:
                 color="0.45",
                 linestyle=(0, (8, 4)),
                 linewidth=1.0,
-                label=f"random (risk = {self.full_risk:.3g})",
+                label=f"random (risk = {self.full_risk:.4f})",
             )
-        ax.set_xlabel("coverage (share of ID samples accepted)")
-        ax.set_ylabel("selective risk (low = good)")
-        ax.set_xlim(0, 1)
-        ax.set_ylim(bottom=0)
-        if ax.get_legend_handles_labels()[1]:
-            ax.legend(loc="best")
-        self.ax_, self.figure_ = ax, ax.figure
-        self.line_ = lines[0] if n_curves == 1 else lines
-        return self
 
     def _check_plot(self, names, areas, plot_random, plot_oracle):
         """Raise unless there is what the plot asks for."""
@@ -385,12 +421,13 @@ def _curve_label(name, area):
     """Return the legend entry of a curve, None if it has none."""
     if area is None:
         return name
-    return f"AURC = {area:.3g}" if name is None else f"{name} (AURC = {area:.3g})"
+    return f"AURC = {area:.4f}" if name is None else f"{name} (AURC = {area:.4f})"
 
 
-def _long_names(kwargs):
-    """Return keyword arguments of a line by their long names: color for c."""
+def long_names(kwargs, *, patch=False):
+    """Return keyword arguments of an artist by their long names: color for c."""
+    from matplotlib import lines, patches
     from matplotlib.cbook import normalize_kwargs
-    from matplotlib.lines import Line2D
 
-    return normalize_kwargs(kwargs, Line2D)
+    artist = patches.Polygon if patch else lines.Line2D
+    return normalize_kwargs(kwargs, artist)

@@ -9,10 +9,11 @@ import numpy as np
 
 from skood.metrics._at_bounds import reject_scores
 from skood.metrics._bound_curve import BoundCurve, angles_to_try, best_rules
+from skood.metrics._ranking import Number
 from skood.rejection._operating_point import precision_at
 from skood.rejection._problem import Problem
 from skood.rejection._rules import BoundedAbstention
-from skood.utils._params import Interval, StrOptions, validate_params
+from skood.utils._params import StrOptions, validate_params
 
 __all__ = [
     "double_score_ccr_curve",
@@ -222,7 +223,7 @@ def double_score_roc_curve(
 
 
 @validate_params(
-    {"ood_prior": [Interval(Real, 0, 1, closed="left")]},
+    {"ood_prior": [Number(Real, 0, 1, closed="left")]},
     prefer_skip_nested_validation=True,
 )
 def double_score_precision_recall_curve(
@@ -254,7 +255,8 @@ def double_score_precision_recall_curve(
         only score.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample.
+        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
+        0 no OOD rows are needed, and the precision is 1.
 
     ood_label : int or str, default=-1
         Label of known OOD rows.
@@ -305,7 +307,16 @@ def double_score_precision_recall_curve(
     >>> accept(curve.rule_at(1.0), [-0.25, -0.35])
     array([False,  True])
     """
-    rows = reject_scores(y_true, None, y_score, ood_score, None, ood_label, classes)
+    rows = reject_scores(
+        y_true,
+        None,
+        y_score,
+        ood_score,
+        None,
+        ood_label,
+        classes,
+        needs_ood=ood_prior > 0,
+    )
     problem = Problem(*rows)
 
     def read(N, E, F):
@@ -315,14 +326,14 @@ def double_score_precision_recall_curve(
     n, ratio, rules = best_rules(
         problem, angles_to_try(problem, angles, n_angles), read
     )
-    ratio = ratio * problem.n_id / problem.n_ood
+    ratio = ratio * problem.n_id / max(problem.n_ood, 1)
     precision = [precision_at(ood_prior, 1.0, r) for r in ratio.tolist()]
     return BoundCurve(bounds=n / problem.n_id, values=np.array(precision), **rules)
 
 
 @validate_params(
     {
-        "tpr_min": [Interval(Real, 0, 1, closed="both")],
+        "tpr_min": [Number(Real, 0, 1, closed="both")],
         "definition": [StrOptions({"selective_risk", "dhamija"})],
     },
     prefer_skip_nested_validation=True,

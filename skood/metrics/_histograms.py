@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from skood.metrics._displays import COLOURS, get_axes
+from skood.metrics._displays import COLOURS, get_axes, long_names
 from skood.metrics._ranking import check_ood, check_scores, require_both
 from skood.metrics._scorers import known_classes, unwrap
 
@@ -216,9 +216,29 @@ class ScoreHistogramDisplay:
         display : ScoreHistogramDisplay
             This display, with `ax_`, `figure_` and the other attributes.
         """
-        ax = get_axes(ax, "ScoreHistogramDisplay")
+        if kwargs.get("orientation", "vertical") != "vertical":
+            raise ValueError(
+                f"orientation={kwargs['orientation']!r} is not supported: the scores "
+                "are on the horizontal axis. Leave orientation out."
+            )
         finite = [s[np.isfinite(s)] for s in (self.scores_id, self.scores_ood)]
         self.bin_edges_ = np.histogram_bin_edges(np.concatenate(finite), bins)
+        with get_axes(ax, "ScoreHistogramDisplay") as ax:
+            self._draw_histograms(ax, finite, density, kwargs)
+            self._draw_threshold(ax)
+            ax.set_xlabel("score (high = in-distribution)")
+            ax.set_ylabel("density" if density else "samples per bin")
+            title = self.name if name is None else name
+            if title is not None:
+                ax.set_title(title)
+            if ax.get_yscale() == "linear" and ax.dataLim.y1 > 0:
+                ax.set_ylim(0, 1.4 * ax.dataLim.y1)  # room for the legend
+            ax.legend(loc="upper left", framealpha=1)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _draw_histograms(self, ax, finite, density, kwargs):
+        """Draw both histograms of the finite scores."""
         drawn = []
         for scores, shown, label, colour, hatch in (
             (self.scores_id, finite[0], "in-distribution", COLOURS[0], None),
@@ -231,13 +251,16 @@ class ScoreHistogramDisplay:
                 "linewidth": 1.3,
                 "hatch": hatch,
                 "label": f"{label} ({_row_count(scores, shown)})",
-                **kwargs,
+                **long_names(kwargs, patch=True),
             }
             heights, _, patches = ax.hist(
                 shown, bins=self.bin_edges_, density=density and shown.size > 0, **style
             )
             drawn.append((heights, patches[0]))
         (self.counts_id_, self.patch_id_), (self.counts_ood_, self.patch_ood_) = drawn
+
+    def _draw_threshold(self, ax):
+        """Draw the threshold, if there is one."""
         self.line_ = None
         if self.threshold is not None:
             tpr, fpr = (
@@ -250,16 +273,6 @@ class ScoreHistogramDisplay:
                 linewidth=1.5,
                 label=f"threshold (TPR {tpr:.2f}, FPR {fpr:.2f})",
             )
-        ax.set_xlabel("score (high = in-distribution)")
-        ax.set_ylabel("density" if density else "samples per bin")
-        title = self.name if name is None else name
-        if title is not None:
-            ax.set_title(title)
-        if ax.get_yscale() == "linear":  # room for the legend above the bars
-            ax.set_ylim(0, 1.4 * ax.dataLim.y1)
-        ax.legend(loc="upper left", framealpha=1)
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
 
 
 def _row_count(scores, shown):

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.utils import check_random_state
 
+from skood.metrics._ranking import Number
 from skood.metrics._resampling import (
     Bootstrap,
     finite_value,
@@ -24,15 +25,15 @@ from skood.metrics._resampling import (
     strata_of,
 )
 from skood.rejection._report import Estimate
-from skood.utils._params import Interval, StrOptions, validate_params
+from skood.utils._params import StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
 __all__ = ["PairedTestResult", "bootstrap_ci", "paired_test"]
 
 _CONSTRAINTS = {
     "metric": [callable],
-    "n_resamples": [Interval(Integral, 1, None, closed="left")],
-    "confidence_level": [Interval(Real, 0, 1, closed="neither")],
+    "n_resamples": [Number(Integral, 1, None, closed="left")],
+    "confidence_level": [Number(Real, 0, 1, closed="neither")],
     "stratify": ["boolean"],
     "random_state": ["random_state"],
     "n_jobs": [Integral, None],
@@ -218,8 +219,10 @@ def bootstrap_ci(
         Number of joblib jobs.
 
     **metric_params : dict
-        Further arguments of the metric. Those with one entry per row, such as an
-        array of losses or sample weights, are resampled with the rows.
+        Further arguments of the metric. One-dimensional arrays with one entry per
+        row, such as losses or sample weights, are resampled with the rows; so are
+        `y_pred`, `y_score`, `ood_score`, `y_proba` and `sample_weight` of any
+        dimension. A two-dimensional `loss` is a loss matrix and is not.
 
     Returns
     -------
@@ -229,8 +232,9 @@ def bootstrap_ci(
     Raises
     ------
     ValueError
-        If the metric is NaN or infinite on the data or on a resample, or if an array
-        does not have one entry per row. "bca": if all resamples are above or all are
+        If the metric is NaN or infinite on the data or on a resample, if an array
+        does not have one entry per row, or if it is not clear whether one of
+        `metric_params` does. "bca": if all resamples are above or all are
         below the value, or a stratum has a single row.
     TypeError
         If the metric does not return a number.
@@ -263,6 +267,9 @@ def bootstrap_ci(
           u_{hi} = (n_h - 1)(\bar\theta_h - \hat\theta_{h(i)}) .
 
       It evaluates the metric another `n_samples` times.
+
+    A metric that returns an operating point or a curve is given as a function that
+    returns a number of it, such as its `risk` or `area`.
 
     A resample may lack a class: give `classes` to metrics that would otherwise take
     them from the labels. It repeats rows, which biases metrics that count small
@@ -376,7 +383,7 @@ def paired_test(
 
     **metric_params : dict
         Further arguments of the metric, shared by the systems. Those with one entry
-        per row are resampled with the rows.
+        per row are resampled with the rows, as in :func:`bootstrap_ci`.
 
     Returns
     -------

@@ -5,11 +5,8 @@
 
 import numpy as np
 
-from skood.metrics._bound_displays import (
-    BoundDisplay,
-    detector_names,
-    read_rejector,
-)
+from skood.metrics._bound_displays import BoundDisplay
+from skood.metrics._display_inputs import detector_names, read_rejector
 from skood.metrics._displays import get_axes
 from skood.metrics._double import double_score_precision_recall_curve
 from skood.rejection._operating_point import precision_at
@@ -275,40 +272,42 @@ class PrecisionRecallDisplay(BoundDisplay):
         display : PrecisionRecallDisplay
             This display, with `ax_`, `figure_` and the other attributes.
         """
-        self._check_rule()
+        self._check_plot()
         if self.rule is not None and self.rule.ood_prior != self.ood_prior:
             raise ValueError(
                 f"The bounds of rule={self.rule!r} are for its own ood_prior, but the "
                 f"curves are for ood_prior={self.ood_prior!r}. Use the same."
             )
-        ax = get_axes(ax, "PrecisionRecallDisplay")
-        self._draw_curves(ax, self._read, plot_single, kwargs)
-        self.bounds_ = self.point_ = self.random_line_ = None
-        low = min(0.9, 1 - self.ood_prior)  # no curve is lower
-        if self.point is not None:
-            x, y = self.point.tpr, self.point.precision
-            low = float(np.fmin(low, y))
-            self._draw_point(ax, x, y, f"precision {y:.3f}, recall {x:.3f}")
-        if self.rule is not None:
-            precision, recall = self.rule.precision_min, self.rule.recall_min
-            label = f"bounds: precision ≥ {precision:g}, recall ≥ {recall:g}"
-            self._draw_bounds(ax, recall, 1, precision, label)
-        if plot_random:
-            (self.random_line_,) = ax.plot(
-                [0, 1],
-                [1 - self.ood_prior] * 2,
-                color="0.45",
-                linestyle=":",
-                label="random",
+        with get_axes(ax, "PrecisionRecallDisplay") as ax:
+            old = ax.get_ylim()[0] if ax.lines else np.inf
+            self._draw_curves(ax, self._read, plot_single, kwargs)
+            self.bounds_ = self.point_ = self.random_line_ = None
+            low = min(0.9, 1 - self.ood_prior)  # no curve is lower
+            if self.point is not None:
+                x, y = self.point.tpr, self.point.precision
+                low = float(np.fmin(low, y))
+                self._draw_point(ax, x, y, f"precision {y:.3f}, recall {x:.3f}")
+            if self.rule is not None:
+                precision, recall = self.rule.precision_min, self.rule.recall_min
+                label = f"bounds: precision ≥ {precision:g}, recall ≥ {recall:g}"
+                self._draw_bounds(ax, recall, 1, precision, label)
+            if plot_random:
+                (self.random_line_,) = ax.plot(
+                    [0, 1],
+                    [1 - self.ood_prior] * 2,
+                    color="0.45",
+                    linestyle=":",
+                    label="random",
+                )
+            self._draw_fpr_lines(ax, fpr_lines)
+            low = max(0.0, low - 0.4 * (1 - low))  # room for the legend
+            ax.set_ylim(bottom=min(low, old))
+            return self._finish(
+                ax,
+                "recall: share of ID rows accepted",
+                f"precision, if the share {self.ood_prior:g} of rows is OOD",
+                "lower left",
             )
-        self._draw_fpr_lines(ax, fpr_lines)
-        ax.set_ylim(bottom=low - 0.4 * (1 - low))  # room for the legend
-        return self._finish(
-            ax,
-            "recall: share of ID rows accepted",
-            f"precision, if the share {self.ood_prior:g} of rows is OOD",
-            "lower left",
-        )
 
     def _draw_fpr_lines(self, ax, fpr_lines):
         """Draw lines of equal FPR, each with its value at the right end."""

@@ -10,6 +10,7 @@ from sklearn.utils.validation import column_or_1d
 
 from skood.rejection._base import GUARD
 from skood.utils._labels import check_labels, ood_mask
+from skood.utils._params import Interval
 from skood.utils._ties import ends_of_ties
 from skood.utils._torch import to_numpy
 
@@ -23,9 +24,25 @@ __all__ = [
 ]
 
 
+class Number(Interval):
+    """An interval of numbers, of which True and False are none."""
+
+    def is_satisfied_by(self, val):
+        """Tell whether a value is a number in the interval."""
+        return not isinstance(val, bool) and super().is_satisfied_by(val)
+
+
 def check_scores(y_score, n_samples, name="y_score"):
     """Return `y_score` as float64 of shape (n_samples,) without NaN, or raise."""
-    y_score = column_or_1d(to_numpy(y_score)).astype(np.float64, copy=False)
+    y_score = to_numpy(y_score)
+    shape = np.shape(y_score)
+    if len(shape) != 1 and shape[1:] != (1,):
+        raise ValueError(
+            f"{name} must have one score per row, shape ({n_samples},), got an array "
+            f"of shape {shape}; of several columns, such as the probabilities of "
+            f"classes, pass the one to rank by or their maximum."
+        )
+    y_score = column_or_1d(y_score).astype(np.float64, copy=False)
     if y_score.shape[0] != n_samples:
         raise ValueError(
             f"{name} has {y_score.shape[0]} entries, but y_true has {n_samples}; "
@@ -40,7 +57,7 @@ def check_scores(y_score, n_samples, name="y_score"):
 
 
 def check_ood(y_true, ood_label, classes):
-    """Return the OOD mask of `y_true`; a boolean `y_true` is refused."""
+    """Return the OOD mask of `y_true`; ambiguous labels and classes are refused."""
     y_true = check_labels(y_true, "y_true")
     is_bool = y_true.dtype.kind == "b" or (
         y_true.dtype.kind == "O"
@@ -51,6 +68,12 @@ def check_ood(y_true, ood_label, classes):
         raise ValueError(
             "y_true is boolean, so it does not tell whether True means ID or OOD; "
             "pass labels, for example np.where(is_ood, -1, 1)."
+        )
+    if classes is not None and ood_mask(classes, ood_label=ood_label).any():
+        raise ValueError(
+            f"ood_label={ood_label!r} is one of classes={np.asarray(classes).tolist()},"
+            f" so it does not tell whether rows with this label are ID or OOD. Leave "
+            f"it out of classes, or pass another ood_label."
         )
     return ood_mask(y_true, ood_label=ood_label, classes=classes)
 

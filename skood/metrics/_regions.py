@@ -9,10 +9,17 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.metrics._at_bounds import reject_scores
-from skood.metrics._bound_displays import check_point, detector_names, read_rejector
-from skood.metrics._displays import COLOURS, _long_names, get_axes
+from skood.metrics._display_inputs import (
+    check_names,
+    check_point,
+    detector_names,
+    read_rejector,
+)
+from skood.metrics._displays import COLOURS, get_axes, long_names
+from skood.metrics._half_plane import along, half_plane
+from skood.metrics._ranking import Number
 from skood.rejection._operating_point import accept_proba, weights
-from skood.utils._params import Interval, validate_params
+from skood.utils._params import validate_params
 
 __all__ = ["AcceptanceRegionDisplay"]
 
@@ -78,7 +85,7 @@ class AcceptanceRegionDisplay:
 
     Notes
     -----
-    The region is :math:`\cos\theta\, a/c_a + \sin\theta\\, b/c_b \le \lambda`. On
+    The region is :math:`\cos\theta\, a/c_a + \sin\theta\, b/c_b \le \lambda`. On
     axes that are not linear its border is a curve, which is drawn as such. The
     region is that of the limits of the axes at the time of drawing.
 
@@ -248,7 +255,7 @@ class AcceptanceRegionDisplay:
 
     @validate_params(
         {
-            "max_points": [Interval(Integral, 1, None, closed="left")],
+            "max_points": [Number(Integral, 1, None, closed="left")],
             "random_state": ["random_state"],
         },
         prefer_skip_nested_validation=True,
@@ -295,28 +302,29 @@ class AcceptanceRegionDisplay:
                 f"yscale={yscale!r} is for the second score, but there is only one. "
                 "Leave yscale out."
             )
-        ax = get_axes(ax, "AcceptanceRegionDisplay")
-        if xscale is not None:
-            ax.set_xscale(xscale)
-        if yscale is not None:
-            ax.set_yscale(yscale)
-        self._draw_rows(ax, max_points, check_random_state(random_state), kwargs)
-        self._draw_region(ax)
-        ax.set_xlabel(f"a = {self.score_names[0]}  (high = reject)")
-        if double:
-            ax.set_ylabel(f"b = {self.score_names[1]}  (high = reject)")
-        else:
-            heights = [style[2] for style in _STYLES.values()]
-            ax.set_yticks(heights, list(_STYLES))
-        ax.legend(
-            loc="upper center",
-            ncols=2,
-            fontsize="small",
-            framealpha=1,
-            handlelength=1.5,
-            handletextpad=0.5,
-            columnspacing=1.0,
-        )
+        check_names(self.score_names, double)
+        with get_axes(ax, "AcceptanceRegionDisplay") as ax:
+            if xscale is not None:
+                ax.set_xscale(xscale)
+            if yscale is not None:
+                ax.set_yscale(yscale)
+            self._draw_rows(ax, max_points, check_random_state(random_state), kwargs)
+            self._draw_region(ax)
+            ax.set_xlabel(f"a = {self.score_names[0]}  (high = reject)")
+            if double:
+                ax.set_ylabel(f"b = {self.score_names[1]}  (high = reject)")
+            else:
+                heights = [style[2] for style in _STYLES.values()]
+                ax.set_yticks(heights, list(_STYLES))
+            ax.legend(
+                loc="upper center",
+                ncols=2,
+                fontsize="small",
+                framealpha=1,
+                handlelength=1.5,
+                handletextpad=0.5,
+                columnspacing=1.0,
+            )
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -359,7 +367,7 @@ class AcceptanceRegionDisplay:
                 "color": colour,
                 "alpha": 0.6,
                 "label": label,
-                **_long_names(kwargs),
+                **long_names(kwargs),
             }
             rows = np.arange(x.size)
             if x.size > max_points:
@@ -372,9 +380,9 @@ class AcceptanceRegionDisplay:
         point = self.point
         w_a, w_b = weights(point.theta)
         factors = np.array([w_a / point.scales[0], w_b / point.scales[1]])
-        corners, border = _half_plane(factors, point.lam, ax.get_xlim(), ax.get_ylim())
+        corners, border = half_plane(factors, point.lam, ax.get_xlim(), ax.get_ylim())
         if len(border):
-            inner = _along(
+            inner = along(
                 factors, point.lam, border[0], border[1], (ax.xaxis, ax.yaxis)
             )
             border = np.concatenate([border[:1], inner, border[1:]])
@@ -445,64 +453,3 @@ def _set_limits(axis, set_limits, groups, above=0.0):
     width = (high - low) or 1.0
     ends = np.array([low - 0.05 * width, high + (0.05 + above) * width])
     set_limits(*scale.inverted().transform(ends))
-
-
-def _half_plane(factors, lam, xlim, ylim):
-    """Cut the box of the axes by the border of a rule.
-
-    Parameters
-    ----------
-    factors : ndarray of shape (2,)
-        The region is ``factors @ (a, b) <= lam``.
-
-    lam : float
-        The threshold.
-
-    xlim, ylim : tuple of (float, float)
-        The box.
-
-    Returns
-    -------
-    corners : ndarray of shape (n_corners, 2)
-        Corners of the box in the region, in order, from the end of the border on.
-
-    border : ndarray of shape (2, 2) or (0, 2)
-        Where the border enters and leaves the box.
-    """
-    box = np.array(
-        [[xlim[i], ylim[j]] for i, j in ((0, 0), (1, 0), (1, 1), (0, 1))], dtype=float
-    )
-    excess = box @ factors - lam
-    inside = excess <= 0
-    if inside.all() or not inside.any():
-        return box[inside], np.empty((0, 2))
-    border = []
-    for leaves in (True, False):  # the one corner after which the region ends, begins
-        (k,) = np.flatnonzero((inside == leaves) & (np.roll(inside, -1) != leaves))
-        after = (k + 1) % 4
-        share = excess[k] / (excess[k] - excess[after])
-        border.append(box[k] + share * (box[after] - box[k]))
-        if not leaves:
-            start = after
-    corners = np.roll(box, -start, axis=0)[: inside.sum()]
-    return corners, np.array(border)
-
-
-def _along(factors, lam, start, end, axes):
-    """Return points of the border between two, dense in the units of both axes."""
-    found = []
-    for k in (0, 1):
-        other = 1 - k
-        if factors[other] == 0:
-            continue
-        scale = axes[k].get_transform()
-        ends = scale.transform(np.array([start[k], end[k]]))
-        values = scale.inverted().transform(np.linspace(ends[0], ends[1], 202)[1:-1])
-        points = np.empty((values.size, 2))
-        points[:, k] = values
-        points[:, other] = (lam - factors[k] * values) / factors[other]
-        found.append(points)
-    low, high = np.minimum(start, end), np.maximum(start, end)
-    points = np.clip(np.concatenate(found), low, high)
-    towards = np.sign(end - start)
-    return points[np.lexsort((towards[1] * points[:, 1], towards[0] * points[:, 0]))]

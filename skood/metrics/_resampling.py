@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+# Parameters that have one entry per row also where they have several dimensions.
+_PER_ROW = ("y_pred", "y_score", "ood_score", "y_proba", "sample_weight")
+
+
 class System(NamedTuple):
     """A metric with its arguments: one entry per row, and all others."""
 
@@ -76,11 +80,21 @@ def _rows_of(array, n_samples, name):
     return array
 
 
-def _is_per_row(value, n_samples):
-    """Tell whether a parameter of a metric has one entry per row."""
+def _is_per_row(name, value, n_samples):
+    """Tell whether a parameter of a metric has one entry per row, if that is clear."""
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__"):
         return False
-    return np.ndim(to_numpy(value)) > 0 and len(value) == n_samples
+    n_dims = np.ndim(to_numpy(value))
+    if n_dims == 0 or len(value) != n_samples or (name == "loss" and n_dims == 2):
+        return False  # a loss matrix may happen to have as many classes as rows
+    if n_dims > 1 and name not in _PER_ROW:
+        raise ValueError(
+            f"{name} has the shape {np.shape(to_numpy(value))}, and as many rows as "
+            f"y_true, but it is not known whether it belongs to the rows. If so, "
+            f"pass it after y_true, by a function of y_true and what else belongs to "
+            f"the rows; if not, fix it by functools.partial."
+        )
+    return True
 
 
 def make_system(metric, y_true, arrays, metric_params, ood_label, classes):
@@ -94,7 +108,7 @@ def make_system(metric, y_true, arrays, metric_params, ood_label, classes):
             params[name] = value
     named, positional = (arrays, ()) if isinstance(arrays, dict) else ({}, arrays)
     for name, value in {**metric_params, **named}.items():
-        if value is not None and (name in named or _is_per_row(value, n_samples)):
+        if value is not None and (name in named or _is_per_row(name, value, n_samples)):
             row_params[name] = _rows_of(value, n_samples, name)
         else:
             params[name] = value

@@ -6,6 +6,7 @@
 import numpy as np
 
 from skood.metrics._at_bounds import reject_scores
+from skood.metrics._scorer_losses import check_loss, largest_loss
 from skood.metrics._scorers import known_classes, ood_rows, unwrap
 from skood.rejection._cost import CostBased
 from skood.rejection._rules import BoundedPrecisionRecall, BoundedTPRFPR
@@ -36,14 +37,18 @@ class _RuleScorer:
 
     shown : tuple of str
         Parameters of the rule in the order of the function.
+
+    share_min : float, default=0.0
+        The bound of the rule on the share of accepted ID rows.
     """
 
-    def __init__(self, name, rule, loss, ood_label, shown, **angles):
+    def __init__(self, name, rule, loss, ood_label, shown, share_min=0.0, **angles):
         rule.check_params()
-        _check_loss(loss)
         self._name = name
         self._rule = rule
+        check_loss(loss)
         self._loss = loss
+        self._share_min = share_min
         self._ood_label = ood_label
         self._shown = shown
         self._angles = angles
@@ -78,8 +83,8 @@ class _RuleScorer:
         objective, violation = judge(final, X, is_ood, loss)
         if objective is not None:
             return -objective
-        # Losses above 1 shift the infeasible below the worst feasible score too.
-        return -(max(1.0, float(loss.max())) + violation)
+        # The shift is the same for every candidate, and no selective risk is above it.
+        return -(largest_loss(y, self._loss, ~is_ood, classes) + violation)
 
     def _judge_decisions(self, estimator, X, is_ood, loss):
         """Objective, or None and the violation, of the decisions that were made."""
@@ -100,9 +105,9 @@ class _RuleScorer:
         fpr = F / n_ood if n_ood else np.nan
         violation = float(self._rule.violation(N / n_id, fpr, risk))
         objective = float(self._rule.objective(N, E, F, n_id, n_ood))
-        if violation > 0 or np.isposinf(objective):
-            return None, violation
-        return objective, 0.0
+        if np.isposinf(objective):  # one row is asked for, however small the bound is
+            violation += max(0.0, 1 / n_id - self._share_min)
+        return (None if violation > 0 else objective), violation
 
     def _judge_scores(self, estimator, X, is_ood, loss):
         """Objective, or None and the violation, of the best threshold on the rows."""
@@ -128,19 +133,6 @@ class _RuleScorer:
         shown.append(f"ood_label={self._ood_label!r}")
         shown += [f"{name}={value!r}" for name, value in self._angles.items()]
         return f"{self._name}({', '.join(shown)})"
-
-
-def _check_loss(loss):
-    """Refuse a loss that no scorer could take."""
-    if not (
-        callable(loss)
-        or (isinstance(loss, str) and loss == "zero_one")
-        or (not isinstance(loss, str) and np.ndim(loss) == 2)
-    ):
-        raise ValueError(
-            "loss must be 'zero_one', a callable loss(y_true, y_pred) or a loss "
-            f"matrix of shape (n_classes, n_classes). Got {loss!r}."
-        )
 
 
 def _check_angles(angles):
@@ -200,7 +192,8 @@ def make_selective_risk_scorer(
     Raises
     ------
     ValueError, TypeError
-        If a bound is not a number in [0, 1], or the loss is of another kind.
+        If a bound is not a number in [0, 1], or the loss is of another kind or a
+        matrix that is not square, not finite or negative.
 
     See Also
     --------
@@ -224,13 +217,19 @@ def make_selective_risk_scorer(
 
     .. math::
 
-        -\left(1 + \max(0, \phi - \mathrm{TPR})
+        -\left(L + \max(0, \phi - \mathrm{TPR})
         + \max(0, \mathrm{FPR} - \rho)\right)
 
     with :math:`\phi` = `tpr_min` and :math:`\rho` = `fpr_max`, for a detector at the
-    threshold where this is greatest. So every candidate that breaks a bound is
-    ranked, below all that do not. With losses above 1, their greatest value on the
-    rows takes the place of the 1.
+    threshold where this is greatest. If nothing is accepted, :math:`\phi` counts as
+    :math:`1/n_I` at least: one row is missing. :math:`L` is 1 or, if that is larger,
+    the largest loss that any class as a prediction could have on one of the ID rows
+    (where the estimator has no `classes_`, any of their labels). It is the same for
+    all candidates on the same rows, and no selective risk is above it: *on one fold*,
+    every candidate that breaks a bound is ranked, below all that do not. The mean
+    over several folds does not keep that order. A candidate that breaks a bound on
+    one of many folds may rank above one that breaks none and errs a lot: look at the
+    scores of the splits too.
 
     Examples
     --------
@@ -258,6 +257,7 @@ def make_selective_risk_scorer(
         loss,
         ood_label,
         ("tpr_min", "fpr_max"),
+        share_min=tpr_min,
         angles=_check_angles(angles),
     )
 
@@ -338,11 +338,13 @@ def make_precision_recall_risk_scorer(
 
     .. math::
 
-        -\left(1 + \max(0, \kappa - P) + \max(0, \phi - \mathrm{TPR})\right)
+        -\left(L + \max(0, \kappa - P) + \max(0, \phi - \mathrm{TPR})\right)
 
     with :math:`\kappa` = `precision_min` and :math:`\phi` = `recall_min`, where the
-    precision of accepting nothing counts as 0. With losses above 1, their greatest
-    value on the rows takes the place of the 1.
+    precision of accepting nothing counts as 0 and :math:`\phi` then as :math:`1/n_I`
+    at least. :math:`L` is that of :func:`make_selective_risk_scorer`: on one fold,
+    every candidate that breaks a bound ranks below all that do not, which the mean
+    over several folds does not keep.
 
     Examples
     --------
@@ -376,6 +378,7 @@ def make_precision_recall_risk_scorer(
         loss,
         ood_label,
         ("precision_min", "recall_min", "ood_prior"),
+        share_min=recall_min,
         angles=_check_angles(angles),
     )
 

@@ -10,18 +10,19 @@ import numpy as np
 
 from skood.metrics._at_bounds import reject_scores
 from skood.metrics._bound_curve import BoundCurve, angles_to_try, best_rules
+from skood.metrics._ranking import Number
 from skood.rejection._cost import CostBased
 from skood.rejection._goal import Goal, better
 from skood.rejection._problem import Problem
-from skood.utils._params import Interval, validate_params
+from skood.utils._params import validate_params
 
 __all__ = ["SCODCostCurve", "scod_cost_curve", "scod_risk_coverage_curve"]
 
 
 @validate_params(
     {
-        "ood_weight": [Interval(Real, 0, 1, closed="both")],
-        "ood_prior": [Interval(Real, 0, 1, closed="left")],
+        "ood_weight": [Number(Real, 0, 1, closed="both")],
+        "ood_prior": [Number(Real, 0, 1, closed="left")],
     },
     prefer_skip_nested_validation=True,
 )

@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import functools
 import inspect
 
 import numpy as np
@@ -172,8 +173,9 @@ def make_ood_scorer(
     ----------
     metric : str or callable, default="auroc"
         "auroc", "aupr_in", "aupr_out", "fpr_at_tpr" or "detection_error", of which
-        the last two are negated; or a function ``metric(y_true, y_score)``, where
-        `y_true` is +1 for ID and -1 for OOD rows, as most binary metrics of
+        the last two are negated; the same for the functions of these names and a
+        :class:`functools.partial` of one. Or a function ``metric(y_true, y_score)``,
+        where `y_true` is +1 for ID and -1 for OOD rows, as most binary metrics of
         :mod:`sklearn.metrics` take it.
 
     ood_label : int or str, default=-1
@@ -181,7 +183,8 @@ def make_ood_scorer(
 
     greater_is_better : bool, default=None
         Whether a great value of a callable `metric` is good; if not, it is negated.
-        None: True for a callable. The direction of the named metrics is known.
+        None: True for a callable, unless it is one of the named metrics, the
+        direction of which is known.
 
     **metric_params : dict
         Further arguments of the metric, such as ``tpr=0.9`` of "fpr_at_tpr".
@@ -199,7 +202,8 @@ def make_ood_scorer(
     ValueError
         If the metric is unknown, or `greater_is_better` contradicts what is known.
     TypeError
-        If the metric does not have one of `metric_params`.
+        If the metric does not have one of `metric_params`, or is a partial of a
+        named metric that fixes arguments by position.
 
     See Also
     --------
@@ -224,6 +228,14 @@ def make_ood_scorer(
     make_ood_scorer('fpr_at_tpr', ood_label=-1, tpr=0.9)
     """
     ours = {function: name for name, (function, _) in _METRICS.items()}
+    if isinstance(metric, functools.partial) and metric.func in ours:
+        if metric.args:
+            raise TypeError(
+                f"metric={metric!r} fixes arguments by their position, where the "
+                "labels and the scores go; fix parameters by name."
+            )
+        metric_params = {**metric.keywords, **metric_params}
+        metric = metric.func
     if callable(metric):
         metric = ours.get(metric, metric)
     if callable(metric):

@@ -7,10 +7,10 @@ from numbers import Real
 
 import numpy as np
 
-from skood.metrics._ranking import check_ood, check_scores, require_both
+from skood.metrics._ranking import Number, check_ood, check_scores, require_both
 from skood.rejection._base import GUARD
 from skood.utils._loss import per_sample_loss
-from skood.utils._params import Interval, validate_params
+from skood.utils._params import validate_params
 from skood.utils._ties import ends_of_ties
 
 __all__ = ["ccr_at_fpr", "oscr"]
@@ -44,7 +44,8 @@ def oscr(
 ):
     r"""Area under the correct classification rate against the FPR (OSCR).
 
-    Read more in the :ref:`User Guide <metrics>`.
+    ID rows are positive: the false positive rate (FPR) is the share of OOD rows that
+    are accepted. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -120,7 +121,7 @@ def oscr(
 
 
 @validate_params(
-    {"fpr": [Interval(Real, 0, 1, closed="both")]}, prefer_skip_nested_validation=True
+    {"fpr": [Number(Real, 0, 1, closed="both")]}, prefer_skip_nested_validation=True
 )
 def ccr_at_fpr(
     y_true,

@@ -236,3 +236,8 @@ def test_bound_of_another_type():
     y_true, y_pred, y_score, _ = make_rows(4)
     with pytest.raises(TypeError, match=r"ood_prior of .* must be a number.*'half'"):
         selective_risk_at_precision_recall(y_true, y_pred, y_score, ood_prior="half")
+
+
+def test_second_score_of_several_columns():
+    with pytest.raises(ValueError, match=r"ood_score must have one .* \(3, 2\)"):
+        selective_risk_at([0, 1, -1], [0, 1, 0], [3.0, 2.0, 1.0], np.ones((3, 2)))

@@ -214,6 +214,28 @@ def test_errors():
         DoubleScoreROCDisplay.from_predictions([0, 1], [0.1, 0.2])
 
 
+@pytest.mark.parametrize(
+    ("names", "got"),
+    [(("a",), "got 1: "), (("a", "b", "c"), "got 3: "), ("ab", "a single text: 'ab'")],
+    ids=["one", "three", "text"],
+)
+def test_names_of_the_scores(names, got):
+    import matplotlib.pyplot as plt
+
+    y, scores = [0, 1, -1], ([3.0, 2.0, 1.0], [2.0, 3.0, 1.0])
+    with pytest.raises(ValueError, match=f"score_names must be .* {got}"):
+        DoubleScoreROCDisplay.from_predictions(y, *scores, score_names=names)
+    assert plt.get_fignums() == []
+
+
+def test_single_score_needs_a_single_name():
+    y, score = [0, 1, -1], [3.0, 2.0, 1.0]
+    display = DoubleScoreROCDisplay.from_predictions(y, score, score_names=("mine",))
+    assert legend_texts(display)[0].startswith("mine (area")
+    with pytest.raises(ValueError, match=r"score_names must be .* got 0: "):
+        DoubleScoreROCDisplay.from_predictions(y, score, score_names=())
+
+
 def test_without_matplotlib(monkeypatch):
     display = DoubleScoreROCDisplay(curve=double_score_roc_curve(Y_TRUE, Y_SCORE))
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)

@@ -294,9 +294,34 @@ def test_errors_of_ece():
         expected_calibration_error(y_true, confidence + 1.5, y_pred)
     with pytest.raises(ValueError, match="classwise=True needs the probabilities of"):
         expected_calibration_error(y_true, confidence, y_pred, classwise=True)
-    with pytest.raises(ValueError, match="'n_bins' parameter of expected_calibration"):
+    with pytest.raises(ValueError, match=r"'n_bins' parameter of expected_calibration"):
         expected_calibration_error(y_true, y_proba, n_bins=0)
     with pytest.raises(ValueError, match="'strategy' parameter of expected_calibra"):
         expected_calibration_error(y_true, y_proba, strategy="mass")
     with pytest.raises(ValueError, match="'norm' parameter of expected_calibration"):
         expected_calibration_error(y_true, y_proba, norm="l3")
+
+
+def test_rounding_outside_of_the_range_is_clipped():
+    """The mean of an ensemble in float32 may be a bit above 1."""
+    y_true, above = [0, 1], np.nextafter(np.float32(1), np.float32(2))
+    y_proba = np.array([[above, -1e-9], [0.25, 0.75]])
+    clipped = np.array([[1.0, 0.0], [0.25, 0.75]])
+    assert brier(y_true, y_proba) == brier(y_true, clipped)
+    for params in ({}, {"classwise": True}):
+        found = expected_calibration_error(y_true, y_proba, **params)
+        assert found == expected_calibration_error(y_true, clipped, **params)
+    confidence = [above, 0.75]
+    assert expected_calibration_error(y_true, confidence, y_true) == 0.125
+
+
+def test_more_than_rounding_is_refused():
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\] on .* got 1.00001"):
+        brier([0, 1], [[1.00001, 0], [0, 1]])
+    with pytest.raises(ValueError, match=r"must be in .* got -1e-05"):
+        expected_calibration_error([0, 1], [0.5, -1e-5], [0, 1])
+
+
+def test_number_of_bins_is_not_true():
+    with pytest.raises(ValueError, match=r"'n_bins' parameter .* Got True instead"):
+        expected_calibration_error([0], [0.5], [0], n_bins=True)

@@ -287,3 +287,11 @@ def test_errors_of_coverage(coverage):
 def test_errors_of_risk(risk):
     with pytest.raises(ValueError, match=r"'risk' parameter of coverage_at_risk must"):
         coverage_at_risk(*tied(5), risk=risk)
+
+
+@pytest.mark.parametrize(
+    ("metric", "name"), [(risk_at_coverage, "coverage"), (coverage_at_risk, "risk")]
+)
+def test_bounds_are_not_true(metric, name):
+    with pytest.raises(ValueError, match=f"'{name}' parameter .* Got True instead"):
+        metric([0, 1], [0, 1], [0.2, 0.1], **{name: True})

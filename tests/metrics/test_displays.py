@@ -14,7 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skood.metrics import RiskCoverageDisplay, aurc, risk_coverage_curve
+from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from tests.metrics._drawing import MarginDetector, legend_texts
+from tests.metrics._rejector import fit_rejector, make_blobs_ood
+from tests.metrics._scored import Decider
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("Agg")
@@ -38,7 +41,7 @@ def test_line_is_the_curve():
     display = RiskCoverageDisplay.from_predictions(Y, PRED, SCORE, name="mine")
     coverage, risk, _ = risk_coverage_curve(Y, PRED, SCORE)
     assert_array_equal(display.line_.get_xydata(), np.column_stack([coverage, risk]))
-    assert legend_texts(display) == [f"mine (AURC = {aurc(Y, PRED, SCORE):.3g})"]
+    assert legend_texts(display) == [f"mine (AURC = {aurc(Y, PRED, SCORE):.4f})"]
     assert display.ax_.get_xlabel() == "coverage (share of ID samples accepted)"
     assert display.ax_.get_ylabel() == "selective risk (low = good)"
     assert display.oracle_line_ is None
@@ -53,7 +56,7 @@ def test_several_scores():
     for line, (name, score) in zip(display.line_, scores.items(), strict=True):
         coverage, risk, _ = risk_coverage_curve(Y, PRED, score)
         assert_array_equal(line.get_xydata(), np.column_stack([coverage, risk]))
-        assert line.get_label() == f"{name} (AURC = {aurc(Y, PRED, score):.3g})"
+        assert line.get_label() == f"{name} (AURC = {aurc(Y, PRED, score):.4f})"
     colours = {line.get_color() for line in display.line_}
     dashes = {line.get_linestyle() for line in display.line_}
     assert len(colours) == len(dashes) == 2
@@ -73,7 +76,7 @@ def test_reference_lines():
     assert np.all(
         np.interp(display.coverage[0], *expected.T) <= display.risk[0] + 1e-12
     )
-    assert legend_texts(display)[1:] == ["oracle", f"random (risk = {wrong / n:.3g})"]
+    assert legend_texts(display)[1:] == ["oracle", f"random (risk = {wrong / n:.4f})"]
 
 
 def test_losses_instead_of_predictions():
@@ -111,7 +114,7 @@ def test_display_from_bare_arrays():
     display.plot(name="named")
     assert legend_texts(display) == ["named"]
     display = RiskCoverageDisplay(coverage=[[1.0]], risk=[[0.2]], aurc=[0.25]).plot()
-    assert legend_texts(display) == ["AURC = 0.25"]
+    assert legend_texts(display) == ["AURC = 0.2500"]
 
 
 @pytest.mark.parametrize(
@@ -165,15 +168,115 @@ def test_detector_around_a_classifier():
 
 
 def test_errors_of_from_estimator():
-    with pytest.raises(
-        TypeError, match=r"with predict_proba, or .*Got RidgeClassifier"
-    ):
+    with pytest.raises(TypeError, match=r"with predict_proba .*Got RidgeClassifier"):
         RiskCoverageDisplay.from_estimator(
             RidgeClassifier().fit(X_IRIS, Y_IRIS), X_IRIS, Y_IRIS
         )
     model = LogisticRegression(max_iter=500).fit(X_IRIS, Y_IRIS)
     with pytest.raises(ValueError, match="No in-distribution rows in y: every label"):
         RiskCoverageDisplay.from_estimator(model, X_IRIS, Y_IRIS + 7)
+
+
+@pytest.mark.parametrize("wrap", [False, True], ids=["alone", "pipeline"])
+def test_rejected_rows_are_no_errors(wrap):
+    """The curve is that of the classifier: rejections are not in its predictions."""
+    clf = fit_rejector(BoundedTPRFPR(tpr_min=0.6, fpr_max=0.3))
+    X, y = make_blobs_ood(1)
+    assert np.mean(clf.predict(X[y != -1]) == -1) > 0.1
+    model = make_pipeline("passthrough", clf) if wrap else clf
+    display = RiskCoverageDisplay.from_estimator(model, X, y)
+    coverage, risk, _ = risk_coverage_curve(
+        y, clf.estimator_.predict(X), clf.predict_proba(X).max(axis=1)
+    )
+    assert_array_equal(display.line_.get_xydata(), np.column_stack([coverage, risk]))
+    assert display.name == ["RejectOptionClassifier"]
+
+
+def test_classifier_that_rejects_with_string_labels():
+    X, y = make_blobs_ood(0)
+    names = np.array(["ant", "bee", "other"])[y]
+    clf = RejectOptionClassifier(
+        LogisticRegression(),
+        ood_detector=MarginDetector(),
+        rule=BoundedTPRFPR(tpr_min=0.6, fpr_max=0.3),
+        ood_label="other",
+        reject_label="pass",
+        random_state=0,
+    ).fit(X, names)
+    assert "pass" in clf.predict(X[y != -1])
+    display = RiskCoverageDisplay.from_estimator(clf, X, names, ood_label="other")
+    wrong = clf.estimator_.predict(X[y != -1]) != names[y != -1]
+    assert display.line_.get_ydata()[-1] == pytest.approx(wrong.mean(), rel=1e-12)
+
+
+def test_what_rejects_needs_the_classifier_behind_it():
+    class Opaque(Decider):
+        def fit(self):
+            self.classes_ = np.array([0, 1])
+            return self
+
+        def predict_proba(self, X):
+            return np.full((len(X), 2), 0.5)
+
+    with pytest.raises(TypeError, match=r"errors are counted in estimator_.*Opaque"):
+        RiskCoverageDisplay.from_estimator(Opaque().fit(), np.ones((2, 2)), [0, 1])
+
+
+def test_known_classes_and_loss_matrix():
+    """Rows of class 2 are left out; a wrong label 1 costs 5."""
+    y, pred = np.where(Y == -1, 2, Y), np.where(PRED == 1, 1, 0)
+    matrix = np.array([[0.0, 1.0], [5.0, 0.0]])
+    display = RiskCoverageDisplay.from_predictions(
+        y, pred, SCORE, loss=matrix, classes=[0, 1], ood_label=-7
+    )
+    is_id = y < 2
+    losses = matrix[y[is_id], pred[is_id]]
+    assert_allclose(display.line_.get_ydata()[-1], losses.mean(), rtol=1e-12)
+    assert_allclose(display.full_risk, losses.mean(), rtol=1e-12)
+    assert_allclose(display.oracle_risk[-1], losses.mean(), rtol=1e-12)
+
+
+def test_loss_matrix_of_a_classifier():
+    matrix = np.array([[0.0, 1, 2], [3, 0, 4], [5, 6, 0]])
+    noisy = np.where(np.arange(150) % 4 == 0, 0, Y_IRIS)
+    model = LogisticRegression(max_iter=500).fit(X_IRIS, Y_IRIS)
+    losses = matrix[noisy, model.predict(X_IRIS)]
+    for params in ({}, {"classes": [0, 1, 2]}):
+        display = RiskCoverageDisplay.from_estimator(
+            model, X_IRIS, noisy, loss=matrix, **params
+        )
+        assert_allclose(display.full_risk, losses.mean(), rtol=1e-12)
+
+
+def test_losses_per_row_of_a_classifier():
+    loss = np.random.default_rng(0).random(150)
+    known = Y_IRIS != 2
+    model = LogisticRegression(max_iter=500).fit(X_IRIS[known], Y_IRIS[known])
+    display = RiskCoverageDisplay.from_estimator(model, X_IRIS, Y_IRIS, loss=loss)
+    assert_allclose(display.full_risk, loss[known].mean(), rtol=1e-12)
+
+
+def test_second_curve_on_the_axes_is_in_sight():
+    low = RiskCoverageDisplay(coverage=[[0.5, 1.0]], risk=[[0.01, 0.02]]).plot()
+    high = RiskCoverageDisplay(coverage=[[0.5, 1.0]], risk=[[0.5, 0.9]]).plot(low.ax_)
+    bottom, top = high.ax_.get_ylim()
+    assert bottom == 0
+    assert 0.9 < top < 1
+    high.ax_.plot([0, 1], [2.0, 2.0])
+    assert high.ax_.get_ylim()[1] > 2
+
+
+def test_failed_plot_leaves_no_figure():
+    import matplotlib.pyplot as plt
+
+    display = RiskCoverageDisplay(coverage=[[1.0]], risk=[[0.2]])
+    with pytest.raises(AttributeError, match="colr"):
+        display.plot(colr="red")
+    assert plt.get_fignums() == []
+    ax = plt.subplots()[1]
+    with pytest.raises(AttributeError, match="colr"):
+        display.plot(ax, colr="red")
+    assert plt.get_fignums() == [ax.figure.number]
 
 
 def test_without_matplotlib(monkeypatch):

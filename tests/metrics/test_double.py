@@ -365,3 +365,11 @@ def test_other_losses():
     accepted = accept(by_array.rule_at(0.8), -first, -second)
     assert by_array.at(0.8) == loss[accepted & is_id].mean()
     assert_allclose(by_array.at(1.0), loss[is_id].mean(), rtol=1e-13)
+
+
+def test_precision_without_ood_rows():
+    """With none in use, none is needed, and the best rule accepts everything."""
+    curve = double_score_precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0)
+    assert curve.bounds.tolist() == curve.values.tolist() == [1.0]
+    with pytest.raises(ValueError, match="No OOD rows in y_true"):
+        double_score_precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0.1)

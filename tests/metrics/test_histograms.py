@@ -117,6 +117,37 @@ def test_errors_of_histograms():
         ScoreHistogramDisplay.from_predictions([0, 1], [0.1, 0.2])
 
 
+@pytest.mark.filterwarnings("error")
+def test_nothing_finite_to_draw():
+    display = ScoreHistogramDisplay.from_predictions(
+        [0, 1, -1], [np.inf] * 2 + [-np.inf]
+    )
+    assert display.counts_id_.sum() == display.counts_ood_.sum() == 0
+    bottom, top = display.ax_.get_ylim()
+    assert bottom < top
+
+
+@pytest.mark.parametrize("name", ["fc", "facecolor"])
+def test_short_names_of_keyword_arguments(name):
+    from matplotlib.colors import to_rgba
+
+    display = ScoreHistogramDisplay.from_predictions(Y, SCORE, lw=3, **{name: "red"})
+    assert display.patch_id_.get_facecolor() == to_rgba("red")
+    assert display.patch_ood_.get_linewidth() == 3
+
+
+def test_bad_arguments_leave_no_figure():
+    import matplotlib.pyplot as plt
+
+    display = ScoreHistogramDisplay(scores_id=SCORE, scores_ood=SCORE)
+    with pytest.raises(ValueError, match="orientation='horizontal' is not supported"):
+        display.plot(orientation="horizontal")
+    with pytest.raises(AttributeError, match="colr"):
+        display.plot(colr="red")
+    assert plt.get_fignums() == []
+    assert display.plot(orientation="vertical").ax_.get_xlabel().startswith("score")
+
+
 def test_without_matplotlib(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     display = ScoreHistogramDisplay(scores_id=SCORE, scores_ood=SCORE)

@@ -461,3 +461,52 @@ def test_errors_of_paired_test():
         paired_test(lambda y, s: s.max(), y_true, a, np.full(60, np.inf))
     with pytest.raises(ValueError, match="'alternative' parameter of paired_test must"):
         paired_test(auroc, y_true, a, b, alternative="better")
+
+
+def test_loss_matrix_with_as_many_classes_as_rows_is_not_resampled():
+    """The metric is the summed loss of the rows drawn, by the matrix as it is."""
+    matrix = np.arange(9.0).reshape(3, 3)
+    y_true, y_score = np.array([0, 1, 2]), np.array([3.0, 2.0, 1.0])
+
+    def lost(y_true, y_pred, loss=None):
+        assert np.array_equal(loss, matrix)
+        return loss[y_true, y_pred].sum()
+
+    value, low, high = bootstrap_ci(
+        lost, y_true, y_true[::-1], loss=matrix, n_resamples=50, random_state=0
+    )
+    assert value == 2 + 4 + 6
+    assert low < value < high
+    params = {"loss": matrix, "classes": [0, 1, 2], "n_resamples": 20}
+    found = bootstrap_ci(aurc, y_true, y_true[::-1], y_score, random_state=0, **params)
+    assert found.value == aurc(
+        y_true, y_true[::-1], y_score, loss=matrix, classes=[0, 1, 2]
+    )
+
+
+def test_named_arrays_of_several_dimensions_are_resampled():
+    y_true = np.array([0, 1, 0, 1, -1])
+    y_proba = np.random.default_rng(0).dirichlet([1, 1], size=5)
+    params = {"n_resamples": 20, "random_state": 0, "classes": [0, 1]}
+    assert bootstrap_ci(brier, y_true, y_proba=y_proba, **params) == bootstrap_ci(
+        brier, y_true, y_proba, **params
+    )
+
+
+def test_arrays_that_may_or_may_not_belong_to_the_rows():
+    def metric(y_true, y_score, weights=None):
+        return float(y_score.mean())
+
+    with pytest.raises(
+        ValueError, match=r"weights has the shape \(3, 2\), and as many"
+    ):
+        bootstrap_ci(metric, [0, 1, 2], [3.0, 2.0, 1.0], weights=np.ones((3, 2)))
+    found = bootstrap_ci(
+        metric, [0, 1, 2], [3.0, 2.0, 1.0], weights=np.ones((2, 3)), n_resamples=5
+    )
+    assert found.value == 2
+
+
+def test_numbers_are_not_true():
+    with pytest.raises(ValueError, match=r"'n_resamples' parameter .* Got True"):
+        bootstrap_ci(auroc, [0, -1], [1.0, 0.0], n_resamples=True)

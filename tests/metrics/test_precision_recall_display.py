@@ -98,7 +98,8 @@ def test_point_below_all_curves(lam, precision):
     )
     assert_allclose(display.point_.get_ydata(), precision, rtol=1e-12)
     low = 0.25 if precision == 0.25 else 0.5
-    assert_allclose(display.ax_.get_ylim()[0], low - 0.4 * (1 - low), rtol=1e-12)
+    low = max(0, low - 0.4 * (1 - low))
+    assert_allclose(display.ax_.get_ylim()[0], low, rtol=1e-12)
 
 
 def test_point_and_bounds():
@@ -204,6 +205,37 @@ def test_errors():
         PrecisionRecallDisplay.from_estimator(object(), [[0.0]], [0])
     with pytest.raises(ValueError, match="ood_prior"):
         PrecisionRecallDisplay.from_predictions(Y_TRUE, Y_SCORE, ood_prior=1.0)
+
+
+def test_second_display_keeps_the_first_in_sight():
+    y, score = [0, 0, -1], [1.0, 2.0, 3.0]
+    first = PrecisionRecallDisplay.from_predictions(y, score, ood_prior=0.7)
+    bottom = first.ax_.get_ylim()[0]
+    assert bottom == pytest.approx(0.3 - 0.4 * 0.7)
+    second = PrecisionRecallDisplay.from_predictions(
+        y, score, ood_prior=0.1, ax=first.ax_
+    )
+    assert second.ax_.get_ylim()[0] == bottom
+    third = PrecisionRecallDisplay.from_predictions(
+        y, score, ood_prior=0.99, ax=first.ax_
+    )
+    assert third.ax_.get_ylim()[0] == 0
+
+
+def test_axis_ends_at_zero():
+    display = PrecisionRecallDisplay.from_predictions(
+        [0, 0, -1], [1.0, 2.0, 3.0], ood_prior=0.99
+    )
+    assert display.ax_.get_ylim()[0] == 0
+
+
+def test_no_ood_rows_at_hand_nor_in_use():
+    point = OperatingPoint(theta=0.0, lam=-2.0)
+    display = PrecisionRecallDisplay.from_predictions(
+        [0, 0, 1], [1.0, 2.0, 3.0], ood_prior=0, point=point
+    )
+    assert_array_equal(display.line_.get_xydata(), [[0, 1], [1, 1]])
+    assert_allclose(display.point_.get_xydata(), [[2 / 3, 1]], rtol=1e-12)
 
 
 def test_without_matplotlib(monkeypatch):

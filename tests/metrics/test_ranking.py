@@ -240,3 +240,22 @@ def test_reads_tensors():
     torch = pytest.importorskip("torch")
     score = torch.tensor([0.2, 0.1, 0.3], requires_grad=True)
     assert auroc(torch.tensor([0, -1, 1]), score) == 1.0
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_ood_label_among_the_classes(metric):
+    message = r"ood_label=-1 is one of classes=\[-1, 0, 1\], so it does not tell"
+    with pytest.raises(ValueError, match=message):
+        metric([0, 1, -1], [3.0, 2.0, 1.0], classes=[-1, 0, 1])
+    with pytest.raises(ValueError, match=r"ood_label='x' is one of classes=.*'x'"):
+        metric(["a", "x"], [3.0, 2.0], ood_label="x", classes=["a", "x"])
+    score = metric([0, 1, -1], [3.0, 2.0, 1.0], ood_label=-2, classes=[0, 1])
+    assert score == metric([0, 1, -1], [3.0, 2.0, 1.0])
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_scores_of_several_columns(metric):
+    with pytest.raises(ValueError, match=r"y_score must .* got .* shape \(3, 2\)"):
+        metric([0, 1, -1], np.ones((3, 2)))
+    with pytest.raises(ValueError, match=r"y_score must have one .* shape \(\)"):
+        metric([0, 1, -1], 0.5)

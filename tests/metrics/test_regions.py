@@ -353,6 +353,37 @@ def test_errors():
         )
 
 
+@pytest.mark.parametrize(
+    ("names", "got"),
+    [(("a",), "got 1: "), (("a", "b", "c"), "got 3: "), ("ab", "a single text: 'ab'")],
+    ids=["one", "three", "text"],
+)
+def test_names_of_the_scores(names, got):
+    import matplotlib.pyplot as plt
+
+    y, scores = [0, 1, -1], ([3.0, 2.0, 1.0], [2.0, 3.0, 1.0])
+    with pytest.raises(ValueError, match=f"score_names must be .* {got}"):
+        AcceptanceRegionDisplay.from_predictions(
+            y, y, *scores, point=OperatingPoint(theta=0.0, lam=0.0), score_names=names
+        )
+    assert plt.get_fignums() == []
+
+
+def test_failed_plot_leaves_no_figure():
+    import matplotlib.pyplot as plt
+
+    with pytest.raises(ValueError, match="No row can be drawn"):
+        AcceptanceRegionDisplay.from_predictions(
+            [0, 1], [0, 1], [np.inf, np.inf], point=OperatingPoint(theta=0.0, lam=0.0)
+        )
+    assert plt.get_fignums() == []
+
+
+def test_docstring_has_the_equation():
+    assert r"\sin\theta\, b/c_b" in AcceptanceRegionDisplay.__doc__
+    assert r"\theta\\, b" not in AcceptanceRegionDisplay.__doc__
+
+
 def test_without_matplotlib(monkeypatch):
     display = AcceptanceRegionDisplay(
         risk_id=np.zeros(1),

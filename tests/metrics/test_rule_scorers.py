@@ -72,7 +72,60 @@ def test_accepting_nothing_is_infeasible_even_where_nothing_is_asked():
     score = make_selective_risk_scorer(tpr_min=0.0)(
         Decider(0.0).fit(), rows(Y_PRED, ACCEPT), Y_TRUE
     )
-    assert score == -1.0
+    assert score == -1.25
+
+
+@pytest.mark.parametrize(
+    ("make", "params"),
+    [
+        (make_selective_risk_scorer, {"tpr_min": 0.0}),
+        (make_selective_risk_scorer, {"tpr_min": 0.1}),
+        (make_precision_recall_risk_scorer, {"precision_min": 0, "recall_min": 0.0}),
+    ],
+    ids=["tpr 0", "tpr 0.1", "recall 0"],
+)
+def test_accepting_nothing_is_below_being_always_wrong(make, params):
+    """A row is missing: 1/4 of the ID rows, even if the bound asks for less."""
+    wrong = rows(1 - np.array([0, 1, 1, 0, 0, 0]), [1, 1, 1, 1, 0, 0])
+    scorer = make(**params)
+    assert scorer(Decider().fit(), wrong, Y_TRUE) == -1.0
+    assert scorer(Decider(0.0).fit(), wrong, Y_TRUE) == -1.25
+
+
+UNEVEN = [[0, 1], [10, 0]]
+
+
+def uneven(y_true, y_pred):
+    return np.asarray(UNEVEN)[y_true, y_pred]
+
+
+@pytest.mark.parametrize("loss", [UNEVEN, uneven], ids=["matrix", "callable"])
+@pytest.mark.parametrize(
+    "make", [make_selective_risk_scorer, make_precision_recall_risk_scorer]
+)
+def test_infeasible_is_below_feasible_whatever_is_predicted(make, loss):
+    """One accepts all and is always right; the other is wrong within the bounds.
+
+    The shift is the 10 that a wrong label 1 costs, although the first pays nothing.
+    """
+    y = np.array([0, 1, 1, 0, -1, -1])
+    leaky = rows([0, 1, 1, 0, 0, 0], np.ones(6))
+    wrong = rows([1, 0, 0, 1, 0, 0], [1, 1, 1, 1, 0, 0])
+    scorer = make(loss=loss)
+    infeasible, feasible = (scorer(Decider().fit(), X, y) for X in (leaky, wrong))
+    assert feasible == -5.5
+    violation = 0.8 if make is make_selective_risk_scorer else 0.4
+    assert_allclose(infeasible, -10 - violation, rtol=1e-14)
+
+
+@pytest.mark.parametrize("loss", [UNEVEN, uneven], ids=["matrix", "callable"])
+def test_shift_of_a_detector_does_not_depend_on_its_predictions(loss):
+    """No threshold keeps the OOD row out: TPR 1, FPR 1 is the nearest."""
+    y, score = np.array([0, 1, -1]), [0, 0, 1]
+    scorer = make_selective_risk_scorer(tpr_min=1.0, fpr_max=0.0, loss=loss)
+    right, wrong = rows([0, 1, 0], score), rows([0, 0, 0], score)
+    found = [scorer(Detector().fit(y=y), X, y) for X in (right, wrong)]
+    assert found == [-11.0, -11.0]
 
 
 @pytest.mark.parametrize(("amount", "score"), [(1e-12, 0.0), (1e-6, -1.000002)])

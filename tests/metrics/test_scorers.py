@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -216,3 +217,23 @@ def test_cross_validation_with_known_ood_rows():
         )
     assert_array_equal(results["test_a"], np.ones(5))
     assert_array_equal(results["test_b"], np.zeros(5))
+
+
+@pytest.mark.parametrize("tpr", [0.5, 0.9])
+def test_partial_of_our_metric_keeps_its_direction(tpr):
+    scorer = make_ood_scorer(partial(fpr_at_tpr, tpr=tpr))
+    expected = -fpr_at_tpr(Y, X[:, 1], tpr=tpr)
+    assert_allclose(scorer(Detector().fit(), X, Y), expected, rtol=1e-12)
+    assert repr(scorer) == f"make_ood_scorer('fpr_at_tpr', ood_label=-1, tpr={tpr})"
+    again = make_ood_scorer(partial(fpr_at_tpr, tpr=0.1), tpr=tpr)
+    assert repr(again) == repr(scorer)
+
+
+def test_other_partials():
+    scorer = make_ood_scorer(partial(roc_auc_score, average="macro"))
+    expected = roc_auc_score(IS_ID, X[:, 1])
+    assert_allclose(scorer(Detector().fit(), X, Y), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="greater is worse, got"):
+        make_ood_scorer(partial(fpr_at_tpr, tpr=0.9), greater_is_better=True)
+    with pytest.raises(TypeError, match="fixes arguments by their position"):
+        make_ood_scorer(partial(fpr_at_tpr, Y))

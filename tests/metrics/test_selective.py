@@ -222,7 +222,7 @@ def test_errors_of_parameters():
         oscr(y_true, y_pred, y_score, definition="vaze")
     with pytest.raises(ValueError, match="definition must be 'selective_risk' or"):
         ccr_at_fpr(y_true, y_pred, y_score, definition="vaze")
-    with pytest.raises(ValueError, match="'fpr' parameter of ccr_at_fpr must be a"):
+    with pytest.raises(ValueError, match=r"'fpr' parameter of ccr_at_fpr must be a"):
         ccr_at_fpr(y_true, y_pred, y_score, fpr=1.5)
     with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
         oscr(y_true, y_pred, y_score, ood_label=7)
@@ -232,3 +232,8 @@ def test_errors_of_parameters():
             pytest.raises(ValueError, match="loss must be finite and not negative"),
         ):
             aurc(y_true, y_pred, y_score, loss=loss)
+
+
+def test_bound_is_not_true():
+    with pytest.raises(ValueError, match=r"'fpr' parameter .* Got True instead"):
+        ccr_at_fpr([0, -1], [0, 0], [0.2, 0.1], fpr=True)

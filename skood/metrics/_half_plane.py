@@ -1,0 +1,69 @@
+"""Where the border of a rule crosses the box of the axes."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+__all__ = ["along", "half_plane"]
+
+
+def half_plane(factors, lam, xlim, ylim):
+    """Cut the box of the axes by the border of a rule.
+
+    Parameters
+    ----------
+    factors : ndarray of shape (2,)
+        The region is ``factors @ (a, b) <= lam``.
+
+    lam : float
+        The threshold.
+
+    xlim, ylim : tuple of (float, float)
+        The box.
+
+    Returns
+    -------
+    corners : ndarray of shape (n_corners, 2)
+        Corners of the box in the region, in order, from the end of the border on.
+
+    border : ndarray of shape (2, 2) or (0, 2)
+        Where the border enters and leaves the box.
+    """
+    box = np.array(
+        [[xlim[i], ylim[j]] for i, j in ((0, 0), (1, 0), (1, 1), (0, 1))], dtype=float
+    )
+    excess = box @ factors - lam
+    inside = excess <= 0
+    if inside.all() or not inside.any():
+        return box[inside], np.empty((0, 2))
+    border = []
+    for leaves in (True, False):  # the one corner after which the region ends, begins
+        (k,) = np.flatnonzero((inside == leaves) & (np.roll(inside, -1) != leaves))
+        after = (k + 1) % 4
+        share = excess[k] / (excess[k] - excess[after])
+        border.append(box[k] + share * (box[after] - box[k]))
+        if not leaves:
+            start = after
+    corners = np.roll(box, -start, axis=0)[: inside.sum()]
+    return corners, np.array(border)
+
+
+def along(factors, lam, start, end, axes):
+    """Return points of the border between two, dense in the units of both axes."""
+    found = []
+    for k in (0, 1):
+        other = 1 - k
+        if factors[other] == 0:
+            continue
+        scale = axes[k].get_transform()
+        ends = scale.transform(np.array([start[k], end[k]]))
+        values = scale.inverted().transform(np.linspace(ends[0], ends[1], 202)[1:-1])
+        points = np.empty((values.size, 2))
+        points[:, k] = values
+        points[:, other] = (lam - factors[k] * values) / factors[other]
+        found.append(points)
+    low, high = np.minimum(start, end), np.maximum(start, end)
+    points = np.clip(np.concatenate(found), low, high)
+    towards = np.sign(end - start)
+    return points[np.lexsort((towards[1] * points[:, 1], towards[0] * points[:, 0]))]

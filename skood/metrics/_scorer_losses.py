@@ -1,0 +1,70 @@
+"""What scorers ask of a loss: that it is one, and how large it can be."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.utils._loss import per_sample_loss
+
+__all__ = ["check_loss", "largest_loss"]
+
+
+def check_loss(loss):
+    """Refuse a loss that no scorer could take."""
+    if callable(loss) or (isinstance(loss, str) and loss == "zero_one"):
+        return
+    if isinstance(loss, str) or np.ndim(loss) != 2:
+        raise ValueError(
+            "loss must be 'zero_one', a callable loss(y_true, y_pred) or a loss "
+            f"matrix of shape (n_classes, n_classes). Got {loss!r}."
+        )
+    matrix = np.asarray(loss, dtype=np.float64)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(
+            "A loss matrix has a row and a column for every class, so it must be "
+            f"square; got the shape {matrix.shape}."
+        )
+    bad = ~(np.isfinite(matrix) & (matrix >= 0))
+    if bad.any():
+        raise ValueError(
+            "A loss matrix must be finite and not negative, got "
+            f"{float(matrix[bad][0])!r} (in {int(bad.sum())} of {matrix.size} entries)."
+        )
+
+
+def largest_loss(y, loss, is_id, classes):
+    """Return the largest loss of any prediction on the ID rows, or 1 if it is smaller.
+
+    It depends on the rows only, and not on what is predicted for them.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Labels.
+
+    loss : "zero_one", callable or array-like
+        The loss, checked; a matrix has one row for each of `classes`.
+
+    is_id : ndarray of shape (n_samples,), dtype bool
+        The rows to look at.
+
+    classes : array-like of shape (n_classes,) or None
+        What could be predicted. None: the labels of these rows.
+
+    Returns
+    -------
+    largest : float
+        At least 1.
+    """
+    if isinstance(loss, str):
+        return 1.0
+    if callable(loss):
+        known = np.unique(y[is_id]) if classes is None else np.asarray(classes)
+        every = (known[np.full(y.shape, k)] for k in range(known.size))
+        losses = [per_sample_loss(y, pred, loss, is_id=is_id) for pred in every]
+    else:
+        there = set(y[is_id].tolist())
+        of_rows = [label in there for label in np.asarray(classes).tolist()]
+        losses = [np.asarray(loss, dtype=np.float64)[of_rows]]
+    return max(1.0, float(np.max(losses)))
