@@ -90,7 +90,8 @@ class NotCertifiableError(SkoodError, ValueError):
 
     n_id_needed, n_ood_needed : int or None, default=None
         Numbers of ID and of OOD rows that would do, if the rates of the thresholds
-        are what they are on the given rows. None if no number would.
+        are what they are on the given rows; about every second sample of that size
+        does, fewer if there were only some tens of rows. None if no number would.
 
     Attributes
     ----------

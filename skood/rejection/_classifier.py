@@ -95,7 +95,8 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         On which ID rows the rule is chosen. A float in (0, 1): this share is held
         out, stratified, and nothing is fitted on it. An int or a splitter of these
         rows: scores are cross-fitted, and the final models are fitted on all rows.
-        "same": on all rows, for parts that are all frozen. OOD rows are never fitted
+        "same": on all rows, for parts that are all frozen, and were fitted on *other*
+        rows: otherwise rates and guarantees are void. OOD rows are never fitted
         on.
 
     loss : "zero_one", callable or array-like, default="zero_one"

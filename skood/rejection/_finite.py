@@ -35,10 +35,11 @@ _TIE = 1e-12
 # below 1e-10, and the 1e-9 below which it takes a matrix entry for zero, get smaller.
 _SHARP = 1e3
 _OPTIONS = {
-    "presolve": False,
     "primal_feasibility_tolerance": 1e-10,
     "dual_feasibility_tolerance": 1e-10,
 }
+# Whether to presolve, and room in the bounds, until HiGHS finishes.
+_ATTEMPTS = ((False, 0.0), (True, 0.0), (False, 1e-10), (True, 1e-10), (True, 5e-10))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,17 +188,24 @@ class _Face:
 
 
 def _linear_program(weights, rows, most, equal, upper):
-    """Return a vertex that minimises the weighted sum, and the multipliers."""
-    result = linprog(
-        _SHARP * weights,
-        A_ub=_SHARP * rows[~equal],
-        b_ub=_SHARP * most[~equal],
-        A_eq=_SHARP * rows[equal],
-        b_eq=_SHARP * most[equal],
-        bounds=np.column_stack([np.zeros(len(upper)), upper]),
-        method="highs-ds",
-        options=_OPTIONS,
-    )
+    """Return a vertex that minimises the weighted sum, and the multipliers.
+
+    Presolving rounds more, and room in the bounds is what rounding may take; with both
+    the solver finishes also where coefficients are many orders of magnitude apart.
+    """
+    for presolve, room in _ATTEMPTS:
+        result = linprog(
+            _SHARP * weights,
+            A_ub=_SHARP * rows[~equal],
+            b_ub=_SHARP * (most[~equal] + room),
+            A_eq=_SHARP * rows[equal],
+            b_eq=_SHARP * most[equal],
+            bounds=np.column_stack([np.zeros(len(upper)), upper]),
+            method="highs-ds",
+            options={**_OPTIONS, "presolve": presolve},
+        )
+        if result.status == 0:
+            break
     if result.status != 0:
         raise RuntimeError(
             f"The linear program of solve_finite could not be solved; "

@@ -61,10 +61,10 @@ def _upper_end(ood_prior):
     """Return the upper end of a prior, a number or a pair (low, high)."""
     if not isinstance(ood_prior, tuple):
         return ood_prior
-    if len(ood_prior) != 2 or not ood_prior[0] <= ood_prior[1]:
+    if len(ood_prior) != 2 or not 0 <= ood_prior[0] <= ood_prior[1]:
         raise ValueError(
-            f"ood_prior must be a number or a pair (low, high) with low <= high, got "
-            f"{ood_prior!r}."
+            f"ood_prior must be a number or a pair (low, high) with 0 <= low <= high, "
+            f"got {ood_prior!r}."
         )
     return ood_prior[1]
 
@@ -177,12 +177,16 @@ def _reasons(demand, n_id, n_ood):
     """Say what so many certifying rows cannot do."""
     k, K = demand.rank(n_id), demand.count(n_ood)
     reasons = []
-    if k is None:
-        reasons.append(f"{n_id} ID rows are too few for a TPR of {demand.tpr_min:.4g}")
-    if K < 0:
-        reasons.append(
-            f"{n_ood} OOD rows are too few for an FPR of {demand.fpr_max:.4g}"
-        )
+    if k is None and demand.tpr_min == 1:
+        reasons.append("no number of ID rows certifies a TPR of 1")
+    elif k is None:
+        rows = "1 ID row is" if n_id == 1 else f"{n_id} ID rows are"
+        reasons.append(f"{rows} too few for a TPR of {demand.tpr_min:.4g}")
+    if K < 0 and demand.fpr_max == 0:
+        reasons.append("no number of OOD rows certifies an FPR of 0")
+    elif K < 0:
+        rows = "1 OOD row is" if n_ood == 1 else f"{n_ood} OOD rows are"
+        reasons.append(f"{rows} too few for an FPR of {demand.fpr_max:.4g}")
     return " and ".join(reasons) or (
         f"a TPR of {demand.tpr_min:.4g} needs {k} of {n_id} ID rows accepted, an FPR "
         f"of {demand.fpr_max:.4g} allows {K} of {n_ood} OOD rows, and no threshold "

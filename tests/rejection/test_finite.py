@@ -658,6 +658,43 @@ def test_rule_must_be_a_rule():
         solve_finite([1.0], [1.0], [0.0], "tpr_fpr")
 
 
+@pytest.mark.parametrize("n", [201, 401, 801])
+@pytest.mark.parametrize("ends", [(-7, 10), (-5, 8), (-10, 14)])
+def test_densities_far_out(n, ends):
+    # coefficients of neighbouring atoms are many orders of magnitude apart
+    x = np.linspace(*ends, n)
+    model = make_reject_option_1d(1, random_state=0).model
+    p, q = model.density_id(x), model.density_ood(x)
+    p, q, risk = p / p.sum(), q / q.sum(), model.risk(x)
+    for rule in (
+        BoundedTPRFPR(0.7, 0.0),
+        BoundedPrecisionRecall(1.0, 0.7, ood_prior=0.25),
+    ):
+        # all OOD mass within 1e-9 of zero is left: less than a TPR of .7
+        with pytest.raises(InfeasibleError) as info:
+            solve_finite(p, q, risk, rule)
+        ratio = np.argsort(q / p)
+        within = np.cumsum(q[ratio]) <= 1e-9
+        assert info.value.max_tpr_at_fpr <= p[ratio][within].sum() + 0.01
+        assert info.value.max_tpr_at_fpr < 0.7
+    for phi in (0.3, 0.7, 0.95):
+        for rho in (1e-6, 0.01, 0.2, 1.0):
+            try:
+                best = solve_finite(p, q, risk, BoundedTPRFPR(phi, rho))
+            except InfeasibleError as error:
+                assert error.max_tpr_at_fpr < phi
+            else:
+                assert best.tpr >= phi - 1e-9 and best.fpr <= rho + 1e-9
+
+
+def test_everything_is_accepted_if_that_is_asked_for():
+    p = [1.272938505585723e-07, 0.9451470365217193, 0.05485283618443012]
+    q = [0.44680754754533436, 0.5517032941464852, 0.0014891583081803178]
+    for rule in (BoundedTPRFPR(1.0, 1.0), BoundedAbstention(1.0)):
+        best = solve_finite(p, q, [1.0, 0.5, 1.0], rule)
+        assert best.tpr == pytest.approx(1.0, abs=2e-9)
+
+
 def test_failure_of_the_program_solver_is_no_result(monkeypatch):
     class _Failed:
         status, message = 4, "Numerical difficulties."

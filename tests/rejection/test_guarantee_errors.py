@@ -123,9 +123,13 @@ def test_prior_of_a_rule_without_precision():
         certify(BoundedTPRFPR(), *increasing(), ood_prior=0.3)
 
 
-@pytest.mark.parametrize("prior", [(0.3, 0.1), (0.1, 0.2, 0.3)], ids=["order", "three"])
+@pytest.mark.parametrize(
+    "prior", [(0.3, 0.1), (0.1, 0.2, 0.3), (-5.0, 0.1)], ids=["order", "three", "low"]
+)
 def test_prior_that_is_no_interval(prior):
-    with pytest.raises(ValueError, match=r"pair \(low, high\) with low <= high, got"):
+    with pytest.raises(
+        ValueError, match=r"pair \(low, high\) with 0 <= low <= high, got"
+    ):
         certify(BoundedPrecisionRecall(), *increasing(), ood_prior=prior)
 
 
@@ -145,3 +149,19 @@ def test_prior_that_is_no_interval(prior):
 def test_invalid_parameters(options, message):
     with pytest.raises(ValueError, match=message):
         certify(BoundedTPRFPR(), *increasing(), **options)
+
+
+@pytest.mark.parametrize(
+    ("rule", "n", "message"),
+    [
+        (BoundedTPRFPR(1.0, 0.5), 100, "no number of ID rows certifies a TPR of 1"),
+        (BoundedTPRFPR(0.5, 0.0), 100, "no number of OOD rows certifies an FPR of 0"),
+        (BoundedTPRFPR(0.9, 0.1), 1, "1 ID row is too few for a TPR of 0.9 and 1 OOD"),
+        (BoundedTPRFPR(0.9, 0.1), 2, "2 ID rows are too few .* 2 OOD rows are too few"),
+    ],
+)
+def test_reasons(rule, n, message):
+    rng = np.random.default_rng(0)
+    a, a_ood = rng.normal(size=n), rng.normal(3.0, size=n)
+    with pytest.raises(NotCertifiableError, match=message):
+        certify(rule, a, None, np.zeros(n), a_ood, None)
