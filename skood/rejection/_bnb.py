@@ -66,23 +66,13 @@ class _Search:
 
     def __init__(self, problem, goal, randomize):
         self.problem, self.goal, self.randomize = problem, goal, randomize
-        self.u, self.v, top = problem.scaled
-        self.finite = np.isfinite(self.u)
-        if top is not None:
-            self.finite &= ~top
-        self.is_id = np.arange(self.u.size) < problem.n_id
-        self.loss = problem.loss
+        self.is_id, self.loss = problem.is_id, problem.loss
         self.worst = float(problem.loss_id.max())
         self.best = None
         self.nodes = 0
 
     # s in [0, 1] is an angle: the weights (1 - s, s) are linear in s, so that a
     # projected score has its extremes at the ends of an interval.
-
-    def axes(self, turn, rows):
-        """Return the scores turned by `turn` quarters, and the weights with them."""
-        u, v = self.u[rows], self.v[rows]
-        return ((u, v), (v, -u), (-u, -v), (-v, u))[turn % 4]
 
     @staticmethod
     def theta(turn, s):
@@ -128,10 +118,8 @@ class _Search:
         # rounding would tell tied rows apart.
         ends[1:-1] += _OFFSET
         sizes = [self.try_angle(self.theta(turn, s)) for s in ends]
-        # -inf in the first score: always accepted, or, used reversed, always last
-        surely = ~self.finite & np.isneginf(self.u)
-        base = self.counts(surely if turn in (0, -1) else surely & False)
-        rows = np.flatnonzero(self.finite)
+        finite, first = self.problem.split_off_infinite(turn)
+        base, rows = self.counts(first), np.flatnonzero(finite)
         for k in range(_FIRST if rows.size else 0):
             node = _Node(
                 turn,
@@ -186,7 +174,7 @@ class _Search:
         In the order of :func:`sweep`, with thresholds relative to zero in units of s;
         the first one accepts none of the undecided rows.
         """
-        x, y = self.axes(node.turn, node.rows)
+        x, y = self.problem.turned(node.turn, node.rows)
         projected = x * (1 - s) + y * s
         order = np.argsort(projected)
         ranked = projected[order]
@@ -239,7 +227,7 @@ class _Search:
         slope = (node.reference.end - node.reference.start) / (
             node.s.end - node.s.start
         )
-        x, y = self.axes(node.turn, node.rows)
+        x, y = self.problem.turned(node.turn, node.rows)
         # a line of thresholds is the projected score of a row, too
         x = np.append(
             x, [node.reference.start + t - slope * node.s.start for t in edges]
@@ -285,7 +273,7 @@ class _Search:
         Thresholds that are not valid in the node, and parts of tied rows, count too:
         it is a lower bound.
         """
-        x, y = self.axes(node.turn, node.rows)
+        x, y = self.problem.turned(node.turn, node.rows)
         order = np.argsort(x * (1 - s[:, None]) + y * s[:, None], axis=1)
         is_id = self.is_id[node.rows[order]]
         zero = np.zeros((s.size, 1))
@@ -326,7 +314,7 @@ class _Relaxation:
 
     def __init__(self, search, node):
         self.search = search
-        x, y = search.axes(node.turn, node.rows)
+        x, y = search.problem.turned(node.turn, node.rows)
         ends = [x * (1 - s) + y * s for s in node.s]
         # A threshold that accepts the same number of rows at both ends turns around a
         # point such that few rows change sides: the bound is tight near to it, and so

@@ -26,18 +26,11 @@ class _Pivots:
 
     def __init__(self, problem, goal, turn, randomize):
         self.problem, self.goal, self.randomize = problem, goal, randomize
-        u, v, top = problem.scaled
-        finite = np.isfinite(u)
-        if top is not None:
-            finite &= ~top
         self.start = turn * (math.pi / 2)
-        # rows that are accepted before all others, whatever the angle
-        first = np.isneginf(u) & ~finite & (turn in (0, -1))
-        is_id = np.arange(u.size) < problem.n_id
-        self.base = self._counts(is_id[first], problem.loss[first])
-        u, v = u[finite], v[finite]
-        self.x, self.y = ((u, v), (v, -u), (-u, -v), (-v, u))[turn % 4]
-        self.is_id, self.loss = is_id[finite], problem.loss[finite]
+        finite, first = problem.split_off_infinite(turn)
+        self.base = self._counts(problem.is_id[first], problem.loss[first])
+        self.x, self.y = problem.turned(turn, finite)
+        self.is_id, self.loss = problem.is_id[finite], problem.loss[finite]
 
     @staticmethod
     def _counts(is_id, loss):

@@ -89,6 +89,7 @@ class Problem:
         self.n_id, self.n_ood = risk_id.size, risk_ood.size
         self.loss_id = loss_id
         self.loss = np.concatenate([loss_id, np.zeros(self.n_ood)])
+        self.is_id = np.arange(self.loss.size) < self.n_id
         self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
         self.set_scales(
             _scale(risk_id, risk_ood), _scale(ood_id, ood_ood) if self.double else 1.0
@@ -102,6 +103,46 @@ class Problem:
             np.concatenate([self.ood_id, self.ood_ood]) if self.double else None,
             scales,
         )
+
+    def split_off_infinite(self, turn):
+        """Return the rows with finite scores, and those that are accepted first.
+
+        Parameters
+        ----------
+        turn : int
+            The quadrant, as the multiple of pi / 2 at which it starts.
+
+        Returns
+        -------
+        finite, first : ndarray of shape (n_id + n_ood,), dtype bool
+            Rows in neither are accepted last, at all angles inside of the quadrant.
+        """
+        u, _, top = self.scaled
+        finite = np.isfinite(u)
+        if top is not None:
+            finite &= ~top
+        # -inf in the first score: first, or, if the score is used reversed, last
+        first = np.isneginf(u) & ~finite if turn in (0, -1) else np.zeros_like(finite)
+        return finite, first
+
+    def turned(self, turn, rows):
+        """Return the scores of some rows, turned so that a quadrant is the first.
+
+        Parameters
+        ----------
+        turn : int
+            The quadrant, as the multiple of pi / 2 at which it starts.
+
+        rows : ndarray of int or bool
+            The rows.
+
+        Returns
+        -------
+        x, y : ndarray of shape (n_rows,)
+            What both weights of the first quadrant belong to.
+        """
+        u, v = self.scaled[0][rows], self.scaled[1][rows]
+        return ((u, v), (v, -u), (-u, -v), (-v, u))[turn % 4]
 
     def points(self, theta):
         """Return the operating points of one angle: thresholds, N, E and F."""
