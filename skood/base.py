@@ -91,20 +91,25 @@ class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
         """
         with fresh_fit(self):
             X, y = self._only_id(X, y)
-            scores = self._checked(self._fit(X, y))
-            with np.errstate(invalid="ignore"):
-                offset = float(np.percentile(scores, 100.0 * self.contamination))
-            if not np.isfinite(offset):
-                raise ValueError(
-                    f"{type(self).__name__} has no finite threshold: the training "
-                    f"scores at contamination={self.contamination} are infinite. Scale "
-                    "X, or look at the network's outputs."
-                )
-            self.offset_ = offset
+            self._set_offset(self._fit(X, y))
         return self
+
+    def _set_offset(self, scores):
+        """Take the threshold from the scores of ID training rows."""
+        scores = self._checked(scores)
+        with np.errstate(invalid="ignore"):
+            offset = float(np.percentile(scores, 100.0 * self.contamination))
+        if not np.isfinite(offset):
+            raise ValueError(
+                f"{type(self).__name__} has no finite threshold: the training "
+                f"scores at contamination={self.contamination} are infinite. Scale "
+                "X, or look at the network's outputs."
+            )
+        self.offset_ = offset
 
     def _only_id(self, X, y):
         """Leave OOD rows out and store the classes of the others."""
+        self._id_rows = None  # which rows are ID; None: all
         if y is None:
             return X, None
         y = check_labels(y)
@@ -118,8 +123,8 @@ class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
         self.classes_ = np.unique(y[is_id])
         if is_id.all():
             return X, y
-        rows = np.flatnonzero(is_id)
-        return take_rows(X, rows), y[rows]
+        self._id_rows = np.flatnonzero(is_id)
+        return take_rows(X, self._id_rows), y[self._id_rows]
 
     @abstractmethod
     def _fit(self, X, y):

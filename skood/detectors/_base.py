@@ -12,10 +12,17 @@ from skood.base import BaseDetector, fit_wrapped, wrapped_tags
 from skood.nn._head import LinearHead
 from skood.nn._reader import make_reader
 from skood.nn._reading import Reading, concatenate
+from skood.utils._arrays import as_double, to_host
 from skood.utils._params import Classifier
-from skood.utils._torch import row_chunks
+from skood.utils._torch import check_tensor, is_tensor, row_chunks
 
 __all__ = ["ReadingDetector"]
+
+# Where a score costs more than a pass over the data, the threshold is estimated from
+# this many training rows. The standard error of a 5 % quantile's level is then .3 %.
+# Rows are drawn, not evenly spaced: in data whose classes take turns, evenly spaced
+# rows may all be of one class.
+MAX_OFFSET_ROWS = 5000
 
 
 class ReadingDetector(BaseDetector):
@@ -24,13 +31,21 @@ class ReadingDetector(BaseDetector):
     A subclass names in ``_reads`` what it needs ("features", "logits", "head"),
     and implements ``_fit_reading(reading, y)`` and ``_score_reading(reading)``.
     With ``estimator=None``, `X` is what the subclass reads: features if it reads
-    any, else logits. A subclass that reads features and needs a head then gets a
+    any, else logits. A subclass that reads features, and logits or a head, then gets a
     `LinearHead` that is fitted on ``(X, y)``.
+
+    Both work on chunks of rows whose arrays are NumPy arrays, or torch tensors on a
+    GPU: ``reading.xp`` is the namespace of either, ``reading.asarray`` brings fitted
+    arrays, which are NumPy, to where the chunk is.
 
     Parameters
     ----------
     estimator : object, default=None
         A classifier to read, cloned and fitted unless frozen.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
         Share of the ID training samples to reject.
@@ -42,18 +57,30 @@ class ReadingDetector(BaseDetector):
     _parameter_constraints: dict = {
         **BaseDetector._parameter_constraints,
         "estimator": [Classifier(), None],
+        "device": "no_validation",  # validated where it is used
     }
 
     _reads: ClassVar[frozenset] = frozenset()
 
-    def __init__(self, estimator=None, *, contamination=0.05, ood_label=-1):
+    # How many training rows give the threshold, drawn with a fixed seed. None: all.
+    _max_offset_rows: ClassVar[int | None] = None
+
+    # Bytes of float64 temporaries per chunk of rows. Narrow rows of logits are fast if
+    # a chunk stays in the cache, matrix products if it is large.
+    _chunk_bytes: ClassVar[int] = 64 * 2**20
+    _logit_chunk_bytes: ClassVar[int] = 4 * 2**20
+
+    def __init__(
+        self, estimator=None, *, device="auto", contamination=0.05, ood_label=-1
+    ):
         super().__init__(contamination=contamination, ood_label=ood_label)
         self.estimator = estimator
+        self.device = device
 
     def _fit(self, X, y):
         if self.estimator is None:
             X = self._validate(X, reset=True)
-            if "head" in self._reads:
+            if self._fits_head:
                 if y is None:
                     raise ValueError(
                         f"{type(self).__name__}() requires y to be passed, but the "
@@ -69,15 +96,38 @@ class ReadingDetector(BaseDetector):
 
     def _training_scores(self, reading):
         """Scores from which the threshold is taken: those of the training rows."""
+        limit = self._max_offset_rows
+        if limit is not None and len(reading) > limit:
+            rng = np.random.default_rng(0)
+            rows = np.sort(rng.choice(len(reading), limit, replace=False))
+            reading = reading.rows(rows)
         return self._score_rows(reading)
 
     @abstractmethod
     def _fit_reading(self, reading, y):
-        """Learn from what was read off the ID training rows."""
+        """Learn from what was read off the ID training rows (`y` may be None)."""
 
     @abstractmethod
     def _score_reading(self, reading):
         """Score a chunk of rows: float64, high = ID."""
+
+    def _parts(self, reading, y=None):
+        """Yield chunks of a reading, where they are computed on, and their labels."""
+        device = reading.device_for(self._device)
+        for rows in self._chunks(reading, device):
+            part = reading.rows(rows).to(device)
+            yield part, None if y is None else y[rows]
+
+    @property
+    def _fits_head(self):
+        """Whether X holds features, and the head that gives their logits is fitted."""
+        if self.estimator is not None:
+            return False
+        return "head" in self._reads or {"features", "logits"} <= self._reads
+
+    @property
+    def _device(self):
+        return getattr(self, "device", "cpu")  # some compute on the CPU only
 
     def _read(self, X, *, validated=False):
         """Yield readings of consecutive rows of `X`."""
@@ -89,6 +139,22 @@ class ReadingDetector(BaseDetector):
             yield Reading(features=X)
         else:
             yield Reading(logits=check_logits(X))
+
+    def _column_labels(self, n_columns):
+        """Class label of each column of the logits.
+
+        They may be more than ``classes_``, those of the ID rows in `y`, and in
+        another order.
+        """
+        source = getattr(self, "estimator_", self)
+        labels = np.asarray(getattr(source, "classes_", np.arange(n_columns)))
+        if len(labels) != n_columns:
+            raise ValueError(
+                f"{type(self).__name__} got {n_columns} logits for {len(labels)} "
+                f"classes: {labels.tolist()}. Give one logit per class, in the order "
+                "of classes_."
+            )
+        return labels
 
     def _score(self, X):
         return np.concatenate([self._score_rows(part) for part in self._read(X)])
@@ -102,18 +168,47 @@ class ReadingDetector(BaseDetector):
         )
         return 8 * 4 * width
 
+    def _chunks(self, reading, device=None):
+        narrow = reading.features is None and device is None
+        size = self._logit_chunk_bytes if narrow else self._chunk_bytes
+        return row_chunks(len(reading), self._bytes_per_row(reading), size)
+
     def _score_rows(self, reading):
-        chunks = row_chunks(len(reading), self._bytes_per_row(reading))
-        scores = [self._score_reading(reading.rows(part)) for part in chunks]
+        scores = [
+            to_host(as_double(self._score_reading(part)))
+            for part, _ in self._parts(reading)
+        ]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
+
+    def _validate(self, X, *, reset):
+        """Validate rows that are read as they are; a tensor on a GPU stays there."""
+        if not is_tensor(X) or X.device.type == "cpu" or self._fits_head:
+            return super()._validate(X, reset=reset)
+        X = check_tensor(X, keep_double=True)
+        if reset:
+            self.n_features_in_ = X.shape[1]
+            vars(self).pop("feature_names_in_", None)
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        return X
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
         if self.estimator is None:
-            tags.target_tags.required = "head" in self._reads
+            tags.target_tags.required = self._fits_head
         elif "features" in self._reads:
             tags.input_tags.sparse = False
         return tags
+
+
+def constraints_without_device():
+    """Constraints of a detector that computes on the CPU, and has no `device`."""
+    constraints = dict(ReadingDetector._parameter_constraints)
+    del constraints["device"]
+    return constraints
 
 
 def check_logits(logits):

@@ -10,6 +10,7 @@ import numpy as np
 
 from skood.detectors._base import ReadingDetector
 from skood.detectors._softmax import logsumexp_rows
+from skood.utils._arrays import as_double
 from skood.utils._params import Interval
 
 __all__ = ["Energy"]
@@ -34,6 +35,10 @@ class Energy(ReadingDetector):
     class_weight : array-like of shape (n_classes,), default=None
         Weights w_k >= 0 in the order of the logits, not all zero (the weighted
         energy of VOS). None: all ones.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
         Share of the ID training samples to reject.
@@ -85,10 +90,16 @@ class Energy(ReadingDetector):
         *,
         temperature=1.0,
         class_weight=None,
+        device="auto",
         contamination=0.05,
         ood_label=-1,
     ):
-        super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
         self.temperature = temperature
         self.class_weight = class_weight
 
@@ -112,10 +123,10 @@ class Energy(ReadingDetector):
             self._log_weight = np.log(weight)
 
     def _score_reading(self, reading):
-        logits = reading.logits.astype(np.float64)
-        if self.temperature != 1.0:
-            logits /= self.temperature
         # w exp(l/T) = exp(l/T + log w): one shift serves both, nothing overflows.
+        logits = reading.logits
+        if self.temperature != 1.0:
+            logits = as_double(logits) / self.temperature
         if self._log_weight is not None:
-            logits += self._log_weight
+            logits = logits + reading.asarray(self._log_weight)
         return self.temperature * logsumexp_rows(logits)

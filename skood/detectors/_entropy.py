@@ -5,10 +5,9 @@
 
 from typing import ClassVar
 
-import numpy as np
-
 from skood.detectors._base import ReadingDetector
 from skood.detectors._softmax import shifted_exponentials
+from skood.utils._arrays import row_dots
 
 __all__ = ["Entropy"]
 
@@ -29,6 +28,10 @@ class Entropy(ReadingDetector):
     estimator : object, default=None
         The classifier whose logits are read; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
         Share of the ID training samples to reject.
@@ -73,5 +76,5 @@ class Entropy(ReadingDetector):
         exponentials, others, shifted = shifted_exponentials(reading.logits)
         # log p_j = shifted_j - log(1 + others), so with Z = 1 + others
         # sum_j p_j log p_j = sum_j exponentials_j shifted_j / Z - log Z
-        weighted = np.einsum("ij,ij->i", exponentials, shifted)
-        return weighted / (1.0 + others) - np.log1p(others)
+        weighted = row_dots(exponentials, shifted)
+        return weighted / (1.0 + others) - reading.xp.log1p(others)

@@ -10,36 +10,34 @@ from typing import ClassVar
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils.validation import check_is_fitted
 
-from skood.detectors._base import ReadingDetector
+from skood.detectors._base import MAX_OFFSET_ROWS, ReadingDetector
+from skood.detectors._explain import ExplainMixin
+from skood.utils._arrays import array_device, to_device, to_host
 from skood.utils._params import Interval, StrOptions
-from skood.utils._torch import resolve_device, row_chunks
+from skood.utils._torch import is_tensor, resolve_device, row_chunks
 
 __all__ = ["KNN"]
-
-# The threshold is estimated from at most this many training rows: scoring all of a
-# bank of n rows against itself would take n² distances. The standard error of a 5 %
-# quantile's level is then .3 %. Rows are drawn, not evenly spaced: in data whose
-# classes take turns, evenly spaced rows may all be of one class.
-_MAX_OFFSET_ROWS = 5000
 
 # A neighbour found in float32 is taken if the rounding error of its squared distance
 # is below this share of it.
 _FLOAT32_TOLERANCE = 1e-5
 
-# Below this many rows in the bank, asking torch for a GPU costs more than it gives.
-_MIN_GPU_ROWS = 10_000
+# Bytes of distances that torch computes at a time.
+_TORCH_BYTES = 256 * 2**20
 
 
-class KNN(ReadingDetector):
+class KNN(ExplainMixin, ReadingDetector):
     r"""Negative distance to the k-th nearest training feature (DKNN) [1]_.
 
     .. math:: s(x) = -\lVert \hat z - \hat z_{(k)} \rVert_2,
         \qquad \hat z = z / \lVert z \rVert_2
 
     where :math:`\hat z_{(k)}` is the k-th nearest of the training features. The
-    search is exact, brute force, in memory bounded by chunks.
+    search is exact, brute force, in memory bounded by chunks. Features in float32 are
+    kept in float32. `explain` names the nearest training rows.
 
     Read more in the :ref:`User Guide <detectors>`.
 
@@ -63,14 +61,15 @@ class KNN(ReadingDetector):
         Number or share of training rows to keep, drawn at random. None: all.
 
     algorithm : {"auto", "sklearn", "faiss", "torch"}, default="auto"
-        What searches. "auto": torch on a GPU if `device` gives one and the bank
-        has 10,000 rows or more; else faiss if it is installed; else scikit-learn.
+        What searches. "auto": torch on a GPU if `device` gives one; else faiss if
+        it is installed; else scikit-learn.
         "faiss" and "torch" need ``metric="euclidean"``. The distance of the
         neighbour that was found is computed in float64 in any case; where the
         float32 search of faiss is too coarse, scikit-learn searches again.
 
     device : str, default="auto"
-        Where torch searches: "auto" is CUDA if there is one, else the CPU.
+        Where torch searches: "auto" is CUDA for large banks if there is one, else
+        the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
         Share of the ID training samples to reject. With more than 5,000 of them
@@ -86,6 +85,9 @@ class KNN(ReadingDetector):
     ----------
     bank_ : ndarray of shape (n_kept, n_features)
         The training features that are searched.
+
+    bank_rows_ : ndarray of shape (n_kept,)
+        Their row numbers in the `X` of fit.
 
     estimator_ : object
         The fitted classifier, if there is one.
@@ -125,11 +127,11 @@ class KNN(ReadingDetector):
             None,
         ],
         "algorithm": [StrOptions({"auto", "sklearn", "faiss", "torch"})],
-        "device": "no_validation",  # validated where it is used
         "random_state": ["random_state"],
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features"})
+    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
 
     def __init__(
         self,
@@ -145,43 +147,48 @@ class KNN(ReadingDetector):
         ood_label=-1,
         random_state=None,
     ):
-        super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
         self.n_neighbors = n_neighbors
         self.normalize = normalize
         self.metric = metric
         self.max_samples = max_samples
         self.algorithm = algorithm
-        self.device = device
         self.random_state = random_state
 
     def _fit_reading(self, reading, y):
-        features = self._kept(reading.features)
+        kept = self._kept(len(reading))
+        features = reading.rows(kept).features
         if self.n_neighbors > len(features):
             raise ValueError(
                 f"n_neighbors={self.n_neighbors} is more than the training rows to "
                 f"search: n_samples = {len(features)}. Lower n_neighbors or give more "
                 "rows."
             )
-        self.bank_ = self._prepared(features)
-        self._algorithm = self._choose(len(features))
+        rows = np.arange(len(reading)) if self._id_rows is None else self._id_rows
+        self.bank_rows_ = rows[kept]
+        self._bank_labels = None if y is None else y[kept]
+        self._algorithm = self._choose(features)
+        self.bank_ = to_host(self._prepared(features))
         self._neighbors = None
         if self._algorithm == "sklearn":
             self._neighbors = self._index()
 
-    def _kept(self, features):
+    def _kept(self, n_samples):
         """Rows of the bank: all, or `max_samples` of them in their order."""
-        if self.max_samples is None:
-            return features
-        n_samples = len(features)
-        size = self.max_samples
+        size = n_samples if self.max_samples is None else self.max_samples
         if not isinstance(size, Integral):
             size = max(1, round(size * n_samples))
         if size >= n_samples:
-            return features
+            return slice(None)
         rng = check_random_state(self.random_state)
-        return features[np.sort(rng.choice(n_samples, size, replace=False))]
+        return np.sort(rng.choice(n_samples, size, replace=False))
 
-    def _choose(self, n_rows):
+    def _choose(self, features):
         """Resolve `algorithm` to one that can run here."""
         if self.algorithm in ("faiss", "torch") and self.metric != "euclidean":
             raise ValueError(
@@ -197,35 +204,37 @@ class KNN(ReadingDetector):
             return self.algorithm
         if self.metric != "euclidean":
             return "sklearn"
-        on_cpu = self.device == "auto" and n_rows < _MIN_GPU_ROWS
-        if not on_cpu and resolve_device(self.device).type != "cpu":
+        if array_device(self.device, features) is not None:
             return "torch"
         return "sklearn" if find_spec("faiss") is None else "faiss"
 
     def _prepared(self, features):
-        features = np.ascontiguousarray(features)
-        return normalize(features) if self.normalize else features
+        """Features as they are compared: of unit length, in their precision."""
+        if not self.normalize:
+            return features
+        if not is_tensor(features):
+            return normalize(np.ascontiguousarray(features))
+        norm = features.norm(dim=1, keepdim=True)
+        return features / norm.where(norm > 0, 1)
+
+    @property
+    def _device(self):
+        return "cpu"  # but for torch, which has the bank there only once per call
 
     def _bytes_per_row(self, reading):
-        return 4 * reading.features.itemsize * reading.features.shape[1]
+        return 4 * reading.features.dtype.itemsize * reading.features.shape[1]
 
-    def _training_scores(self, reading):
-        if len(reading) > _MAX_OFFSET_ROWS:
-            rng = np.random.default_rng(0)
-            rows = rng.choice(len(reading), _MAX_OFFSET_ROWS, replace=False)
-            reading = reading.rows(np.sort(rows))
-        return self._score_rows(reading)
+    def _score_rows(self, reading):
+        if self._algorithm == "torch":
+            return -self._distances_torch(reading)
+        return super()._score_rows(reading)
 
     def _score_reading(self, reading):
         queries = self._prepared(reading.features)
         if self.metric != "euclidean":
             distances, _ = self._index().kneighbors(queries)
-            return -distances[:, -1].astype(np.float64)
-        search = {
-            "sklearn": self._nearest_sklearn,
-            "faiss": self._nearest_faiss,
-            "torch": self._nearest_torch,
-        }
+            return -distances[:, -1]
+        search = {"sklearn": self._nearest_sklearn, "faiss": self._nearest_faiss}
         return -self._distances(queries, search[self._algorithm](queries))
 
     def _distances(self, queries, nearest):
@@ -271,20 +280,82 @@ class KNN(ReadingDetector):
             nearest[doubtful] = self._nearest_sklearn(queries[doubtful])
         return nearest
 
-    def _nearest_torch(self, queries):
-        import torch
-
+    def _distances_torch(self, reading):
+        """Distances of all rows; the bank is brought to the device once."""
         device = resolve_device(self.device)
-        # float32 would mistake neighbours that are much nearer than the origin
-        dtype = torch.float32 if device.type == "mps" else torch.float64
-        bank = torch.as_tensor(self.bank_, device=device, dtype=dtype)
+        bank = to_device(self.bank_, device).double()
         half_norms = bank.square().sum(1) / 2
-        nearest = np.empty(len(queries), dtype=np.int64)
-        chunks = row_chunks(len(queries), bank.element_size() * len(bank))
-        for part in chunks:
-            chunk = torch.as_tensor(queries[part], device=device, dtype=dtype)
-            # |q - b|²/2 without the |q|²/2 that all neighbours of q share
-            gap = half_norms - chunk @ bank.T
+        distances = []
+        for rows in row_chunks(len(reading), 8 * len(bank), _TORCH_BYTES):
+            queries = self._prepared(reading.rows(rows).features)
+            queries = to_device(queries, device).double()
+            # |q - b|²/2 without the |q|²/2 that all neighbours of q share; float32
+            # would mistake neighbours that are much nearer than the origin
+            gap = half_norms - queries @ bank.T
             found = gap.topk(self.n_neighbors, largest=False).indices[:, -1]
-            nearest[part] = found.cpu().numpy()
-        return nearest
+            distances.append(to_host((queries - bank[found]).norm(dim=1)))
+        return np.concatenate(distances)
+
+    def explain(self, X, *, n_features=3, n_neighbors=5):
+        """Name the nearest training rows of each sample, and the features that count.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+
+        n_features : int, default=3
+            How many features to name, those first that have the largest part of the
+            squared distance to the k-th neighbour. 0 for other metrics than the
+            Euclidean one, whose distances are no sums over features.
+
+        n_neighbors : int, default=5
+            How many neighbours to name, the nearest first; at most the k of the
+            score.
+
+        Returns
+        -------
+        explanation : pandas.DataFrame
+            One row per sample, with the index of `X` if it is a data frame: the
+            columns ``score`` and ``is_ood``; ``nearest_class``, the label of the
+            nearest training row, if there are labels; ``neighbor_1``,
+            ``distance_1``, …: row numbers in the `X` of fit, and their distances;
+            ``feature_1``, ``contribution_1``, ….
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+
+        ValueError
+            If `n_features` or `n_neighbors` is out of range.
+
+        NotFittedError
+            If the detector is not fitted.
+        """
+        check_is_fitted(self, "offset_")
+        check_scalar(
+            n_neighbors, "n_neighbors", Integral, min_val=0, max_val=self.n_neighbors
+        )
+        if self.metric != "euclidean" and n_features:
+            raise ValueError(
+                f"With metric={self.metric!r} a distance is no sum over features: "
+                "pass n_features=0."
+            )
+        return self._explain(X, n_features, count=n_neighbors)
+
+    def _explained(self, reading, count):
+        queries = self._prepared(reading.features)
+        distances, nearest = self._index().kneighbors(queries)
+        columns = {}
+        if self._bank_labels is not None:
+            columns["nearest_class"] = self._bank_labels[nearest[:, 0]]
+        for j in range(count):
+            columns[f"neighbor_{j + 1}"] = self.bank_rows_[nearest[:, j]]
+            columns[f"distance_{j + 1}"] = (
+                self._distances(queries, nearest[:, j])
+                if self.metric == "euclidean"
+                else distances[:, j]
+            )
+        gaps = queries.astype(np.float64) - self.bank_[nearest[:, -1]]
+        return columns, gaps**2

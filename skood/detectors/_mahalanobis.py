@@ -3,23 +3,30 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import warnings
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import clone
 
 from skood.detectors._base import ReadingDetector
+from skood.detectors._explain import ExplainMixin
+from skood.detectors._gaussian import (
+    Whitening,
+    check_spread,
+    contributions,
+    fitted_covariance,
+)
+from skood.detectors._moments import ClassMoments
 from skood.detectors._softmax import logsumexp_rows
-from skood.exceptions import SkoodWarning
+from skood.detectors._streaming import PartialFitMixin
+from skood.utils._arrays import row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._params import HasMethods
-from skood.utils._torch import row_chunks
+from skood.utils._warnings import warn
 
 __all__ = ["Mahalanobis"]
 
 
-class Mahalanobis(ReadingDetector):
+class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
     r"""Negative squared Mahalanobis distance to the nearest class mean (MDS) [1]_.
 
     .. math:: s(x) = -\min_k (z - \mu_k)^\top \Sigma^{-1} (z - \mu_k)
@@ -35,6 +42,9 @@ class Mahalanobis(ReadingDetector):
     drawn to the tied one: :math:`\Sigma_k' = (n_k \Sigma_k + d\,\Sigma)/(n_k + d)`,
     with a warning.
 
+    `partial_fit` adds rows, and `explain` says which class is nearest and which
+    features make the distance.
+
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
@@ -46,13 +56,19 @@ class Mahalanobis(ReadingDetector):
     covariance : object, default=None
         A covariance estimator of scikit-learn, such as
         :class:`~sklearn.covariance.LedoitWolf`; it is cloned and fitted on the
-        features minus their class means. None: maximum likelihood, in chunks.
+        features minus their class means. None: maximum likelihood, in one pass;
+        `partial_fit` needs it.
 
     tied : bool, default=True
         Whether all classes share one covariance.
 
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -76,6 +92,8 @@ class Mahalanobis(ReadingDetector):
 
     See Also
     --------
+    RelativeMahalanobis : Subtracts the distance to all of the data.
+    GMM : A mixture that is fitted by expectation maximisation.
     KNN : Makes no assumption on the distribution.
 
     References
@@ -107,99 +125,126 @@ class Mahalanobis(ReadingDetector):
         *,
         covariance=None,
         tied=True,
+        device="auto",
         contamination=0.05,
         ood_label=-1,
     ):
-        super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
         self.covariance = covariance
         self.tied = tied
 
-    def _fit_reading(self, reading, y):
-        Z = reading.features
-        n_samples, n_features = Z.shape
-        codes = np.zeros(n_samples, dtype=np.intp)
-        if y is not None:
-            codes = np.unique(y, return_inverse=True)[1]
-        counts = np.bincount(codes)
-        self.location_ = np.stack(
-            [Z[codes == k].mean(axis=0, dtype=np.float64) for k in range(len(counts))]
-        )
-        self.covariance_ = self._within_covariance(Z, codes, range(len(counts)))
-        values, vectors, rank = symmetric_eigh(self.covariance_)
-        # The mean of n equal numbers is off by at most n rounding errors.
-        rounding = counts.max() * np.finfo(np.float64).eps * np.abs(self.location_)
-        if np.all(np.diag(self.covariance_) <= rounding.max(axis=0) ** 2):
-            raise ValueError(
-                "The within-class covariance is zero: all features are constant "
-                f"within each class (n_samples = {n_samples} in {len(counts)} "
-                "classes). Give more than 1 sample per class."
-            )
-        if rank < n_features:
-            warnings.warn(
-                f"The within-class covariance is singular (rank {rank} of "
-                f"{n_features}): distances are measured on its support only. Give more "
-                "samples, drop constant features, or pass covariance=LedoitWolf().",
-                SkoodWarning,
-                stacklevel=5,
-            )
-        # z -> (z - center) @ whitener has covariance 1 within the classes
-        self._whitener = vectors[:, -rank:] / np.sqrt(values[-rank:])
-        self._center = self.location_.mean(axis=0)
-        self._white_means = (self.location_ - self._center) @ self._whitener
+    def _check_streams(self):
+        super()._check_streams()
+        check_no_estimator(self)
+
+    def _added(self, sums, part, labels):
+        if sums is None:
+            sums = ClassMoments(per_class=not self.tied)
+        return sums.updated(part.features, labels)
+
+    def _settle(self, reading, y):
+        moments = self._sums
+        self.location_ = moments.means
+        if self.covariance is None:
+            self.covariance_ = moments.within() / moments.counts.sum()
+        else:
+            codes = class_codes(moments, y, len(reading))
+            residuals = reading.to(None).features - self.location_[codes]
+            self.covariance_ = fitted_covariance(self.covariance, residuals)
+        what = "The within-class covariance"
+        check_spread(self.covariance_, self.location_, moments.counts, what)
+        self._whitening = Whitening(self.covariance_, self.location_, what)
         self._components = None
         if not self.tied:
-            self._fit_components(Z, codes, counts, float(np.log(values[-rank:]).sum()))
-
-    def _within_covariance(self, Z, codes, classes):
-        """Covariance of the rows of `classes` around their class means."""
-        if self.covariance is not None:
-            rows = np.isin(codes, list(classes))
-            residuals = Z[rows] - self.location_[codes[rows]]
-            return np.asarray(clone(self.covariance).fit(residuals).covariance_)
-        scatter = np.zeros((Z.shape[1], Z.shape[1]))
-        for part in row_chunks(len(Z), 16 * Z.shape[1]):
-            residuals = Z[part] - self.location_[codes[part]]
-            scatter += residuals.T @ residuals
-        return scatter / len(Z)
-
-    def _fit_components(self, Z, codes, counts, log_det):
-        """One Gaussian per class, in the whitened space of the tied covariance."""
-        rank = self._whitener.shape[1]
-        components, shrunk = [], []
-        for k, count in enumerate(counts):
-            white = (Z[codes == k] - self.location_[k]) @ self._whitener
             if self.covariance is None:
-                own = white.T @ white / count
+                residuals = codes = None
+            self._fit_components(moments, residuals, codes)
+
+    def _fit_components(self, moments, residuals, codes):
+        """One Gaussian per class, in the whitened space of the tied covariance."""
+        whitener = self._whitening.matrix
+        rank = whitener.shape[1]
+        components, shrunk = [], []
+        for k, count in enumerate(moments.counts):
+            if residuals is None:
+                own = whitener.T @ (moments.scatter[k] / count) @ whitener
             else:
-                own = np.asarray(clone(self.covariance).fit(white).covariance_)
+                own = fitted_covariance(
+                    self.covariance, residuals[codes == k] @ whitener
+                )
             values, vectors, own_rank = symmetric_eigh(own)
             # The tied covariance is 1 here: what is below rounding is zero.
             if own_rank < rank or values[0] <= np.finfo(np.float64).eps:
                 shrunk.append(k)
                 values = (count * np.maximum(values, 0) + rank) / (count + rank)
-            norm = rank * np.log(2 * np.pi) + log_det + np.log(values).sum()
-            log_prior = np.log(count / counts.sum())
+            log_det = self._whitening.log_det + np.log(values).sum()
+            norm = rank * np.log(2 * np.pi) + log_det
+            log_prior = np.log(count / moments.counts.sum())
             components.append((vectors / np.sqrt(values), float(log_prior - norm / 2)))
         self._components = components
         if shrunk:
-            names = getattr(self, "classes_", np.arange(1))[shrunk].tolist()
-            warnings.warn(
+            names = moments.classes[shrunk].tolist()
+            warn(
                 f"The covariances of the classes {names} are singular and were drawn "
                 "to the tied one. Give more samples, or pass covariance=LedoitWolf().",
-                SkoodWarning,
-                stacklevel=6,
             )
 
+    def _log_densities(self, reading):
+        """Logarithm of prior times density, (n_samples, n_classes), with tied=False."""
+        white = self._whitening.apply(reading.features, reading.asarray)
+        columns = []
+        for mean, (whitener, constant) in zip(
+            self._whitening.means, self._components, strict=True
+        ):
+            own = (white - reading.asarray(mean)) @ reading.asarray(whitener)
+            columns.append(constant - row_dots(own, own) / 2)
+        return reading.xp.stack(columns, axis=1)
+
     def _score_reading(self, reading):
-        white = (reading.features - self._center) @ self._whitener
+        if self._components is not None:
+            return logsumexp_rows(self._log_densities(reading))
+        squared, _ = self._whitening.squared_distances(
+            reading.features, reading.asarray
+        )
+        return -squared
+
+    def _explained(self, reading):
+        features = reading.features
+        whitener = self._whitening.matrix
         if self._components is None:
-            # |w - m|² = |w|² - 2 w·m + |m|², smallest over the means
-            products = white @ (-2.0 * self._white_means.T)
-            products += np.einsum("kd,kd->k", self._white_means, self._white_means)
-            distances = np.einsum("id,id->i", white, white) + products.min(axis=1)
-            return -np.maximum(distances, 0.0)
-        log_density = np.empty((len(white), len(self._components)))
-        for k, (whitener, constant) in enumerate(self._components):
-            own = (white - self._white_means[k]) @ whitener
-            log_density[:, k] = constant - np.einsum("id,id->i", own, own) / 2
-        return logsumexp_rows(log_density)
+            _, nearest = self._whitening.squared_distances(features, reading.asarray)
+            parts = contributions(features - self.location_[nearest], whitener)
+        else:
+            nearest = self._log_densities(reading).argmax(axis=1)
+            parts = np.empty(features.shape)
+            for k, (own, _) in enumerate(self._components):
+                rows = nearest == k
+                gaps = features[rows] - self.location_[k]
+                parts[rows] = contributions(gaps, whitener @ own)
+        columns = {
+            "nearest_class": self._sums.classes[nearest],
+            "squared_distance": parts.sum(axis=1),
+        }
+        return columns, parts
+
+
+def check_no_estimator(detector):
+    """Raise if a covariance estimator stands in the way of `partial_fit`."""
+    if detector.covariance is not None:
+        raise ValueError(
+            f"{type(detector).__name__}.partial_fit needs covariance=None, the maximum "
+            f"likelihood covariance, which is a sum over rows. "
+            f"{detector.covariance!r} needs all rows at once: use fit."
+        )
+
+
+def class_codes(moments, y, n_samples):
+    """Number of each row's class among those of the moments."""
+    if y is None:
+        return np.zeros(n_samples, dtype=np.intp)
+    return np.searchsorted(moments.classes, y)

@@ -5,9 +5,8 @@
 
 from typing import ClassVar
 
-import numpy as np
-
 from skood.detectors._base import ReadingDetector
+from skood.utils._arrays import row_max
 
 __all__ = ["MaxLogit"]
 
@@ -24,6 +23,10 @@ class MaxLogit(ReadingDetector):
     estimator : object, default=None
         The classifier whose logits are read; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
         Share of the ID training samples to reject.
@@ -65,4 +68,4 @@ class MaxLogit(ReadingDetector):
         """Nothing to learn but the threshold."""
 
     def _score_reading(self, reading):
-        return reading.logits.max(axis=1).astype(np.float64)
+        return row_max(reading.logits)

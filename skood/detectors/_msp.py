@@ -34,6 +34,10 @@ class MSP(ReadingDetector):
     temperature : float, default=1.0
         Temperature T > 0.
 
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
     contamination : float, default=0.05
         Share of the ID training samples to reject.
 
@@ -77,9 +81,20 @@ class MSP(ReadingDetector):
     _reads: ClassVar[frozenset] = frozenset({"logits"})
 
     def __init__(
-        self, estimator=None, *, temperature=1.0, contamination=0.05, ood_label=-1
+        self,
+        estimator=None,
+        *,
+        temperature=1.0,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
     ):
-        super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
         self.temperature = temperature
 
     def _fit_reading(self, reading, y):

@@ -79,7 +79,11 @@ class SklearnDetector(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **ReadingDetector._parameter_constraints,
+        **{
+            k: v
+            for k, v in ReadingDetector._parameter_constraints.items()
+            if k != "device"
+        },
         "detector": [HasMethods("fit"), None],
         "per_class": ["boolean"],
     }
@@ -96,6 +100,7 @@ class SklearnDetector(ReadingDetector):
         ood_label=-1,
     ):
         super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        del self.device  # scikit-learn computes on the CPU
         self.detector = detector
         self.per_class = per_class
 

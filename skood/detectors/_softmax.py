@@ -3,7 +3,13 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import numpy as np
+from skood.utils._arrays import (
+    array_namespace,
+    as_double,
+    row_indices,
+    row_max,
+    row_sums,
+)
 
 __all__ = ["logsumexp_rows", "shifted_exponentials"]
 
@@ -13,7 +19,7 @@ def shifted_exponentials(logits, temperature=1.0):
 
     Parameters
     ----------
-    logits : ndarray of shape (n_samples, n_classes)
+    logits : array of shape (n_samples, n_classes)
         Logits of any float precision.
 
     temperature : float, default=1.0
@@ -21,25 +27,25 @@ def shifted_exponentials(logits, temperature=1.0):
 
     Returns
     -------
-    exponentials : ndarray of shape (n_samples, n_classes), dtype float64
+    exponentials : array of shape (n_samples, n_classes), dtype float64
         exp((l_j - max l) / T), with 0 in place of the 1 of the largest logit.
 
-    others : ndarray of shape (n_samples,), dtype float64
+    others : array of shape (n_samples,), dtype float64
         Their sums: softmax probabilities are exponentials / (1 + others), and
         1 / (1 + others) for the largest.
 
-    shifted : ndarray of shape (n_samples, n_classes), dtype float64
+    shifted : array of shape (n_samples, n_classes), dtype float64
         (l_j - max l) / T.
     """
-    shifted = logits.astype(np.float64)
-    top = shifted.argmax(axis=1)
-    rows = np.arange(len(shifted))
+    xp = array_namespace(logits)
+    shifted = xp.astype(logits, xp.float64, copy=True)
+    rows, top = row_indices(logits), xp.argmax(shifted, axis=1)
     shifted -= shifted[rows, top][:, None]
     if temperature != 1.0:
         shifted /= temperature
-    exponentials = np.exp(shifted)
+    exponentials = xp.exp(shifted)
     exponentials[rows, top] = 0.0
-    return exponentials, exponentials.sum(axis=1), shifted
+    return exponentials, row_sums(exponentials), shifted
 
 
 def logsumexp_rows(logits):
@@ -47,15 +53,16 @@ def logsumexp_rows(logits):
 
     Parameters
     ----------
-    logits : ndarray of shape (n_samples, n_classes)
+    logits : array of shape (n_samples, n_classes)
         Logits; -inf is allowed.
 
     Returns
     -------
-    total : ndarray of shape (n_samples,), dtype float64
+    total : array of shape (n_samples,), dtype float64
         max l + log(sum exp(l - max l)).
     """
-    top = logits.max(axis=1).astype(np.float64)
+    xp = array_namespace(logits)
+    top = as_double(row_max(logits))
     shifted = logits - top[:, None]
-    np.exp(shifted, out=shifted)
-    return top + np.log(shifted.sum(axis=1))
+    xp.exp(shifted, out=shifted)
+    return top + xp.log(row_sums(shifted))

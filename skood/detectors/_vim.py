@@ -3,33 +3,22 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import warnings
 from numbers import Integral, Real
 from typing import ClassVar
 
-import numpy as np
-
 from skood.detectors._base import ReadingDetector
+from skood.detectors._explain import ExplainMixin
+from skood.detectors._principal import PrincipalSpace, added_scatter, head_origin
 from skood.detectors._softmax import logsumexp_rows
-from skood.exceptions import SkoodWarning
-from skood.utils._linalg import symmetric_eigh
+from skood.detectors._streaming import PartialFitMixin
+from skood.utils._arrays import to_host
 from skood.utils._params import Interval, StrOptions
-from skood.utils._torch import row_chunks
+from skood.utils._warnings import warn
 
 __all__ = ["ViM"]
 
 
-def _rcond(coef):
-    """Share of the largest singular value of a head below which one counts as zero.
-
-    The rows of a fitted softmax head sum to zero, but only up to the precision that
-    its solver worked in: the inverse of that remainder would move the origin far away.
-    """
-    eps = np.finfo(np.result_type(coef, np.float32)).eps
-    return max(max(coef.shape) * eps, eps ** (2 / 3))
-
-
-class ViM(ReadingDetector):
+class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
     r"""Virtual-logit matching (ViM) [1]_.
 
     .. math:: s(x) = \log \sum_k e^{l_k} - \alpha \lVert (z - u) N \rVert_2,
@@ -38,7 +27,9 @@ class ViM(ReadingDetector):
 
     where W, b are the weights of the linear head, the columns of N are the
     eigenvectors of :math:`\sum_i (z_i - u)(z_i - u)^\top` outside the principal
-    space, and the sums run over the training samples.
+    space, and the sums run over the training samples; in `partial_fit`, those for
+    :math:`\alpha` run over at most 5,000 of them. Features in float32 are projected
+    in float32. `explain` says which features make the residual.
 
     Read more in the :ref:`User Guide <detectors>`.
 
@@ -55,8 +46,13 @@ class ViM(ReadingDetector):
         warning, if training features have no rank beyond that); a float in (0, 1)
         is the share of the squared length that it must explain.
 
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -83,6 +79,7 @@ class ViM(ReadingDetector):
 
     See Also
     --------
+    Residual : Its second term alone.
     Energy : Its first term.
 
     References
@@ -114,78 +111,52 @@ class ViM(ReadingDetector):
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
 
     def __init__(
-        self, estimator=None, *, n_components="auto", contamination=0.05, ood_label=-1
+        self,
+        estimator=None,
+        *,
+        n_components="auto",
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
     ):
-        super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
         self.n_components = n_components
 
-    def _fit_reading(self, reading, y):
-        coef = reading.head.coef.astype(np.float64)
-        intercept = reading.head.intercept.astype(np.float64)
-        rcond = _rcond(reading.head.coef)
-        self.origin_ = -np.linalg.pinv(coef, rcond=rcond) @ intercept
-        Z = reading.features
-        scatter = np.zeros((Z.shape[1], Z.shape[1]))
-        for part in row_chunks(len(Z), 16 * Z.shape[1]):
-            centred = Z[part] - self.origin_
-            scatter += centred.T @ centred
-        values, vectors, rank = symmetric_eigh(scatter)
-        self.n_components_ = self._dimension(values, rank)
-        # Ascending order: the first columns are outside the principal space.
-        self._null_space = vectors[:, : Z.shape[1] - self.n_components_]
-        residuals = sum(
-            float(self._residuals(Z[part]).sum())
-            for part in row_chunks(len(Z), 32 * Z.shape[1])
-        )
-        self.alpha_ = float(
-            reading.logits.max(axis=1).astype(np.float64).sum() / residuals
-        )
+    def _begin(self, reading):
+        self.origin_ = head_origin(reading.head)
+
+    def _added(self, sums, part, labels):
+        return added_scatter(sums, part, self.origin_)
+
+    def _settle(self, reading, y):
+        self._space = PrincipalSpace(self._sums, self.origin_, self.n_components)
+        self.n_components_ = self._space.dimension
+        top = residual = 0.0
+        for part, _ in self._parts(reading):
+            xp = part.xp
+            top += float(xp.sum(xp.max(part.logits, axis=1), dtype=xp.float64))
+            residual += float(xp.sum(self._space.residuals(part), dtype=xp.float64))
+        self.alpha_ = top / residual
         if self.alpha_ <= 0:
-            warnings.warn(
+            warn(
                 f"alpha_ is {self.alpha_:.3g}: the largest logits of the training "
                 "samples are negative on average, so a large residual does not lower "
-                "the score. Shift the biases of the head so that they are positive.",
-                SkoodWarning,
-                stacklevel=6,
+                "the score. Shift the biases of the head so that they are positive."
             )
-
-    def _dimension(self, values, rank):
-        """Dimension of the principal space, below the rank of the features."""
-        n_features = len(values)
-        if isinstance(self.n_components, str):
-            wanted = n_features // 2
-            for size, dimension in ((1024, 512), (512, 256)):
-                if n_features >= size:
-                    wanted = dimension
-                    break
-            if wanted >= rank > 0:
-                warnings.warn(
-                    f"The training features have rank {rank} of {n_features}: a "
-                    f"principal space of dimension {wanted} would leave no residual. "
-                    f"Using n_components={rank // 2}; give more samples to use more.",
-                    SkoodWarning,
-                    stacklevel=7,
-                )
-                wanted = rank // 2
-        elif isinstance(self.n_components, Integral):
-            wanted = int(self.n_components)
-        else:
-            explained = np.cumsum(values[::-1]) / values.sum()
-            wanted = int(np.searchsorted(explained, self.n_components) + 1)
-        if wanted >= rank:
-            raise ValueError(
-                f"n_components={self.n_components!r} gives a principal space of "
-                f"dimension {wanted}, but the training features have rank {rank} "
-                f"(n_features = {n_features}): no residual is left. Use fewer "
-                "components or give more samples."
-            )
-        return wanted
-
-    def _residuals(self, features):
-        projected = (features - self.origin_) @ self._null_space
-        return np.linalg.norm(projected, axis=1)
 
     def _score_reading(self, reading):
-        return logsumexp_rows(reading.logits) - self.alpha_ * self._residuals(
-            reading.features
-        )
+        residuals = self._space.residuals(reading)
+        return logsumexp_rows(reading.logits) - self.alpha_ * residuals
+
+    def _explained(self, reading):
+        columns = {
+            "predicted_class": self.classes_[reading.logits.argmax(axis=1)],
+            "energy": logsumexp_rows(reading.logits),
+            "residual": to_host(self._space.residuals(reading)),
+        }
+        return columns, self._space.explained(reading.features)

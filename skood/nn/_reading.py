@@ -7,6 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skood.utils._arrays import (
+    array_device,
+    array_namespace,
+    asarray_like,
+    to_device,
+)
+
 __all__ = ["Head", "Reading", "concatenate", "symmetric_logits", "symmetric_rows"]
 
 
@@ -47,12 +54,37 @@ class Reading:
     logits: np.ndarray | None = None
     head: Head | None = None
 
+    @property
+    def array(self):
+        """The features, or the logits where there are no features."""
+        return self.logits if self.features is None else self.features
+
     def __len__(self):
-        array = self.logits if self.features is None else self.features
-        return 0 if array is None else array.shape[0]
+        return 0 if self.array is None else self.array.shape[0]
+
+    @property
+    def xp(self):
+        """Namespace of the arrays, from array_api_compat: NumPy's or torch's."""
+        return array_namespace(self.array)
+
+    def asarray(self, array):
+        """Return a NumPy array as this reading's kind of array, on its device."""
+        return asarray_like(array, self.array)
+
+    def device_for(self, device):
+        """Where `device` asks to compute: a torch device, or None for NumPy."""
+        return array_device(device, self.array)
+
+    def to(self, device):
+        """Return the reading with its arrays on a torch device, or None: NumPy."""
+        features, logits = (
+            None if array is None else to_device(array, device)
+            for array in (self.features, self.logits)
+        )
+        return Reading(features, logits, self.head)
 
     def rows(self, part):
-        """Return the reading of the rows of the slice `part` (no copy)."""
+        """Return the reading of the rows `part`: of a slice without a copy."""
         return Reading(
             None if self.features is None else self.features[part],
             None if self.logits is None else self.logits[part],

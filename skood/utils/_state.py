@@ -5,7 +5,25 @@
 
 from contextlib import contextmanager
 
-__all__ = ["fresh_fit"]
+__all__ = ["fresh_fit", "kept_state"]
+
+
+@contextmanager
+def kept_state(estimator):
+    """Put back the attributes of an estimator if the block raises.
+
+    Parameters
+    ----------
+    estimator : object
+        Its attributes may be replaced in the block, but not be written into.
+    """
+    before = vars(estimator).copy()
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 @contextmanager
@@ -22,13 +40,8 @@ def fresh_fit(estimator):
     estimator : object
         The estimator that is being fitted.
     """
-    before = vars(estimator).copy()
-    for name in before:
-        if name.endswith("_") and not name.startswith("_"):
-            delattr(estimator, name)
-    try:
+    with kept_state(estimator):
+        for name in list(vars(estimator)):
+            if name.endswith("_") and not name.startswith("_"):
+                delattr(estimator, name)
         yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise

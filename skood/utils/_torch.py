@@ -118,13 +118,16 @@ def is_tensor(X):
     return torch is not None and isinstance(X, torch.Tensor)
 
 
-def check_tensor(X):
+def check_tensor(X, *, keep_double=False):
     """Return a tensor of rows as detached, finite float32, or raise.
 
     Parameters
     ----------
     X : torch.Tensor of shape (n_samples, ...)
         Rows, on any device. It is not copied if it is float32.
+
+    keep_double : bool, default=False
+        Whether rows in float64 stay so.
 
     Returns
     -------
@@ -152,7 +155,8 @@ def check_tensor(X):
             f"X must have the shape (n_samples, ...) with at least one row and one "
             f"feature, got a tensor of shape {tuple(X.shape)}."
         )
-    X = X.to(torch.float32)
+    if not (keep_double and X.dtype == torch.float64):
+        X = X.to(torch.float32)
     # the sum is finite unless a value is not, or the sum overflows
     if not torch.isfinite(X.sum()) and not torch.isfinite(X).all():
         raise ValueError(

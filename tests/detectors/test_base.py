@@ -137,7 +137,7 @@ def test_rows_are_scored_in_chunks(monkeypatch):
 
     monkeypatch.setattr(Energy, "_score_reading", score)
     monkeypatch.setattr(
-        module, "row_chunks", lambda n, size: row_chunks(n, size, budget=40 * size)
+        module, "row_chunks", lambda n, size, _: row_chunks(n, size, budget=40 * size)
     )
     energy = Energy().fit(logits)
     assert seen == [40, 40, 20]

@@ -11,6 +11,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 import skood.detectors._knn as module
+import skood.utils._arrays as arrays
 from skood.detectors import KNN
 from skood.utils._torch import row_chunks
 
@@ -127,7 +128,7 @@ def test_chunks_change_nothing(algorithm, monkeypatch):
     knn = KNN(n_neighbors=9, algorithm=algorithm).fit(bank)
     scores = knn.score_samples(queries)
     monkeypatch.setattr(
-        module, "row_chunks", lambda n, size: row_chunks(n, size, budget=3 * size)
+        module, "row_chunks", lambda n, size, _=0: row_chunks(n, size, budget=3 * size)
     )
     np.testing.assert_array_equal(knn.score_samples(queries), scores)
 
@@ -205,22 +206,23 @@ def test_faiss_that_is_not_installed(monkeypatch):
 @pytest.mark.parametrize(
     "device, n_rows, cuda, faiss, chosen",
     [
-        ("auto", 9_999, True, True, "faiss"),  # too few rows for a GPU
-        ("auto", 10_000, True, True, "torch"),
-        ("auto", 10_000, False, True, "faiss"),
-        ("auto", 10_000, False, False, "sklearn"),
-        ("cpu", 10_000, True, False, "sklearn"),
+        ("auto", 1_000, True, True, "faiss"),  # too few rows for a GPU
+        ("auto", 500_000, True, True, "torch"),
+        ("auto", 500_000, False, True, "faiss"),
+        ("auto", 500_000, False, False, "sklearn"),
+        ("cpu", 500_000, True, False, "sklearn"),
         ("cuda", 10, True, True, "torch"),  # the user asked for it
     ],
 )
 def test_automatic_choice(monkeypatch, device, n_rows, cuda, faiss, chosen):
-    def resolve(name):
-        kind = "cuda" if cuda and name != "cpu" else "cpu"
-        return torch.device(kind)
-
-    monkeypatch.setattr(module, "resolve_device", resolve)
+    monkeypatch.setattr(arrays, "_cuda_is_there", lambda: cuda)
+    monkeypatch.setattr(
+        arrays,
+        "resolve_device",
+        lambda name: torch.device("cuda" if cuda and name != "cpu" else "cpu"),
+    )
     monkeypatch.setattr(module, "find_spec", lambda name: object() if faiss else None)
-    assert KNN(device=device)._choose(n_rows) == chosen
+    assert KNN(device=device)._choose(np.empty((n_rows, 5))) == chosen
 
 
 def test_device_that_is_not_there():

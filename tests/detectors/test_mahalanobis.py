@@ -306,16 +306,9 @@ def test_own_covariances_by_an_estimator():
 
 
 def test_chunks_change_nothing(monkeypatch):
-    import skood.detectors._base as base
-    import skood.detectors._mahalanobis as module
-    from skood.utils._torch import row_chunks
-
     X, y, queries = _data()
     expected = Mahalanobis().fit(X, y).score_samples(queries)
-    for place in (base, module):
-        monkeypatch.setattr(
-            place, "row_chunks", lambda n, size: row_chunks(n, size, budget=7 * size)
-        )
+    monkeypatch.setattr(Mahalanobis, "_chunk_bytes", 7 * 8 * 4 * X.shape[1])
     got = Mahalanobis().fit(X, y).score_samples(queries)
     np.testing.assert_allclose(got, expected, rtol=1e-10)
 

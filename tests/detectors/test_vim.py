@@ -238,14 +238,7 @@ def test_negative_alpha_warns():
 
 
 def test_chunks_change_nothing(monkeypatch):
-    import skood.detectors._base as base
-    import skood.detectors._vim as module
-    from skood.utils._torch import row_chunks
-
     head, Z = _network()
     expected = ViM(head).fit(Z).score_samples(Z)
-    for place in (base, module):
-        monkeypatch.setattr(
-            place, "row_chunks", lambda n, size: row_chunks(n, size, budget=7 * size)
-        )
+    monkeypatch.setattr(ViM, "_chunk_bytes", 7 * 8 * 4 * Z.shape[1])
     np.testing.assert_allclose(ViM(head).fit(Z).score_samples(Z), expected, rtol=1e-10)

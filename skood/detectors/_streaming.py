@@ -1,0 +1,187 @@
+"""What detectors share that learn from sums, and so in many steps."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+
+from skood.base import fit_wrapped
+from skood.detectors._base import MAX_OFFSET_ROWS
+from skood.nn._reading import Reading, concatenate
+from skood.utils._params import fit_context
+from skood.utils._state import kept_state
+
+__all__ = ["NotEnoughRows", "PartialFitMixin", "RowSample"]
+
+
+class NotEnoughRows(ValueError):
+    """The rows so far do not determine the model yet."""
+
+
+class RowSample:
+    """At most `size` rows, drawn uniformly from all that were added.
+
+    Every row gets a number from a fixed stream of random numbers; the rows with the
+    smallest numbers are kept, in their order. So the sample depends on the rows
+    alone, not on how they were cut into batches.
+
+    Parameters
+    ----------
+    size : int, default=5000
+        How many rows to keep.
+    """
+
+    def __init__(self, size=MAX_OFFSET_ROWS):
+        self.size = size
+        self.n_seen = 0
+        self._reading = None
+        self._numbers = np.empty(0)
+        self._state = np.random.RandomState(0).get_state()
+
+    def updated(self, reading):
+        """Return the sample with the rows of a reading (NumPy arrays) added."""
+        new = RowSample(self.size)
+        rng = np.random.RandomState()
+        rng.set_state(self._state)
+        numbers = np.concatenate([self._numbers, rng.random_sample(len(reading))])
+        new._state = rng.get_state()
+        new.n_seen = self.n_seen + len(reading)
+        rows = np.arange(len(numbers))
+        if len(numbers) > self.size:
+            rows = np.sort(np.argpartition(numbers, self.size)[: self.size])
+        new._numbers = numbers[rows]
+        n_old = len(self._numbers)
+        fresh = reading.rows(rows[rows >= n_old] - n_old)
+        parts = [] if n_old == 0 else [self._reading.rows(rows[rows < n_old])]
+        if len(fresh) or not parts:
+            parts.append(fresh)
+        joined = concatenate(parts)
+        new._reading = Reading(joined.features, joined.logits)  # the head is not kept
+        return new
+
+    def reading(self, head=None):
+        """Return the reading of the kept rows."""
+        return Reading(self._reading.features, self._reading.logits, head)
+
+
+class PartialFitMixin:
+    """Mixin of `ReadingDetector` for those that learn from sums over rows.
+
+    A detector implements ``_begin(reading)``, ``_added(sums, part, labels)`` and
+    ``_settle(reading, y)``, and gets ``fit`` and ``partial_fit`` from them. Its
+    threshold comes from at most 5,000 rows; `partial_fit` keeps these, and sums.
+    """
+
+    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
+
+    def _begin(self, reading):
+        """Set what depends on the head alone."""
+
+    @abstractmethod
+    def _added(self, sums, part, labels):
+        """Return new sums: `sums` (None at first) and those of a chunk of rows."""
+
+    @abstractmethod
+    def _settle(self, reading, y):
+        """Set what is scored with from ``self._sums``.
+
+        `reading` are the training rows and `y` their labels or, in `partial_fit`, a
+        sample of them and None. Raises `NotEnoughRows` if more rows would help.
+        """
+
+    def _fit_reading(self, reading, y):
+        self._start(reading, y)
+        self._include(reading, y)
+        self._settle(reading, y)
+
+    def _start(self, reading, y):
+        self._labelled = y is not None
+        self._sums, self._sample = None, RowSample()
+        self._begin(reading)
+
+    def _include(self, reading, y):
+        for part, labels in self._parts(reading, y):
+            self._sums = self._added(self._sums, part, labels)
+        self._sample = self._sample.updated(reading.to(None))
+
+    def _training_scores(self, reading):
+        return self._score_rows(self._sample.reading(reading.head))
+
+    @fit_context(
+        # What a detector wraps comes from the user and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def partial_fit(self, X, y=None):
+        """Learn from more rows, in memory that does not depend on how many came before.
+
+        The result is that of one `fit` on all rows of all calls. Each call costs a
+        factorisation and, for the threshold, the scores of up to 5,000 kept rows:
+        give thousands of rows at a time.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            More training data.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels, given in every call or in none. Rows labelled `ood_label`
+            are left out. Classes may turn up in any call.
+
+        Returns
+        -------
+        self : object
+            The detector. While the rows do not determine the model (such as one row
+            per class for a covariance) it is not fitted yet.
+
+        Raises
+        ------
+        ValueError
+            If the data are invalid, or there is an `estimator` that is not fitted
+            already, in a :class:`~sklearn.frozen.FrozenEstimator`. The detector
+            then is as it was before the call.
+        """
+        self._check_streams()
+        with kept_state(self):
+            self._add(X, y)
+        return self
+
+    def _add(self, X, y):
+        """Add rows to the sums and to the sample, and settle."""
+        first = not hasattr(self, "_sums")
+        if not first and (y is not None) != self._labelled:
+            raise ValueError(
+                "y must be given in every call of partial_fit or in none: it was "
+                f"{'given' if self._labelled else 'not given'} before."
+            )
+        earlier = [] if first or y is None else self.classes_
+        X, y = self._only_id(X, y)
+        if self.estimator is None:
+            X = self._validate(X, reset=first)
+        elif first:
+            self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+        if len(earlier):
+            self.classes_ = np.union1d(earlier, self.classes_)
+        reading = concatenate(self._read(X, validated=True))
+        if first:
+            self._start(reading, y)
+        self._include(reading, y)
+        try:
+            self._settle(self._sample.reading(reading.head), None)
+        except NotEnoughRows:
+            vars(self).pop("offset_", None)
+        else:
+            self._set_offset(self._training_scores(reading))
+
+    def _check_streams(self):
+        """Raise where rows cannot be added to what was fitted."""
+        fitted = isinstance(self.estimator, FrozenEstimator)
+        if self._fits_head or not (fitted or self.estimator is None):
+            raise ValueError(
+                f"{type(self).__name__}.partial_fit needs a classifier that is fitted "
+                "already and stays as it is: pass estimator=FrozenEstimator(classifier)"
+                f", or the head of skood.nn.split. Got estimator={self.estimator!r}."
+            )

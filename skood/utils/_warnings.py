@@ -1,0 +1,29 @@
+"""Warn where the user called."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import sys
+import warnings
+
+from skood.exceptions import SkoodWarning
+
+__all__ = ["warn"]
+
+_OURS = ("skood", "sklearn", "contextlib", "joblib")
+
+
+def warn(message):
+    """Emit a `SkoodWarning` that names the line of the first caller outside skood.
+
+    Parameters
+    ----------
+    message : str
+        What happened, with numbers, and what to do.
+    """
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").split(".")[0] not in _OURS:
+            break
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, SkoodWarning, stacklevel=level)
