@@ -182,7 +182,7 @@ class ReadingDetector(BaseDetector):
 
     def _validate(self, X, *, reset):
         """Validate rows that are read as they are; a tensor on a GPU stays there."""
-        if not is_tensor(X) or X.device.type == "cpu" or self._fits_head:
+        if not on_gpu(X) or self._fits_head:
             return super()._validate(X, reset=reset)
         X = check_tensor(X, keep_double=True)
         if reset:
@@ -209,6 +209,11 @@ def constraints_without_device():
     constraints = dict(ReadingDetector._parameter_constraints)
     del constraints["device"]
     return constraints
+
+
+def on_gpu(X):
+    """Tell whether `X` is a tensor that is not on the CPU."""
+    return is_tensor(X) and X.device.type != "cpu"
 
 
 def check_logits(logits):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
@@ -32,7 +33,7 @@ from skood.detectors import (
 )
 from skood.nn import LinearHead, pretrained
 from skood.nn._reader import read
-from skood.utils._torch import row_chunks
+from skood.utils._torch import is_tensor, row_chunks
 
 READ_LOGITS = [MSP(temperature=2.0), MaxLogit(), Energy(temperature=0.5), Entropy()]
 READ_FEATURES = [
@@ -242,3 +243,64 @@ def test_other_width_than_in_fit(detector):
     message = rf"X has 3 features, but {type(detector).__name__} is expecting 4"
     with pytest.raises(ValueError, match=message):
         detector.fit(X, y).score_samples(X[:, :3])
+
+
+# ---------------------------------------------------------------------------------
+# Tensors on a GPU, played by tensors on the CPU.
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Have tensors on the CPU treated as those on a GPU are."""
+    monkeypatch.setattr(module, "on_gpu", torch.is_tensor)
+    monkeypatch.setattr(
+        module.Reading,
+        "device_for",
+        lambda self, device: self.array.device if is_tensor(self.array) else None,
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "detector", [Energy(), Mahalanobis(), KNN(n_neighbors=3, algorithm="torch")]
+)
+def test_tensors_on_a_gpu_stay_there(gpu, monkeypatch, detector, dtype):
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    y = np.arange(60) % 4 - 1  # -1 marks OOD rows
+    tensor = torch.tensor(X, dtype=dtype)
+    array = tensor.numpy()
+    expected = clone(detector).fit(array, y)
+    seen = []
+    original = type(detector)._fit_reading
+
+    def fit_reading(self, reading, y):
+        seen.append(type(reading.array))
+        return original(self, reading, y)
+
+    monkeypatch.setattr(type(detector), "_fit_reading", fit_reading)
+    fitted = clone(detector).fit(tensor, y)
+    assert seen == [torch.Tensor]
+    assert fitted.n_features_in_ == 4
+    scores = fitted.score_samples(tensor)
+    assert isinstance(scores, np.ndarray)
+    assert scores.dtype == np.float64
+    rtol = 1e-10 if dtype == torch.float64 else 2e-5
+    np.testing.assert_allclose(scores, expected.score_samples(array), rtol=rtol)
+    with pytest.raises(ValueError, match=r"X has 3 features, but .* is expecting 4"):
+        fitted.score_samples(tensor[:, :3])
+    with pytest.raises(ValueError, match="NaN"):
+        fitted.score_samples(tensor * np.nan)
+
+
+def test_tensor_on_a_gpu_after_a_data_frame(gpu):
+    frame = pd.DataFrame(np.eye(3), columns=list("abc"))
+    energy = Energy().fit(frame)
+    energy.fit(torch.eye(3))
+    assert not hasattr(energy, "feature_names_in_")
+
+
+def test_head_is_fitted_on_the_host(gpu):
+    X, y = np.random.default_rng(0).normal(size=(60, 6)), np.arange(60) % 3
+    expected = ViM().fit(X, y).score_samples(X)
+    scores = ViM().fit(torch.from_numpy(X), y).score_samples(torch.from_numpy(X))
+    np.testing.assert_allclose(scores, expected)
