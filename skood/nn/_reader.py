@@ -12,9 +12,9 @@ imports torch: a torch model can only be given by someone who did.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
 
 import numpy as np
+from sklearn import config_context
 from sklearn.base import is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -25,9 +25,18 @@ from skood.nn._reading import (
     symmetric_logits,
     symmetric_rows,
 )
+from skood.utils._torch import to_numpy
 from skood.utils._wrapping import unwrapped
 
-__all__ = ["make_reader", "read"]
+__all__ = ["ACTIVATIONS", "PipelineReader", "make_reader", "read"]
+
+# Of scikit-learn's networks, by their names there.
+ACTIVATIONS: dict[str, Callable] = {
+    "identity": lambda z: z,
+    "relu": lambda z: np.maximum(z, 0),
+    "tanh": np.tanh,
+    "logistic": lambda z: 0.5 * (1.0 + np.tanh(0.5 * z)),
+}
 
 
 def _finite(array, what):
@@ -44,9 +53,9 @@ class _ArrayReader(ABC):
 
     def iter_read(self, X, want):
         """Yield the one reading of all rows of `X`."""
-        features, logits = self._arrays(X, want)
+        features, logits = self._arrays(to_numpy(X), want)
         yield Reading(
-            None if features is None else _finite(features, "features"),
+            features,
             None if logits is None else _finite(logits, "logits"),
             self._head() if "head" in want else None,
         )
@@ -55,7 +64,7 @@ class _ArrayReader(ABC):
         """Return the head without reading rows, and the name of its place."""
         return self._head(), "penultimate"
 
-    def _validated(self, X):
+    def rows(self, X):
         """X as a float array, checked against what the classifier was fitted on."""
         if hasattr(self.estimator, "n_features_in_"):
             return validate_data(
@@ -65,7 +74,7 @@ class _ArrayReader(ABC):
 
     @abstractmethod
     def _arrays(self, X, want):
-        """Features and logits of the rows, None where they are not wanted."""
+        """Features (finite) and logits of the rows, None where they are not wanted."""
 
     def _head(self):
         name = type(self.estimator).__name__
@@ -76,14 +85,26 @@ class _ArrayReader(ABC):
         )
 
 
+def _require_penultimate(estimator, layer):
+    """Raise if another layer than the input is asked of a model without layers."""
+    if layer != "penultimate":
+        raise ValueError(
+            f"layer={layer!r}, but a {type(estimator).__name__} has no layers: its "
+            "features are its input. Use layer='penultimate'."
+        )
+
+
 class _InputReader(_ArrayReader):
     """Base of the readers of classifiers without layers: their features are X."""
 
     def _arrays(self, X, want):
-        return (
-            self._validated(X) if "features" in want else None,
-            self._logits(X) if "logits" in want else None,
-        )
+        features = self.rows(X) if "features" in want else None
+        if "logits" not in want:
+            return features, None
+        if features is None:
+            return None, self._logits(X)
+        with config_context(assume_finite=True):  # it has just been looked at
+            return features, self._logits(X)
 
     @abstractmethod
     def _logits(self, X):
@@ -107,10 +128,29 @@ class _LinearReader(_InputReader):
         n_rows = 1 if len(shape) == 1 else shape[0]  # a binary RidgeClassifier is 1-D
         return max(2, n_rows) == n_classes
 
+    def rows(self, X):
+        X = super().rows(X)
+        width = np.shape(self.estimator.coef_)[-1]
+        if X.shape[1] != width:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self.estimator).__name__} is "
+                f"expecting {width} features as input."
+            )
+        return X
+
     def _logits(self, X):
         if hasattr(self.estimator, "predict_logits"):
             return self.estimator.predict_logits(X)
         return symmetric_logits(self.estimator.decision_function(X))
+
+    def layer_index(self, layer):
+        """Index of a layer of weights before the head: only -1, the input."""
+        _require_penultimate(self.estimator, layer)
+        return -1
+
+    def hidden(self):
+        """Weights, biases and activation of the hidden layers: there are none."""
+        return [], "identity"
 
     def _head(self):
         coef = self.estimator.coef_
@@ -122,25 +162,9 @@ class _LinearReader(_InputReader):
 class _MLPReader(_ArrayReader):
     """scikit-learn's MLPClassifier: a forward pass through its public weights."""
 
-    _activations: ClassVar[dict[str, Callable]] = {
-        "identity": lambda z: z,
-        "relu": lambda z: np.maximum(z, 0),
-        "tanh": np.tanh,
-        "logistic": lambda z: 0.5 * (1.0 + np.tanh(0.5 * z)),
-    }
-
     def __init__(self, estimator, layer):
         super().__init__(estimator)
-        n_layers = len(estimator.coefs_)
-        if layer == "penultimate":
-            self.layer = n_layers - 2  # -1, without hidden layers: the input
-        elif isinstance(layer, (int, np.integer)) and -n_layers <= layer < n_layers:
-            self.layer = int(layer) % n_layers
-        else:
-            raise ValueError(
-                f"layer={layer!r} is not a layer of the MLPClassifier. Use "
-                f"'penultimate' or an index in [{-n_layers}, {n_layers - 1}]."
-            )
+        self.layer = self.layer_index(layer)
         if getattr(estimator, "out_activation_", "softmax") == "logistic" and (
             estimator.n_outputs_ > 1
         ):
@@ -153,10 +177,27 @@ class _MLPReader(_ArrayReader):
     def serves(estimator):
         return hasattr(estimator, "coefs_") and hasattr(estimator, "out_activation_")
 
+    def layer_index(self, layer):
+        """Index of a layer of weights; -1 is the input."""
+        n_layers = len(self.estimator.coefs_)
+        if layer == "penultimate":
+            return n_layers - 2  # -1, without hidden layers: the input
+        if isinstance(layer, (int, np.integer)) and -n_layers <= layer < n_layers:
+            return int(layer) % n_layers
+        raise ValueError(
+            f"layer={layer!r} is not a layer of the MLPClassifier. Use 'penultimate' "
+            f"or an index in [{-n_layers}, {n_layers - 1}]."
+        )
+
+    def hidden(self):
+        """Weights, biases and activation of the hidden layers."""
+        weights = self.estimator.coefs_[:-1], self.estimator.intercepts_[:-1]
+        return list(zip(*weights, strict=True)), self.estimator.activation
+
     def _arrays(self, X, want):
         estimator = self.estimator
-        activation = self._activations[estimator.activation]
-        hidden = self._validated(X)
+        activation = ACTIVATIONS[estimator.activation]
+        hidden = self.rows(X)
         features = hidden if self.layer == -1 else None
         last = len(estimator.coefs_) - 1
         for i, (W, b) in enumerate(
@@ -170,7 +211,7 @@ class _MLPReader(_ArrayReader):
             if "logits" not in want and features is not None:
                 break
         return (
-            features if "features" in want else None,
+            _finite(features, "features") if "features" in want else None,
             symmetric_logits(hidden) if "logits" in want else None,
         )
 
@@ -205,7 +246,7 @@ class _MarginReader(_InputReader):
         return logits
 
 
-class _PipelineReader:
+class PipelineReader:
     """A pipeline: the steps before the last transform what its reader is given."""
 
     def __init__(self, pipeline, reader):
@@ -276,7 +317,7 @@ def make_reader(
         "device": device,
     }
     if isinstance(estimator, Pipeline):
-        return _PipelineReader(estimator, make_reader(estimator[-1], **options))
+        return PipelineReader(estimator, make_reader(estimator[-1], **options))
     if _is_instance(estimator, "torch.nn", "Module"):
         raise TypeError(
             f"Got the bare torch module {type(estimator).__name__}. Wrap a trained one "
@@ -296,11 +337,7 @@ def make_reader(
         return ModuleReader(estimator, is_skorch=is_skorch, **options)
     if _MLPReader.serves(estimator):
         return _MLPReader(estimator, layer)
-    if layer != "penultimate":
-        raise ValueError(
-            f"layer={layer!r}, but a {type(estimator).__name__} has no layers: its "
-            "features are its input. Use layer='penultimate'."
-        )
+    _require_penultimate(estimator, layer)
     if _LinearReader.serves(estimator):
         return _LinearReader(estimator)
     if hasattr(estimator, "predict_proba"):

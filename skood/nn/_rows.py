@@ -9,7 +9,7 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from skood.utils._labels import check_labels
+from skood.utils._labels import check_labels, label_codes
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -51,8 +51,7 @@ def check_same_classes(given, classes):
 
 def class_codes(y, classes):
     """Return the number of each label in `classes`; an unknown one raises."""
-    numbers = {label: code for code, label in enumerate(classes.tolist())}
-    codes = np.array([numbers.get(label, -1) for label in y.tolist()], dtype=np.int64)
+    codes = label_codes(y, classes)
     if (codes < 0).any():
         raise ValueError(
             f"y contains the label {y.tolist()[codes.argmin()]!r}, which is not among "

@@ -14,7 +14,13 @@ from skood.nn._reading import Reading, symmetric_logits, symmetric_rows
 from skood.nn._watcher import Watcher, parse_layer, pool, primary_tensor
 from skood.utils._torch import evaluating, parameter_dtype, resolve_device
 
-__all__ = ["ModuleReader", "borrowed", "check_network_input"]
+__all__ = [
+    "ModuleReader",
+    "borrowed",
+    "check_first_axis",
+    "check_network_input",
+    "finite_logits",
+]
 
 _EMBEDDING = (nn.Embedding, nn.EmbeddingBag)
 
@@ -56,7 +62,8 @@ def borrowed(module, device="auto"):
         else:
             target = resolve_device(device)
         moves = len(homes) == 1 and target != home
-        with evaluating(module), torch.no_grad():
+        # Parameters that are moved in inference mode could never be trained again.
+        with evaluating(module), torch.inference_mode(False), torch.no_grad():
             try:
                 if moves:
                     module.to(target)
@@ -116,10 +123,10 @@ class ModuleReader:
         """Read from row `start` until a block is full; return it and where it ends."""
         features, logits, head, size = [], [], None, 0
         with borrowed(self.module, self.device) as device:
-            watcher = Watcher(self.module, self.layer, self.pooling)
+            watcher = Watcher(self.module, [self.layer], self.pooling)
             try:
                 while start < X.shape[0] and size < _BLOCK_BYTES:
-                    batch = self._to_tensor(X[start : start + self.batch_size], device)
+                    batch = self.to_batch(X[start : start + self.batch_size], device)
                     z, output, found = self._forward(batch, watcher, want)
                     if "head" in want and head is None:
                         head = self._head(found)
@@ -139,7 +146,7 @@ class ModuleReader:
         )
         return reading, start
 
-    def _to_tensor(self, batch, device):
+    def to_batch(self, batch, device):
         """Move a batch to the device, floating input in the network's precision."""
         is_tensor = isinstance(batch, torch.Tensor)
         if not is_tensor:
@@ -157,37 +164,36 @@ class ModuleReader:
         watcher.forget()
         output = primary_tensor(self.module(batch))
         found = watcher.head_of(output)
-        z = self._features(watcher, found) if "features" in want else None
-        logits = self._logits(output, found) if "logits" in want else None
+        z = logits = None
+        if "features" in want:
+            z = _finite(self.layer_output(self.layer, watcher, found), "features")
+            check_first_axis(z, batch, f"layer={self.layer!r}")
+        if "logits" in want:
+            logits = finite_logits(self.logits_of(output, found))
+            check_first_axis(logits, batch, "The network")
         watcher.forget()
-        for array, what in ((z, f"layer={self.layer!r}"), (logits, "The network")):
-            if array is not None and array.shape[0] != batch.shape[0]:
-                raise ValueError(
-                    f"{what} gave {array.shape[0]} rows for a batch of "
-                    f"{batch.shape[0]}: its first axis is not the samples."
-                )
         return z, logits, found
 
-    def _features(self, watcher, found):
-        if self.layer == "penultimate":
-            layer = found or watcher.last
-            if layer is None:
+    def layer_output(self, layer, watcher, found):
+        """Return what a layer gave in the forward pass that was watched, pooled."""
+        if layer == "penultimate":
+            linear = found or watcher.last
+            if linear is None:
                 raise ValueError(
                     "layer='penultimate' is the input of the last torch.nn.Linear, "
                     "and none ran in this network. Name a layer: it has "
                     f"{', '.join(n for n, _ in self.module.named_modules() if n)}."
                 )
-            z = pool(layer[2], self.pooling, channels_last=True)
-        else:
-            z = watcher.taken
-            if z is None:
-                raise ValueError(
-                    f"The layer {self.layer!r} did not run in the forward pass of "
-                    f"{type(self.module).__name__}. Name a layer that does."
-                )
-        return _finite(z, "features")
+            return pool(linear[2], watcher.pooling, channels_last=True)
+        if layer not in watcher.taken:
+            raise ValueError(
+                f"The layer {layer!r} did not run in the forward pass of "
+                f"{type(self.module).__name__}. Name a layer that does."
+            )
+        return watcher.taken[layer]
 
-    def _logits(self, output, found):
+    def logits_of(self, output, found):
+        """Return the logits, as a tensor, of a forward pass that was watched."""
         if found is not None:
             logits = found[3]
         else:
@@ -199,7 +205,7 @@ class ModuleReader:
                 f"The network returned logits of shape {tuple(logits.shape)}; expected "
                 "(n_samples, n_classes)."
             )
-        return symmetric_logits(_finite(logits, "logits"))
+        return logits
 
     def _head(self, found):
         """Weights of the linear layer that gave the logits, if it reads `z`."""
@@ -263,9 +269,9 @@ class ModuleReader:
         if not self._embeds():  # zeros might not tell two heads apart
             row = torch.linspace(-1, 1, row.numel()).reshape(row.shape)
         with borrowed(self.module, self.device) as device:
-            watcher = Watcher(self.module, "penultimate")
+            watcher = Watcher(self.module)
             try:
-                output = primary_tensor(self.module(self._to_tensor(row, device)))
+                output = primary_tensor(self.module(self.to_batch(row, device)))
                 found = watcher.head_of(output)
             finally:
                 watcher.remove()
@@ -298,6 +304,20 @@ def _log_probabilities(output):
     if p.ndim == 1 or p.shape[1] == 1:
         return log(p) - log(1 - p)
     return log(p)
+
+
+def check_first_axis(array, batch, what):
+    """Raise if an array of a batch does not have a row for each of its rows."""
+    if array.shape[0] != batch.shape[0]:
+        raise ValueError(
+            f"{what} gave {array.shape[0]} rows for a batch of {batch.shape[0]}: its "
+            "first axis is not the samples."
+        )
+
+
+def finite_logits(logits):
+    """Logits of a network as NumPy, one column per class; NaN and infinity raise."""
+    return symmetric_logits(_finite(logits, "logits"))
 
 
 def _weights(linear):

@@ -1,19 +1,21 @@
 """Watch the layers of a torch network while it runs.
 
-`Watcher` hooks itself into a network for the time of a forward pass, keeps what one
-layer gives, and finds the linear layer whose output are the logits.
+`Watcher` hooks itself into a network for the time of a forward pass, keeps what some
+layers give, and finds the linear layer whose output are the logits. `replacing` puts
+something else in place of what a layer gives.
 """
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["Watcher", "parse_layer", "pool", "primary_tensor"]
+__all__ = ["Watcher", "parse_layer", "pool", "primary_tensor", "replacing"]
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -46,9 +48,16 @@ def _same_memory(a, b):
 
 
 def pool(features, pooling, channels_last):
-    """Turn feature maps (n, c, ...), or tokens (n, ..., d), into vectors."""
+    """Turn feature maps (n, c, ...), or tokens (n, ..., d), into vectors.
+
+    With "maps" into arrays (n, c, positions), vectors being maps of one position.
+    """
     if features.ndim == 1:
-        return features[:, None]
+        features = features[:, None]
+    if pooling == "maps":
+        if channels_last and features.ndim > 2:
+            features = features.movedim(-1, 1)
+        return features.flatten(2) if features.ndim > 2 else features[:, :, None]
     if features.ndim == 2 or pooling is None:
         return features
     if pooling == "flatten":
@@ -94,31 +103,45 @@ def _close(a, b, rtol, atol):
 
 
 class Watcher:
-    """Forward hooks that remember what one reading needs, for this thread only."""
+    """Forward hooks that remember what one reading needs, for this thread only.
 
-    def __init__(self, module, layer, pooling="mean"):
-        self.thread = threading.get_ident()
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network.
+
+    layers : sequence of str or int
+        The layers whose outputs are kept, see `parse_layer`. Of a layer that runs
+        more than once the last output is.
+
+    pooling : {"mean", "max", "flatten", "maps"} or None, default="mean"
+        See `pool`.
+    """
+
+    def __init__(self, module, layers=(), pooling="mean"):
         self.pooling = pooling
         self.handles = []
         self.last: tuple | None = None
         self.forget()
-        name, of_input = parse_layer(module, layer)
-        for child_name, child in module.named_modules():
-            if child_name == name and of_input:
-                self._hook(child.register_forward_pre_hook, self._take_input)
+        inputs: dict = {}
+        outputs: dict = {}
+        for layer in layers:
+            name, of_input = parse_layer(module, layer)
+            (inputs if of_input else outputs).setdefault(name, []).append(layer)
+        for name, child in module.named_modules():
+            if name in inputs:
+                self._hook(child.register_forward_pre_hook, self._input, inputs[name])
             if isinstance(child, (*_CHANNELS_FIRST, *_CHANNELS_LAST)):
                 self._hook(child.register_forward_hook, self._lay_out)
+            if isinstance(child, (nn.Linear, *_CONV)):
+                self._hook(child.register_forward_hook, self._ran, name)
             if isinstance(child, nn.Linear):
-                self._hook(child.register_forward_hook, self._linear, child_name)
-            if child_name == name and not of_input:
-                self._hook(child.register_forward_hook, self._take)
+                self._hook(child.register_forward_hook, self._linear, name)
+            if name in outputs:
+                self._hook(child.register_forward_hook, self._output, outputs[name])
 
     def _hook(self, register, function, *options):
-        def hook(*call):
-            if threading.get_ident() == self.thread:
-                function(*options, *call)
-
-        self.handles.append(register(hook, with_kwargs=True))
+        self.handles.append(register(_own_thread(function, *options), with_kwargs=True))
 
     def _lay_out(self, module, args, kwargs, output):
         if primary_tensor(output).ndim == 3:
@@ -129,17 +152,21 @@ class Watcher:
         if output.ndim == 2:
             self.candidates[name] = self.last
 
-    def _take(self, module, args, kwargs, output):
-        self._keep(primary_tensor(output), module)
+    def _ran(self, name, module, args, kwargs, output):
+        self.ran[name] = None
 
-    def _take_input(self, module, args, kwargs):
-        self._keep(_first_tensor(args, kwargs), module)
+    def _output(self, layers, module, args, kwargs, output):
+        self._keep(layers, primary_tensor(output), module)
 
-    def _keep(self, tensor, module):
+    def _input(self, layers, module, args, kwargs):
+        self._keep(layers, _first_tensor(args, kwargs), module)
+
+    def _keep(self, layers, tensor, module):
         tokens = self.tokens and not isinstance(module, _CHANNELS_FIRST)
         channels_last = isinstance(module, nn.Linear) or (tensor.ndim == 3 and tokens)
         # A copy, before an operation in place changes it.
-        self.taken = pool(tensor, self.pooling, channels_last).clone()
+        kept = pool(tensor, self.pooling, channels_last).clone()
+        self.taken.update(dict.fromkeys(layers, kept))
 
     def remove(self):
         for handle in self.handles:
@@ -148,7 +175,8 @@ class Watcher:
     def forget(self):
         self.last = None  # the linear layer that ran last: (name, layer, in, out)
         self.candidates: dict = {}  # linear layers that may be the head, likewise
-        self.taken = None  # what the asked layer gave
+        self.taken: dict = {}  # what the asked layers gave
+        self.ran: dict = {}  # linear and convolutional layers, in the order they ran
         self.tokens = True  # whether a 3-D array is (n, tokens, d)
 
     def head_of(self, output):
@@ -160,10 +188,85 @@ class Watcher:
         for found in self.candidates.values():
             if _same_memory(found[3], output):
                 return found
-        for found in reversed(self.candidates.values()):
-            if _follows(found[3], output):
-                return found
+        with torch.no_grad():  # the numbers are compared, not differentiated
+            for found in reversed(self.candidates.values()):
+                if _follows(found[3], output):
+                    return found
         return None
+
+
+def _own_thread(function, *options):
+    """A hook that other threads, which may run the same module, do not call."""
+    thread = threading.get_ident()
+
+    def hook(*call):
+        if threading.get_ident() == thread:
+            return function(*options, *call)
+        return None
+
+    return hook
+
+
+@contextmanager
+def replacing(module, layer, function):
+    """Put a function of what a layer gives in its place, for this thread only.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network; the hook is taken off at the end.
+
+    layer : str or int
+        See `parse_layer`; "input:NAME" replaces what that module is called with. A
+        layer that runs more than once is replaced each time.
+
+    function : callable
+        Called with a tensor, returns one of the same shape.
+
+    Yields
+    ------
+    ran : list
+        Gets an entry each time that the layer runs.
+    """
+    name, of_input = parse_layer(module, layer)
+    if name is None:
+        raise ValueError(
+            f"The input of the linear head is the output of no one layer: name the "
+            f"layer to replace. The network has: {', '.join(_module_names(module))}."
+        )
+    ran: list = []
+
+    def replace_output(child, args, kwargs, output):
+        ran.append(name)
+        if not isinstance(output, torch.Tensor):
+            raise TypeError(
+                f"The layer {layer!r} returned {type(output).__name__}, and only a "
+                "tensor can be replaced. Name a layer inside it that returns one."
+            )
+        return function(output)
+
+    def replace_input(child, args, kwargs):
+        ran.append(name)
+        tensor = _first_tensor(args, kwargs)
+        new = function(tensor)
+        args = tuple(new if value is tensor else value for value in args)
+        return args, {k: new if v is tensor else v for k, v in kwargs.items()}
+
+    child = dict(module.named_modules())[name]
+    if of_input:
+        hook = _own_thread(replace_input)
+        handle = child.register_forward_pre_hook(hook, with_kwargs=True)
+    else:
+        hook = _own_thread(replace_output)
+        handle = child.register_forward_hook(hook, with_kwargs=True)
+    try:
+        yield ran
+    finally:
+        handle.remove()
+
+
+def _module_names(module):
+    return [name for name, _ in module.named_modules() if name]
 
 
 def _layer_names(module):
@@ -187,7 +290,7 @@ def parse_layer(module, layer):
             )
         return names[layer], False
     name, of_input = layer.removeprefix("input:"), layer.startswith("input:")
-    known = [n for n, _ in module.named_modules() if n]
+    known = _module_names(module)
     if name not in known:
         raise ValueError(
             f"The network has no layer named {name!r}. It has: {', '.join(known)}."

@@ -1,0 +1,266 @@
+"""Layers, gradients and replacements of scikit-learn's classifiers."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from skood.nn import LinearHead
+from skood.nn import _network as module
+from skood.nn._network import LayeredNetwork, make_network
+from skood.nn._reader import read
+from skood.utils._torch import row_chunks
+from tests.nn._reading import data
+
+ACTIVATIONS = ("identity", "logistic", "tanh", "relu")
+
+
+def perceptron(activation="relu", hidden=(7, 4), n_classes=3, dtype=np.float64):
+    X, y = data(n_classes)
+    X = X.astype(dtype)
+    net = MLPClassifier(hidden, activation=activation, max_iter=30, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return net.fit(X, y), X
+
+
+def gradients(network, X, cotangent):
+    """The gradients that rows would be moved along."""
+    found = []
+
+    def keep(part, gradient):
+        found.append(gradient)
+        return part
+
+    for _ in network.iter_moved(network.prepare(X), cotangent, keep):
+        pass
+    return np.concatenate(found)
+
+
+def numeric_gradient(function, x, h=1e-6):
+    """Central differences, coordinate by coordinate."""
+    gradient = np.empty_like(x)
+    for j in range(len(x)):
+        step = np.zeros_like(x)
+        step[j] = h
+        gradient[j] = (function(x + step) - function(x - step)) / (2 * h)
+    return gradient
+
+
+def by_hand(net, x):
+    """Outputs of all layers of a perceptron for one row, unit by unit."""
+    act = {
+        "identity": lambda v: v,
+        "logistic": lambda v: 1 / (1 + np.exp(-v)),
+        "tanh": np.tanh,
+        "relu": lambda v: max(v, 0.0),
+    }[net.activation]
+    outputs = [list(x)]
+    for i, (W, b) in enumerate(zip(net.coefs_, net.intercepts_, strict=True)):
+        sums = [
+            sum(outputs[-1][a] * W[a, j] for a in range(len(W))) + b[j]
+            for j in range(len(b))
+        ]
+        outputs.append(sums if i == len(net.coefs_) - 1 else [act(v) for v in sums])
+    return outputs
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_layers_of_a_perceptron_equal_a_naive_loop(activation):
+    net, X = perceptron(activation)
+    network = make_network(net)
+    rows = network.prepare(X)
+    layers = [0, 1, "penultimate", -1]
+    (block,) = network.iter_layers(rows, layers)
+    assert network.layer_names(rows) == [0, 1]
+    assert list(block.outputs) == layers
+    for i in (0, 5, 79):
+        _, first, second, logits = by_hand(net, X[i])
+        np.testing.assert_allclose(block.outputs[0][i], first, rtol=1e-12)
+        np.testing.assert_allclose(block.outputs[1][i], second, rtol=1e-12)
+        np.testing.assert_allclose(block.outputs["penultimate"][i], second, rtol=1e-12)
+        np.testing.assert_allclose(block.outputs[-1][i], logits, rtol=1e-12)
+        np.testing.assert_allclose(block.logits[i], logits, rtol=1e-12)
+
+
+def test_vectors_are_maps_of_one_position():
+    net, X = perceptron()
+    network = make_network(net)
+    rows = network.prepare(X)
+    (plain,) = network.iter_layers(rows, [0])
+    (maps,) = network.iter_layers(rows, [0], "maps")
+    np.testing.assert_array_equal(maps.outputs[0], plain.outputs[0][:, :, None])
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("hidden", [(), (6,), (7, 4)])
+def test_gradient_equals_central_differences(activation, n_classes, hidden):
+    net, X = perceptron(activation, hidden, n_classes)
+    network = make_network(net)
+    weights = np.linspace(-1, 2, n_classes)
+
+    def function(x):
+        """A sum of squares of weighted logits, of one row."""
+        return np.sum((weights * read(net, x[None], {"logits"}).logits[0]) ** 2)
+
+    found = gradients(network, X[:6], lambda z: 2 * weights**2 * z)
+    expected = [numeric_gradient(function, x) for x in X[:6]]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kind", [LogisticRegression, RidgeClassifier, LinearHead])
+def test_gradient_of_a_linear_model_is_its_weights(kind, n_classes):
+    X, y = data(n_classes)
+    model = kind().fit(X.astype(np.float64), y)
+    weights = np.arange(1.0, n_classes + 1)
+    found = gradients(make_network(model), X, lambda z: np.tile(weights, (len(z), 1)))
+    head = read(model, X, {"features", "head"}).head
+    np.testing.assert_allclose(found, np.tile(weights @ head.coef, (len(X), 1)))
+
+
+def test_logits_are_those_of_the_moved_rows():
+    net, X = perceptron()
+    network = make_network(net)
+
+    def move(part, gradient):
+        assert part.shape == gradient.shape
+        return part + 0.1
+
+    (logits,) = network.iter_moved(network.prepare(X), np.ones_like, move)
+    expected = read(net, X + 0.1, {"logits"}).logits
+    np.testing.assert_allclose(logits, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_replaced_layers(n_classes):
+    net, X = perceptron("tanh", n_classes=n_classes)
+    network = make_network(net)
+    layers = [0, "penultimate"]
+    (found,) = network.iter_replaced(network.prepare(X), layers, lambda h: h**2 - 1)
+    for i in (0, 17):
+        first = np.tanh(X[i] @ net.coefs_[0] + net.intercepts_[0])
+        second = np.tanh((first**2 - 1) @ net.coefs_[1] + net.intercepts_[1])
+        margin = second @ net.coefs_[2] + net.intercepts_[2]
+        expected = [-margin[0] / 2, margin[0] / 2] if n_classes == 2 else margin
+        np.testing.assert_allclose(found[0][i], expected, rtol=1e-10)
+        second = np.tanh(first @ net.coefs_[1] + net.intercepts_[1])
+        margin = (second**2 - 1) @ net.coefs_[2] + net.intercepts_[2]
+        expected = [-margin[0] / 2, margin[0] / 2] if n_classes == 2 else margin
+        np.testing.assert_allclose(found[1][i], expected, rtol=1e-10)
+
+
+def test_linear_model_has_its_input_as_the_only_layer():
+    X, y = data()
+    model = LogisticRegression().fit(X, y)
+    network = make_network(model)
+    rows = network.prepare(X)
+    assert rows.dtype == np.float64
+    assert network.layer_names(rows) == ["penultimate"]
+    (block,) = network.iter_layers(rows, ["penultimate"])
+    np.testing.assert_array_equal(block.outputs["penultimate"], rows)
+    (replaced,) = network.iter_replaced(rows, ["penultimate"], lambda z: 2 * z)
+    np.testing.assert_allclose(
+        replaced[0], model.decision_function(2 * X.astype(float)), rtol=1e-6
+    )
+    with pytest.raises(ValueError, match="layer=0, but a LogisticRegression has no la"):
+        next(network.iter_layers(rows, [0]))
+
+
+def test_chunks(monkeypatch):
+    net, X = perceptron()
+    network = make_network(net)
+    rows = network.prepare(X)
+    width = 5 + 7 + 4 + 3
+    sizes = []
+
+    def chunks(n_rows, bytes_per_row):
+        assert bytes_per_row == 4 * 8 * width
+        return row_chunks(n_rows, bytes_per_row, 30 * bytes_per_row)
+
+    whole = next(network.iter_layers(rows, [0]))
+    monkeypatch.setattr(module, "row_chunks", chunks)
+    parts = list(network.iter_layers(rows, [0]))
+    sizes = [len(part.logits) for part in parts]
+    assert sizes == [30, 30, 20]
+    joined = np.concatenate([part.outputs[0] for part in parts])
+    np.testing.assert_allclose(joined, whole.outputs[0], rtol=1e-12)
+    moved = list(network.iter_moved(rows, np.ones_like, lambda part, g: part))
+    assert [len(part) for part in moved] == sizes
+    replaced = list(network.iter_replaced(rows, [0], lambda h: h))
+    assert [len(part[0]) for part in replaced] == sizes
+
+
+def test_pipeline_is_opened_at_its_last_step():
+    X, y = data()
+    frame = pd.DataFrame(X, columns=list("abcde")).astype(np.float64)
+    inner = make_pipeline(StandardScaler(), LogisticRegression())
+    nested = make_pipeline(StandardScaler(with_std=False), inner).fit(frame, y)
+    network = make_network(FrozenEstimator(nested))
+    rows = network.prepare(frame)
+    np.testing.assert_allclose(rows, StandardScaler().fit_transform(frame))
+    (block,) = network.iter_layers(rows, [])
+    np.testing.assert_allclose(block.logits, nested.decision_function(frame))
+    alone = make_network(make_pipeline(LogisticRegression()).fit(X, y))
+    np.testing.assert_array_equal(alone.prepare(X), X)
+    with pytest.raises(ValueError, match="feature names should match"):
+        network.prepare(frame[list("edcba")])
+
+
+def test_finished_search_is_looked_through():
+    X, y = data()
+    search = GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2).fit(X, y)
+    assert isinstance(make_network(search), LayeredNetwork)
+
+
+@pytest.mark.parametrize("kind", [RandomForestClassifier, SVC])
+def test_classifier_without_layers(kind):
+    X, y = data()
+    says = f"needs a network, but a {kind.__name__} has neither layers nor a gradient"
+    with pytest.raises(TypeError, match=says):
+        make_network(kind().fit(X, y))
+
+
+def test_what_cannot_be_read():
+    X, y = data()
+    with pytest.raises(TypeError, match="it is a regressor"):
+        make_network(LinearRegression().fit(X, y))
+    net, _ = perceptron()
+    network = make_network(net)
+    with pytest.raises(ValueError, match="X has 4 features"):
+        network.prepare(X[:, :4])
+    with pytest.raises(ValueError, match="contains NaN"):
+        network.prepare(np.full((2, 5), np.nan))
+    with pytest.raises(ValueError, match=r"layer='conv' is not a layer.*\[-3, 2\]"):
+        next(network.iter_layers(network.prepare(X), ["conv"]))
+    head = make_network(LinearHead([[1.0, 0.0], [0.0, 1.0]]))
+    with pytest.raises(ValueError, match="X has 5 features, but LinearHead is expecti"):
+        head.prepare(X)
+
+
+def test_numbers_that_overflow():
+    head = make_network(LinearHead([[1e200, 0.0], [0.0, 1.0]]))
+    rows = head.prepare([[1e200, 1.0]])
+    with pytest.raises(ValueError, match="logits contains infinity"):
+        next(head.iter_layers(rows, ()))
+
+
+def test_devices():
+    net, X = perceptron()
+    with pytest.raises(ValueError, match="Unknown device 'abacus'"):
+        make_network(net, device="abacus")
+    network = make_network(net, device="cpu")
+    assert next(network.iter_layers(network.prepare(X), ())).logits.shape == (80, 3)

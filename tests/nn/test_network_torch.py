@@ -1,0 +1,495 @@
+"""Layers, gradients and replacements of torch networks."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+import torch
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from skood.nn import _torch_network as module
+from skood.nn import pretrained
+from skood.nn._network import make_network
+from skood.nn._reader import read
+from tests.nn._conv_net import conv_classifier, conv_net, images, map_classifier
+from tests.nn._reading import Counter, data, numbers, run
+from tests.nn.test_network import gradients
+from tests.nn.test_torch_reader_as_found import aspects, assert_same
+
+
+def opened(net, **options):
+    return make_network(pretrained(net, classes=[0, 1, 2], **options))
+
+
+def up_to(net, name, X):
+    """What the layers up to one give, by hand, in eval mode."""
+    names = list(dict(net.named_children()))
+    net = conv_net(inplace=False).to(next(net.parameters()).dtype).eval()
+    return run(*list(net)[: names.index(name) + 1], X=X)
+
+
+# --- layers ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "flatten", None, "maps"])
+def test_several_layers_from_one_pass(pooling):
+    """Also where an operation in place changes what a layer gave."""
+    net, clf = conv_classifier()
+    X = images(12)
+    passes = []
+    net.register_forward_pre_hook(lambda m, args: passes.append(len(args[0])))
+    layers = ["conv1", "relu2", "flat", "input:head", "penultimate", 1]
+    (block,) = make_network(clf).iter_layers(X, layers, pooling)
+    assert sum(passes) == len(X)
+    for layer in layers:
+        place = {"input:head": "drop", "penultimate": "drop", 1: "conv2"}
+        expected = torch.as_tensor(up_to(net, place.get(layer, layer), X))
+        if expected.ndim == 4:
+            if pooling in ("mean", "max"):
+                reduce = expected.mean if pooling == "mean" else expected.amax
+                expected = reduce((2, 3))
+            elif pooling is not None:
+                expected = expected.flatten(1 if pooling == "flatten" else 2)
+        elif pooling == "maps":
+            expected = expected[:, :, None]
+        found = block.outputs[layer]
+        assert isinstance(found, torch.Tensor) and not found.requires_grad
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    expected = up_to(net, "head", X)
+    np.testing.assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_tokens_become_maps_with_channels_first():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Linear(3, 6)
+            self.norm = nn.LayerNorm(6)
+            self.conv = nn.Conv1d(6, 4, 1)
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, x):
+            x = self.norm(self.embed(x))
+            return self.head(self.conv(x.mT).mean(2))
+
+    net, X = Tokens(), numbers(4, 5, 3)
+    layers = ["norm", "conv", "head"]
+    (block,) = opened(net).iter_layers(X, layers, "maps")
+    tokens = net.norm(net.embed(torch.as_tensor(X))).detach()
+    np.testing.assert_allclose(block.outputs["norm"], tokens.mT, rtol=1e-6)
+    expected = net.conv(tokens.mT).detach()
+    np.testing.assert_allclose(block.outputs["conv"], expected, rtol=1e-5, atol=1e-6)
+    assert block.outputs["head"].shape == (4, 3, 1)
+
+
+def test_names_of_the_layers():
+    _, clf = conv_classifier()
+    network = make_network(clf)
+    assert network.layer_names(images(3)) == ["conv1", "conv2"]
+    assert opened(Counter()).layer_names(data()[0]) == ["body.0"]
+    assert opened(nn.Sequential(nn.Linear(5, 3))).layer_names(data()[0]) == [
+        "penultimate"
+    ]
+
+    class Backwards(nn.Module):
+        """Defines its layers in another order than it runs them."""
+
+        def __init__(self):
+            super().__init__()
+            self.head, self.spare = nn.Linear(4, 3), nn.Linear(4, 4)
+            self.second, self.first = nn.Linear(4, 4), nn.Linear(5, 4)
+
+        def forward(self, x):
+            return self.head(self.second(self.first(x)))
+
+    assert opened(Backwards()).layer_names(data()[0]) == ["first", "second"]
+
+
+def test_logits_that_no_linear_layer_gives():
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    network = opened(net)
+    assert network.layer_names(images(2)) == ["0"]
+    with pytest.raises(ValueError, match=r"'penultimate' is the .* has 0, 1, 2"):
+        next(network.iter_layers(images(2), ["penultimate"]))
+
+    class Bare(nn.Module):
+        def forward(self, x):
+            return x[:, :3] * 2
+
+    for net, says in ((Bare(), "no named modules"), (nn.Sequential(Bare()), "has 0")):
+        with pytest.raises(ValueError, match=f"No linear or convolutional.*{says}"):
+            opened(net).layer_names(numbers(4, 5))
+
+
+def test_layer_that_did_not_run():
+    class Spare(Counter):
+        def __init__(self):
+            super().__init__()
+            self.spare = nn.Linear(2, 2)
+
+    network = opened(Spare())
+    X, _ = data()
+    with pytest.raises(ValueError, match="The layer 'spare' did not run"):
+        next(network.iter_layers(X, ["spare"]))
+    with pytest.raises(ValueError, match="The layer 'spare' did not run"):
+        next(network.iter_replaced(X, ["spare"], lambda z: z))
+    with pytest.raises(ValueError, match="no layer named 'nope'"):
+        next(network.iter_layers(X, ["nope"]))
+
+
+def test_last_run_of_a_layer_is_read():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = nn.Linear(5, 5), nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.head(self.layer(self.layer(x)))
+
+    net, X = Twice(), numbers(6, 5)
+    (block,) = opened(net).iter_layers(X, ["layer"])
+    expected = run(net.layer, net.layer, X=X)
+    np.testing.assert_allclose(block.outputs["layer"], expected, rtol=1e-5)
+    (found,) = opened(net).iter_replaced(X, ["layer"], lambda z: -z)
+    expected = run(net.layer, torch.neg, net.layer, torch.neg, net.head, X=X)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_half_precision_is_read_as_float32():
+    net = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)).to(torch.bfloat16)
+    (block,) = opened(net).iter_layers(numbers(6, 5), ["0"])
+    assert block.outputs["0"].dtype == torch.float32
+
+
+def test_numbers_that_are_not_finite():
+    class Hides(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.head = nn.Linear(5, 4), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(torch.nan_to_num(self.layer(x * 1e38 * 1e38)))
+
+    with pytest.raises(ValueError, match="layer='layer' gave NaN or infinity"):
+        next(opened(Hides()).iter_layers(numbers(6, 5), ["layer"]))
+
+
+def test_first_axis_must_be_the_samples():
+    net = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 3)), nn.Linear(3, 3))
+    with pytest.raises(ValueError, match="The network gave 10 rows for a batch of 6"):
+        next(opened(net).iter_layers(numbers(6, 5), ["2"]))
+
+    class Sneaky(Counter):
+        def forward(self, x):
+            self.body(x[:1])
+            return self.head(torch.zeros(len(x), 8))
+
+    with pytest.raises(ValueError, match="layer='body' gave 1 rows for a batch of 6"):
+        next(opened(Sneaky()).iter_layers(numbers(6, 5), ["body"]))
+
+
+# --- blocks -----------------------------------------------------------------------
+
+
+def test_blocks_are_bounded(monkeypatch):
+    """A row has 4 * 8 * 8 float32 numbers at conv1, and 3 logits."""
+    per_row = 4 * (4 * 8 * 8 + 3)
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 20 * per_row)
+    net, clf = conv_classifier()
+    X = images(70)
+    sizes = []
+    net.register_forward_pre_hook(lambda m, args: sizes.append(len(args[0])))
+    before = aspects(net)
+    blocks = []
+    for block in make_network(clf).iter_layers(X, ["conv1"], None):
+        assert_same(aspects(net), before)
+        blocks.append(block)
+    assert sizes == [8, 20, 20, 20, 2]  # 8 rows tell how many fit
+    assert [len(block.logits) for block in blocks] == [28, 20, 20, 2]
+    joined = torch.cat([block.outputs["conv1"] for block in blocks])
+    np.testing.assert_allclose(joined, up_to(net, "conv1", X), rtol=1e-4, atol=1e-6)
+
+
+def test_a_row_may_be_larger_than_a_block(monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 1)
+    _, clf = conv_classifier()
+    blocks = list(make_network(clf).iter_layers(images(11), ["conv1"], None))
+    assert [len(block.logits) for block in blocks] == [8, 1, 1, 1]
+
+
+def test_batches_of_logits(monkeypatch):
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 2 * 10 * 3 * 4)
+    X, _ = data()
+    net = Counter()
+    network = opened(net, batch_size=10)
+    assert len(list(network.iter_layers(X, ()))) == 4
+    assert net.sizes == [10] * 8
+    parts = list(network.iter_moved(X, torch.ones_like, lambda part, g: part))
+    assert [len(part) for part in parts] == [20] * 4
+    parts = list(network.iter_replaced(X, ["body", "body.0"], lambda z: z))
+    assert [[len(z) for z in part] for part in parts] == [[10, 10]] * 8
+    expected = read(pretrained(Counter()), X, {"logits"}).logits
+    joined = np.concatenate([part[1] for part in parts])
+    np.testing.assert_allclose(joined, expected, rtol=1e-5)
+
+
+# --- gradients --------------------------------------------------------------------
+
+
+def squares(z):
+    """Gradient of half the sum of squares."""
+    return z
+
+
+def test_gradient_equals_one_row_at_a_time():
+    _, clf = conv_classifier(dtype=torch.float64)
+    X = images(7, dtype=np.float64)
+    found = gradients(make_network(clf), X, squares)
+    net = conv_net(dtype=torch.float64).eval()
+    for i in range(len(X)):
+        x = torch.as_tensor(X[i : i + 1]).requires_grad_()
+        (net(x) ** 2 / 2).sum().backward()
+        np.testing.assert_allclose(found[i], x.grad[0], rtol=1e-10, atol=1e-14)
+
+
+def test_gradient_equals_central_differences():
+    _, clf = conv_classifier(dtype=torch.float64)
+    X = images(1, dtype=np.float64)
+    found = gradients(make_network(clf), X, squares)[0]
+    rng = np.random.default_rng(1)
+    for _ in range(5):
+        direction = rng.normal(size=X.shape)
+        ends = [read(clf, X + h * direction, {"logits"}).logits for h in (-1e-6, 1e-6)]
+        slope = (np.sum(ends[1] ** 2) - np.sum(ends[0] ** 2)) / 4e-6
+        assert np.sum(found * direction) == pytest.approx(slope, rel=1e-5)
+
+
+def test_binary_margin_is_differentiated_as_two_logits():
+    """With logits (-m/2, m/2) the squares sum to m² / 2; half of it has slope m/2."""
+    for tail in ([nn.Linear(4, 1)], [nn.Linear(4, 1), nn.Flatten(0)]):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), *tail).double()
+        X = numbers(6, 5).astype(np.float64)
+        network = make_network(pretrained(net, classes=[0, 1]))
+        found = gradients(network, X, squares)
+        x = torch.as_tensor(X).requires_grad_()
+        (net(x) ** 2 / 4).sum().backward()
+        np.testing.assert_allclose(found, x.grad, rtol=1e-12)
+
+
+def test_margin_that_no_linear_layer_gives():
+    class Product(nn.Module):
+        def forward(self, x):
+            return x[:, 0] * x[:, 1]
+
+    X = numbers(6, 5)
+    network = make_network(pretrained(Product(), classes=[0, 1]))
+    found = gradients(network, X, squares)  # of m² / 4
+    expected = np.zeros_like(X)
+    expected[:, 0] = X[:, 0] * X[:, 1] ** 2 / 2
+    expected[:, 1] = X[:, 0] ** 2 * X[:, 1] / 2
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_gradient_of_probabilities_is_that_of_their_logarithms():
+    net = nn.Sequential(nn.Linear(5, 3), nn.Identity(), nn.Softmax(1)).double()
+    X = numbers(6, 5).astype(np.float64)
+    seen_through = gradients(opened(net), X, squares)
+    x = torch.as_tensor(X).requires_grad_()
+    (net[0](x) ** 2 / 2).sum().backward()
+    np.testing.assert_allclose(seen_through, x.grad, rtol=1e-12)
+
+    class Product(nn.Module):
+        """No linear layer gives its logits."""
+
+        def forward(self, x):
+            return torch.softmax(x[:, :3] * x[:, 1:4], 1)
+
+    found = gradients(opened(Product(), output="probabilities"), X, squares)
+    x = torch.as_tensor(X).requires_grad_()
+    (torch.log_softmax(x[:, :3] * x[:, 1:4], 1) ** 2 / 2).sum().backward()
+    np.testing.assert_allclose(found, x.grad, rtol=1e-5)  # computed in float32
+
+
+class Rude(nn.Module):
+    """Writes to its input."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x):
+        x.mul_(2).add_(1)
+        return self.head(x.tanh())
+
+
+def test_module_that_writes_to_its_input():
+    net, X = Rude(), numbers(6, 5)
+    kept = X.copy()
+    found = gradients(opened(net), X, squares)
+    x = torch.as_tensor(X).requires_grad_()
+    (net(x.clone()) ** 2 / 2).sum().backward()
+    np.testing.assert_allclose(found, x.grad, rtol=1e-5)
+    (moved,) = opened(net).iter_moved(X, squares, lambda part, g: part)
+    np.testing.assert_allclose(moved, run(net, X=X.copy()), rtol=1e-6)
+    (replaced,) = opened(net).iter_replaced(X, ["head", "head"], lambda z: z)
+    for logits in replaced:
+        np.testing.assert_allclose(logits, run(net, X=X.copy()), rtol=1e-6)
+    np.testing.assert_array_equal(X, kept)
+
+
+def test_rows_that_are_moved_are_those_of_the_network():
+    """Unsigned bytes are read as floating-point numbers; tensors are not written to."""
+    net = Rude()
+    bytes_ = np.random.default_rng(0).integers(0, 9, (6, 5)).astype(np.uint8)
+
+    def move(part, gradient):
+        assert part.dtype == gradient.dtype == torch.float32
+        assert not part.requires_grad
+        return part + gradient
+
+    for X in (bytes_, torch.as_tensor(bytes_).float()):
+        kept = np.asarray(X).copy()
+        (moved,) = opened(net).iter_moved(X, squares, move)
+        steps = gradients(opened(net), X, squares)
+        np.testing.assert_allclose(moved, run(net, X=kept + steps), rtol=1e-5)
+        np.testing.assert_array_equal(X, kept)
+
+
+def test_no_gradient():
+    embedding = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(8, 3))
+    tokens = np.array([[1, 2], [3, 4]])
+    with pytest.raises(TypeError, match="reads numbers of int64, such as tokens"):
+        gradients(opened(embedding), tokens, squares)
+
+    class Detached(nn.Module):
+        def __init__(self, learns):
+            super().__init__()
+            self.body, self.head = nn.Linear(5, 4), nn.Linear(4, 3)
+            self.learns = learns
+
+        def forward(self, x):
+            z = self.body(x).detach()
+            with torch.set_grad_enabled(self.learns):
+                return self.head(z)
+
+    for learns in (True, False):
+        with pytest.raises(ValueError, match="Detached have no gradient with respect"):
+            gradients(opened(Detached(learns)), numbers(4, 5), squares)
+
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.head(torch.sqrt(x - x.detach()))
+
+    with pytest.raises(ValueError, match=r"gradient of Root .* NaN or infinity"):
+        gradients(opened(Root()), numbers(4, 5), squares)
+
+
+def test_recurrent_network():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.rnn, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.rnn(x)[0][:, -1])
+
+    net, X = Recurrent().double(), numbers(6, 5, 3).astype(np.float64)
+    found = gradients(opened(net), X, squares)
+    x = torch.as_tensor(X).requires_grad_()
+    (net(x) ** 2 / 2).sum().backward()
+    np.testing.assert_allclose(found, x.grad, rtol=1e-10)
+
+
+# --- replacements -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layer", "n_before"),
+    [("conv1", 1), ("relu2", 7), ("input:conv2", 4), ("pool1", 4), (1, 5)],
+)
+def test_replaced_layer(layer, n_before):
+    _, clf = conv_classifier()
+    X = images(9)
+
+    def function(z):
+        return torch.sin(z) * 3
+
+    (found,) = make_network(clf).iter_replaced(X, [layer], function)
+    parts = list(conv_net(inplace=False).eval())
+    expected = run(*parts[:n_before], function, *parts[n_before:], X=X)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_each_layer_is_replaced_on_its_own():
+    _, clf = conv_classifier()
+    network = make_network(clf)
+    X = images(9)
+    layers = ["conv1", "conv2"]
+    (both,) = network.iter_replaced(X, layers, torch.zeros_like)
+    for layer, logits in zip(layers, both, strict=True):
+        ((alone,),) = network.iter_replaced(X, [layer], torch.zeros_like)
+        np.testing.assert_array_equal(logits, alone)
+
+
+def test_inputs_given_by_name_are_replaced():
+    class Keywords(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Bilinear(5, 2, 3)
+
+        def forward(self, x):
+            return self.head(input2=x[:, :2], input1=x)
+
+    net, X = Keywords(), numbers(6, 5)
+    (found,) = opened(net).iter_replaced(X, ["input:head"], torch.zeros_like)
+    expected = run(lambda x: net.head(x, torch.zeros_like(x[:, :2])), X=X)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+
+
+def test_what_cannot_be_replaced():
+    _, clf = conv_classifier()
+    network = make_network(clf)
+    with pytest.raises(ValueError, match=r"name the layer .* has: conv1, bn1"):
+        next(network.iter_replaced(images(2), ["penultimate"], torch.zeros_like))
+
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.rnn(x)[0][:, -1])
+
+    with pytest.raises(TypeError, match="'rnn' returned tuple, and only a tensor can"):
+        next(opened(Pair()).iter_replaced(numbers(2, 5, 3), ["rnn"], torch.zeros_like))
+
+
+# --- any classifier -----------------------------------------------------------------
+
+
+def test_classifiers_of_all_kinds():
+    X, y = data()
+    trained = make_pipeline(StandardScaler(), map_classifier(max_epochs=2)).fit(X, y)
+    skorch = NeuralNetClassifier(
+        Counter, criterion=nn.CrossEntropyLoss, max_epochs=1, verbose=0
+    ).fit(X, y)
+    for clf, layer in ((trained, "conv"), (skorch, "body.0")):
+        network = make_network(clf)
+        rows = network.prepare(X)
+        assert network.layer_names(rows) == [layer]
+        expected = read(clf, X, {"logits"}).logits
+        (block,) = network.iter_layers(rows, [layer])
+        np.testing.assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
+        (moved,) = network.iter_moved(rows, squares, lambda part, g: part)
+        np.testing.assert_allclose(moved, expected, rtol=1e-5, atol=1e-6)
