@@ -21,6 +21,7 @@ _SUBMODULES = (
     "metrics",
     "model_selection",
     "nn",
+    "rectifiers",
     "rejection",
     "utils",
 )

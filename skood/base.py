@@ -90,9 +90,12 @@ class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
             then is as it was before the call.
         """
         with fresh_fit(self):
-            X, y = self._only_id(X, y)
-            self._set_offset(self._fit(X, y))
+            self._set_offset(self._fit_rows(X, y))
         return self
+
+    def _fit_rows(self, X, y):
+        """Fit on the ID rows and return their scores; OOD rows are left out."""
+        return self._fit(*self._only_id(X, y))
 
     def _set_offset(self, scores):
         """Take the threshold from the scores of ID training rows."""

@@ -19,18 +19,41 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skood.base import BaseDetector, UncertaintyDetector, UncertaintyMixin
 from skood.detectors import (
+    FDBD,
+    GEN,
+    GMM,
     KNN,
     MSP,
+    NCI,
+    NECO,
+    ODIN,
+    PNML,
+    SHE,
+    SSD,
+    CADRef,
+    CARef,
     Energy,
     Entropy,
+    GradNorm,
+    Gram,
+    KLMatching,
     Mahalanobis,
     MaxLogit,
+    MultiLayerMahalanobis,
+    NNGuide,
+    OpenMax,
+    RankFeat,
+    Relation,
+    RelativeMahalanobis,
+    Residual,
     SklearnDetector,
     ViM,
 )
 from skood.nn import FeatureExtractor, LinearHead
+from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
 from skood.utils.discovery import all_estimators
+from tests.nn._conv_net import map_classifier
 
 __all__ = [
     "PlainUncertainty",
@@ -54,16 +77,54 @@ class PlainUncertainty(UncertaintyMixin, LogisticRegression):
 
 
 _LINEAR = LogisticRegression()
+_PERCEPTRON = MLPClassifier((8,), solver="lbfgs", random_state=0)
 
 # Classes that are not here are constructed without arguments. Some checks have as few
 # as ten samples, fewer than the 50 neighbours that KNN asks for.
 _INSTANCES = {
+    "ASH": [ASH(), ASH(percentile=50, variant="b"), ASH(variant="p")],
+    "CADRef": [
+        CADRef(),
+        CADRef(_LINEAR, logit_score="gen"),
+        CADRef(logit_score="max_logit"),
+        CADRef(logit_score="msp"),
+    ],
+    "CARef": [CARef(), CARef(_LINEAR)],
+    "DICE": [  # others keep too few weights to tell the classes of the checks apart
+        DICE(sparsity=0.0),
+        DICE(_LINEAR, sparsity=0.0, ood_label=-9),
+    ],
     "Energy": [Energy(), Energy(_LINEAR, temperature=2.0)],
     "Entropy": [Entropy(), Entropy(_LINEAR)],
+    "FDBD": [
+        FDBD(),
+        FDBD(_LINEAR, normalizer="length"),
+        FDBD(normalizer=None),
+    ],
     "FeatureExtractor": [
         FeatureExtractor(_LINEAR),
         FeatureExtractor(MLPClassifier((8,), solver="lbfgs", random_state=0)),
     ],
+    "GEN": [GEN(), GEN(_LINEAR), GEN(gamma=0.5, top=2)],
+    "GMM": [
+        GMM(),
+        GMM(covariance_type="tied"),
+        GMM(covariance_type="diag"),
+        GMM(n_components=2, random_state=0),
+        GMM(_LINEAR, covariance_type="spherical"),
+    ],
+    "GradNorm": [GradNorm(), GradNorm(_LINEAR, temperature=2.0)],
+    "Gram": [
+        Gram(_LINEAR, random_state=0),
+        Gram(
+            _PERCEPTRON,
+            powers=[1, 3],
+            entries="row_sums",
+            divide_by_confidence=True,
+            random_state=0,
+        ),
+    ],
+    "KLMatching": [KLMatching(), KLMatching(_LINEAR)],
     "KNN": [
         KNN(n_neighbors=3),
         KNN(n_neighbors=3, algorithm="sklearn", normalize=False),
@@ -73,6 +134,7 @@ _INSTANCES = {
         KNN(_LINEAR, n_neighbors=3),
     ],
     "LinearHead": [LinearHead()],
+    "LTS": [LTS(), LTS(_LINEAR, top=0.5)],
     "MSP": [
         MSP(),
         MSP(_LINEAR, temperature=2.0),
@@ -88,6 +150,32 @@ _INSTANCES = {
         MaxLogit(),
         MaxLogit(_LINEAR),
     ],
+    "MultiLayerMahalanobis": [
+        MultiLayerMahalanobis(_LINEAR),
+        MultiLayerMahalanobis(_PERCEPTRON, alphas=[2.0]),
+    ],
+    "NCI": [NCI(), NCI(_LINEAR, alpha=0.0)],
+    "NECO": [
+        NECO(),
+        NECO(n_components=1),
+        NECO(_LINEAR, n_components=0.5),
+        NECO(n_components=1, max_logit=False),
+    ],
+    "NNGuide": [
+        NNGuide(n_neighbors=3),
+        NNGuide(_LINEAR, n_neighbors=2, bank=0.7, random_state=0),
+    ],
+    "ODIN": [
+        ODIN(_LINEAR),
+        ODIN(_PERCEPTRON, temperature=1.0, epsilon=0.1),
+    ],
+    "OpenMax": [
+        OpenMax(),
+        OpenMax(_LINEAR, tail_size=5),
+        OpenMax(_LINEAR, tail_size=5, alpha=2, distance="euclidean"),
+    ],
+    "PNML": [PNML(), PNML(_LINEAR), PNML(normalize_logits=True)],
+    "RankFeat": [RankFeat(map_classifier(), layer="conv")],
     "RejectOptionClassifier": [
         RejectOptionClassifier(_LINEAR),
         RejectOptionClassifier(_LINEAR, ood_label=-9, reject_label=-9),
@@ -100,6 +188,24 @@ _INSTANCES = {
             random_state=0,
         ),
     ],
+    "Relation": [
+        Relation(),
+        Relation(_LINEAR, power=2.0, threshold=0.0),
+        Relation(max_samples=0.7, random_state=0),
+    ],
+    "RelativeMahalanobis": [
+        RelativeMahalanobis(),
+        RelativeMahalanobis(covariance=LedoitWolf()),
+        RelativeMahalanobis(_LINEAR),
+    ],
+    "Residual": [Residual(), Residual(_LINEAR), Residual(n_components=1)],
+    "SHE": [
+        SHE(),
+        SHE(metric="euclidean"),
+        SHE(metric="cosine"),
+        SHE(_LINEAR),
+    ],
+    "SSD": [SSD(), SSD(covariance=LedoitWolf()), SSD(_LINEAR)],
     "SklearnDetector": [
         SklearnDetector(),
         SklearnDetector(IsolationForest(n_estimators=10, random_state=0)),
@@ -111,6 +217,7 @@ _INSTANCES = {
         UncertaintyDetector(PlainUncertainty()),
         UncertaintyDetector(PlainUncertainty(), component="total"),
     ],
+    "VRA": [VRA(), VRA(below="clip", per_feature=False)],
     "ViM": [ViM(), ViM(_LINEAR), ViM(n_components=1)],
 }
 
@@ -138,6 +245,30 @@ _TAKES_NAN = "A forest takes missing values, so NaN in X is no error."
 _ONE_WIDTH = (
     "The check fits on data of another width, and this instance has one: that of the "
     "network it was frozen with, or of its class_weight."
+)
+_THREE_CLASSES = (
+    "The check has three classes and two columns, but without a classifier `X` holds "
+    "one logit per class; the error says so."
+)
+_RANDOM_LABELS = (
+    "Labels of this check have nothing to do with the columns of `X`: no class has two "
+    "correctly classified samples; the error says so."
+)
+_NEGATIVE_LOGITS = (
+    "OpenMax scales logits down, which makes negative ones larger: the OOD samples of "
+    "this check, whose logits are all negative, look known. The docstring says so."
+)
+_OFFSET_OF_HELD_OUT_ROWS = (
+    "The threshold is the quantile of rows that were held out of the ranges: all other "
+    "training rows score 0."
+)
+_LEARNS_FROM_OOD = (
+    "The weights of the layers are learned from the OOD rows in `y`, as the docstring "
+    "says."
+)
+_LONG_FEATURES = (
+    "The score is proportional to the length of the features, and those of the OOD "
+    "samples of this check are the longest."
 )
 
 
@@ -178,7 +309,7 @@ def expected_failures(estimator):
     name = type(estimator).__name__
     if name == "TorchClassifier":
         return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
-    if name == "RejectOptionClassifier" and estimator.ood_label == -1:
+    if name in ("DICE", "RejectOptionClassifier") and estimator.ood_label == -1:
         return {"check_classifiers_classes": _MINUS_ONE}
     failures = {}
     if isinstance(estimator, BaseDetector):
@@ -187,6 +318,15 @@ def expected_failures(estimator):
         if _requires_y(estimator):
             for check in ("check_outliers_train", "check_outliers_fit_predict"):
                 failures[check] = _NEEDS_Y
+    if name == "OpenMax" and estimator.estimator is None:
+        for check in (
+            "check_estimators_fit_returns_self",
+            "check_estimators_nan_inf",
+            "check_estimators_overwrite_params",
+            "check_readonly_memmap_input",
+        ):
+            failures[check] = _THREE_CLASSES
+        failures["check_dtype_object"] = _RANDOM_LABELS
     return failures
 
 
@@ -200,6 +340,15 @@ def expected_detector_failures(detector):
         detector, "class_weight", None
     ):
         return dict.fromkeys(("check_refit", "check_few_samples"), _ONE_WIDTH)
+    name = type(detector).__name__
+    if name == "OpenMax" and estimator is None:
+        return {"check_polarity": _NEGATIVE_LOGITS}
+    if name == "Gram":
+        return {"check_offset": _OFFSET_OF_HELD_OUT_ROWS}
+    if name == "MultiLayerMahalanobis" and isinstance(detector.alphas, str):
+        return {"check_ood_rows_are_left_out": _LEARNS_FROM_OOD}
+    if name == "GradNorm":
+        return {"check_polarity": _LONG_FEATURES}
     return {}
 
 

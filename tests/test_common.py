@@ -16,7 +16,8 @@ import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import MaxAbsScaler
+from sklearn.utils import get_tags
 
 from skood.base import BaseDetector
 from skood.exceptions import SkoodWarning
@@ -94,11 +95,13 @@ def test_expected_failures_are_explained():
 # What the checks leave out, on data that fit every estimator.
 
 
-def _data(dtype=np.float64):
+def _data(estimator, dtype=np.float64):
     """Three classes around the unit vectors: features as well as logits."""
     rng = np.random.default_rng(0)
     y = np.arange(90) % 3
     X = rng.normal(size=(90, 3)) + 4 * np.eye(3)[y]
+    if get_tags(estimator).input_tags.positive_only:
+        X = np.abs(X)
     return X.astype(dtype), y
 
 
@@ -127,7 +130,7 @@ def _seeded(estimator):
 
 @each_instance
 def test_clone_is_unfitted_and_equal(estimator):
-    X, y = _data()
+    X, y = _data(estimator)
     estimator = _seeded(estimator)
     fitted = _fit(estimator, X, y)
     copy = clone(fitted)
@@ -143,7 +146,7 @@ def test_clone_is_unfitted_and_equal(estimator):
 @each_instance
 @pytest.mark.parametrize("library", ["pickle", "joblib"])
 def test_serialisation(estimator, library):
-    X, y = _data()
+    X, y = _data(estimator)
     fitted = _fit(estimator, X, y)
     if library == "pickle":
         loaded = pickle.loads(pickle.dumps(fitted))
@@ -159,7 +162,7 @@ def test_serialisation(estimator, library):
 @each_instance
 def test_skops(estimator):
     skops = pytest.importorskip("skops.io")
-    X, y = _data()
+    X, y = _data(estimator)
     fitted = _fit(estimator, X, y)
     data = skops.dumps(fitted)
     trusted = skops.get_untrusted_types(data=data)
@@ -169,7 +172,7 @@ def test_skops(estimator):
 
 @each_instance
 def test_string_labels(estimator):
-    X, y = _data()
+    X, y = _data(estimator)
     estimator = _seeded(estimator)
     names = np.array(["ant", "bee", "cat"])
     fitted = _fit(estimator, X, names[y])
@@ -185,7 +188,7 @@ def test_string_labels(estimator):
 
 @each_instance
 def test_data_frame_equals_array(estimator):
-    X, y = _data()
+    X, y = _data(estimator)
     estimator = _seeded(estimator)
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     with warnings.catch_warnings():
@@ -206,7 +209,7 @@ def test_float32_is_close_to_float64(estimator):
     A linear head is fitted by an iteration that stops earlier in float32, hence the
     wider tolerance there.
     """
-    X, y = _data(np.float32)
+    X, y = _data(estimator, np.float32)
     estimator = _seeded(estimator)
     double = _fit(estimator, X.astype(np.float64), y)
     expected = _response(double, X.astype(np.float64))
@@ -220,10 +223,10 @@ def test_float32_is_close_to_float64(estimator):
 
 @each_instance
 def test_last_step_of_a_pipeline(estimator):
-    X, y = _data()
+    X, y = _data(estimator)
     estimator = _seeded(estimator)
-    scaled = StandardScaler().fit_transform(X)
-    pipeline = make_pipeline(StandardScaler(), estimator).fit(X, y)
+    scaled = MaxAbsScaler().fit_transform(X)
+    pipeline = make_pipeline(MaxAbsScaler(), estimator).fit(X, y)
     np.testing.assert_array_equal(
         _response(pipeline, X)
         if not isinstance(estimator, BaseDetector)
@@ -288,7 +291,6 @@ def test_constraints_cover_the_parameters(cls):
 
 @each_class
 def test_fitted_attributes_are_documented(cls):
-    X, y = _data()
     documented = set()
     for names in re.findall(
         r"^(\w[\w, ]*)(?: :|$)", _sections(cls.__doc__)["Attributes"], re.MULTILINE
@@ -296,6 +298,7 @@ def test_fitted_attributes_are_documented(cls):
         documented.update(names.split(", "))
     common = {"n_features_in_", "feature_names_in_"}
     for estimator in instances_of(cls.__name__, cls):
+        X, y = _data(estimator)
         fitted = {
             name
             for name in vars(_fit(estimator, X, y))

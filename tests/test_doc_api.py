@@ -19,6 +19,7 @@ MODULES = (
     "metrics",
     "model_selection",
     "nn",
+    "rectifiers",
     "rejection",
     "utils.discovery",
     "utils.estimator_checks",

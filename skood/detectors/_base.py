@@ -187,7 +187,7 @@ class ReadingDetector(BaseDetector):
         X = check_tensor(X, keep_double=True)
         if reset:
             self.n_features_in_ = X.shape[1]
-            vars(self).pop("feature_names_in_", None)
+            self.__dict__.pop("feature_names_in_", None)
         elif X.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
@@ -200,7 +200,7 @@ class ReadingDetector(BaseDetector):
         if self.estimator is None:
             tags.target_tags.required = self._fits_head
         elif "features" in self._reads:
-            tags.input_tags.sparse = False
+            tags.input_tags.sparse = tags.input_tags.allow_nan = False
         return tags
 
 

@@ -5,6 +5,7 @@
 
 from abc import abstractmethod
 from numbers import Integral
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.utils import check_scalar
@@ -12,10 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._reading import concatenate
 
+if TYPE_CHECKING:
+    from skood.detectors._base import ReadingDetector as _Detector
+else:
+    _Detector = object
+
 __all__ = ["ExplainMixin"]
 
 
-class ExplainMixin:
+class ExplainMixin(_Detector):
     """Mixin of detectors whose score is a sum over features.
 
     A subclass implements ``_explained(reading)``, for rows in NumPy arrays: columns

@@ -26,8 +26,8 @@ def check_spread(covariance, means, counts, what):
     if np.all(np.diag(covariance) <= rounding.max(axis=0) ** 2):
         raise NotEnoughRows(
             f"{what} is zero: all features are constant within each class (n_samples "
-            f"= {int(counts.sum())} in {len(counts)} classes). Give more than 1 sample "
-            "per class."
+            f"= {int(counts.sum())} in {len(counts)} classes, n_features = "
+            f"{means.shape[1]}). Give more than 1 sample per class."
         )
 
 

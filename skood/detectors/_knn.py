@@ -296,7 +296,7 @@ class KNN(ExplainMixin, ReadingDetector):
             distances.append(to_host((queries - bank[found]).norm(dim=1)))
         return np.concatenate(distances)
 
-    def explain(self, X, *, n_features=3, n_neighbors=5):
+    def explain(self, X, *, n_features=3, n_neighbors=None):
         """Name the nearest training rows of each sample, and the features that count.
 
         Parameters
@@ -309,9 +309,9 @@ class KNN(ExplainMixin, ReadingDetector):
             squared distance to the k-th neighbour. 0 for other metrics than the
             Euclidean one, whose distances are no sums over features.
 
-        n_neighbors : int, default=5
+        n_neighbors : int, default=None
             How many neighbours to name, the nearest first; at most the k of the
-            score.
+            score. None: 5, or k if that is less.
 
         Returns
         -------
@@ -334,6 +334,8 @@ class KNN(ExplainMixin, ReadingDetector):
             If the detector is not fitted.
         """
         check_is_fitted(self, "offset_")
+        if n_neighbors is None:
+            n_neighbors = min(5, self.n_neighbors)
         check_scalar(
             n_neighbors, "n_neighbors", Integral, min_val=0, max_val=self.n_neighbors
         )
@@ -344,7 +346,7 @@ class KNN(ExplainMixin, ReadingDetector):
             )
         return self._explain(X, n_features, count=n_neighbors)
 
-    def _explained(self, reading, count):
+    def _explained(self, reading, count=0):
         queries = self._prepared(reading.features)
         distances, nearest = self._index().kneighbors(queries)
         columns = {}

@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -145,7 +145,14 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
     def _added(self, sums, part, labels):
         if sums is None:
             sums = ClassMoments(per_class=not self.tied)
-        return sums.updated(part.features, labels)
+        if sums.per_class == self.tied:
+            raise ValueError(
+                f"tied={self.tied} was set after rows had been learned from with "
+                f"tied={not self.tied}: their sums are other ones. Call fit to start "
+                "anew."
+            )
+        own = sums is not self._sums
+        return sums.updated(part.features, labels, consume=own)
 
     def _settle(self, reading, y):
         moments = self._sums
@@ -159,7 +166,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         what = "The within-class covariance"
         check_spread(self.covariance_, self.location_, moments.counts, what)
         self._whitening = Whitening(self.covariance_, self.location_, what)
-        self._components = None
+        self._components: Any = None
         if not self.tied:
             if self.covariance is None:
                 residuals = codes = None
@@ -236,7 +243,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
 def check_no_estimator(detector):
     """Raise if a covariance estimator stands in the way of `partial_fit`."""
     if detector.covariance is not None:
-        raise ValueError(
+        raise AttributeError(
             f"{type(detector).__name__}.partial_fit needs covariance=None, the maximum "
             f"likelihood covariance, which is a sum over rows. "
             f"{detector.covariance!r} needs all rows at once: use fit."

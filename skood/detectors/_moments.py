@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from typing import Any
+
 import numpy as np
 
 from skood.utils._arrays import as_double, asarray_like, to_host
@@ -77,16 +79,19 @@ class ClassMoments:
 
     def __init__(self, per_class=False):
         self.per_class = per_class
-        self.classes = None
-        self.counts = None
-        self.means = None
-        self.scatter = None
+        self.classes: Any = None
+        self.counts: Any = None
+        self.means: Any = None
+        self.scatter: Any = None
 
-    def updated(self, rows, labels):
-        """Return the moments with more rows (float64 or float32) added."""
+    def updated(self, rows, labels, *, consume=False):
+        """Return the moments with more rows (float64 or float32) added.
+
+        With `consume` these moments may become part of those that are returned.
+        """
         new = ClassMoments(self.per_class)
         new._take(as_double(rows), labels)
-        return new if self.classes is None else self._merged(new)
+        return new if self.classes is None else self._merged(new, consume)
 
     def _take(self, rows, labels):
         """Moments of rows alone, in two passes over them."""
@@ -94,16 +99,17 @@ class ClassMoments:
         means = sums / asarray_like(self.counts, rows)[:, None]
         residuals = rows - members @ means
         if self.per_class:
-            scatter = [
-                residuals.T @ (residuals * members[:, k : k + 1])
-                for k in range(len(self.classes))
-            ]
-            self.scatter = np.stack([to_host(one) for one in scatter])
+            codes = to_host(members).argmax(axis=1)
+            scatter = []
+            for k in range(len(self.classes)):
+                own = residuals[asarray_like(np.flatnonzero(codes == k), rows)]
+                scatter.append(to_host(own.T @ own))
+            self.scatter = np.stack(scatter)
         else:
             self.scatter = to_host(residuals.T @ residuals)
         self.means = to_host(means)
 
-    def _merged(self, other):
+    def _merged(self, other, consume):
         """Moments of both sets of rows."""
         new = ClassMoments(self.per_class)
         new.classes = np.union1d(self.classes, other.classes)
@@ -120,13 +126,17 @@ class ClassMoments:
         new.means = means + gaps * (more / new.counts)[:, None]
         scaled = gaps * np.sqrt(before * more / new.counts)[:, None]
         if self.per_class:
-            new.scatter = scaled[:, :, None] * scaled[:, None, :]
-            new.scatter[mine] += self.scatter
-            new.scatter[theirs] += other.scatter
+            new.scatter = self.scatter
+            if not consume or len(mine) < n_classes:
+                new.scatter = np.zeros((n_classes, n_features, n_features))
+                new.scatter[mine] = self.scatter
+            for k, scatter in zip(theirs, other.scatter, strict=True):
+                new.scatter[k] += scatter
+                new.scatter[k] += np.outer(scaled[k], scaled[k])
         else:
-            new.scatter = scaled.T @ scaled
+            new.scatter = other.scatter  # of rows that nobody else has seen
             new.scatter += self.scatter
-            new.scatter += other.scatter
+            new.scatter += scaled.T @ scaled
         return new
 
     def within(self):

@@ -4,16 +4,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils.metaestimators import available_if
 
 from skood.base import fit_wrapped
 from skood.detectors._base import MAX_OFFSET_ROWS
 from skood.nn._reading import Reading, concatenate
 from skood.utils._params import fit_context
 from skood.utils._state import kept_state
+
+if TYPE_CHECKING:
+    from skood.detectors._base import ReadingDetector as _Detector
+else:
+    _Detector = object
 
 __all__ = ["NotEnoughRows", "PartialFitMixin", "RowSample"]
 
@@ -38,7 +44,7 @@ class RowSample:
     def __init__(self, size=MAX_OFFSET_ROWS):
         self.size = size
         self.n_seen = 0
-        self._reading = None
+        self._reading: Any = None
         self._numbers = np.empty(0)
         self._state = np.random.RandomState(0).get_state()
 
@@ -68,7 +74,13 @@ class RowSample:
         return Reading(self._reading.features, self._reading.logits, head)
 
 
-class PartialFitMixin:
+def _streams(detector):
+    """Tell whether rows can be added to what is fitted; raise if not, and say why."""
+    detector._check_streams()
+    return True
+
+
+class PartialFitMixin(_Detector):
     """Mixin of `ReadingDetector` for those that learn from sums over rows.
 
     A detector implements ``_begin(reading)``, ``_added(sums, part, labels)`` and
@@ -77,6 +89,7 @@ class PartialFitMixin:
     """
 
     _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
+    _sums: Any  # what `_added` returns
 
     def _begin(self, reading):
         """Set what depends on the head alone."""
@@ -104,13 +117,16 @@ class PartialFitMixin:
         self._begin(reading)
 
     def _include(self, reading, y):
+        sums = self._sums  # is put back if this call fails
         for part, labels in self._parts(reading, y):
-            self._sums = self._added(self._sums, part, labels)
+            sums = self._added(sums, part, labels)
+        self._sums = sums
         self._sample = self._sample.updated(reading.to(None))
 
     def _training_scores(self, reading):
         return self._score_rows(self._sample.reading(reading.head))
 
+    @available_if(_streams)
     @fit_context(
         # What a detector wraps comes from the user and is validated by its own fit.
         prefer_skip_nested_validation=False
@@ -140,11 +156,12 @@ class PartialFitMixin:
         Raises
         ------
         ValueError
-            If the data are invalid, or there is an `estimator` that is not fitted
-            already, in a :class:`~sklearn.frozen.FrozenEstimator`. The detector
-            then is as it was before the call.
+            If the data are invalid. The detector then is as it was before the call.
+
+        AttributeError
+            If there is an `estimator` that is not fitted already, in a
+            :class:`~sklearn.frozen.FrozenEstimator`.
         """
-        self._check_streams()
         with kept_state(self):
             self._add(X, y)
         return self
@@ -157,7 +174,7 @@ class PartialFitMixin:
                 "y must be given in every call of partial_fit or in none: it was "
                 f"{'given' if self._labelled else 'not given'} before."
             )
-        earlier = [] if first or y is None else self.classes_
+        earlier: Any = [] if first or y is None else self.classes_
         X, y = self._only_id(X, y)
         if self.estimator is None:
             X = self._validate(X, reset=first)
@@ -172,15 +189,15 @@ class PartialFitMixin:
         try:
             self._settle(self._sample.reading(reading.head), None)
         except NotEnoughRows:
-            vars(self).pop("offset_", None)
+            self.__dict__.pop("offset_", None)
         else:
             self._set_offset(self._training_scores(reading))
 
     def _check_streams(self):
-        """Raise where rows cannot be added to what was fitted."""
+        """Raise an AttributeError where rows cannot be added to what is fitted."""
         fitted = isinstance(self.estimator, FrozenEstimator)
         if self._fits_head or not (fitted or self.estimator is None):
-            raise ValueError(
+            raise AttributeError(
                 f"{type(self).__name__}.partial_fit needs a classifier that is fitted "
                 "already and stays as it is: pass estimator=FrozenEstimator(classifier)"
                 f", or the head of skood.nn.split. Got estimator={self.estimator!r}."

@@ -154,8 +154,9 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
         return logsumexp_rows(reading.logits) - self.alpha_ * residuals
 
     def _explained(self, reading):
+        labels = self._column_labels(reading.logits.shape[1])
         columns = {
-            "predicted_class": self.classes_[reading.logits.argmax(axis=1)],
+            "predicted_class": labels[reading.logits.argmax(axis=1)],
             "energy": logsumexp_rows(reading.logits),
             "residual": to_host(self._space.residuals(reading)),
         }

@@ -86,9 +86,9 @@ def array_device(device, array):
 
 
 def to_device(array, device):
-    """Move an array: to a torch device, or to NumPy for None."""
+    """Move an array: to a torch device, or to NumPy (row by row) for None."""
     if device is None:
-        return to_numpy(array)
+        return np.ascontiguousarray(to_numpy(array))
     import torch
 
     if not is_tensor(array) and not array.flags.writeable:
@@ -126,7 +126,7 @@ def row_dots(a, b):
 
 
 def row_sums(array):
-    """Sum of each row."""
+    """Sum of each row, in the precision of the array."""
     return array_namespace(array).einsum("ij->i", array)  # NumPy's sum is slower
 
 
@@ -143,12 +143,15 @@ def row_max(array):
 def unit_rows(array):
     """Scale rows to unit Euclidean length in float64; zero rows stay zero.
 
-    Rows are first divided by their largest value, so that no square overflows.
+    Rows in float64 are first divided by their largest value, so that no square
+    overflows; those of float32 cannot.
     """
     xp = array_namespace(array)
-    array = as_double(array)
-    largest = xp.max(xp.abs(array), axis=1, keepdims=True)
-    array = array / xp.where(largest > 0, largest, xp.ones_like(largest))
+    is_double = array.dtype == xp.float64
+    array = xp.astype(array, xp.float64, copy=True)
+    if is_double:
+        largest = xp.max(xp.abs(array), axis=1, keepdims=True)
+        array /= xp.where(largest > 0, largest, xp.ones_like(largest))
     norm = xp.sqrt(row_dots(array, array))[:, None]
     array /= xp.where(norm > 0, norm, xp.ones_like(norm))
     return array

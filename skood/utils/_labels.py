@@ -8,7 +8,7 @@ from sklearn.utils.validation import column_or_1d
 
 from skood.utils._torch import to_numpy
 
-__all__ = ["check_labels", "id_rows", "ood_mask", "put_label"]
+__all__ = ["check_labels", "id_rows", "label_codes", "ood_mask", "put_label"]
 
 
 def _equals(y, label):
@@ -125,6 +125,34 @@ def id_rows(y, ood_label=-1):
             f"rows of at least one class, or another ood_label."
         )
     return is_id
+
+
+def label_codes(y, labels):
+    """Return the index of each entry of `y` in `labels`.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Labels of any kind.
+
+    labels : ndarray of shape (n_labels,)
+        Distinct labels, in any order.
+
+    Returns
+    -------
+    codes : ndarray of shape (n_samples,), dtype int
+        The indices; -1 for a label that is not there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.utils._labels import label_codes
+    >>> label_codes(np.array(["b", "a", "x"]), np.array(["b", "a"]))
+    array([ 0,  1, -1])
+    """
+    index = {label: code for code, label in enumerate(labels.tolist())}
+    codes = [index.get(label, -1) for label in y.tolist()]
+    return np.array(codes, dtype=np.int64)
 
 
 def put_label(y, rows, label):

@@ -4,10 +4,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
-from scipy.linalg import eigh
+from scipy.linalg import cholesky, eigh, solve_triangular
 from threadpoolctl import threadpool_limits
 
-__all__ = ["symmetric_eigh"]
+__all__ = ["precision_cholesky", "symmetric_eigh"]
 
 # Small eigenproblems only lose by threads that wait for each other.
 _ONE_THREAD_BELOW = 2048
@@ -16,6 +16,11 @@ _ONE_THREAD_BELOW = 2048
 # (measured on singular covariances of 2 to 512 features), of large ones by less than
 # one per feature.
 _LEAST_ERRORS = 32
+
+
+def _threads(matrix):
+    """Limit the threads that factorise a matrix, where that is faster."""
+    return threadpool_limits(limits=1 if len(matrix) < _ONE_THREAD_BELOW else None)
 
 
 def symmetric_eigh(matrix):
@@ -38,10 +43,32 @@ def symmetric_eigh(matrix):
         Number of eigenvalues that are more than rounding errors of the largest.
     """
     matrix = np.asarray(matrix, dtype=np.float64)
-    limits = 1 if len(matrix) < _ONE_THREAD_BELOW else None
-    with threadpool_limits(limits=limits):
+    with _threads(matrix):
         values, vectors = eigh(matrix)
     errors = max(len(values), _LEAST_ERRORS) * np.finfo(np.float64).eps
     tolerance = values[-1] * errors
     rank = int(np.sum(values > max(tolerance, np.finfo(np.float64).tiny)))
     return values, vectors, rank
+
+
+def precision_cholesky(covariance):
+    """Whitening by the Cholesky factor of a covariance matrix.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_features, n_features)
+        Symmetric positive definite.
+
+    Returns
+    -------
+    factor : ndarray of shape (n_features, n_features)
+        Upper triangular; ``factor @ factor.T`` is the inverse of the covariance.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the matrix is not positive definite.
+    """
+    with _threads(covariance):
+        lower = cholesky(covariance, lower=True)
+        return solve_triangular(lower, np.eye(len(lower)), lower=True).T

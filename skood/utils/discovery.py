@@ -12,7 +12,7 @@ from skood.base import BaseDetector
 
 __all__ = ["all_estimators"]
 
-_ROOMS = ("base", "detectors", "nn", "rejection")
+_ROOMS = ("base", "detectors", "nn", "rectifiers", "rejection")
 
 _KINDS = {
     "detector": BaseDetector,
@@ -43,7 +43,7 @@ def all_estimators(kind=None):
     --------
     >>> from skood.utils.discovery import all_estimators
     >>> [name for name, _ in all_estimators("transformer")]
-    ['FeatureExtractor']
+    ['ASH', 'FeatureExtractor', 'LTS', 'ReAct', 'SCALE', 'VRA']
     """
     if kind is not None and kind not in _KINDS:
         raise ValueError(f"kind must be None or one of {sorted(_KINDS)}, got {kind!r}.")

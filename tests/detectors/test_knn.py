@@ -276,3 +276,12 @@ def test_ranks_the_far_below_the_near():
     other = np.array([1.0, -1, 1, -1, 1, -1, 1, -1])
     path = np.cos(rotated)[:, None] * direction + np.sin(rotated)[:, None] * other
     assert np.all(np.diff(knn.score_samples(path)) < 0)
+
+
+def test_explain_names_as_many_neighbours_as_there_are():
+    bank, queries = _data()
+    for k, named in ((3, 3), (9, 5)):
+        frame = KNN(n_neighbors=k).fit(bank).explain(queries)
+        assert [c for c in frame if c.startswith("neighbor_")] == [
+            f"neighbor_{j + 1}" for j in range(named)
+        ]

@@ -22,36 +22,23 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
 from skood.detectors import KNN, MSP, Energy, Entropy, Mahalanobis, MaxLogit, ViM
-from skood.nn import LinearHead
-
-TOLERANCE = 1e-5
-
-
-def _equal(actual, expected):
-    np.testing.assert_allclose(actual, expected, rtol=TOLERANCE)
+from tests.detectors._peers import (
+    TOLERANCE,
+    assert_equal,
+    make_features,
+    make_head,
+    peer_scores,
+)
 
 
 @pytest.fixture(scope="module")
 def features():
-    """Features of 1,000 ID samples in 5 classes, their labels, and 200 queries."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(0, 5, size=1000)
-    mix = rng.normal(size=(16, 16)) / 4 + np.eye(16)
-    centers = 2 * rng.normal(size=(5, 16))
-    Z = np.maximum(rng.normal(size=(1000, 16)) @ mix + centers[y] + 1, 0)
-    Z += 0.01 * rng.normal(size=Z.shape)
-    queries = 2 * np.abs(rng.normal(size=(200, 16)))
-    return Z, y, queries
+    return make_features()
 
 
 @pytest.fixture(scope="module")
 def head(features):
-    Z, y, _ = features
-    model = LogisticRegression(max_iter=2000).fit(Z, y)
-    # moved off the exactly dependent rows of a softmax head, whose pseudo-inverse is
-    # a matter of the library
-    coef = model.coef_ + 0.1 * np.random.default_rng(1).normal(size=model.coef_.shape)
-    return LinearHead(coef, model.intercept_)
+    return make_head(features)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +57,7 @@ def test_scikit_learn_neighbours(features, scale):
     bank, asked = (normalize(Z), normalize(queries)) if scale else (Z, queries)
     distances, _ = NearestNeighbors(n_neighbors=50).fit(bank).kneighbors(asked)
     knn = KNN(normalize=scale).fit(Z)
-    _equal(knn.score_samples(queries), -distances[:, -1])
+    assert_equal(knn.score_samples(queries), -distances[:, -1])
 
 
 @pytest.mark.parametrize("covariance", [EmpiricalCovariance(), LedoitWolf()])
@@ -80,9 +67,9 @@ def test_scikit_learn_covariance(features, covariance):
     fitted = covariance.fit(Z - means[y])
     expected = np.min([fitted.mahalanobis(queries - mean) for mean in means], axis=0)
     ours = Mahalanobis(covariance=covariance).fit(Z, y)
-    _equal(ours.score_samples(queries), -expected)
+    assert_equal(ours.score_samples(queries), -expected)
     if type(covariance) is EmpiricalCovariance:
-        _equal(Mahalanobis().fit(Z, y).score_samples(queries), -expected)
+        assert_equal(Mahalanobis().fit(Z, y).score_samples(queries), -expected)
 
 
 def test_scipy_mixture_of_gaussians(features):
@@ -95,7 +82,7 @@ def test_scipy_mixture_of_gaussians(features):
         for k in range(5)
     ]
     ours = Mahalanobis(tied=False).fit(Z, y)
-    _equal(ours.score_samples(queries), logsumexp(terms, axis=0))
+    assert_equal(ours.score_samples(queries), logsumexp(terms, axis=0))
 
 
 # ---------------------------------------------------------------------------------
@@ -112,7 +99,7 @@ def test_faiss_neighbours(features, dtype, k):
     squared, _ = index.search(normalize(queries).astype(np.float32), k)
     for algorithm in ("faiss", "sklearn", "torch"):
         knn = KNN(n_neighbors=k, algorithm=algorithm).fit(Z)
-        _equal(knn.score_samples(queries), -np.sqrt(squared[:, -1]))
+        assert_equal(knn.score_samples(queries), -np.sqrt(squared[:, -1]))
 
 
 def test_faiss_loses_the_distance_between_near_features():
@@ -129,7 +116,7 @@ def test_faiss_loses_the_distance_between_near_features():
     off = np.abs(np.sqrt(np.maximum(squared[:, -1], 0)) / exact - 1)
     assert off.max() > 0.01  # faiss 1.15: 30 %
     knn = KNN(n_neighbors=10, normalize=False, algorithm="faiss").fit(bank)
-    _equal(knn.score_samples(queries), -exact)
+    assert_equal(knn.score_samples(queries), -exact)
 
 
 # ---------------------------------------------------------------------------------
@@ -141,32 +128,28 @@ def peer():
     return pytest.importorskip("pytorch_ood.detector")
 
 
-def _theirs(score):
-    return -score.detach().numpy().astype(np.float64)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_pytorch_ood_softmax_scores(peer, logits, temperature):
     rows = torch.from_numpy(logits)
     ours = MSP(temperature=temperature).fit(logits).score_samples(logits)
     # there max p, where we subtract 1
     np.testing.assert_allclose(
-        ours, _theirs(peer.MaxSoftmax.score(rows, temperature)) - 1, atol=1e-14
+        ours, peer_scores(peer.MaxSoftmax.score(rows, temperature)) - 1, atol=1e-14
     )
     ours = Energy(temperature=temperature).fit(logits).score_samples(logits)
-    _equal(ours, _theirs(peer.EnergyBased.score(rows, temperature)))
+    assert_equal(ours, peer_scores(peer.EnergyBased.score(rows, temperature)))
 
 
 def test_pytorch_ood_max_logit(peer, logits):
     ours = MaxLogit().fit(logits).score_samples(logits)
-    _equal(ours, _theirs(peer.MaxLogit.score(torch.from_numpy(logits))))
+    assert_equal(ours, peer_scores(peer.MaxLogit.score(torch.from_numpy(logits))))
 
 
 def test_pytorch_ood_weighted_energy(peer, logits):
     weight = np.array([0.5, 1.0, 0.0, 2.0, 1.0])
     ours = Energy(class_weight=weight).fit(logits).score_samples(logits)
     rows, weights = torch.from_numpy(logits), torch.from_numpy(weight)
-    _equal(ours, _theirs(peer.WeightedEBO.score(rows, weights)))
+    assert_equal(ours, peer_scores(peer.WeightedEBO.score(rows, weights)))
     # there without a shift: exp(1e4) is infinite, and infinity times weight 0 is NaN
     assert torch.isnan(peer.WeightedEBO.score(rows + 1e4, weights)).all()
     assert torch.isinf(peer.WeightedEBO.score(rows + 1e4, weights + 1)).all()
@@ -178,10 +161,10 @@ def test_pytorch_ood_entropy(peer):
     """Equal where no probability is below 1e-7, which is where it clips them."""
     logits = 2 * np.random.default_rng(0).normal(size=(200, 6))
     ours = Entropy().fit(logits).score_samples(logits)
-    _equal(ours, _theirs(peer.Entropy.score(torch.from_numpy(logits))))
+    assert_equal(ours, peer_scores(peer.Entropy.score(torch.from_numpy(logits))))
     # clipped: p = 1e-7 contributes 1e-7 log 1e-7, so that all sure samples are tied
     sure = np.array([[20.0, 0, 0, 0], [40.0, 0, 0, 0], [80.0, 0, 0, 0]])
-    clipped = _theirs(peer.Entropy.score(torch.from_numpy(sure)))
+    clipped = peer_scores(peer.Entropy.score(torch.from_numpy(sure)))
     np.testing.assert_allclose(clipped, 3e-7 * np.log(1e-7), rtol=3e-2)
     assert np.all(np.diff(Entropy().fit(sure).score_samples(sure)) > 0)
     assert clipped[1] == clipped[2]
@@ -199,8 +182,8 @@ def test_pytorch_ood_knn(peer, features, scale):
     Z, y, queries = features
     theirs = peer.KNN(None, k=50, normalize=scale)
     theirs.fit_features(torch.from_numpy(Z), torch.from_numpy(y))
-    expected = _theirs(theirs.predict_features(torch.from_numpy(queries)))
-    _equal(KNN(normalize=scale).fit(Z).score_samples(queries), expected)
+    expected = peer_scores(theirs.predict_features(torch.from_numpy(queries)))
+    assert_equal(KNN(normalize=scale).fit(Z).score_samples(queries), expected)
 
 
 def test_pytorch_ood_gmm(peer, features):
@@ -208,14 +191,14 @@ def test_pytorch_ood_gmm(peer, features):
     Z, y, queries = features
     theirs = peer.GMM(None, reg=0.0)
     theirs.fit_features(torch.from_numpy(Z), torch.from_numpy(y))
-    expected = _theirs(theirs.predict_features(torch.from_numpy(queries)))
-    _equal(Mahalanobis(tied=False).fit(Z, y).score_samples(queries), expected)
+    expected = peer_scores(theirs.predict_features(torch.from_numpy(queries)))
+    assert_equal(Mahalanobis(tied=False).fit(Z, y).score_samples(queries), expected)
 
 
 def _peer_mahalanobis(peer, Z, y, queries, dtype=torch.float32):
     theirs = peer.Mahalanobis(None)
     theirs.fit_features(torch.from_numpy(Z).to(dtype), torch.from_numpy(y))
-    return _theirs(theirs.predict_features(torch.from_numpy(queries).to(dtype)))
+    return peer_scores(theirs.predict_features(torch.from_numpy(queries).to(dtype)))
 
 
 def test_pytorch_ood_mahalanobis_is_scaled_by_the_number_of_samples(peer, features):
@@ -244,7 +227,7 @@ def test_pytorch_ood_mahalanobis_is_negative_for_few_samples(peer):
     precision = np.linalg.pinv(np.cov((Z - means[y]).T, ddof=0), hermitian=True)
     gaps = queries[:, None] - means
     expected = np.einsum("nkd,de,nke->nk", gaps, precision, gaps).min(axis=1)
-    _equal(ours, -expected)
+    assert_equal(ours, -expected)
 
 
 @pytest.mark.parametrize("n_components", [2, 8])
@@ -259,7 +242,7 @@ def test_pytorch_ood_vim(peer, features, head, n_components):
         torch.from_numpy(head.intercept),
     )
     theirs.fit_features(torch.from_numpy(Z), torch.from_numpy(y))
-    expected = _theirs(theirs.predict_features(torch.from_numpy(queries)))
+    expected = peer_scores(theirs.predict_features(torch.from_numpy(queries)))
     ours = ViM(FrozenEstimator(head), n_components=n_components).fit(Z, y)
     # a difference of two large numbers, there in float32
     size = np.abs(ours.score_samples(queries)).max()
@@ -286,4 +269,4 @@ def test_pytorch_ood_ranks_digits_as_we_do(peer):
     ):
         scores = ours.fit(logits[train]).score_samples(logits)
         order = np.argsort(scores)
-        assert np.all(np.diff(_theirs(theirs)[order]) >= -2e-6)
+        assert np.all(np.diff(peer_scores(theirs)[order]) >= -2e-6)

@@ -10,7 +10,13 @@ import pandas as pd
 import pytest
 import torch
 
-from skood.utils._labels import check_labels, id_rows, ood_mask, put_label
+from skood.utils._labels import (
+    check_labels,
+    id_rows,
+    label_codes,
+    ood_mask,
+    put_label,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -154,3 +160,20 @@ def test_put_label(y, label, expected, kind):
     assert out.tolist() == expected
     assert out.dtype.kind == kind
     np.testing.assert_array_equal(y, before)
+
+
+@pytest.mark.parametrize(
+    "y, labels, expected",
+    [
+        (["b", "x", "a", "b"], ["b", "a"], [0, -1, 1, 0]),
+        ([3, 1, 1, 2], [1, 3], [1, 0, 0, -1]),
+        ([1.0, 2.0], [2, 1], [1, 0]),
+        (["1", "2"], [1, 2], [-1, -1]),
+        (np.array(["a", 1], dtype=object), [1, 2], [-1, 0]),
+        (np.array([], dtype=int), [1, 2], []),
+    ],
+)
+def test_label_codes(y, labels, expected):
+    codes = label_codes(np.asarray(y), np.asarray(labels))
+    assert codes.dtype == np.int64
+    assert codes.tolist() == expected

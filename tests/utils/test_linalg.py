@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from skood.utils import _linalg
-from skood.utils._linalg import symmetric_eigh
+from skood.utils._linalg import precision_cholesky, symmetric_eigh
 
 
 def orthogonal(n, seed=0):
@@ -75,3 +75,15 @@ def test_threads(monkeypatch):
 
 def _is_blas(pool):
     return pool["user_api"] == "blas"
+
+
+def test_precision_cholesky():
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(4, 4))
+    covariance = factor @ factor.T
+    upper = precision_cholesky(covariance)
+    np.testing.assert_array_equal(upper, np.triu(upper))
+    np.testing.assert_allclose(upper @ upper.T, np.linalg.inv(covariance), rtol=1e-7)
+    np.testing.assert_allclose(precision_cholesky(np.diag([4.0, 9.0]))[1, 1], 1 / 3)
+    with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
+        precision_cholesky(np.diag([1.0, -1.0]))

@@ -6,7 +6,7 @@
 import pytest
 from sklearn.base import BaseEstimator
 
-from skood.utils._state import fresh_fit
+from skood.utils._state import fresh_fit, kept_state
 
 
 class Estimator(BaseEstimator):
@@ -49,3 +49,27 @@ def test_fits_may_be_nested():
             raise ValueError
     assert inner.done_ and not hasattr(inner, "seen_")
     assert outer.seen_ and not hasattr(outer, "done_")
+
+
+def test_state_is_kept_as_it_is_where_nothing_raises():
+    estimator = Estimator()
+    with kept_state(estimator):
+        assert estimator.seen_ == "from an earlier fit"
+        estimator.new_, estimator.seen_ = 1, 2
+        del estimator._private
+    assert estimator.new_ == 1 and estimator.seen_ == 2
+    assert not hasattr(estimator, "_private")
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_state_comes_back_after_an_error(error):
+    estimator = Estimator()
+    before = dict(vars(estimator))
+    with pytest.raises(error):
+        with kept_state(estimator):
+            estimator.new_, estimator.seen_ = 1, 2
+            del estimator._private
+            raise error
+    assert vars(estimator) == before
+    assert list(vars(estimator)) == list(before)
+    assert all(vars(estimator)[name] is value for name, value in before.items())

@@ -1,0 +1,201 @@
+"""Class-aware decoupled relative features."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._caref import PredictedMeans, l1_norms
+from skood.detectors._gen import GEN
+from skood.detectors._softmax import logsumexp_rows, shifted_exponentials
+from skood.detectors._streaming import PartialFitMixin
+from skood.utils._arrays import as_double
+from skood.utils._params import StrOptions
+from skood.utils._warnings import warn
+
+__all__ = ["CADRef"]
+
+# A logit score counts as at least this share of the mean.
+_LEAST_SHARE = 1e-6
+
+# Least generalised entropy: its inverse, and sums of it, are finite.
+_LEAST_ENTROPY = 1e-100
+
+
+class CADRef(PartialFitMixin, ReadingDetector):
+    r"""Class-aware decoupled relative feature error (CADRef) [1]_.
+
+    .. math:: s(x) = -\frac{e_+}{S(x)} - \frac{e_-}{\bar S}, \qquad
+        e_\pm = \frac{1}{\lVert z \rVert_1} \sum_j
+        \max\bigl(0, \pm \operatorname{sign}(w_{\hat y j}) (z_j - m_{\hat y j})\bigr)
+
+    where :math:`m_k` is the mean of the features of the training samples that are
+    *predicted* to be of class k, :math:`w_{\hat y}` are the weights of the predicted
+    class, S is a score of the logits and :math:`\bar S` its mean over the training
+    samples. The error of :class:`CARef` is split into what raises the largest logit,
+    :math:`e_+`, and what lowers it, :math:`e_-`; the first counts less the surer the
+    logits are.
+
+    S must be positive: a value below 1e-6 times the mean counts as that, training
+    samples that are not positive are warned about, and a mean that is not raises an
+    error. A class that no training sample is predicted to be, and rows of zeros, are
+    as in :class:`CARef`. `partial_fit` adds rows.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features, logits and head are read; cloned and fitted
+        unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X`
+        holds features, and a linear head is fitted on ``(X, y)``.
+
+    logit_score : {"energy", "gen", "max_logit", "msp"}, default="energy"
+        The score S: the energy (logarithm of the sum of exponentials); the inverse of
+        the generalised entropy of :class:`GEN` with ``gamma=0.1`` and a tenth of the
+        classes, at least 10; the largest logit; or the largest probability. "gen" and
+        "msp" are always positive.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    location_ : ndarray of shape (n_classes, n_features)
+        The means :math:`m_k`, in the order of the logits.
+
+    mean_logit_score_ : float
+        The mean :math:`\bar S`.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    CARef : The error as a whole.
+    Energy : The default S.
+
+    Notes
+    -----
+    The default `logit_score` is that of the authors' code.
+
+    References
+    ----------
+    .. [1] Z. Ling et al. "CADRef: Robust out-of-distribution detection via
+       class-aware decoupled relative feature leveraging". CVPR 2025.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.detectors import CADRef
+    >>> X, y = load_digits(return_X_y=True)
+    >>> y[y >= 7] = -1  # known OOD: left out of the fit
+    >>> detector = CADRef(LogisticRegression(max_iter=500)).fit(X / 16, y)
+    >>> bool(detector.score(X / 16, y) > 0.75)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "logit_score": [StrOptions({"energy", "gen", "max_logit", "msp"})],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        logit_score="energy",
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.logit_score = logit_score
+
+    def _begin(self, reading):
+        self._class_labels = self._column_labels(reading.logits.shape[1])
+
+    def _added(self, sums, part, labels):
+        means, total, n_low = (PredictedMeans(), 0.0, 0) if sums is None else sums
+        scores = self._logit_scores(part)
+        return (
+            means.updated(part),
+            total + float(scores.sum()),
+            n_low + int((scores <= 0).sum()),
+        )
+
+    def _settle(self, reading, y):
+        means, total, n_low = self._sums
+        n_samples = int(means.counts.sum())
+        advice = (
+            'Use logit_score="gen" or "msp", which are always positive, or shift the '
+            "biases of the head."
+        )
+        mean = total / n_samples
+        if mean <= 0:
+            raise ValueError(
+                f"The mean of logit_score={self.logit_score!r} over the training "
+                f"samples is {mean:.3g}, and must be positive to divide by. {advice}"
+            )
+        if n_low:
+            warn(
+                f"logit_score={self.logit_score!r} is not positive for {n_low} of the "
+                f"{n_samples} training samples: it counts as {_LEAST_SHARE:g} times "
+                f"its mean, so that these samples score very low. {advice}"
+            )
+        self.mean_logit_score_ = mean
+        self.location_ = means.means(self._class_labels)
+        self._least = means.least_norm()
+
+    def _logit_scores(self, reading):
+        """Score the logits of a chunk: positive, high = ID."""
+        xp, logits = reading.xp, reading.logits
+        if self.logit_score == "energy":
+            return logsumexp_rows(logits)
+        if self.logit_score == "max_logit":
+            return as_double(xp.max(logits, axis=1))
+        if self.logit_score == "msp":
+            _, others, _ = shifted_exponentials(logits)
+            return 1.0 / (1.0 + others)
+        top = max(10, logits.shape[1] // 10)
+        entropy = -GEN(gamma=0.1, top=top)._score_reading(reading)
+        return 1.0 / xp.clip(entropy, _LEAST_ENTROPY, None)
+
+    def _score_reading(self, reading):
+        xp = reading.xp
+        top = xp.argmax(reading.logits, axis=1)
+        # Each feature of m - z, with the sign of its weight.
+        terms = reading.asarray(self.location_)[top]
+        terms -= reading.features
+        terms *= xp.sign(reading.asarray(reading.head.coef))[top]
+        difference = xp.sum(terms, axis=1)
+        both = xp.sum(xp.abs(terms, out=terms), axis=1)
+        raising = xp.clip(both - difference, 0.0, None) / 2
+        lowering = xp.clip(both + difference, 0.0, None) / 2
+        mean = self.mean_logit_score_
+        scores = xp.clip(self._logit_scores(reading), _LEAST_SHARE * mean, None)
+        errors = raising / scores + lowering / mean
+        return -errors / l1_norms(reading.features, self._least)

@@ -1,0 +1,161 @@
+"""Class-aware relative features."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._moments import class_sums
+from skood.detectors._streaming import PartialFitMixin
+from skood.utils._arrays import array_namespace, as_double, to_host
+from skood.utils._warnings import warn
+
+__all__ = ["CARef", "PredictedMeans", "l1_norms"]
+
+
+class CARef(PartialFitMixin, ReadingDetector):
+    r"""Class-aware relative feature error (CARef) [1]_.
+
+    .. math:: s(x) = -\frac{\lVert z - m_{\hat y} \rVert_1}{\lVert z \rVert_1}
+
+    where :math:`m_k` is the mean of the features of the training samples that are
+    *predicted* to be of class k. A class that no training sample is predicted to be
+    gets the mean of all training features, with a warning. A :math:`\lVert z \rVert_1`
+    below 2.2e-16 times that of this mean counts as that: a row of zeros has a very low
+    score, not an infinite one. `partial_fit` adds rows.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features and logits are read; cloned and fitted unless it
+        is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
+        and a linear head is fitted on ``(X, y)``.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    location_ : ndarray of shape (n_classes, n_features)
+        The means :math:`m_k`, in the order of the logits.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    CADRef : Weights the error by what it does to the largest logit.
+    SHE : Compares with the mean of the predicted class by an inner product.
+
+    References
+    ----------
+    .. [1] Z. Ling et al. "CADRef: Robust out-of-distribution detection via
+       class-aware decoupled relative feature leveraging". CVPR 2025.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.detectors import CARef
+    >>> X, y = load_digits(return_X_y=True)
+    >>> y[y >= 7] = -1  # known OOD: left out of the fit
+    >>> detector = CARef(LogisticRegression(max_iter=500)).fit(X / 16, y)
+    >>> bool(detector.score(X / 16, y) > 0.75)
+    True
+    """
+
+    _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+
+    def _begin(self, reading):
+        self._class_labels = self._column_labels(reading.logits.shape[1])
+
+    def _added(self, sums, part, labels):
+        if sums is None:
+            sums = PredictedMeans()
+        return sums.updated(part)
+
+    def _settle(self, reading, y):
+        self.location_ = self._sums.means(self._class_labels)
+        self._least = self._sums.least_norm()
+
+    def _score_reading(self, reading):
+        xp = reading.xp
+        gaps = reading.asarray(self.location_)[xp.argmax(reading.logits, axis=1)]
+        gaps -= reading.features
+        error = xp.sum(xp.abs(gaps, out=gaps), axis=1)
+        return -error / l1_norms(reading.features, self._least)
+
+
+class PredictedMeans:
+    """Means of the features by predicted class, to which more rows are added.
+
+    Attributes
+    ----------
+    counts : ndarray of shape (n_classes,) or None
+        Rows per predicted class; None before the first rows.
+
+    totals : ndarray of shape (n_classes, n_features) or None
+        Sums of their features.
+    """
+
+    def __init__(self):
+        self.counts: Any = None
+        self.totals: Any = None
+
+    def updated(self, part):
+        """Return the means with the rows of a reading added."""
+        n_classes, n_features = part.logits.shape[1], part.features.shape[1]
+        new = PredictedMeans()
+        new.counts, new.totals = np.zeros(n_classes), np.zeros((n_classes, n_features))
+        predicted = to_host(part.xp.argmax(part.logits, axis=1))
+        classes, counts, totals, _ = class_sums(as_double(part.features), predicted)
+        new.counts[classes], new.totals[classes] = counts, to_host(totals)
+        if self.counts is not None:
+            new.counts += self.counts
+            new.totals += self.totals
+        return new
+
+    def means(self, labels):
+        """Return the means; of a class without rows that of all, with a warning."""
+        missing = self.counts == 0
+        means = self.totals / np.maximum(self.counts, 1)[:, None]
+        if missing.any():
+            means[missing] = self.totals.sum(axis=0) / self.counts.sum()
+            warn(
+                f"No training sample is predicted to be of the {int(missing.sum())} "
+                f"classes {labels[missing][:10].tolist()}: samples that are get "
+                "compared with the mean of all training features. Give more samples, "
+                "or drop the class from the head."
+            )
+        return means
+
+    def least_norm(self):
+        """Least 1-norm to divide by: a rounding error of that of the overall mean."""
+        norm = np.abs(self.totals.sum(axis=0)).sum() / self.counts.sum()
+        return np.finfo(np.float64).eps * (norm or 1.0)
+
+
+def l1_norms(features, least):
+    """Sum of absolute values of each row, at least `least`."""
+    xp = array_namespace(features)
+    norms = xp.sum(xp.abs(features), axis=1, dtype=xp.float64)
+    return xp.clip(norms, least, None)

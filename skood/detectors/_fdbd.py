@@ -1,0 +1,178 @@
+"""Distance to the decision boundaries in feature space."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+import numpy as np
+from scipy.spatial.distance import pdist, squareform
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._nci import added_rows
+from skood.detectors._streaming import PartialFitMixin
+from skood.utils._arrays import as_double, row_dots, row_indices
+from skood.utils._params import StrOptions
+from skood.utils._warnings import warn
+
+__all__ = ["FDBD"]
+
+
+class FDBD(PartialFitMixin, ReadingDetector):
+    r"""Mean distance to the decision boundaries of the predicted class (fDBD) [1]_.
+
+    .. math:: s(x) = \frac{1}{\lVert z - \mu \rVert_2} \cdot
+        \frac{1}{\lvert \mathcal B_{\hat y} \rvert} \sum_{c \in \mathcal B_{\hat y}}
+        \frac{l_{\hat y} - l_c}{\lVert w_{\hat y} - w_c \rVert_2}
+
+    where :math:`\mu` is the mean of the training features and
+    :math:`\mathcal B_{\hat y}` are the classes other than the predicted one. A class
+    whose weights equal those of :math:`\hat y` has no boundary with it: it is left
+    out, with a warning in `fit`. A class that has no boundary at all scores 0. A
+    distance to :math:`\mu` (or a length) below 2.2e-16 times the length of
+    :math:`\mu` counts as that, so that every score is finite. `partial_fit` adds rows.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features, logits and head are read; cloned and fitted
+        unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X`
+        holds features, and a linear head is fitted on ``(X, y)``.
+
+    normalizer : {"distance", "length"} or None, default="distance"
+        What the mean distance is divided by: the distance to the mean,
+        :math:`\lVert z - \mu \rVert_2`, as in the paper; the length
+        :math:`\lVert z \rVert_2`, which the authors' later code may choose; or
+        nothing.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+        The mean :math:`\mu` of the training features.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    NCI : Reads the direction of the features, by the same authors.
+    MaxLogit : Reads the largest logit, not its gaps to the others.
+
+    Notes
+    -----
+    OpenOOD sums over the classes instead of averaging, which ranks the same.
+
+    References
+    ----------
+    .. [1] L. Liu and Y. Qin. "Fast decision boundary based out-of-distribution
+       detector". ICML 2024.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.detectors import FDBD
+    >>> X, y = load_digits(return_X_y=True)
+    >>> y[y >= 7] = -1  # known OOD: left out of the fit
+    >>> detector = FDBD(LogisticRegression(max_iter=500)).fit(X / 16, y)
+    >>> bool(detector.score(X / 16, y) > 0.75)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "normalizer": [StrOptions({"distance", "length"}), None],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        normalizer="distance",
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.normalizer = normalizer
+
+    def _begin(self, reading):
+        self._slopes = inverse_gaps(reading.head.coef)
+
+    def _added(self, sums, part, labels):
+        return added_rows(sums, part)
+
+    def _settle(self, reading, y):
+        count, total = self._sums
+        self.mean_ = total / count
+        eps = np.finfo(np.float64).eps
+        self._least = eps * (np.linalg.norm(self.mean_) or 1.0)
+
+    def _score_reading(self, reading):
+        xp = reading.xp
+        logits = as_double(reading.logits)
+        top = xp.argmax(logits, axis=1)
+        gaps = logits[row_indices(logits), top][:, None] - logits
+        score = row_dots(gaps, reading.asarray(self._slopes)[top])
+        if self.normalizer is None:
+            return score
+        origin = self.mean_ if self.normalizer == "distance" else np.zeros(1)
+        gaps = reading.features - reading.asarray(origin)  # in float64
+        length = xp.sqrt(row_dots(gaps, gaps))
+        return score / xp.clip(length, self._least, None)
+
+
+def inverse_gaps(coef):
+    """What gaps of logits are multiplied with and summed, for the mean distance.
+
+    Parameters
+    ----------
+    coef : ndarray of shape (n_classes, n_features)
+        Weights of a head.
+
+    Returns
+    -------
+    slopes : ndarray of shape (n_classes, n_classes)
+        Row k has 1 / (n |w_k - w_c|) for the n classes c whose weights differ from
+        those of k, else 0.
+    """
+    gaps = squareform(pdist(np.asarray(coef, dtype=np.float64)))
+    has_boundary = gaps > 0
+    n_boundaries = has_boundary.sum(axis=1)
+    lacking = np.flatnonzero(n_boundaries < len(coef) - 1)
+    if len(lacking):
+        warn(
+            f"{len(lacking)} of the {len(coef)} rows of weights of the head equal "
+            f"another one (the first is row {lacking[0]}): there is no boundary "
+            "between their classes, and these pairs are left out of the mean. Merge "
+            "such classes, or drop outputs that were never trained."
+        )
+    slopes = np.zeros_like(gaps)
+    np.divide(1.0, gaps, out=slopes, where=has_boundary)
+    return slopes / np.maximum(n_boundaries, 1)[:, None]

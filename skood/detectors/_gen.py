@@ -1,0 +1,151 @@
+"""Generalised entropy."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._softmax import logsumexp_rows, shifted_exponentials
+from skood.utils._arrays import array_namespace, row_indices, row_sums, top_k
+from skood.utils._params import Interval
+
+__all__ = ["GEN"]
+
+
+class GEN(ReadingDetector):
+    r"""Generalised entropy of the largest probabilities (GEN) [1]_.
+
+    .. math:: s(x) = -\sum_{j=1}^{M} p_{(j)}^\gamma \, (1 - p_{(j)})^\gamma
+
+    with the probabilities :math:`p_{(1)} \ge p_{(2)} \ge \dots` of the softmax. A
+    small :math:`\gamma` lets small probabilities count; `top` leaves out the tail of
+    many classes, which then is noise.
+
+    The terms are powers of :math:`\log p` and :math:`\log (1 - p)`, the latter from
+    the sum of the other probabilities: nothing is clipped, and confident samples rank
+    also where :math:`p` and :math:`1 - p` are below the smallest float.
+
+    Read more in the :ref:`User Guide <detectors_logits>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose logits are read; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
+
+    gamma : float, default=0.1
+        Exponent :math:`\gamma > 0`.
+
+    top : int, default=100
+        Number M of probabilities, the largest; all if there are not as many classes.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Entropy : Shannon's entropy.
+    MSP : Reads the largest probability only.
+
+    Notes
+    -----
+    pytorch-ood takes the mean of the terms instead of their sum, and clips
+    probabilities at 1e-7.
+
+    References
+    ----------
+    .. [1] X. Liu, Y. Lochman and C. Zach. "GEN: Pushing the limits of softmax-based
+       out-of-distribution detection". CVPR 2023.
+
+    Examples
+    --------
+    >>> from skood.detectors import GEN
+    >>> logits = [[0.0, 0.0], [5.0, 0.0], [30.0, 0.0]]
+    >>> GEN().fit(logits).score_samples(logits).round(3)
+    array([-1.741, -1.211, -0.1  ])
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "gamma": [Interval(Real, 0, None, closed="neither")],
+        "top": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"logits"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        gamma=0.1,
+        top=100,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.gamma = gamma
+        self.top = top
+
+    def _fit_reading(self, reading, y):
+        """Nothing to learn but the threshold."""
+
+    def _score_reading(self, reading):
+        xp = reading.xp
+        # With e_j = exp(l_j - max l), S the sum of the others and Z = 1 + S:
+        # p_j (1 - p_j) = e_j (Z - e_j) / Z², and S / Z² for the largest.
+        exponentials, others, shifted = shifted_exponentials(reading.logits)
+        shifted[row_indices(shifted), xp.argmax(shifted, axis=1)] = -xp.inf
+        log_square = 2.0 * xp.log1p(others)
+        largest = _log_others(others, shifted) - log_square
+        total = xp.exp(self.gamma * largest)
+        n_others = min(self.top, shifted.shape[1]) - 1
+        if n_others > 0:
+            if n_others < shifted.shape[1] - 1:
+                shifted = top_k(shifted, n_others)
+                exponentials = xp.exp(shifted)
+            terms = (1.0 + others)[:, None] - exponentials
+            xp.log(terms, out=terms)
+            terms += shifted
+            terms -= log_square[:, None]
+            terms *= self.gamma
+            xp.exp(terms, out=terms)
+            total += row_sums(terms)
+        return -total
+
+
+def _log_others(others, shifted):
+    """Logarithm of the sum of all exponentials but the largest, also below floats."""
+    xp = array_namespace(others)
+    lost = others < np.finfo(np.float64).tiny
+    log_others = xp.log(xp.where(lost, xp.ones_like(others), others))
+    if xp.any(lost):
+        log_others[lost] = logsumexp_rows(shifted[lost])
+    return log_others

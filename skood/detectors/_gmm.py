@@ -1,0 +1,274 @@
+"""Density under a Gaussian mixture."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.mixture import GaussianMixture
+
+from skood.detectors._base import MAX_OFFSET_ROWS, ReadingDetector
+from skood.detectors._moments import ClassMoments
+from skood.utils._arrays import as_double
+from skood.utils._linalg import precision_cholesky
+from skood.utils._params import Interval, StrOptions
+from skood.utils._torch import row_chunks
+from skood.utils._warnings import warn
+
+__all__ = ["GMM"]
+
+
+class GMM(ReadingDetector):
+    r"""Log density of the features under a Gaussian mixture.
+
+    .. math:: s(x) = \log \sum_k \pi_k \, \mathcal N(z; \mu_k, \Sigma_k)
+
+    With ``n_components=None`` the components are the classes: :math:`\pi_k` is the
+    share of class k among the training samples, :math:`\mu_k` and :math:`\Sigma_k`
+    are its mean and covariance; without ``y`` there is one. With a number, that many
+    components are fitted by expectation maximisation, and ``y`` only tells which rows
+    are OOD.
+
+    `reg_covar` is added to every variance, as scikit-learn does. Where samples are
+    too few for a covariance, the density is made by it alone, which a warning says.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features are read; cloned and fitted unless it is in
+        a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
+
+    n_components : int, default=None
+        How many components to fit. None: one per class, without iterations.
+
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        One covariance per component, one for all, or variances per component: one
+        per feature, or one.
+
+    reg_covar : float, default=1e-6
+        Added to the variances, in units of the features squared.
+
+    tol : float, default=1e-3
+        The iterations end when they gain less than this per sample.
+
+    max_iter : int, default=100
+        Largest number of iterations.
+
+    n_init : int, default=1
+        From how many starts to iterate; the best result counts.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the starts of the iterations.
+
+    Attributes
+    ----------
+    mixture_ : GaussianMixture
+        The mixture; with ``n_components=None`` its components are in the order of
+        ``classes_``.
+
+    n_iter_ : int
+        Number of iterations; 1, a pass over the samples, with ``n_components=None``.
+
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Mahalanobis : With ``tied=False`` the same mixture of classes, but without
+        `reg_covar`: singular covariances are drawn to the tied one.
+    sklearn.mixture.GaussianMixture : What it is made of.
+
+    Notes
+    -----
+    All computations are in float64, by scikit-learn, on the CPU.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skood.detectors import GMM
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = GMM().fit(X[:100], y[:100])
+    >>> detector.mixture_.weights_
+    array([0.5, 0.5])
+    >>> bool((detector.predict(X[100:]) == -1).mean() > 0.9)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **{
+            k: v
+            for k, v in ReadingDetector._parameter_constraints.items()
+            if k != "device"
+        },
+        "n_components": [Interval(Integral, 1, None, closed="left"), None],
+        "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
+        "reg_covar": [Interval(Real, 0, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features"})
+    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        n_components=None,
+        covariance_type="full",
+        reg_covar=1e-6,
+        tol=1e-3,
+        max_iter=100,
+        n_init=1,
+        contamination=0.05,
+        ood_label=-1,
+        random_state=None,
+    ):
+        super().__init__(estimator, contamination=contamination, ood_label=ood_label)
+        del self.device  # scikit-learn computes on the CPU
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.reg_covar = reg_covar
+        self.tol = tol
+        self.max_iter = max_iter
+        self.n_init = n_init
+        self.random_state = random_state
+
+    def _fit_reading(self, reading, y):
+        mixture = GaussianMixture(
+            n_components=self.n_components or 1,
+            covariance_type=self.covariance_type,
+            reg_covar=self.reg_covar,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            n_init=self.n_init,
+            random_state=self.random_state,
+        )
+        features = reading.to(None).features
+        if self.n_components is None:
+            self._take_classes(mixture, features, y)
+        else:
+            mixture.fit(as_double(features))
+        self.mixture_ = mixture
+        self.n_iter_ = mixture.n_iter_
+
+    def _take_classes(self, mixture, features, y):
+        """Set a mixture to the shares, means and covariances of the classes."""
+        if y is None:
+            y = np.zeros(len(features), dtype=np.intp)
+        classes, codes = np.unique(y, return_inverse=True)
+        counts = np.bincount(codes).astype(np.float64)
+        kind = self.covariance_type
+        means, covariances = _statistics(features, codes, kind)
+        singular = _singular(counts, means, covariances, kind)
+        if singular.any() and self.reg_covar == 0:
+            raise self._not_definite()
+        if singular.any():
+            names = classes.tolist() if kind == "tied" else classes[singular].tolist()
+            warn(
+                f"The covariance of the classes {names} is singular (n_samples = "
+                f"{len(features)}, n_features = {features.shape[1]}): in some "
+                f"directions reg_covar={self.reg_covar} alone makes the density. Give "
+                "more samples, drop constant features, raise reg_covar, or use "
+                "covariance_type='tied' or 'diag'."
+            )
+        if kind in ("full", "tied"):
+            covariances = covariances + self.reg_covar * np.eye(features.shape[1])
+        else:
+            covariances = covariances + self.reg_covar
+        if kind == "spherical":
+            covariances = covariances.mean(axis=1)
+        mixture.n_components = len(classes)
+        mixture.n_features_in_ = features.shape[1]
+        mixture.weights_ = counts / counts.sum()
+        mixture.means_ = means
+        mixture.covariances_ = covariances
+        mixture.precisions_cholesky_ = factors = self._factors(covariances)
+        if kind in ("full", "tied"):
+            mixture.precisions_ = factors @ np.swapaxes(factors, -1, -2)
+        else:
+            mixture.precisions_ = factors**2
+        mixture.converged_ = True
+        mixture.n_iter_ = 1
+
+    def _factors(self, covariances):
+        """Cholesky factors of the inverse covariances, as scikit-learn keeps them."""
+        try:
+            if self.covariance_type == "full":
+                return np.stack([precision_cholesky(one) for one in covariances])
+            if self.covariance_type == "tied":
+                return precision_cholesky(covariances)
+        except np.linalg.LinAlgError as error:
+            raise self._not_definite() from error
+        return 1.0 / np.sqrt(covariances)
+
+    def _not_definite(self):
+        return ValueError(
+            "A covariance is not positive definite, also with reg_covar="
+            f"{self.reg_covar} added to the variances. Raise reg_covar, scale X, drop "
+            "constant features, or give more samples per class."
+        )
+
+    def _score_reading(self, reading):
+        return self.mixture_.score_samples(as_double(reading.features))
+
+
+def _moments(features, codes=None):
+    """Moments of the rows of each class, in memory bounded by chunks."""
+    if codes is None:
+        codes = np.zeros(len(features), dtype=np.intp)
+    moments = ClassMoments()
+    for rows in row_chunks(len(features), 32 * features.shape[1]):
+        moments = moments.updated(features[rows], codes[rows])
+    return moments
+
+
+def _statistics(features, codes, kind):
+    """Means, and covariances or variances, of the classes."""
+    if kind == "tied":
+        moments = _moments(features, codes)
+        return moments.means, moments.scatter / len(features)
+    groups = (features[codes == k] for k in range(codes.max() + 1))
+    if kind == "full":
+        found = [_moments(group) for group in groups]
+        means = np.concatenate([one.means for one in found])
+        return means, np.stack([one.scatter / one.counts[0] for one in found])
+    doubles = [
+        (group.mean(axis=0, dtype=np.float64), group.var(axis=0, dtype=np.float64))
+        for group in groups
+    ]
+    return np.stack([mean for mean, _ in doubles]), np.stack([v for _, v in doubles])
+
+
+def _singular(counts, means, covariances, kind):
+    """Tell of which components the samples do not determine the covariance."""
+    n_features = means.shape[1]
+    # The mean of n equal numbers is off by at most n rounding errors.
+    rounding = (counts[:, None] * np.finfo(np.float64).eps * means) ** 2
+    if kind == "tied":
+        few = counts.sum() - len(counts) < n_features
+        flat = np.diag(covariances) <= rounding.max(axis=0)
+        return np.array([few or flat.any()])
+    if kind == "full":
+        variances = np.einsum("kjj->kj", covariances)
+        return (counts <= n_features) | (variances <= rounding).any(axis=1)
+    return (covariances <= rounding).any(axis=1)

@@ -1,0 +1,362 @@
+"""Deviation of Gram matrices from the ranges that they have in training."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from skood.detectors._network import NetworkDetector, check_layers, held_out_rows
+from skood.detectors._softmax import shifted_exponentials
+from skood.utils._arrays import array_namespace, as_double, asarray_like, to_host
+from skood.utils._params import Interval, StrOptions
+from skood.utils._torch import row_chunks
+from skood.utils._warnings import warn
+
+__all__ = ["Gram"]
+
+# Added to a bound before it divides: a bound may be 0.
+_LEAST_BOUND = 1e-6
+
+
+class Gram(NetworkDetector):
+    r"""Deviation of Gram matrices from their ranges in training (Gram) [1]_.
+
+    .. math:: s(x) = -\sum_l \frac{\delta_l(x)}{\mathbb E[\delta_l]}, \qquad
+        \delta_l(x) = \sum_{p, i} \frac{\max(m_{lpi} - g_{lpi},\, 0)}{|m_{lpi}|} +
+        \frac{\max(g_{lpi} - M_{lpi},\, 0)}{|M_{lpi}|}
+
+    where :math:`g_{lpi}` are the entries of :math:`G_l^p = (F_l^p F_l^{p\top})^{1/p}`
+    on and above the diagonal, :math:`F_l^p` being the elementwise power of the map
+    (channels, positions) that layer l gives, and :math:`m, M` are the smallest and
+    largest of each entry among the training rows that the network predicts to be of
+    the same class as x. Roots of negative numbers keep the sign. The expected
+    deviation of a layer is the mean over rows that are held out of the ranges. The
+    threshold is taken from the same rows, since all others deviate by 0.
+
+    Read more in the :ref:`User Guide <detectors_network>`.
+
+    Parameters
+    ----------
+    estimator : object
+        A torch network, `MLPClassifier` or linear classifier, or a `Pipeline` ending
+        in one; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
+
+    layers : "all" or list of str or int, default="all"
+        The layers to look at, as in `FeatureExtractor`. "all" are the linear and
+        convolutional layers before the one that gives the logits, of an
+        `MLPClassifier` the hidden layers, of a linear classifier its input.
+
+    powers : array-like of int, default=(1, 2, 3, 4, 5)
+        The powers p.
+
+    entries : {"upper", "row_sums"}, default="upper"
+        "upper" are the entries of the paper, ``c * (c + 1) / 2`` for c channels: the
+        ranges take 16 bytes for each of them, class and power. "row_sums" are the c
+        sums of the rows of :math:`F_l^p F_l^{p\top}`, of which the root is taken, as
+        in the authors' code.
+
+    divide_by_confidence : bool, default=False
+        Whether deviations are divided by the largest softmax probability, as in the
+        authors' code.
+
+    validation_fraction : float, default=0.1
+        Share of the ID training rows that are held out of the ranges. A row of each
+        class stays.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the rows that are held out.
+
+    device : str, default="auto"
+        Where a torch network runs, and the matrices are computed: "auto" is where its
+        classifier says, else CUDA if there is one, else the CPU. scikit-learn's models
+        run on the CPU.
+
+    contamination : float, default=0.05
+        Share of the ID rows that are held out to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    layers_ : list of str or int
+        The layers.
+
+    minima_, maxima_ : list of ndarray of shape (n_classes, n_powers, n_entries)
+        The ranges, for each layer.
+
+    expected_deviations_ : ndarray of shape (n_layers,)
+        Mean deviation of the rows that were held out.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the scores of the rows that were held out.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    MultiLayerMahalanobis : Distances of the mean activations of layers.
+
+    Notes
+    -----
+    A bound that divides is increased by 1e-6, as in the authors' code. So an entry
+    that is 0 in all training rows of a class, and is not 0 in a new one, deviates by
+    up to a million times its value.
+
+    References
+    ----------
+    .. [1] C. S. Sastry and S. Oore. "Detecting out-of-distribution examples with Gram
+       matrices". ICML 2020.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.detectors import Gram
+    >>> X, y = load_digits(return_X_y=True)
+    >>> y[y >= 7] = -1  # known OOD: left out of the fit
+    >>> network = MLPClassifier((20,), random_state=0, max_iter=100)
+    >>> detector = Gram(network, powers=[1], random_state=0).fit(X / 16, y)
+    >>> detector.layers_, detector.minima_[0].shape
+    ([0], (7, 1, 210))
+    >>> bool(detector.score(X / 16, y) > 0.8)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **NetworkDetector._parameter_constraints,
+        "layers": [StrOptions({"all"}), "array-like"],
+        "powers": ["array-like"],
+        "entries": [StrOptions({"upper", "row_sums"})],
+        "divide_by_confidence": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        layers="all",
+        powers=(1, 2, 3, 4, 5),
+        entries="upper",
+        divide_by_confidence=False,
+        validation_fraction=0.1,
+        random_state=None,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.layers = layers
+        self.powers = powers
+        self.entries = entries
+        self.divide_by_confidence = divide_by_confidence
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+
+    def _fit_network(self, network, rows, y):
+        powers = np.asarray(self.powers)
+        if powers.size == 0 or powers.dtype.kind not in "iu" or powers.min() < 1:
+            raise ValueError(f"powers must be integers above 0, got {self.powers!r}.")
+        self.layers_ = check_layers(self.layers, network, rows)
+        held_out = held_out_rows(
+            y,
+            rows.shape[0],
+            self.validation_fraction,
+            check_random_state(self.random_state),
+        )
+        if len(held_out) == 0:
+            raise ValueError(
+                f"Gram needs rows to hold out, but with n_samples = {rows.shape[0]} "
+                "none is left beside one of each class. Give more samples."
+            )
+        self._fit_ranges(network, rows, held_out)
+        deviations = np.concatenate(list(self._deviations(network, rows[held_out])))
+        self.expected_deviations_ = deviations.mean(axis=0)
+        zero = self.expected_deviations_ == 0
+        if zero.any():
+            names = [n for n, z in zip(self.layers_, zero, strict=True) if z]
+            warn(
+                f"None of the {len(held_out)} rows that were held out deviates in the "
+                f"layers {names}, so that their deviations are taken as they are "
+                "(divided by 1). Hold out more rows by validation_fraction."
+            )
+            self.expected_deviations_[zero] = 1.0
+        return self._total(deviations)
+
+    def _fit_ranges(self, network, rows, held_out):
+        """Smallest and largest entries, by predicted class, of the other rows."""
+        kept = np.ones(rows.shape[0], dtype=bool)
+        kept[held_out] = False
+        ranges: list = []
+        start, found = 0, []
+        for block in network.iter_layers(rows, self.layers_, "maps"):
+            stop = start + len(block.logits)
+            used = np.flatnonzero(kept[start:stop])
+            start = stop
+            n_classes = block.logits.shape[1]
+            predicted = block.logits[used].argmax(axis=1)
+            found.append(np.bincount(predicted, minlength=n_classes))
+            for i, layer in enumerate(self.layers_):
+                maps = block.outputs[layer]
+                if i == len(ranges):
+                    ranges.append(_Ranges(maps, n_classes, self.powers, self.entries))
+                ranges[i].update(maps[used], predicted)
+            del block, maps
+        counts = np.sum(found, axis=0)
+        self._check_counts(counts)
+        self.minima_, self.maxima_ = [], []
+        for one in ranges:
+            minima, maxima = (to_host(array) for array in (one.minima, one.maxima))
+            minima[counts == 0] = minima.min(axis=0)
+            maxima[counts == 0] = maxima.max(axis=0)
+            self.minima_.append(minima)
+            self.maxima_.append(maxima)
+
+    def _check_counts(self, counts):
+        """Warn of classes that no training row is predicted as."""
+        empty = np.flatnonzero(counts == 0)
+        if len(empty) == 0:
+            return
+        names = np.asarray(getattr(self.estimator_, "classes_", np.arange(len(counts))))
+        warn(
+            f"None of {counts.sum()} training rows is predicted as one of the classes "
+            f"{names[empty].tolist()}: what is predicted so is compared with the "
+            "ranges of all training rows. Give rows of these classes, or hold out "
+            "fewer by validation_fraction."
+        )
+
+    def _deviations(self, network, rows):
+        """Yield the deviations (n_rows, n_layers) of consecutive rows."""
+        ranges: list = []
+        for block in network.iter_layers(rows, self.layers_, "maps"):
+            predicted = block.logits.argmax(axis=1)
+            columns = []
+            for i, layer in enumerate(self.layers_):
+                maps = block.outputs[layer]
+                if i == len(ranges):
+                    one = _Ranges(maps, len(self.minima_[i]), self.powers, self.entries)
+                    one.minima = asarray_like(self.minima_[i], maps)
+                    one.maxima = asarray_like(self.maxima_[i], maps)
+                    ranges.append(one)
+                columns.append(ranges[i].deviations(maps, predicted))
+            deviations = np.stack(columns, axis=1)
+            if self.divide_by_confidence:
+                _, others, _ = shifted_exponentials(block.logits)
+                deviations *= (1.0 + others)[:, None]
+            del block, maps
+            yield deviations
+
+    def _total(self, deviations):
+        return 0.0 - (deviations / self.expected_deviations_).sum(axis=1)
+
+    def _score_network(self, network, rows):
+        parts = self._deviations(network, rows)
+        return np.concatenate([self._total(deviations) for deviations in parts])
+
+
+class _Ranges:
+    """Smallest and largest entries of the Gram matrices of a layer, by class.
+
+    Parameters
+    ----------
+    maps : ndarray or torch.Tensor of shape (n_samples, n_channels, n_positions)
+        Tells where to compute, and how many channels there are.
+
+    n_classes, powers, entries
+        See `Gram`.
+    """
+
+    def __init__(self, maps, n_classes, powers, entries):
+        n_channels = maps.shape[1]
+        self.powers = powers
+        self.upper = None
+        n_entries = n_channels
+        if entries == "upper":
+            first, second = np.triu_indices(n_channels)
+            self.upper = asarray_like(first * n_channels + second, maps)
+            n_entries = len(first)
+        shape = (n_classes, len(powers), n_entries)
+        self.minima = asarray_like(np.full(shape, np.inf), maps)
+        self.maxima = -self.minima
+
+    def _chunks(self, maps, predicted):
+        """Yield rows, ordered by class, with the slice of each class among them."""
+        n_channels, n_positions = maps.shape[1:]
+        n_entries = self.minima.shape[2]
+        per_row = 4 * n_channels * n_positions + 2 * n_channels**2 + 4 * n_entries
+        for part in row_chunks(maps.shape[0], 8 * per_row, 32 * 2**20):
+            order = np.argsort(predicted[part], kind="stable")
+            classes, starts = np.unique(predicted[part][order], return_index=True)
+            stops = [*starts[1:].tolist(), len(order)]
+            slices = [slice(*ends) for ends in zip(starts.tolist(), stops, strict=True)]
+            rows = part.start + order
+            yield (
+                rows,
+                as_double(maps[asarray_like(rows, maps)]),
+                list(zip(classes.tolist(), slices, strict=True)),
+            )
+
+    def _entries(self, maps):
+        """Yield the entries (n_samples, n_entries) for each power."""
+        xp = array_namespace(maps)
+        # With G(a F) = a² G(F) no power overflows.
+        size = xp.max(xp.abs(maps), axis=(1, 2), keepdims=True)
+        size = xp.where(size > 0, size, xp.ones_like(size))
+        maps = maps / size
+        area = (size * size)[:, 0, :]
+        raised, last = maps, 1
+        for power in self.powers:
+            if power != last:
+                raised = raised * maps if power == last + 1 else maps**power
+                last = power
+            if self.upper is None:  # F F' 1 = F (F' 1), without the matrix
+                totals = xp.sum(raised, axis=1)[:, :, None]
+                entries = (raised @ totals)[:, :, 0]
+            else:
+                products = raised @ xp.permute_dims(raised, (0, 2, 1))
+                entries = xp.reshape(products, (maps.shape[0], -1))[:, self.upper]
+            if power > 1:
+                entries = xp.sign(entries) * xp.abs(entries) ** (1.0 / power)
+            entries *= area
+            yield entries
+
+    def update(self, maps, predicted):
+        """Widen the ranges by training rows."""
+        xp = array_namespace(maps)
+        for _, part, classes in self._chunks(maps, predicted):
+            for j, entries in enumerate(self._entries(part)):
+                for k, own in classes:
+                    low, high = self.minima[k, j], self.maxima[k, j]
+                    self.minima[k, j] = xp.minimum(low, xp.min(entries[own], axis=0))
+                    self.maxima[k, j] = xp.maximum(high, xp.max(entries[own], axis=0))
+
+    def deviations(self, maps, predicted):
+        """Sums of how far the entries of each row are out of its class's ranges."""
+        xp = array_namespace(maps)
+        sums = np.zeros(maps.shape[0])
+        for rows, part, classes in self._chunks(maps, predicted):
+            for j, entries in enumerate(self._entries(part)):
+                for k, own in classes:
+                    low, high = self.minima[k, j], self.maxima[k, j]
+                    zero = xp.zeros_like(low)
+                    below = xp.maximum(low - entries[own], zero)
+                    total = below @ (1.0 / (xp.abs(low) + _LEAST_BOUND))
+                    above = xp.maximum(entries[own] - high, zero)
+                    total += above @ (1.0 / (xp.abs(high) + _LEAST_BOUND))
+                    sums[rows[own]] += to_host(total)
+        return sums

@@ -1,0 +1,141 @@
+"""Divergence from the typical predictions."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._moments import class_sums
+from skood.detectors._softmax import shifted_exponentials
+from skood.detectors._streaming import PartialFitMixin
+from skood.utils._arrays import row_dots, row_max, to_host
+from skood.utils._warnings import warn
+
+__all__ = ["KLMatching"]
+
+
+class KLMatching(PartialFitMixin, ReadingDetector):
+    r"""Divergence of the prediction from the nearest typical one (KL matching) [1]_.
+
+    .. math:: s(x) = -\min_k D_\text{KL}(p \,\Vert\, d_k)
+        = -\min_k \sum_j p_j \log \frac{p_j}{d_{kj}}
+
+    where :math:`d_k` is the mean softmax probability p of the training samples that are
+    *predicted* to be of class k. Labels are not needed. A class that no training sample
+    is predicted to be of is left out, with a warning.
+
+    Entries of :math:`d_k` below the smallest normal float, 2.2e-308, count as that. The
+    largest :math:`p_j` enters by the sum of the others, so that confident samples
+    rank. `partial_fit` adds rows.
+
+    Read more in the :ref:`User Guide <detectors_logits>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose logits are read; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    columns_ : ndarray of shape (n_predicted,)
+        Indices of the logits whose classes training samples are predicted to be of.
+
+    distributions_ : ndarray of shape (n_predicted, n_classes)
+        Their typical predictions :math:`d_k`.
+
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Entropy : Up to a constant, the divergence from the uniform prediction.
+
+    Notes
+    -----
+    The paper takes :math:`d_k` from a validation set, on which a network is less sure
+    than on the samples that it was trained on: fit this on such samples, with the
+    classifier in a :class:`~sklearn.frozen.FrozenEstimator`.
+
+    References
+    ----------
+    .. [1] D. Hendrycks et al. "Scaling out-of-distribution detection for real-world
+       settings". ICML 2022.
+
+    Examples
+    --------
+    >>> from skood.detectors import KLMatching
+    >>> logits = [[3.0, 0.0], [4.0, 0.0], [0.0, 3.0], [0.0, 4.0]]
+    >>> detector = KLMatching().fit(logits)
+    >>> detector.score_samples([[3.5, 0.0], [0.0, 0.0]]).round(3)
+    array([-0.   , -1.034])
+    """
+
+    _reads: ClassVar[frozenset] = frozenset({"logits"})
+
+    def _added(self, sums, part, labels):
+        """Counts of predictions, and sums of probabilities, zero for the predicted."""
+        p, others, _ = shifted_exponentials(part.logits)
+        p /= (1.0 + others)[:, None]
+        predicted = to_host(part.xp.argmax(part.logits, axis=1))
+        columns, counts, added, _ = class_sums(p, predicted)
+        n_classes = p.shape[1]
+        totals = np.zeros(n_classes), np.zeros((n_classes, n_classes))
+        if sums is not None:
+            totals = sums[0].copy(), sums[1].copy()
+        totals[0][columns] += counts
+        totals[1][columns] += to_host(added)
+        return totals
+
+    def _settle(self, reading, y):
+        counts, sums = self._sums
+        self.columns_ = np.flatnonzero(counts)
+        n_missing = len(counts) - len(self.columns_)
+        if n_missing:
+            missing = np.flatnonzero(counts == 0)[:10].tolist()
+            warn(
+                f"No training sample is predicted to be of {n_missing} of the "
+                f"{len(counts)} classes (columns {missing}"
+                f"{', …' * (n_missing > 10)} of the logits): they have no typical "
+                "prediction and are left out. Give samples of all classes."
+            )
+        means = sums[self.columns_] / counts[self.columns_][:, None]
+        own = np.arange(len(means)), self.columns_
+        others = means.sum(axis=1)  # the entry of the predicted class is zero so far
+        logs = np.log(np.maximum(means, np.finfo(np.float64).tiny))
+        logs[own] = np.log1p(-others)
+        means[own] = 1.0 - others
+        self.distributions_ = means
+        self._log_distributions = np.ascontiguousarray(logs.T)
+
+    def _score_reading(self, reading):
+        xp = reading.xp
+        # With e_j = exp(l_j - max l), zero for the largest, and S their sum:
+        # sum p log p = sum e_j (l_j - max l) / (1 + S) - log(1 + S)
+        exponentials, others, shifted = shifted_exponentials(reading.logits)
+        logs = reading.asarray(self._log_distributions)
+        cross = exponentials @ logs
+        cross += logs[xp.argmax(shifted, axis=1)]
+        nearest = row_dots(exponentials, shifted) - row_max(cross)
+        divergence = nearest / (1.0 + others) - xp.log1p(others)
+        return -xp.clip(divergence, 0.0, None)

@@ -1,0 +1,261 @@
+"""Weighted Mahalanobis scores of several layers."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import warnings
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import check_array
+
+from skood.base import take_rows
+from skood.detectors._mahalanobis import Mahalanobis
+from skood.detectors._network import NetworkDetector, check_layers, held_out_rows
+from skood.exceptions import SkoodWarning
+from skood.nn._network import make_network
+from skood.utils._arrays import to_host
+from skood.utils._labels import ood_mask
+from skood.utils._params import HasMethods, StrOptions
+from skood.utils._warnings import warn
+
+__all__ = ["MultiLayerMahalanobis"]
+
+# Share of the ID rows on which weights are learned.
+_LEARNING_FRACTION = 0.2
+
+
+class MultiLayerMahalanobis(NetworkDetector):
+    r"""Weighted sum of the Mahalanobis scores of several layers [1]_.
+
+    .. math:: s(x) = \sum_l \alpha_l s_l(x), \qquad
+        s_l(x) = -\min_k (z_l - \mu_{lk})^\top \Sigma_l^{-1} (z_l - \mu_{lk})
+
+    where :math:`z_l` is the output of layer l, averaged over positions, and
+    :math:`s_l` the score of :class:`Mahalanobis`.
+
+    This detector learns from known OOD rows: with ``alphas="auto"`` the weights are
+    those of a logistic regression of ID against OOD rows, if `y` has rows labelled
+    `ood_label`, and else all 1. The ID rows for it, a fifth of them that is drawn with
+    a fixed seed, are scored by Gaussians that were not fitted on them; then the
+    Gaussians are fitted on all ID rows. OOD rows change nothing else.
+
+    Read more in the :ref:`User Guide <detectors_network>`.
+
+    Parameters
+    ----------
+    estimator : object
+        A torch network, `MLPClassifier` or linear classifier, or a `Pipeline` ending
+        in one; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
+
+    layers : "all" or list of str or int, default="all"
+        The layers to look at, as in `FeatureExtractor`. "all" are the linear and
+        convolutional layers before the one that gives the logits, of an
+        `MLPClassifier` the hidden layers, of a linear classifier its input.
+
+    covariance : object, default=None
+        A covariance estimator of scikit-learn, see :class:`Mahalanobis`.
+
+    alphas : "auto" or array-like of shape (n_layers,), default="auto"
+        The weights :math:`\alpha_l`.
+
+    device : str, default="auto"
+        Where a torch network runs: "auto" is where its classifier says, else CUDA if
+        there is one, else the CPU. Distances are computed there if it is given, else
+        as in :class:`Mahalanobis`.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``. Only the weights are learned from them.
+
+    Attributes
+    ----------
+    layers_ : list of str or int
+        The layers.
+
+    alphas_ : ndarray of shape (n_layers,)
+        The weights.
+
+    detectors_ : list of Mahalanobis
+        The fitted detectors, which read the averaged outputs of the layers.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Mahalanobis : Of the last layer.
+    Gram : Compares more of each layer than its mean.
+
+    Notes
+    -----
+    The averaged outputs of all layers are held in memory during the fit. The authors
+    also move the input along a gradient, as :class:`ODIN` does; that is left out.
+
+    References
+    ----------
+    .. [1] K. Lee et al. "A simple unified framework for detecting
+       out-of-distribution samples and adversarial attacks". NeurIPS 2018.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from sklearn.covariance import LedoitWolf
+    >>> from skood.detectors import MultiLayerMahalanobis
+    >>> X, y = load_digits(return_X_y=True)
+    >>> y[y >= 7] = -1  # known OOD: the weights are learned from them
+    >>> network = MLPClassifier((20, 10), random_state=0, max_iter=100)
+    >>> detector = MultiLayerMahalanobis(network, covariance=LedoitWolf())
+    >>> detector.fit(X / 16, y).alphas_.shape
+    (2,)
+    >>> bool(detector.score(X / 16, y) > 0.8)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **NetworkDetector._parameter_constraints,
+        "layers": [StrOptions({"all"}), "array-like"],
+        "covariance": [HasMethods("fit"), None],
+        "alphas": [StrOptions({"auto"}), "array-like"],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        layers="all",
+        covariance=None,
+        alphas="auto",
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.layers = layers
+        self.covariance = covariance
+        self.alphas = alphas
+
+    def _fit_rows(self, X, y):
+        known_ood = None
+        if y is not None and isinstance(self.alphas, str):
+            is_ood = ood_mask(y, ood_label=self.ood_label)
+            if is_ood.any():
+                known_ood = np.flatnonzero(is_ood)
+        X_id, y_id = self._only_id(X, y)
+        features, scores = self._fit(X_id, y_id)
+        if not isinstance(self.alphas, str):
+            self.alphas_ = self._given_alphas()
+        elif known_ood is None:
+            self.alphas_ = np.ones(len(self.layers_))
+        else:
+            network = make_network(self.estimator_, device=self.device)
+            rows = network.prepare(take_rows(X, known_ood))
+            ood_scores = self._layer_scores(network, rows)
+            self.alphas_ = self._learned_alphas(features, y_id, scores, ood_scores)
+        return scores @ self.alphas_
+
+    def _fit_network(self, network, rows, y):
+        """Fit a detector per layer; return features and scores of the rows."""
+        self.layers_ = check_layers(self.layers, network, rows)
+        features = self._features(network, rows)
+        self.detectors_ = self._fit_detectors(features, y)
+        return features, self._scores_of(self.detectors_, features)
+
+    def _features(self, network, rows):
+        """Averaged outputs of each layer."""
+        blocks = [
+            [to_host(block.outputs[layer]) for layer in self.layers_]
+            for block in network.iter_layers(rows, self.layers_)
+        ]
+        return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
+
+    def _fit_detectors(self, features, y):
+        detectors = []
+        for layer, Z in zip(self.layers_, features, strict=True):
+            detector = Mahalanobis(
+                covariance=self.covariance,
+                device=self.device,
+                ood_label=self.ood_label,
+            )
+            try:
+                detectors.append(detector.fit(Z, y))
+            except ValueError as error:
+                raise ValueError(f"layer={layer!r}: {error}") from error
+        return detectors
+
+    @staticmethod
+    def _scores_of(detectors, features):
+        columns = [
+            detector.score_samples(Z)
+            for detector, Z in zip(detectors, features, strict=True)
+        ]
+        return np.stack(columns, axis=1)
+
+    def _layer_scores(self, network, rows):
+        """Scores (n_samples, n_layers) of each layer, block by block."""
+        return np.concatenate(
+            [
+                self._scores_of(
+                    self.detectors_,
+                    [to_host(block.outputs[layer]) for layer in self.layers_],
+                )
+                for block in network.iter_layers(rows, self.layers_)
+            ]
+        )
+
+    def _score_network(self, network, rows):
+        return self._layer_scores(network, rows) @ self.alphas_
+
+    def _given_alphas(self):
+        alphas = check_array(
+            self.alphas, ensure_2d=False, dtype=np.float64, input_name="alphas"
+        )
+        if alphas.shape != (len(self.layers_),):
+            raise ValueError(
+                f"alphas has shape {alphas.shape}, expected ({len(self.layers_)},): "
+                f"one weight for each of the layers {self.layers_}."
+            )
+        return alphas
+
+    def _learned_alphas(self, features, y, id_scores, ood_scores):
+        """Weights that tell ID from OOD rows best."""
+        rows = held_out_rows(
+            y, len(id_scores), _LEARNING_FRACTION, np.random.RandomState(0)
+        )
+        try:
+            with warnings.catch_warnings():  # the fit on all rows warns
+                warnings.simplefilter("ignore", SkoodWarning)
+                others = [np.delete(Z, rows, axis=0) for Z in features]
+                detectors = self._fit_detectors(
+                    others, None if y is None else np.delete(y, rows)
+                )
+            id_scores = self._scores_of(detectors, [Z[rows] for Z in features])
+        except ValueError:
+            warn(
+                f"With n_samples = {len(id_scores)} ID rows the weights are learned on "
+                "rows that the Gaussians were fitted on, which favours layers with "
+                "many channels. Give more rows, or alphas."
+            )
+        scores = np.concatenate([id_scores, ood_scores])
+        spread = scores.std(axis=0)
+        # Scores that are equal up to rounding tell nothing: their weight is 0.
+        spread[spread <= 1e-9 * np.abs(scores).max(axis=0)] = np.inf
+        is_id = np.arange(len(scores)) < len(id_scores)
+        model = LogisticRegression(class_weight="balanced", max_iter=1000)
+        model.fit((scores - scores.mean(axis=0)) / spread, is_id)
+        return model.coef_[0] / spread

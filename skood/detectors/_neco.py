@@ -1,0 +1,228 @@
+"""Neural-collapse-based detection."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._moments import ClassMoments
+from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
+from skood.utils._arrays import as_double, row_dots
+from skood.utils._linalg import symmetric_eigh
+from skood.utils._params import Interval
+from skood.utils._warnings import warn
+
+__all__ = ["NECO"]
+
+
+class NECO(PartialFitMixin, ReadingDetector):
+    r"""Share of the features in the principal space (NECO) [1]_.
+
+    .. math:: s(x) = \frac{\lVert P^\top h \rVert_2}{\lVert h \rVert_2} \max_k l_k,
+        \qquad h_j = (z_j - \mu_j) / \sigma_j
+
+    where :math:`\mu_j, \sigma_j` are mean and standard deviation of a training
+    feature, and the columns of P the principal components of the standardised training
+    features, those with the largest variance. Networks whose features have collapsed to
+    their class means put OOD samples outside of this space.
+
+    Features that do not vary in training are only centred. A sample at the mean, where
+    the ratio has no limit, scores 0. `partial_fit` adds rows.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features and logits are read; cloned and fitted unless it
+        is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
+        and a linear head is fitted on ``(X, y)`` if `max_logit` needs one.
+
+    n_components : int or float, default=100
+        Number of principal components, or the share, in (0, 1), of the variance that
+        they must explain. At most the rank of the features is used, with a warning.
+
+    max_logit : bool, default=True
+        Whether to multiply by the largest logit, as the authors do for every network
+        but ResNets. False: the ratio alone, which reads features only.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    mean_ : ndarray of shape (n_features,)
+        Means of the training features.
+
+    scale_ : ndarray of shape (n_features,)
+        Their standard deviations, 1 for features that do not vary.
+
+    components_ : ndarray of shape (n_components_, n_features)
+        The principal components, that with the largest variance first.
+
+    n_components_ : int
+        Their number.
+
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    ViM : Adds what is outside of a principal space to the energy.
+    NCI : Reads the direction of the features.
+
+    References
+    ----------
+    .. [1] M. Ben Ammar et al. "NECO: NEural Collapse Based Out-of-distribution
+       detection". ICLR 2024.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.detectors import NECO
+    >>> X, y = load_digits(return_X_y=True)
+    >>> y[y >= 7] = -1  # known OOD: left out of the fit
+    >>> classifier = LogisticRegression(max_iter=500)
+    >>> detector = NECO(classifier, n_components=20).fit(X / 16, y)
+    >>> bool(detector.score(X / 16, y) > 0.75)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "n_components": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+        ],
+        "max_logit": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        n_components=100,
+        max_logit=True,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.n_components = n_components
+        self.max_logit = max_logit
+
+    @property
+    def _reads(self):  # type: ignore[override]
+        return frozenset({"features", "logits"} if self.max_logit else {"features"})
+
+    def _added(self, sums, part, labels):
+        if sums is None:
+            sums = ClassMoments()
+        return sums.updated(part.features, None)
+
+    def _settle(self, reading, y):
+        self._standardise()
+        values, vectors, rank = symmetric_eigh(self._correlation())
+        self.n_components_ = self._dimension(values, rank)
+        # Eigenvalues ascend.
+        leading = vectors[:, : -self.n_components_ - 1 : -1]
+        self.components_ = np.ascontiguousarray(leading.T)
+        if self.max_logit:
+            self._check_logits(reading)
+
+    def _standardise(self):
+        """Set mean and scale of the features."""
+        moments = self._sums
+        count, mean = moments.counts[0], moments.means[0]
+        variance = np.diag(moments.scatter) / count
+        # The mean of n equal numbers is off by at most n rounding errors.
+        rounding = count * np.finfo(np.float64).eps * np.abs(mean)
+        self._varies = variance > rounding**2
+        if not self._varies.any():
+            raise NotEnoughRows(
+                "No feature varies: there are no principal components. Give more "
+                f"samples than n_samples = {int(count)}, or other ones."
+            )
+        self.mean_ = mean
+        self.scale_ = np.where(self._varies, np.sqrt(variance), 1.0)
+
+    def _correlation(self):
+        """Covariance of the standardised training features."""
+        scatter = self._sums.scatter / self._sums.counts[0]
+        scatter = scatter / self.scale_ / self.scale_[:, None]
+        return scatter * self._varies * self._varies[:, None]
+
+    def _dimension(self, values, rank):
+        """Dimension of the principal space, at most the rank of the features."""
+        wanted, n_features = self.n_components, len(values)
+        if not isinstance(wanted, Integral):
+            explained = np.cumsum(values[::-1]) / values.sum()
+            wanted = int(np.searchsorted(explained, wanted) + 1)
+        dimension = min(wanted, rank)
+        if dimension == n_features and not self.max_logit:
+            raise NotEnoughRows(
+                f"n_components={self.n_components!r} keeps all of the n_features = "
+                f"{n_features}: the score of every sample is 1. Use fewer components."
+            )
+        if dimension == n_features:
+            warn(
+                f"n_components={self.n_components!r} keeps all of the n_features = "
+                f"{n_features}: the score is the largest logit alone. Use fewer "
+                "components."
+            )
+        elif dimension < wanted:
+            warn(
+                f"n_components={self.n_components!r}, but the training features have "
+                f"rank {rank} of {n_features}: using {rank} components. Use fewer "
+                "components, or give more samples."
+            )
+        return dimension
+
+    def _check_logits(self, reading):
+        """Warn if a larger ratio lowers the score."""
+        top = sum(
+            float(part.xp.sum(part.xp.max(part.logits, axis=1), dtype=part.xp.float64))
+            for part, _ in self._parts(reading)
+        )
+        if top <= 0:
+            warn(
+                "The largest logits of the training samples are "
+                f"{top / len(reading):.3g} on average: times a negative number, a "
+                "large ratio lowers the score. Shift the biases of the head so that "
+                "they are positive, or use max_logit=False."
+            )
+
+    def _score_reading(self, reading):
+        xp = reading.xp
+        rows = reading.features - reading.asarray(self.mean_)  # in float64
+        rows /= reading.asarray(self.scale_)
+        projected = rows @ reading.asarray(self.components_).T
+        length = xp.sqrt(row_dots(rows, rows))
+        ratio = xp.sqrt(row_dots(projected, projected))
+        ratio /= xp.where(length > 0, length, xp.ones_like(length))
+        if not self.max_logit:
+            return ratio
+        return ratio * as_double(xp.max(reading.logits, axis=1))

@@ -1,0 +1,177 @@
+"""Nearest-neighbour guidance."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._bank import BankDetector, drawn_rows, top_k_of_many
+from skood.detectors._softmax import logsumexp_rows
+from skood.utils._arrays import as_double, to_host, top_k, unit_rows
+from skood.utils._params import Interval
+from skood.utils._warnings import warn
+
+__all__ = ["NNGuide"]
+
+
+class NNGuide(BankDetector):
+    r"""Energy, guided by the nearest training features (NNGuide) [1]_.
+
+    .. math:: s(x) = E(x) \cdot \frac 1 k \sum_{i \in \mathcal N_k(x)}
+        \langle \hat z, E_i \hat z_i \rangle,
+        \qquad \hat z = z / \lVert z \rVert_2, \qquad E = \log \sum_k e^{l_k}
+
+    where :math:`E_i, z_i` are the energy and the features of a training sample of the
+    bank, and :math:`\mathcal N_k(x)` the k of them with the largest
+    :math:`\langle \hat z, E_i \hat z_i \rangle`. The search is exact, brute force, in
+    memory bounded by chunks; features in float32 are compared in float32.
+
+    The product presumes energies above zero: with both factors negative, a sample
+    that is far from all others scores high. Training energies that are not positive
+    are warned about. A row of zeros has no direction and scores 0.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features and logits are read; cloned and fitted unless it
+        is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
+        and a linear head is fitted on ``(X, y)``.
+
+    n_neighbors : int, default=10
+        Number k of neighbours. When a training sample is scored, it is one of its own
+        neighbours if it is in the bank.
+
+    bank : float, default=1.0
+        Share of the training rows to keep in the bank, drawn at random. The paper
+        keeps 1 % of ImageNet.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the bank if `bank` is below 1.
+
+    Attributes
+    ----------
+    bank_ : ndarray of shape (n_kept, n_features)
+        The training features :math:`E_i \hat z_i`, in the precision of the features.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Energy : Its first factor.
+    KNN : Reads the k-th neighbour only, and no logits.
+    Relation : Compares with all rows of its bank.
+
+    Notes
+    -----
+    OpenOOD keeps the first rows of the training data instead of drawing them, and adds
+    1e-10 to each normalised feature.
+
+    References
+    ----------
+    .. [1] J. Park et al. "Nearest neighbor guidance for out-of-distribution
+       detection". ICCV 2023.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.detectors import NNGuide
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = NNGuide(LogisticRegression(max_iter=500)).fit(X, y)
+    >>> detector.predict([[5.0, 3.4, 1.5, 0.2], [-5.0, 3.4, 1.5, 0.2]])
+    array([ 1, -1])
+    """
+
+    _parameter_constraints: dict = {
+        **BankDetector._parameter_constraints,
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "bank": [Interval(Real, 0, 1, closed="right")],
+        "random_state": ["random_state"],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        n_neighbors=10,
+        bank=1.0,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+        random_state=None,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.n_neighbors = n_neighbors
+        self.bank = bank
+        self.random_state = random_state
+
+    def _fit_reading(self, reading, y):
+        rows = drawn_rows(len(reading), float(self.bank), self.random_state)
+        kept = reading.rows(rows)
+        if self.n_neighbors > len(kept):
+            raise ValueError(
+                f"n_neighbors={self.n_neighbors} is more than the rows of the bank: "
+                f"{len(kept)} of n_samples = {len(reading)} (bank={self.bank!r}). "
+                "Lower n_neighbors, raise bank, or give more rows."
+            )
+        dtype = kept.features.dtype
+        guides, n_low = [], 0
+        for part, _ in self._parts(kept):
+            energy = logsumexp_rows(part.logits)
+            n_low += int((energy <= 0).sum())
+            guide = unit_rows(part.features) * energy[:, None]
+            guides.append(to_host(guide).astype(dtype))
+        self.bank_ = np.concatenate(guides)
+        if n_low:
+            warn(
+                f"The energies of {n_low} of the {len(kept)} training samples of the "
+                "bank are not positive, so that their neighbours are pushed away, or "
+                "score high if their own energies are negative. Shift the biases of "
+                "the head so that the logits are positive, or use KNN."
+            )
+
+    def _bank(self):
+        return (self.bank_,)
+
+    def _compare(self, reading, bank):
+        xp = reading.xp
+        queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
+        found = []
+        for tile in self._tiles(reading, bank):
+            products = queries @ bank[tile].T
+            found.append(
+                top_k_of_many(products, min(self.n_neighbors, products.shape[1]))
+            )
+        nearest = top_k(xp.concat(found, axis=1), self.n_neighbors)
+        guidance = xp.mean(as_double(nearest), axis=1)
+        return logsumexp_rows(reading.logits) * guidance

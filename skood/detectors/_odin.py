@@ -1,0 +1,193 @@
+"""Softmax probability at a high temperature, after a step towards the prediction."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+from sklearn.utils import check_array
+
+from skood.detectors._network import NetworkDetector
+from skood.detectors._softmax import shifted_exponentials
+from skood.utils._arrays import array_namespace, as_double, asarray_like, row_indices
+from skood.utils._params import Interval
+
+__all__ = ["ODIN"]
+
+
+class ODIN(NetworkDetector):
+    r"""Temperature and input perturbation (ODIN) [1]_.
+
+    .. math:: s(x) = \max_k p_k(\tilde x) - 1, \qquad
+        \tilde x = x + \varepsilon \operatorname{sign} \nabla_x \log p_{\hat y}(x),
+        \qquad p = \operatorname{softmax}(l / T)
+
+    The step raises the probability of the predicted class :math:`\hat y`: more so, it
+    is hoped, for ID than for OOD samples. It takes a forward and a backward pass, and
+    another forward pass; the gradient is exact, for scikit-learn's models too.
+
+    Moved samples are not clipped: they may lie outside the range of the training
+    data, such as pixels below 0. In a `Pipeline` it is the input of the last step that
+    is moved, so that `epsilon` is in units of what that reads.
+
+    Read more in the :ref:`User Guide <detectors_network>`.
+
+    Parameters
+    ----------
+    estimator : object
+        A torch network, `MLPClassifier` or linear classifier, or a `Pipeline` ending
+        in one; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
+
+    temperature : float, default=1000.0
+        Temperature T > 0.
+
+    epsilon : float, default=0.0014
+        Length :math:`\varepsilon` of the step in each feature. With 0 no gradient is
+        computed.
+
+    scale : array-like of shape (n_features,) or (n_channels,), default=None
+        `epsilon` is divided by it, feature by feature or channel by channel: the
+        standard deviations that inputs were divided by, for an `epsilon` in the units
+        that they had before.
+
+    device : str, default="auto"
+        Where a torch network runs: "auto" is where its classifier says, else CUDA if
+        there is one, else the CPU. scikit-learn's models run on the CPU.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them the
+        threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    MSP : Without the step.
+    Energy : Reads the logits without normalising them.
+
+    Notes
+    -----
+    The gradient is taken of :math:`l_{\hat y} - \sum_{j \ne \hat y} q_j l_j` with
+    :math:`q` the softmax of the other logits over T. It has the sign of
+    :math:`\nabla_x \log p_{\hat y}`, a positive factor of which it leaves out: so it
+    does not vanish where a probability is rounded to 1.
+
+    The authors' code takes a gradient of 0 for a positive one; here such a feature is
+    not moved.
+
+    References
+    ----------
+    .. [1] S. Liang, Y. Li and R. Srikant. "Enhancing the reliability of
+       out-of-distribution image detection in neural networks". ICLR 2018.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.detectors import ODIN
+    >>> X, y = load_digits(return_X_y=True)
+    >>> y[y >= 7] = -1  # known OOD: left out of the fit
+    >>> network = MLPClassifier(random_state=0, max_iter=50)
+    >>> detector = ODIN(network, temperature=10.0).fit(X / 16, y)
+    >>> bool(detector.score(X / 16, y) > 0.8)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **NetworkDetector._parameter_constraints,
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "epsilon": [Interval(Real, 0, None, closed="left")],
+        "scale": ["array-like", None],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        temperature=1000.0,
+        epsilon=0.0014,
+        scale=None,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.temperature = temperature
+        self.epsilon = epsilon
+        self.scale = scale
+
+    def _fit_network(self, network, rows, y):
+        return self._training_scores(network, rows)
+
+    def _score_network(self, network, rows):
+        step = self._step(rows)
+        if self.epsilon == 0:
+            parts = (block.logits for block in network.iter_layers(rows, ()))
+        else:
+            parts = network.iter_moved(
+                rows, self._cotangent, lambda part, g: _moved(part, g, step)
+            )
+        return np.concatenate([self._max_probability(logits) for logits in parts])
+
+    def _step(self, rows):
+        """Length of the step: a number, or an array that broadcasts with rows."""
+        if self.scale is None:
+            return np.asarray(float(self.epsilon))
+        scale = check_array(
+            self.scale, ensure_2d=False, dtype=np.float64, input_name="scale"
+        )
+        if scale.shape != (rows.shape[1],):
+            raise ValueError(
+                f"scale has shape {scale.shape}, but the network reads rows of shape "
+                f"{tuple(rows.shape[1:])}: expected ({rows.shape[1]},), one value per "
+                "feature or channel."
+            )
+        if scale.min() <= 0:
+            raise ValueError(
+                f"scale must be positive, got {scale.min():g}: it is what features "
+                "were divided by, such as their standard deviations."
+            )
+        step = self.epsilon / scale
+        return step.reshape(1, -1, *[1] * (len(rows.shape) - 2))
+
+    def _cotangent(self, logits):
+        """Gradient of log p of the prediction by the logits, up to a factor > 0."""
+        xp = array_namespace(logits)
+        rows, top = row_indices(logits), xp.argmax(logits, axis=1)
+        others = as_double(logits) / self.temperature
+        others[rows, top] = -xp.inf
+        others = xp.exp(others - xp.max(others, axis=1, keepdims=True))
+        direction = -others / xp.sum(others, axis=1, keepdims=True)
+        direction[rows, top] = 1.0
+        return direction
+
+    def _max_probability(self, logits):
+        _, others, _ = shifted_exponentials(logits, self.temperature)
+        # max p - 1, which does not round: see MSP
+        return -others / (1.0 + others)
+
+
+def _moved(rows, gradient, step):
+    """Rows after a step of a length along the signs of a gradient."""
+    xp = array_namespace(rows)
+    step = xp.astype(asarray_like(step, rows), rows.dtype)
+    return rows + step * xp.sign(gradient)

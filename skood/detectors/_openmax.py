@@ -1,0 +1,413 @@
+"""OpenMax: the probability of an unknown class."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import brentq
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._moments import class_sums
+from skood.detectors._softmax import logsumexp_rows
+from skood.utils._arrays import (
+    array_namespace,
+    as_double,
+    row_dots,
+    row_indices,
+    row_sums,
+    to_host,
+    unit_rows,
+)
+from skood.utils._labels import label_codes
+from skood.utils._params import Interval, StrOptions
+from skood.utils._warnings import warn
+
+__all__ = ["OpenMax"]
+
+# Distances that differ by less than this, relative to what they are differences of, are
+# equal: the rest is rounding.
+_NO_SPREAD = 64 * np.finfo(np.float64).eps
+
+
+class OpenMax(ReadingDetector):
+    r"""Log probability that the class is a known one (OpenMax) [1]_.
+
+    .. math:: s(x) = \log\bigl(1 - P(\text{unknown} \mid x)\bigr)
+        = \log \frac{\sum_k e^{\hat l_k}}{e^{\hat l_0} + \sum_k e^{\hat l_k}}
+
+    where the logits of the :math:`\alpha` largest, of rank r = 1, 2, …, are reduced
+    and what is taken from them goes to the unknown class:
+
+    .. math:: \hat l_k = l_k (1 - w_k), \qquad \hat l_0 = \sum_k l_k w_k, \qquad
+        w_k = \frac{\alpha + 1 - r_k}{\alpha} F_k(d(l, \mu_k))
+
+    (:math:`w_k = 0` for the others). :math:`\mu_k` is the mean logit vector of the
+    training samples of class k that are classified correctly, and :math:`F_k` the
+    distribution function of a Weibull distribution that is fitted to the `tail_size`
+    largest distances d of these to it. The logarithm ranks as
+    :math:`-P(\text{unknown} \mid x)` does, but does not round to 0 or 1.
+
+    A class without a correctly classified sample has :math:`F_k = 1`. One whose
+    distances are all equal (it has two samples, say) takes the Weibull distribution of
+    the largest distances of all classes. Both give a warning.
+
+    Logits are multiplied, so that a constant added to all of them changes the score,
+    and samples whose logits are all negative do not look unknown: give centred logits.
+
+    Read more in the :ref:`User Guide <detectors_logits>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose logits are read; cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits, of one column
+        per class in ``y``, in sorted order, or of those of the labels 0, 1, 2, ….
+
+    tail_size : int, default=20
+        How many distances per class the Weibull distribution is fitted to, the
+        largest ones. It is a few percent of a class where there are a thousand samples
+        of it; lower it where there are less. A class with fewer gives all, with a
+        warning.
+
+    alpha : int, default=10
+        Number :math:`\alpha` of logits to reduce; all if there are fewer.
+
+    distance : {"eucos", "euclidean", "cosine"}, default="eucos"
+        What d is. "eucos" is the cosine distance plus `euclidean_weight` times the
+        Euclidean one. A zero vector is at cosine distance 1 from everything.
+
+    euclidean_weight : float, default=0.005
+        Weight of the Euclidean distance in "eucos".
+
+    translation : float, default=10000.0
+        The Weibull distribution is that of ``d - d_min + translation``, where ``d_min``
+        is the smallest distance of the tail. If it is much larger than the spread of
+        the distances, the distribution is that of Gumbel (for minima), whatever their
+        unit.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    means_ : ndarray of shape (n_classes, n_classes)
+        Mean logit vector of each class, zeros for a class without a correctly
+        classified sample.
+
+    location_ : ndarray of shape (n_classes,)
+        Smallest distance in the tail of each class; minus infinity for a class without
+        a correctly classified sample.
+
+    shape_, scale_ : ndarray of shape (n_classes,)
+        Parameters of the Weibull distribution of ``d - location_ + translation``.
+
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`.
+
+    See Also
+    --------
+    MSP : The probability of the predicted class, without an unknown one.
+    Mahalanobis : Distances to class means without extreme value theory.
+
+    Notes
+    -----
+    As printed, the algorithm of the paper has the survival function in place of
+    :math:`F_k` and :math:`\alpha - r` in place of :math:`\alpha + 1 - r`, so that
+    samples close to a mean would look unknown; this follows the code of the authors.
+    The translation is that of their library libMR; the maximum of the likelihood is
+    found by its one root in the shape, on ``log(1 + (d - d_min) / translation)``,
+    where it does not cancel. Their Euclidean distance of queries, but not that of
+    training samples, is divided by 200, which is not followed; the weight in "eucos"
+    is that of both. pytorch-ood takes the mean of all samples of a class, right or
+    wrong, `tail_size` 25 and the Euclidean distance.
+
+    References
+    ----------
+    .. [1] A. Bendale and T. E. Boult. "Towards open set deep networks". CVPR 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.detectors import OpenMax
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(90) % 3
+    >>> logits = rng.normal(size=(90, 3)) + 6 * np.eye(3)[y]
+    >>> detector = OpenMax().fit(logits, y)
+    >>> detector.score_samples([[6.0, 0.0, 0.0], [3.0, 3.0, 3.0]]).round(2)
+    array([-0.01, -3.62])
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "tail_size": [Interval(Integral, 2, None, closed="left")],
+        "alpha": [Interval(Integral, 1, None, closed="left")],
+        "distance": [StrOptions({"eucos", "euclidean", "cosine"})],
+        "euclidean_weight": [Interval(Real, 0, None, closed="neither")],
+        "translation": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"logits"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        tail_size=20,
+        alpha=10,
+        distance="eucos",
+        euclidean_weight=0.005,
+        translation=10000.0,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.tail_size = tail_size
+        self.alpha = alpha
+        self.distance = distance
+        self.euclidean_weight = euclidean_weight
+        self.translation = translation
+
+    def _fit_reading(self, reading, y):
+        if y is None:
+            raise ValueError(
+                "OpenMax requires y to be passed, but the target y is None: it learns "
+                "from correctly classified samples. Pass class labels."
+            )
+        n_classes = reading.logits.shape[1]
+        columns = label_codes(y, self._labels(n_classes))
+        correct = np.zeros(len(columns), dtype=bool)
+        start = 0
+        counts, sums = np.zeros(n_classes), np.zeros((n_classes, n_classes))
+        for part, own in self._parts(reading, columns):
+            hits = to_host(part.xp.argmax(part.logits, axis=1)) == own
+            correct[start : start + len(part)] = hits
+            start += len(part)
+            if hits.any():
+                rows = as_double(part.logits[np.flatnonzero(hits)])
+                found, added, total, _ = class_sums(rows, own[hits])
+                counts[found] += added
+                sums[found] += to_host(total)
+        self._check_correct(counts, len(columns))
+        self.means_ = sums / np.maximum(counts, 1)[:, None]
+        self._fit_tails(self._own_distances(reading, columns, correct), counts)
+
+    def _labels(self, n_columns):
+        """Class label of each column of the logits."""
+        if not hasattr(self, "estimator_") and len(self.classes_) != n_columns:
+            # Without a classifier, labels 0, 1, … are columns, also if some miss.
+            numbers = np.arange(n_columns)
+            if (label_codes(self.classes_, numbers) >= 0).all():
+                return numbers
+        return self._column_labels(n_columns)
+
+    def _check_correct(self, counts, n_samples):
+        """Raise if no sample is classified correctly, warn of classes without one."""
+        if not counts.any():
+            raise ValueError(
+                f"None of the n_samples = {n_samples} is classified correctly: OpenMax "
+                "learns from those whose largest logit is that of their label. Check "
+                "the order of the columns, or the labels."
+            )
+        missing = np.flatnonzero(counts == 0)
+        if len(missing):
+            warn(
+                f"No training sample of {len(missing)} of the {len(counts)} classes "
+                f"(columns {missing[:10].tolist()}{', …' * (len(missing) > 10)} of the "
+                "logits) is classified correctly: what is predicted to be of them "
+                "counts as unknown. Give samples of all classes."
+            )
+
+    def _own_distances(self, reading, columns, correct):
+        """Distances of the correct rows to the mean of their class, class by class."""
+        distances = np.full(len(columns), np.nan)
+        start = 0
+        for part, own in self._parts(reading, columns):
+            hits = np.flatnonzero(correct[start : start + len(part)])
+            if len(hits):
+                logits = as_double(part.logits[hits])
+                means = part.asarray(self.means_)[own[hits]]
+                gaps = logits - means
+                euclidean = part.xp.sqrt(row_dots(gaps, gaps))
+                cosine = 1.0 - row_dots(unit_rows(logits), unit_rows(means))
+                distances[start + hits] = to_host(self._combined(euclidean, cosine))
+            start += len(part)
+        return [distances[correct & (columns == k)] for k in range(len(self.means_))]
+
+    def _combined(self, euclidean, cosine):
+        if self.distance == "euclidean":
+            return euclidean
+        if self.distance == "cosine":
+            return cosine
+        return self.euclidean_weight * euclidean + cosine
+
+    def _fit_tails(self, distances, counts):
+        """Fit a Weibull distribution to the largest distances of each class."""
+        lengths = np.sqrt(row_dots(self.means_, self.means_))
+        sizes = self._combined(lengths, 1.0) * np.ones(len(lengths))
+        fits = [
+            self._fit_tail(one, size) if len(one) else None
+            for one, size in zip(distances, sizes, strict=True)
+        ]
+        flat = [k for k, fit in enumerate(fits) if fit is None and counts[k]]
+        if flat:
+            pooled = self._fit_tail(np.concatenate(distances), sizes.max())
+            if pooled is None:
+                raise ValueError(
+                    "Correctly classified samples are all at one distance from the "
+                    f"mean logits of their class (n_samples = {int(counts.sum())} in "
+                    f"{np.count_nonzero(counts)} classes). Give at least 3 different "
+                    "ones of a class; two logits -m and m have no angle, use "
+                    "distance='euclidean' for them."
+                )
+            warn(
+                f"The distances to the mean logits are equal in the classes of columns "
+                f"{flat[:10]}{', …' * (len(flat) > 10)}: these take the Weibull "
+                "distribution of all classes. Give more samples of them."
+            )
+            for k in flat:
+                fits[k] = pooled
+        self._warn_of_small_classes(counts)
+        unknown = (-np.inf, 1.0, 0.0)  # a distribution function that is 1 everywhere
+        location, shape, log_scale = np.transpose([fit or unknown for fit in fits])
+        self.location_, self.shape_, self._log_scale = location, shape, log_scale
+        self.scale_ = self.translation * np.exp(log_scale)
+
+    def _warn_of_small_classes(self, counts):
+        small = (counts > 0) & (counts < self.tail_size)
+        if small.any():
+            warn(
+                f"{small.sum()} of the {len(counts)} classes have fewer correctly "
+                f"classified samples ({int(counts[small].min())} at the least) than "
+                f"tail_size={self.tail_size}: their Weibull distribution is fitted to "
+                "all of them. Give more samples, or lower tail_size."
+            )
+
+    def _fit_tail(self, distances, size):
+        """Location, shape and log scale of a tail; None if it has no spread.
+
+        `size` is that of the numbers whose difference a distance is.
+        """
+        n_tail = min(self.tail_size, len(distances))
+        tail = np.partition(distances, len(distances) - n_tail)[-n_tail:]
+        location = tail.min()
+        if tail.max() - location <= _NO_SPREAD * (tail.max() + size):
+            return None
+        return location, *fit_log_weibull(
+            np.log1p((tail - location) / self.translation)
+        )
+
+    def _distances(self, logits, reading):
+        """Distance of each row to the mean of each class."""
+        means = reading.asarray(self.means_)
+        euclidean = cosine = 0.0
+        if self.distance != "cosine":
+            # Measured from a point among the means, so that no difference cancels.
+            center = reading.xp.mean(means, axis=0)
+            rows, centred = logits - center, means - center
+            euclidean = rows @ (-2.0 * centred.T)
+            euclidean += row_dots(rows, rows)[:, None]
+            euclidean += row_dots(centred, centred)
+            euclidean = reading.xp.sqrt(reading.xp.clip(euclidean, 0.0, None))
+        if self.distance != "euclidean":
+            cosine = 1.0 - unit_rows(logits) @ unit_rows(means).T
+        return self._combined(euclidean, cosine)
+
+    def _score_reading(self, reading):
+        xp = reading.xp
+        logits = xp.astype(reading.logits, xp.float64, copy=True)
+        alpha = min(self.alpha, logits.shape[1])
+        ranked = xp.argsort(logits, axis=1, descending=True, stable=True)[:, :alpha]
+        rows = row_indices(logits)[:, None]
+        location, shape, log_scale = (
+            reading.asarray(array)[ranked]
+            for array in (self.location_, self.shape_, self._log_scale)
+        )
+        distances = self._distances(logits, reading)[rows, ranked]
+        unknown = _distribution_function(
+            (distances - location) / self.translation, shape, log_scale
+        )
+        weights = np.arange(alpha, 0, -1) / alpha
+        taken = logits[rows, ranked] * unknown * reading.asarray(weights)
+        logits[rows, ranked] -= taken
+        # log(1 - P) = -log(1 + exp(gap)), without overflow
+        gap = row_sums(taken) - logsumexp_rows(logits)
+        return -(xp.clip(gap, 0.0, None) + xp.log1p(xp.exp(-xp.abs(gap))))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags
+
+
+def _distribution_function(shifts, shape, log_scale):
+    """Weibull distribution function at 1 + shifts; shifts may be infinite."""
+    xp = array_namespace(shifts)
+    inside = shifts > -1.0
+    logs = xp.log1p(xp.where(inside, shifts, xp.zeros_like(shifts)))
+    # above exp(700) the function is 1
+    exponents = xp.clip(shape * (logs - log_scale), None, 700.0)
+    values = -xp.expm1(-xp.exp(exponents))
+    return xp.where(inside, values, xp.zeros_like(values))
+
+
+def fit_log_weibull(logs):
+    r"""Maximum likelihood fit of a Weibull distribution to values given by logarithms.
+
+    Of values :math:`e^{u_i}`, the shape c is the one root of
+
+    .. math:: \frac{\sum_i u_i e^{c u_i}}{\sum_i e^{c u_i}} - \bar u - \frac{1}{c} ,
+
+    which increases in c, and the scale is :math:`(\overline{e^{c u}})^{1/c}`.
+
+    Parameters
+    ----------
+    logs : ndarray of shape (n_samples,)
+        The :math:`u_i`, not all equal.
+
+    Returns
+    -------
+    shape : float
+        The shape c.
+
+    log_scale : float
+        Logarithm of the scale.
+    """
+    largest = logs.max()
+    spread = largest - logs.min()
+    gaps = (logs - largest) / spread  # from -1 to 0
+    mean = gaps.mean()
+
+    def slope(c):
+        weights = np.exp(c * gaps)
+        return weights @ gaps / weights.sum() - mean - 1.0 / c
+
+    # The first term is at most 0, so that the slope at `low` is at most `mean` < 0.
+    low = -0.5 / mean
+    high = 4.0 * low
+    while slope(high) < 0:
+        high *= 2.0
+    c = brentq(slope, low, high, xtol=1e-14 * low, rtol=1e-14)
+    log_scale = largest + spread * np.log(np.exp(c * gaps).mean()) / c
+    return c / spread, log_scale

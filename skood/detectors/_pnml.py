@@ -1,0 +1,212 @@
+"""Regret of predictive normalised maximum likelihood."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._softmax import shifted_exponentials
+from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
+from skood.utils._arrays import (
+    array_namespace,
+    as_double,
+    row_dots,
+    row_indices,
+    row_sums,
+    to_host,
+    unit_rows,
+)
+from skood.utils._linalg import symmetric_eigh
+from skood.utils._warnings import warn
+
+__all__ = ["PNML"]
+
+
+class PNML(PartialFitMixin, ReadingDetector):
+    r"""Regret of the predictive normalised maximum likelihood of the head (pNML) [1]_.
+
+    .. math:: s(x) = -\frac{1}{\log C}
+        \log \sum_{i=1}^C \frac{p_i}{p_i + (1 - p_i) \, p_i^\kappa}, \qquad
+        \kappa = \frac{q}{1 + q}, \quad
+        q = \hat z^\top (\hat Z^\top \hat Z)^+ \hat z
+
+    with the softmax probabilities p, the features :math:`\hat z` and training features
+    :math:`\hat Z` of unit length. The sum is over what a head would give to each class
+    that was fitted on the training samples and on x with that class; it is large where
+    training features are rare (:math:`\kappa` near 1) or the prediction is unsure.
+
+    Where training features do not span the space, a direction outside of their span
+    is one in which q is infinite, not zero as the pseudo-inverse has it: then
+    :math:`\kappa` is at least :math:`\lVert \hat z_\perp \rVert^2`, the share of the
+    squared length outside, and there is a warning in `fit`. A zero vector, which has
+    no direction, has :math:`\kappa = 1`.
+
+    Features in float32 are projected in float32. `partial_fit` adds rows.
+
+    Read more in the :ref:`User Guide <detectors_logits>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features, logits and head are read; cloned and fitted
+        unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X`
+        holds features, and a linear head is fitted on ``(X, y)``.
+
+    normalize_logits : bool, default=False
+        Whether p comes from logits of the features of unit length,
+        :math:`W \hat z + b`, instead of the network's own.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    rank_ : int
+        Dimension of the span of the training features.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Mahalanobis : Its distance is measured around the class means.
+    Entropy : Reads the prediction only.
+
+    Notes
+    -----
+    The code of the authors, and pytorch-ood, compute p from features of unit length,
+    which a head was not trained on: ``normalize_logits=True`` does that. They have
+    :math:`\kappa = 0` outside of the span, so that what no training sample has anything
+    of is sure to be in-distribution; the paper proves that it is 1 there.
+
+    References
+    ----------
+    .. [1] K. Bibas, M. Feder and T. Hassner. "Single layer predictive normalized
+       maximum likelihood for out-of-distribution detection". NeurIPS 2021.
+
+    Examples
+    --------
+    >>> from sklearn.frozen import FrozenEstimator
+    >>> from skood.detectors import PNML
+    >>> from skood.nn import LinearHead
+    >>> head = FrozenEstimator(LinearHead(coef=[[1.0, 0.0], [0.0, 1.0]]))
+    >>> Z = [[4.0, 1.0], [5.0, 0.0], [4.0, 0.0], [0.0, 4.0]]
+    >>> PNML(head).fit(Z).score_samples([[4.0, 0.0], [0.0, 4.0], [2.0, 2.0]]).round(3)
+    array([-0.044, -0.135, -0.171])
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "normalize_logits": ["boolean"],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        normalize_logits=False,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.normalize_logits = normalize_logits
+
+    def _added(self, sums, part, labels):
+        unit = unit_rows(part.features)
+        added = to_host(unit.T @ unit)
+        return added if sums is None else sums + added
+
+    def _settle(self, reading, y):
+        values, vectors, rank = symmetric_eigh(self._sums)
+        n_features = len(values)
+        if rank == 0:
+            raise NotEnoughRows(
+                "All training features are zero: they have no direction. Give n_samples"
+                " with other features."
+            )
+        if rank < n_features:
+            warn(
+                f"The training features have rank {rank} of {n_features}: what a sample"
+                " has outside of their span counts as new. Give more samples, or drop "
+                "features that are constant or copies."
+            )
+        self.rank_ = rank
+        self._whitener = vectors[:, -rank:] / np.sqrt(values[-rank:])
+        self._outside = np.ascontiguousarray(vectors[:, : n_features - rank])
+
+    def _score_reading(self, reading):
+        unit = unit_rows(reading.features)
+        logits = reading.logits
+        if self.normalize_logits:
+            coef, intercept = (
+                as_double(reading.asarray(array))
+                for array in (reading.head.coef, reading.head.intercept)
+            )
+            logits = unit @ coef.T + intercept
+        return -_regret(logits, self._rest(reading, unit)) / np.log(logits.shape[1])
+
+    def _rest(self, reading, unit):
+        """1 - kappa of each row."""
+        xp, dtype = reading.xp, reading.features.dtype
+        rows = xp.astype(unit, dtype, copy=False)
+
+        def squared_length(matrix):
+            matrix = xp.astype(reading.asarray(matrix), dtype, copy=False)
+            return _squared_rows(rows @ matrix)
+
+        rest = 1.0 / (1.0 + squared_length(self._whitener))
+        if self._outside.shape[1]:
+            inside = xp.clip(1.0 - squared_length(self._outside), 0.0, None)
+            rest = xp.minimum(rest, inside)
+        return xp.where(_squared_rows(unit) > 0, rest, xp.zeros_like(rest))
+
+
+def _squared_rows(rows):
+    """Squared Euclidean length of each row, in float64."""
+    return as_double(row_dots(rows, rows))
+
+
+def _regret(logits, rest):
+    """Logarithm of the sum of p_i / (p_i + (1 - p_i) p_i^kappa), with rest = 1 - kappa.
+
+    Each term is r / (r + 1 - p) with r = p^rest, which does not divide small numbers.
+    The one of the largest p is 1 - x / (1 + x) with x = (1 - p) / r, so that a sum
+    close to 1 does not round.
+    """
+    exponentials, others, shifted = shifted_exponentials(logits)
+    xp = array_namespace(logits)
+    total = 1.0 + others
+    log_total = xp.log1p(others)
+    rows, top = row_indices(shifted), xp.argmax(shifted, axis=1)
+    shifted -= log_total[:, None]
+    shifted *= rest[:, None]
+    xp.exp(shifted, out=shifted)
+    terms = shifted / (shifted + 1.0 - exponentials / total[:, None])
+    terms[rows, top] = 0.0
+    x = others / total * xp.exp(rest * log_total)
+    return xp.log1p(xp.clip(row_sums(terms) - x / (1.0 + x), 0.0, None))

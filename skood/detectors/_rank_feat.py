@@ -1,0 +1,196 @@
+"""Energy after the largest singular component of a feature map is removed."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from skood.detectors._network import NetworkDetector, check_layers
+from skood.detectors._softmax import logsumexp_rows
+from skood.nn._network import LayeredNetwork
+from skood.utils._params import Interval, StrOptions
+
+__all__ = ["RankFeat"]
+
+
+class RankFeat(NetworkDetector):
+    r"""Energy without the rank-1 component of a feature map (RankFeat) [1]_.
+
+    .. math:: s(x) = T \log \sum_k e^{l'_k / T}, \qquad
+        F' = F - \sigma_1 u_1 v_1^\top
+
+    where F is the map of a layer as a matrix (channels, positions), :math:`\sigma_1,
+    u_1, v_1` its largest singular value with the singular vectors, and :math:`l'` the
+    logits that the rest of the network gives for :math:`F'`. With several layers each
+    is replaced on its own, and the logits are averaged.
+
+    Only torch networks have feature maps. Vectors are matrices of rank 1, of which
+    nothing would be left: naming a layer that gives vectors raises.
+
+    Read more in the :ref:`User Guide <detectors_network>`.
+
+    Parameters
+    ----------
+    estimator : object
+        A torch network with feature maps (n, c, h, w) or tokens (n, tokens, d);
+        cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
+
+    layer : str, int or list of these
+        The layer whose output is replaced, as in `FeatureExtractor`; the authors
+        take the output of the last block of a network, or of the last two. A layer
+        that runs more than once is replaced each time.
+
+    method : {"svd", "power"}, default="svd"
+        How the component is found: exactly, by an eigendecomposition of the smaller
+        of :math:`F F^\top` and :math:`F^\top F`, or by power iteration on it.
+
+    n_iterations : int, default=20
+        Number of steps of the power iteration.
+
+    temperature : float, default=1.0
+        Temperature T > 0 of the energy.
+
+    device : str, default="auto"
+        Where the network runs: "auto" is where its classifier says, else CUDA if
+        there is one, else the CPU.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them the
+        threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Energy : Of the logits as they are.
+
+    Notes
+    -----
+    Where the largest singular value occurs twice, which component is removed is not
+    defined; power iteration then, and where the first two are close, removes a mixture
+    of both.
+
+    References
+    ----------
+    .. [1] Y. Song, N. Sebe and W. Wang. "RankFeat: Rank-1 feature removal for
+       out-of-distribution detection". NeurIPS 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from skood.detectors import RankFeat
+    >>> from skood.nn import TorchClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> X = (X / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    >>> y[y >= 7] = -1  # known OOD: left out of the fit
+    >>> network = TorchClassifier(max_epochs=5, random_state=0)
+    >>> detector = RankFeat(network, layer="relu_2").fit(X, y)
+    >>> detector.score_samples(X).shape
+    (1797,)
+    """
+
+    _parameter_constraints: dict = {
+        **NetworkDetector._parameter_constraints,
+        "layer": [str, Integral, "array-like"],
+        "method": [StrOptions({"svd", "power"})],
+        "n_iterations": [Interval(Integral, 1, None, closed="left")],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        layer,
+        method="svd",
+        n_iterations=20,
+        temperature=1.0,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.layer = layer
+        self.method = method
+        self.n_iterations = n_iterations
+        self.temperature = temperature
+
+    def _fit_network(self, network, rows, y):
+        if isinstance(network, LayeredNetwork):
+            raise TypeError(
+                f"RankFeat needs a torch network with feature maps, and a "
+                f"{type(network.reader.estimator).__name__} has none."
+            )
+        return self._training_scores(network, rows)
+
+    def _score_network(self, network, rows):
+        layers = self.layer
+        if isinstance(layers, (str, Integral)):
+            layers = [layers]
+        layers = check_layers(layers, network, rows)
+        scores = []
+        for logits in network.iter_replaced(rows, layers, self._without_rank_one):
+            mean = np.mean(logits, axis=0, dtype=np.float64)
+            scores.append(self.temperature * logsumexp_rows(mean / self.temperature))
+        return np.concatenate(scores)
+
+    def _without_rank_one(self, maps):
+        """Remove the largest singular component of each map: of a torch tensor."""
+        if maps.ndim < 3:
+            raise ValueError(
+                f"RankFeat needs feature maps (n, c, h, w) or tokens (n, tokens, d), "
+                f"but layer={self.layer!r} gave an array of shape {tuple(maps.shape)}, "
+                "of which nothing would be left. Name a layer before the pooling of a "
+                "convolutional network, or of a transformer."
+            )
+        matrix = maps.double().flatten(2)
+        wide = matrix.shape[1] <= matrix.shape[2]
+        if not wide:  # v_1 takes the place of u_1
+            matrix = matrix.mT
+        # Scaled, so that no square overflows. A map of zeros stays as it is.
+        size = matrix.abs().amax((1, 2), keepdim=True).clamp_min(1e-300)
+        unit = matrix / size
+        first = self._leading_vector(unit @ unit.mT)
+        # F - u u' F: what is orthogonal to the first left singular vector
+        matrix = matrix - first @ (first.mT @ matrix)
+        if not wide:
+            matrix = matrix.mT
+        return matrix.reshape(maps.shape).to(maps.dtype)
+
+    def _leading_vector(self, products):
+        """Eigenvectors (n, c, 1) of the largest eigenvalues of symmetric matrices."""
+        if self.method == "svd":
+            import torch
+
+            with threadpool_limits(limits=1):  # small ones only lose by threads
+                return torch.linalg.eigh(products)[1][:, :, -1:]
+        # The longest column is not orthogonal to the leading vector, unless that is
+        # zero there.
+        longest = products.diagonal(dim1=1, dim2=2).argmax(1)[:, None, None]
+        vector = products.gather(2, longest.expand(-1, products.shape[1], 1))
+        for _ in range(self.n_iterations):
+            norm = vector.norm(dim=1, keepdim=True).clamp_min(1e-300)
+            vector = products @ (vector / norm)
+        return vector / vector.norm(dim=1, keepdim=True).clamp_min(1e-300)

@@ -1,0 +1,183 @@
+"""Neural relation graph."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._bank import BankDetector, drawn_rows
+from skood.detectors._softmax import logsumexp_rows
+from skood.utils._arrays import (
+    array_namespace,
+    as_double,
+    row_dots,
+    to_host,
+    unit_rows,
+)
+from skood.utils._params import Interval
+
+__all__ = ["Relation"]
+
+
+class Relation(BankDetector):
+    r"""Sum of the relations to all training samples [1]_.
+
+    .. math:: s(x) = \sum_{i :\, k_i > \tau} k_i^t, \qquad
+        k_i = \max(0, \langle \hat z, \hat z_i \rangle) \cdot \langle p, p_i \rangle,
+        \qquad \hat z = z / \lVert z \rVert_2
+
+    where :math:`z_i, p_i` are the features and the softmax probabilities of a training
+    sample. A sample is ID if many training samples are like it and are predicted to be
+    of the same class. The sum grows with the number of training samples: compare
+    scores of one fitted detector only. Features in float32 are compared in float32.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features and logits are read; cloned and fitted unless it
+        is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
+        and a linear head is fitted on ``(X, y)``.
+
+    power : float, default=1.0
+        Power t of the relations. The paper takes 1 to detect OOD samples, and 4 to
+        find wrong labels.
+
+    threshold : float, default=0.03
+        Relations of at most this :math:`\tau`, in [0, 1), do not count.
+
+    max_samples : int or float, default=None
+        Number or share of training rows to keep, drawn at random. None: all. Scoring
+        time is proportional to it.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the rows to keep with `max_samples`.
+
+    Attributes
+    ----------
+    bank_ : ndarray of shape (n_kept, n_features)
+        The training features, scaled to unit length.
+
+    bank_proba_ : ndarray of shape (n_kept, n_classes)
+        Their probabilities.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    KNN : Reads the k-th neighbour only.
+    NNGuide : Reads the k nearest neighbours.
+
+    Notes
+    -----
+    The authors' code gives the outlier score 1 / (s + 1e-6), which ranks the same.
+
+    References
+    ----------
+    .. [1] J.-H. Kim et al. "Neural relation graph: A unified framework for
+       identifying label noise and outlier data". NeurIPS 2023.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.detectors import Relation
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = Relation(LogisticRegression(max_iter=500)).fit(X, y)
+    >>> detector.predict([[5.0, 3.4, 1.5, 0.2], [-5.0, 3.4, 1.5, 0.2]])
+    array([ 1, -1])
+    """
+
+    _parameter_constraints: dict = {
+        **BankDetector._parameter_constraints,
+        "power": [Interval(Real, 0, None, closed="neither")],
+        "threshold": [Interval(Real, 0, 1, closed="left")],
+        "max_samples": [
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+            None,
+        ],
+        "random_state": ["random_state"],
+    }
+
+    _tile_bytes: ClassVar[int] = 4 * 2**20  # worked on several times, in the cache
+    _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        power=1.0,
+        threshold=0.03,
+        max_samples=None,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+        random_state=None,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.power = power
+        self.threshold = threshold
+        self.max_samples = max_samples
+        self.random_state = random_state
+
+    def _fit_reading(self, reading, y):
+        rows = drawn_rows(len(reading), self.max_samples, self.random_state)
+        kept = reading.rows(rows)
+        dtype = kept.features.dtype
+        features, proba = [], []
+        for part, _ in self._parts(kept):
+            features.append(to_host(unit_rows(part.features)).astype(dtype))
+            proba.append(to_host(_probabilities(part.logits)).astype(dtype))
+        self.bank_ = np.concatenate(features)
+        self.bank_proba_ = np.concatenate(proba)
+
+    def _bank(self):
+        return self.bank_, self.bank_proba_
+
+    def _compare(self, reading, bank, bank_proba):
+        xp = reading.xp
+        queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
+        proba = xp.astype(_probabilities(reading.logits), bank.dtype, copy=False)
+        total = 0.0
+        for tile in self._tiles(reading, bank):
+            relations = queries @ bank[tile].T
+            relations *= proba @ bank_proba[tile].T
+            counted = xp.astype(relations > self.threshold, relations.dtype)
+            if self.power != 1.0:
+                relations = xp.clip(relations, 0.0, None) ** self.power
+            total = total + as_double(row_dots(relations, counted))
+        return total
+
+
+def _probabilities(logits):
+    """Softmax probabilities in float64."""
+    xp = array_namespace(logits)
+    return xp.exp(logits - logsumexp_rows(logits)[:, None])

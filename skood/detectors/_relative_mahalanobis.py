@@ -1,0 +1,253 @@
+"""Mahalanobis distance to the nearest class, relative to that to all data."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._explain import ExplainMixin
+from skood.detectors._gaussian import Whitening, check_spread, fitted_covariance
+from skood.detectors._mahalanobis import check_no_estimator, class_codes
+from skood.detectors._moments import ClassMoments
+from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
+from skood.utils._arrays import as_double, nearest, row_dots
+from skood.utils._linalg import symmetric_eigh
+from skood.utils._params import HasMethods
+from skood.utils._warnings import warn
+
+__all__ = ["RelativeMahalanobis"]
+
+
+class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
+    r"""Relative Mahalanobis distance to the nearest class mean (RMD, RMDS) [1]_.
+
+    .. math:: s(x) = d_0(z) - \min_k d_k(z), \qquad
+        d_k(z) = (z - \mu_k)^\top \Sigma^{-1} (z - \mu_k), \qquad
+        d_0(z) = (z - \mu_0)^\top \Sigma_0^{-1} (z - \mu_0)
+
+    with the class means :math:`\mu_k` and the tied within-class covariance
+    :math:`\Sigma` of the training features, and the mean :math:`\mu_0` and the
+    covariance :math:`\Sigma_0` of all of them. Both covariances are divided by the
+    number of samples. Directions in which the classes do not differ drop out of the
+    difference, so that only at most one fewer than there are classes are computed.
+
+    A singular :math:`\Sigma` (fewer samples than features, constant features) is
+    inverted on its support, with a warning; :math:`d_0` then is measured on the same
+    directions. There must be two classes with different means.
+
+    `partial_fit` adds rows, and `explain` says which class is nearest and which
+    features make the difference.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features are read; cloned and fitted unless it is in
+        a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
+
+    covariance : object, default=None
+        A covariance estimator of scikit-learn, such as
+        :class:`~sklearn.covariance.LedoitWolf`; clones of it are fitted on the
+        features minus their class means, and on the features minus the mean of all.
+        None: maximum likelihood, in one pass; `partial_fit` needs it.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    location_ : ndarray of shape (n_classes, n_features)
+        Class means.
+
+    covariance_ : ndarray of shape (n_features, n_features)
+        The tied within-class covariance.
+
+    background_location_ : ndarray of shape (n_features,)
+        Mean of all training features.
+
+    background_covariance_ : ndarray of shape (n_features, n_features)
+        Covariance of all training features.
+
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`.
+
+    See Also
+    --------
+    Mahalanobis : The distance to the nearest class alone.
+    SSD : The distance to all data alone, on features of unit length.
+
+    Notes
+    -----
+    Some implementations do not divide the background scatter by the number of
+    samples; its distance then vanishes as they become more, and the score is that of
+    :class:`Mahalanobis`.
+
+    References
+    ----------
+    .. [1] J. Ren et al. "A simple fix to Mahalanobis distance for improving near-OOD
+       detection". arXiv:2106.09022, 2021.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from skood.detectors import RelativeMahalanobis
+    >>> X, y = load_digits(return_X_y=True)
+    >>> X = X[:, X.std(axis=0) > 1]  # without constant pixels
+    >>> y[y >= 8] = -1  # known OOD: left out of the fit
+    >>> detector = RelativeMahalanobis().fit(X, y)
+    >>> bool(detector.score(X, y) > 0.9)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "covariance": [HasMethods("fit"), None],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        covariance=None,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.covariance = covariance
+
+    def _check_streams(self):
+        super()._check_streams()
+        check_no_estimator(self)
+
+    def _start(self, reading, y):
+        if y is None:
+            raise ValueError(
+                "RelativeMahalanobis requires y to be passed, but the target y is "
+                "None: with one class for all rows both distances are the same. Pass "
+                "class labels, or use Mahalanobis."
+            )
+        super()._start(reading, y)
+
+    def _added(self, sums, part, labels):
+        return (sums or ClassMoments()).updated(part.features, labels)
+
+    def _settle(self, reading, y):
+        moments = self._sums
+        n_samples = moments.counts.sum()
+        self.location_ = moments.means
+        self.background_location_, scatter = moments.total()
+        if self.covariance is None:
+            self.covariance_ = moments.within() / n_samples
+            self.background_covariance_ = scatter / n_samples
+        else:
+            features = reading.to(None).features
+            residuals = features - self.location_[class_codes(moments, y, len(y))]
+            self.covariance_ = fitted_covariance(self.covariance, residuals)
+            self.background_covariance_ = fitted_covariance(
+                self.covariance, features - self.background_location_
+            )
+        what = "The within-class covariance"
+        check_spread(self.covariance_, self.location_, moments.counts, what)
+        whitener = Whitening(self.covariance_, self.location_, what).matrix
+        directions, variances = self._between(whitener, moments.counts / n_samples)
+        if self.covariance is not None:
+            directions, variances = self._background(whitener)
+        self._directions = directions
+        self._precisions = 1.0 / variances
+        gaps = self.location_ - self.background_location_
+        self._centers = gaps @ directions
+
+    def _between(self, whitener, priors):
+        r"""Directions in which the class means differ, and the background variances.
+
+        The background covariance is :math:`\Sigma` plus that of the class means,
+        which has a rank below the number of classes: in the whitened space, it is 1
+        in all directions but these.
+        """
+        gaps = (self.location_ - self.background_location_) @ whitener
+        scaled = np.sqrt(priors)[:, None] * gaps
+        _, spread, vectors = np.linalg.svd(scaled, full_matrices=False)
+        largest = np.abs(self.location_).max(axis=0) @ np.abs(whitener)
+        rounding = np.finfo(np.float64).eps * max(gaps.shape) * largest.max()
+        kept = spread > rounding
+        if not kept.any():
+            raise NotEnoughRows(
+                "Distances relative to all data are zero: the class means (n_classes = "
+                f"{len(gaps)}) do not differ where features vary within the classes "
+                f"(n_samples = {int(self._sums.counts.sum())}, n_features = "
+                f"{whitener.shape[0]}). Give samples of two classes that differ, or "
+                "use Mahalanobis."
+            )
+        return whitener @ vectors[kept].T, 1.0 + spread[kept] ** 2
+
+    def _background(self, whitener):
+        """All directions of the whitened space, and the background variances there."""
+        covariance = whitener.T @ self.background_covariance_ @ whitener
+        variances, vectors, rank = symmetric_eigh(covariance)
+        if rank < len(variances):
+            warn(
+                "The background covariance is singular where the within-class "
+                f"covariance is not (rank {rank} of {len(variances)}): these "
+                "directions do not count in the background distance. Pass another "
+                f"covariance estimator than {self.covariance!r}."
+            )
+            variances[:-rank] = np.inf
+        return whitener @ vectors, variances
+
+    def _coordinates(self, reading):
+        """Features along the directions in which the distances differ."""
+        centred = as_double(reading.features) - reading.asarray(
+            self.background_location_
+        )
+        return centred @ reading.asarray(self._directions)
+
+    def _score_reading(self, reading):
+        at = self._coordinates(reading)
+        squared, _ = nearest(at, reading.asarray(self._centers))
+        return row_dots(at * reading.asarray(self._precisions), at) - squared
+
+    def _explained(self, reading):
+        at = self._coordinates(reading)
+        _, index = nearest(at, self._centers)
+        back = self._directions.T
+        parts = reading.features - self.location_[index]
+        parts *= (at - self._centers[index]) @ back
+        background = reading.features - self.background_location_
+        background *= (at * self._precisions) @ back
+        parts -= background
+        columns = {
+            "nearest_class": self._sums.classes[index],
+            "relative_distance": parts.sum(axis=1),
+        }
+        return columns, parts
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        return tags

@@ -1,0 +1,137 @@
+"""Length of what the principal space of the features does not explain."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+from typing import ClassVar
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._explain import ExplainMixin
+from skood.detectors._principal import PrincipalSpace, added_scatter, head_origin
+from skood.detectors._streaming import PartialFitMixin
+from skood.utils._arrays import to_host
+from skood.utils._params import Interval, StrOptions
+
+__all__ = ["Residual"]
+
+
+class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
+    r"""Negative length of the residual of the features [1]_.
+
+    .. math:: s(x) = -\lVert (z - u) N \rVert_2, \qquad u = -W^+ b
+
+    where W, b are the weights of the linear head, and the columns of N are the
+    eigenvectors of :math:`\sum_i (z_i - u)(z_i - u)^\top`, a sum over the training
+    samples, outside the principal space. Features in float32 are projected in
+    float32. `partial_fit` adds rows, and `explain` says which features make the
+    residual.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features and head are read; cloned and fitted unless it
+        is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
+        and a linear head is fitted on ``(X, y)``.
+
+    n_components : "auto", int or float, default="auto"
+        Dimension of the principal space: "auto" is 512 for 1,024 or more features,
+        256 for 512 or more, else half of them (and half of the rank, with a
+        warning, if training features have no rank beyond that); a float in (0, 1)
+        is the share of the squared length that it must explain.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Dimension of the principal space.
+
+    origin_ : ndarray of shape (n_features,)
+        The origin u.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    ViM : Sets it against the energy of the logits.
+
+    References
+    ----------
+    .. [1] H. Wang et al. "ViM: Out-of-distribution with virtual-logit matching".
+       CVPR 2022.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.detectors import Residual
+    >>> X, y = load_digits(return_X_y=True)
+    >>> y[y >= 7] = -1  # known OOD: left out of the fit
+    >>> detector = Residual(LogisticRegression(max_iter=500)).fit(X / 16, y)
+    >>> bool(detector.score(X / 16, y) > 0.75)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "n_components": [
+            StrOptions({"auto"}),
+            Interval(Integral, 1, None, closed="left"),
+            Interval(Real, 0, 1, closed="neither"),
+        ],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features", "head"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        n_components="auto",
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.n_components = n_components
+
+    def _begin(self, reading):
+        self.origin_ = head_origin(reading.head)
+
+    def _added(self, sums, part, labels):
+        return added_scatter(sums, part, self.origin_)
+
+    def _settle(self, reading, y):
+        self._space = PrincipalSpace(self._sums, self.origin_, self.n_components)
+        self.n_components_ = self._space.dimension
+
+    def _score_reading(self, reading):
+        return -self._space.residuals(reading)
+
+    def _explained(self, reading):
+        columns = {"residual": to_host(self._space.residuals(reading))}
+        return columns, self._space.explained(reading.features)

@@ -1,0 +1,194 @@
+"""Simplified Hopfield energy: likeness to the pattern of the predicted class."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+import numpy as np
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._moments import class_sums
+from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
+from skood.utils._arrays import (
+    array_namespace,
+    as_double,
+    row_dots,
+    to_host,
+    unit_rows,
+)
+from skood.utils._labels import label_codes
+from skood.utils._params import StrOptions
+from skood.utils._torch import is_tensor, row_chunks
+
+__all__ = ["SHE"]
+
+# Entries of the patterns that are gathered at once: 1 MiB of them.
+_BLOCK = 2**17
+
+
+class SHE(PartialFitMixin, ReadingDetector):
+    r"""Simplified Hopfield energy (SHE) [1]_.
+
+    .. math:: s(x) = z^\top S_{\hat y}
+
+    where the pattern :math:`S_k` is the mean of the correctly classified training
+    features of class k. With ``metric="euclidean"`` the score is
+    :math:`-\lVert z - S_{\hat y} \rVert_2`, with ``metric="cosine"`` the cosine of
+    the angle between both, which is zero where one of them is zero.
+
+    :math:`\hat y` is the class with the largest logit among those of the ID rows in
+    ``y``; a classifier may know more. Each of them needs a correctly classified row.
+    `partial_fit` adds rows.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features and logits are read; cloned and fitted unless
+        it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds
+        features, and a linear head is fitted on ``(X, y)``.
+
+    metric : {"inner", "euclidean", "cosine"}, default="inner"
+        How features and pattern are compared.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    patterns_ : ndarray of shape (n_classes, n_features)
+        The patterns, in the order of ``classes_``.
+
+    estimator_ : object
+        The fitted classifier.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`.
+
+    See Also
+    --------
+    Mahalanobis : Distance to class means, in units of the covariance.
+    KNN : Distance to a training sample.
+
+    References
+    ----------
+    .. [1] J. Zhang et al. "Out-of-distribution detection based on in-distribution
+       data patterns memorization with modern Hopfield energy". ICLR 2023.
+
+    Examples
+    --------
+    >>> from skood.detectors import SHE
+    >>> from skood.nn import LinearHead
+    >>> Z, y = [[2.0, 0.0], [4.0, 1.0], [0.0, 1.0]], [0, 0, 1]
+    >>> head = LinearHead([[1.0, 0.0], [0.0, 1.0]])
+    >>> detector = SHE(head).fit(Z, y)
+    >>> detector.patterns_
+    array([[3. , 0.5],
+           [0. , 1. ]])
+    >>> detector.score_samples([[1.0, 0.0], [0.0, 2.0]])
+    array([3., 2.])
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "metric": [StrOptions({"inner", "euclidean", "cosine"})],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        metric="inner",
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.metric = metric
+
+    def _start(self, reading, y):
+        if y is None:
+            raise ValueError(
+                "SHE requires y to be passed, but the target y is None: patterns are "
+                "means of correctly classified rows. Pass class labels."
+            )
+        super()._start(reading, y)
+
+    def _begin(self, reading):
+        self._labels = self._column_labels(reading.logits.shape[1])
+
+    def _added(self, sums, part, labels):
+        """Number, and sum of the features, of the correct rows of each logit."""
+        codes = label_codes(labels, self._labels)
+        predicted = to_host(part.xp.argmax(part.logits, axis=1))
+        codes[codes != predicted] = -1
+        found, numbers, added, _ = class_sums(as_double(part.features), codes)
+        first = int(found[0] < 0)  # rows that are not correct come first
+        shape = len(self._labels), part.features.shape[1]
+        counts, totals = np.zeros(shape[0]), np.zeros(shape)
+        if sums is not None:
+            counts += sums[0]
+            totals += sums[1]
+        counts[found[first:]] += numbers[first:]
+        totals[found[first:]] += to_host(added)[first:]
+        return counts, totals
+
+    def _settle(self, reading, y):
+        counts, totals = self._sums
+        columns = label_codes(self.classes_, self._labels)
+        missing = self.classes_[(columns < 0) | (counts[columns] == 0)]
+        if len(missing):
+            raise NotEnoughRows(
+                f"No sample of the classes {missing.tolist()} is correctly classified "
+                f"(n_samples = {self._sample.n_seen}, classes of the classifier: "
+                f"{self._labels.tolist()}): they have no pattern. Leave these classes "
+                "out, give more samples, or train the classifier better."
+            )
+        self.patterns_ = totals[columns] / counts[columns, None]
+        self._columns = columns
+        self._compared = self.patterns_
+        if self.metric == "cosine":
+            self._compared = unit_rows(self.patterns_)
+
+    def _score_reading(self, reading):
+        logits, features = reading.logits, reading.features
+        if len(self._columns) < logits.shape[1]:
+            logits = logits[:, reading.asarray(self._columns)]
+        predicted = reading.xp.argmax(logits, axis=1)
+        patterns = reading.asarray(self._compared)
+        # Each row gets its pattern: blocks that stay in the CPU's cache are fastest.
+        size = len(features) if is_tensor(features) else _BLOCK // features.shape[1]
+        blocks = row_chunks(len(features), 1, max(1, size))
+        scores = [self._compare(features[b], patterns[predicted[b]]) for b in blocks]
+        return reading.xp.concat(scores)
+
+    def _compare(self, features, patterns):
+        """Compare each row with a pattern of its own, which is written to."""
+        if self.metric == "euclidean":
+            patterns -= features
+            return -array_namespace(patterns).sqrt(row_dots(patterns, patterns))
+        if self.metric == "cosine":
+            features = unit_rows(features)
+        elif is_tensor(features):  # NumPy multiplies two kinds of float as float64
+            features = as_double(features)
+        return row_dots(features, patterns)

@@ -1,0 +1,153 @@
+"""Mahalanobis distance to one cluster of features of unit length."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import ClassVar
+
+from skood.detectors._base import ReadingDetector
+from skood.detectors._explain import ExplainMixin
+from skood.detectors._gaussian import (
+    Whitening,
+    check_spread,
+    contributions,
+    fitted_covariance,
+)
+from skood.detectors._mahalanobis import check_no_estimator
+from skood.detectors._moments import ClassMoments
+from skood.detectors._streaming import PartialFitMixin
+from skood.utils._arrays import unit_rows
+from skood.utils._params import HasMethods
+
+__all__ = ["SSD"]
+
+
+class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
+    r"""Mahalanobis distance to one cluster of unit-norm features (SSD) [1]_.
+
+    .. math:: s(x) = -(\hat z - \mu)^\top \Sigma^{-1} (\hat z - \mu),
+        \qquad \hat z = z / \lVert z \rVert_2
+
+    with the mean :math:`\mu` and the covariance :math:`\Sigma` of the training
+    features, scaled to unit length. Zero vectors stay zero. Class labels are not
+    used.
+
+    A singular :math:`\Sigma` (fewer samples than features, constant features) is
+    inverted on its support, with a warning. `partial_fit` adds rows, and `explain`
+    says which features make the distance.
+
+    Read more in the :ref:`User Guide <detectors>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The classifier whose features are read; cloned and fitted unless it is in
+        a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
+
+    covariance : object, default=None
+        A covariance estimator of scikit-learn, such as
+        :class:`~sklearn.covariance.LedoitWolf`; it is cloned and fitted on the
+        unit-norm features minus their mean. None: maximum likelihood, in one pass;
+        `partial_fit` needs it.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of the ID training samples to reject. With more than 5,000 of them
+        the threshold is estimated from 5,000, drawn with a fixed seed.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit.
+
+    Attributes
+    ----------
+    location_ : ndarray of shape (n_features,)
+        Mean of the unit-norm features.
+
+    covariance_ : ndarray of shape (n_features, n_features)
+        Their covariance.
+
+    estimator_ : object
+        The fitted classifier, if there is one.
+
+    offset_ : float
+        The `contamination` quantile of the training scores.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes, without `ood_label`, if known.
+
+    See Also
+    --------
+    Mahalanobis : A mean per class, and features of any length.
+    KNN : Distance to a neighbour among unit-norm features.
+
+    References
+    ----------
+    .. [1] V. Sehwag, M. Chiang and P. Mittal. "SSD: A unified framework for
+       self-supervised outlier detection". ICLR 2021.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skood.detectors import SSD
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = SSD().fit(X[:50])
+    >>> bool((detector.predict(X[50:]) == -1).all())
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **ReadingDetector._parameter_constraints,
+        "covariance": [HasMethods("fit"), None],
+    }
+
+    _reads: ClassVar[frozenset] = frozenset({"features"})
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        covariance=None,
+        device="auto",
+        contamination=0.05,
+        ood_label=-1,
+    ):
+        super().__init__(
+            estimator,
+            device=device,
+            contamination=contamination,
+            ood_label=ood_label,
+        )
+        self.covariance = covariance
+
+    def _check_streams(self):
+        super()._check_streams()
+        check_no_estimator(self)
+
+    def _added(self, sums, part, labels):
+        return (sums or ClassMoments()).updated(unit_rows(part.features), None)
+
+    def _settle(self, reading, y):
+        moments = self._sums
+        self.location_ = moments.means[0]
+        if self.covariance is None:
+            self.covariance_ = moments.within() / moments.counts.sum()
+        else:
+            residuals = unit_rows(reading.to(None).features) - self.location_
+            self.covariance_ = fitted_covariance(self.covariance, residuals)
+        what = "The covariance of the unit-norm features"
+        check_spread(self.covariance_, moments.means, moments.counts, what)
+        self._whitening = Whitening(self.covariance_, moments.means, what)
+
+    def _score_reading(self, reading):
+        squared, _ = self._whitening.squared_distances(
+            unit_rows(reading.features), reading.asarray
+        )
+        return -squared
+
+    def _explained(self, reading):
+        gaps = unit_rows(reading.features) - self.location_
+        parts = contributions(gaps, self._whitening.matrix)
+        return {"squared_distance": parts.sum(axis=1)}, parts

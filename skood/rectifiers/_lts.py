@@ -1,0 +1,139 @@
+"""Logit scaling."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils import get_tags
+
+from skood.detectors._principal import head_origin
+from skood.rectifiers._base import BaseRectifier, known_rows
+from skood.rectifiers._head import fit_head
+from skood.rectifiers._largest import largest, n_largest, scale_rows
+from skood.utils._params import Classifier, Interval
+from skood.utils._warnings import warn
+
+__all__ = ["LTS"]
+
+
+class LTS(BaseRectifier):
+    r"""Logit scaling (LTS) [1]_: scales the logits by how the features spread.
+
+    .. math:: S(z) = \left( \frac{\sum_j \max(z_j, 0)}
+        {\sum_{j \in \text{top } k} \max(z_j, 0)} \right)^2, \qquad
+        z \mapsto u + S(z) \, (z - u)
+
+    where k is the share `top` of the d features: :math:`d - \operatorname{round}(d (1
+    - \text{top}))`, at least one. The paper multiplies the logits :math:`l = W z + b`
+    by :math:`S(z)`:
+
+    - With ``estimator=head``, u is the shortest vector with :math:`W u + b = 0`, so
+      that the head turns the features into exactly :math:`S(z) \, l(z)`.
+    - With ``estimator=None``, :math:`u = 0`. The logits are :math:`S(z) W z + b`:
+      those of the paper up to :math:`(S(z) - 1) \, b`, hence the same if there is no
+      bias.
+
+    A row without a positive feature has :math:`S(z) = 1`.
+
+    Read more in the :ref:`User Guide <rectifiers>`.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The linear head that reads the features, as in a detector's `estimator`;
+        cloned and fitted unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
+
+    top : float, default=0.05
+        Share of the features of each row that count as its largest, in (0, 1].
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``; they are left out of the fit of `estimator`.
+
+    Attributes
+    ----------
+    origin_ : ndarray of shape (n_features,)
+        The point u that does not move.
+
+    estimator_ : object
+        The fitted head, if there is one.
+
+    n_features_in_ : int
+        Number of features.
+
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, if they are all strings.
+
+    See Also
+    --------
+    SCALE : Scales non-negative features by the exponential of the ratio.
+
+    Notes
+    -----
+    The paper has no max with 0; the authors' code and pytorch-ood have it. It matters
+    for features that can be negative only.
+
+    References
+    ----------
+    .. [1] A. Djurisic, R. Liu and M. Nikolic. "Logit scaling for out-of-distribution
+       detection". Machine Vision and Applications, 2025.
+
+    Examples
+    --------
+    >>> from skood.nn import LinearHead
+    >>> from sklearn.frozen import FrozenEstimator
+    >>> from skood.rectifiers import LTS
+    >>> Z = [[1.0, 4.0, 0.0, 3.0]]
+    >>> LTS(top=0.5).fit_transform(Z).round(2)  # times (8 / 7) ** 2
+    array([[1.31, 5.22, 0.  , 3.92]])
+    >>> head = FrozenEstimator(LinearHead([[1, 0, 0, 0], [0, 1, 1, 0]], [1, 3]))
+    >>> head.predict_logits(Z)
+    array([[2., 7.]])
+    >>> head.predict_logits(LTS(head, top=0.5).fit_transform(Z)).round(2)
+    array([[2.61, 9.14]])
+    """
+
+    _parameter_constraints: dict = {
+        "estimator": [Classifier(), None],
+        "top": [Interval(Real, 0, 1, closed="right")],
+        "ood_label": [Integral, str],
+    }
+
+    def __init__(self, estimator=None, *, top=0.05, ood_label=-1):
+        self.estimator = estimator
+        self.top = top
+        self.ood_label = ood_label
+
+    def _learn(self, X, y):
+        self.origin_ = np.zeros(X.shape[1])
+        if self.estimator is None:
+            return
+        rows = known_rows(y, X, self.ood_label)
+        head = fit_head(self, self.estimator, X, y, rows)
+        self.origin_ = head_origin(head)
+        rest = np.abs(head.coef @ self.origin_ + head.intercept).max()
+        if rest > 1e-3 * np.abs(head.intercept).max():
+            warn(
+                f"The logits of the head are not all zero anywhere: where they are "
+                f"smallest, one is {rest:.3g}, because the {head.coef.shape[0]} rows "
+                "of its weights are linearly dependent. LTS does not scale that part "
+                "of the biases. Use a head whose rows are linearly independent, hence "
+                "with no more classes than features."
+            )
+
+    def _rectify(self, Z, out):
+        positive = np.maximum(Z, 0)
+        _, top = largest(positive, n_largest(Z.shape[1], 1.0 - self.top))
+        total = positive.sum(axis=1, dtype=np.float64)
+        factor = np.square(np.where(top > 0, total / np.where(top > 0, top, 1.0), 1.0))
+        origin = self.origin_.astype(Z.dtype)
+        np.subtract(Z, origin, out=out)
+        scale_rows(self, out, factor, np.abs(out).max(axis=1), out)
+        out += origin
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        if self.estimator is not None:
+            tags.target_tags.required = get_tags(self.estimator).target_tags.required
+        return tags

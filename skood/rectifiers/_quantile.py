@@ -1,0 +1,210 @@
+"""Exact quantiles of large arrays, in little memory and without sorting.
+
+Quantiles are those of NumPy's linear interpolation, with ranks computed in float64.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.utils._torch import row_chunks
+
+__all__ = ["column_quantiles", "pooled_quantile"]
+
+# Values among which a rank is looked up at once.
+_MAX_CANDIDATES = 2**20
+
+# Values drawn to guess where a quantile lies.
+_N_DRAWS = 2**16
+
+# Bytes of the rows of one chunk, and of one block of columns.
+_CHUNK_BYTES = 2**20
+_BLOCK_BYTES = 32 * 2**20
+
+
+class _Values:
+    """The values of some rows of an array, given out in chunks.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        The array.
+
+    rows : ndarray of shape (n_samples,), dtype bool, or None
+        Which rows. None: all.
+    """
+
+    def __init__(self, X, rows):
+        self.X = X
+        self.rows = rows
+        self.n_rows = len(X) if rows is None else int(np.count_nonzero(rows))
+
+    def __len__(self):
+        return self.n_rows * self.X.shape[1]
+
+    def chunks(self):
+        """Yield two-dimensional chunks of the rows."""
+        for part in row_chunks(len(self.X), self.X[0].nbytes, budget=_CHUNK_BYTES):
+            yield self.X[part] if self.rows is None else self.X[part][self.rows[part]]
+
+    def between(self, low, high):
+        """Return the values strictly between two bounds."""
+        found = []
+        for chunk in self.chunks():
+            inside = chunk > low
+            inside &= chunk < high
+            found.append(chunk[inside])
+        return np.concatenate(found)
+
+    def ranks(self, value):
+        """Count the values below one, and those up to it."""
+        below = upto = 0
+        for chunk in self.chunks():
+            below += int(np.count_nonzero(chunk < value))
+            upto += int(np.count_nonzero(chunk <= value))
+        return below, upto
+
+    def draw(self, rng, low, high):
+        """Draw values strictly between two bounds, with replacement, in order."""
+        row = rng.integers(self.n_rows, size=_N_DRAWS)
+        if self.rows is not None:
+            row = np.flatnonzero(self.rows)[row]
+        drawn = self.X[row, rng.integers(self.X.shape[1], size=_N_DRAWS)]
+        return np.sort(drawn[(drawn > low) & (drawn < high)])
+
+
+def _bracket(drawn, share):
+    """Two drawn values between which the quantile of a share probably lies."""
+    n_drawn = len(drawn)
+    middle, margin = share * n_drawn, 3.0 * np.sqrt(n_drawn * share * (1.0 - share))
+    first = max(int(middle - margin) - 1, 0)
+    last = min(int(middle + margin) + 1, n_drawn - 1)
+    return drawn[first], drawn[last]
+
+
+def _neighbours(values, rank):
+    """Return the value of a rank, counted from 0, and the next one (or itself).
+
+    While too many values are left to look at, two of them that probably enclose the
+    rank are drawn and their own ranks counted; then one of them is the answer, or only
+    the values on one side of each are left.
+    """
+    rng = np.random.default_rng(0)
+    low, high = -np.inf, np.inf  # the answer is strictly between them
+    n_low, n_high = 0, len(values)  # ranks of the first and behind the last candidate
+    while n_high - n_low > _MAX_CANDIDATES:
+        drawn = values.draw(rng, low, high)
+        if len(drawn) == 0:
+            continue
+        for pivot in _bracket(drawn, (rank - n_low) / (n_high - n_low)):
+            below, upto = values.ranks(pivot)
+            if below <= rank < upto:
+                return pivot, _following(values, pivot, upto - rank)
+            if rank < below:
+                high, n_high = min(high, pivot), min(n_high, below)
+            else:
+                low, n_low = max(low, pivot), max(n_low, upto)
+    inside = values.between(low, high)
+    place = rank - n_low
+    inside.partition(place)
+    found, above = inside[place], inside[place + 1 :]
+    return found, above.min() if len(above) else _following(values, found, 1)
+
+
+def _following(values, value, n_left):
+    """Return what comes after a value of which `n_left` are left, itself included."""
+    if n_left > 1:
+        return value
+    smallest = min(
+        np.min(chunk, where=chunk > value, initial=np.inf) for chunk in values.chunks()
+    )
+    return smallest if np.isfinite(smallest) else value
+
+
+def _interpolate(low, high, weight):
+    """Value between two neighbours, in float64, exact at both ends."""
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    if weight < 0.5:
+        return low + (high - low) * weight
+    return high - (high - low) * (1.0 - weight)
+
+
+def pooled_quantile(X, quantile, rows=None):
+    """Quantile of all values of an array together.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Finite values.
+
+    quantile : float
+        In [0, 1].
+
+    rows : ndarray of shape (n_samples,), dtype bool, default=None
+        Which rows count. None: all.
+
+    Returns
+    -------
+    value : float
+        The quantile.
+    """
+    values = _Values(X, rows)
+    position = quantile * (len(values) - 1)
+    rank = int(position)
+    low, high = _neighbours(values, rank)
+    return float(_interpolate(low, high, position - rank))
+
+
+def column_quantiles(X, quantiles, rows=None):
+    """Quantiles of each column of an array.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Finite values.
+
+    quantiles : sequence of float
+        In [0, 1].
+
+    rows : ndarray of shape (n_samples,), dtype bool, default=None
+        Which rows count. None: all.
+
+    Returns
+    -------
+    values : ndarray of shape (n_quantiles, n_features), dtype float64
+        The quantiles.
+    """
+    n_rows = _Values(X, rows).n_rows
+    found = np.empty((len(quantiles), X.shape[1]))
+    for part in row_chunks(X.shape[1], n_rows * X.itemsize, budget=_BLOCK_BYTES):
+        _partition_at(_columns(X[:, part], rows, n_rows), found[:, part], quantiles)
+    return found
+
+
+def _columns(X, rows, n_rows):
+    """Return the chosen rows of an array transposed, copied tile by tile."""
+    block = np.empty((X.shape[1], n_rows), dtype=X.dtype)
+    start = 0
+    for chunk in _Values(X, rows).chunks():
+        block[:, start : start + len(chunk)] = chunk.T
+        start += len(chunk)
+    return block
+
+
+def _partition_at(block, found, quantiles):
+    """Write quantiles of the rows of `block`, which is reordered, to `found`."""
+    end = block.shape[1]  # ranks from here on are done with
+    last = end - 1
+    following = None
+    for i in np.argsort(quantiles)[::-1]:
+        position = quantiles[i] * last
+        rank = int(position)
+        left = block[:, :end]
+        left.partition(rank, axis=1)
+        if rank + 1 < end:
+            following = left[:, rank + 1 :].min(axis=1)
+        elif following is None:
+            following = left[:, rank]
+        found[i] = _interpolate(left[:, rank], following, position - rank)
+        end = rank + 1

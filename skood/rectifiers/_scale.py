@@ -1,0 +1,76 @@
+"""Scaling of activations."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+
+from skood.rectifiers._largest import ShapingRectifier, largest, scale_rows
+from skood.utils._params import Interval
+
+__all__ = ["SCALE"]
+
+
+class SCALE(ShapingRectifier):
+    r"""Activation scaling (SCALE) [1]_: scales each sample and prunes nothing.
+
+    .. math:: z \mapsto z \, e^{s_1 / s_2}, \qquad s_1 = \sum_j z_j
+
+    where :math:`s_2` is the sum of the :math:`k = d - \operatorname{round}(d \cdot
+    \text{percentile} / 100)` largest of the d features, at least one. The factor is
+    between :math:`e` and :math:`e^{d/k}`; it is the lower, the more of its sum a row
+    has in few features. A row of zeros stays one.
+
+    Features must not be negative: sums of activations of both signs say nothing
+    about their size, and could be zero. They raise a ``ValueError``.
+
+    Read more in the :ref:`User Guide <rectifiers>`.
+
+    Parameters
+    ----------
+    percentile : float, default=85
+        Share of the features of each row that is not among the largest, in percent,
+        in [0, 100).
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of features.
+
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, if they are all strings.
+
+    See Also
+    --------
+    ASH : Prunes as well.
+    LTS : Scales the logits by a power of the same ratio.
+
+    References
+    ----------
+    .. [1] K. Xu, R. Chen, G. Franchi and A. Yao. "Scaling for training time and
+       post-hoc out-of-distribution detection enhancement". ICLR 2024.
+
+    Examples
+    --------
+    >>> from skood.rectifiers import SCALE
+    >>> Z = [[1.0, 4.0, 0.0, 3.0]]  # the factor is exp(8 / 7)
+    >>> SCALE(percentile=50).fit_transform(Z).round(2)
+    array([[ 3.14, 12.54,  0.  ,  9.41]])
+    """
+
+    _parameter_constraints: dict = {
+        **ShapingRectifier._parameter_constraints,
+        "percentile": [Interval(Real, 0, 100, closed="left")],
+    }
+
+    def __init__(self, *, percentile=85):
+        self.percentile = percentile
+
+    def _rectify(self, Z, out):
+        _, kept = largest(Z, self._n_kept(Z))
+        total = Z.sum(axis=1, dtype=np.float64)
+        with np.errstate(over="ignore"):
+            factor = np.exp(total / np.where(kept > 0, kept, 1.0))
+        scale_rows(self, Z, factor, total, out)

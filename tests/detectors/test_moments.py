@@ -1,0 +1,104 @@
+"""Tests of the moments of classes of rows."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from skood.detectors._moments import ClassMoments, class_sums
+
+
+def _data(dtype=np.float64):
+    rng = np.random.default_rng(0)
+    y = rng.choice(["p", "q", "r"], size=40)
+    return (rng.normal(size=(40, 3)) + 5).astype(dtype), y
+
+
+def _naive(X, y):
+    """Counts, means and scatters by loops."""
+    means, scatters = {}, {}
+    for label in sorted(set(y)):
+        rows = [
+            x for x, k in zip(np.asarray(X, np.float64), y, strict=True) if k == label
+        ]
+        means[label] = sum(rows) / len(rows)
+        scatters[label] = sum(
+            np.outer(x - means[label], x - means[label]) for x in rows
+        )
+    counts = [np.sum(y == label) for label in means]
+    return counts, np.array(list(means.values())), np.array(list(scatters.values()))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_class_sums(kind):
+    X, y = _data()
+    rows = torch.from_numpy(X) if kind == "torch" else X
+    classes, counts, sums, members = class_sums(rows, y)
+    assert classes.tolist() == ["p", "q", "r"]
+    assert counts.tolist() == [np.sum(y == k) for k in "pqr"]
+    np.testing.assert_allclose(sums, [X[y == k].sum(axis=0) for k in "pqr"], rtol=1e-12)
+    np.testing.assert_array_equal(members, y[:, None] == classes)
+    assert type(sums) is type(members) is type(rows)
+    classes, counts, sums, _ = class_sums(rows, None)
+    assert classes.tolist() == [0] and counts.tolist() == [40]
+    np.testing.assert_allclose(sums, X.sum(axis=0)[None], rtol=1e-12)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("cuts", [[], [1], [4, 5, 30], list(range(1, 40))])
+def test_equal_naive_loops_however_cut(per_class, dtype, kind, cuts):
+    X, y = _data(dtype)
+    moments = ClassMoments(per_class)
+    for rows, labels in zip(np.split(X, cuts), np.split(y, cuts), strict=True):
+        moments = moments.updated(
+            torch.from_numpy(rows) if kind == "torch" else rows, labels
+        )
+    counts, means, scatters = _naive(X, y)
+    assert moments.classes.tolist() == ["p", "q", "r"]
+    np.testing.assert_array_equal(moments.counts, counts)
+    np.testing.assert_allclose(moments.means, means, rtol=1e-12)
+    expected = scatters if per_class else scatters.sum(axis=0)
+    np.testing.assert_allclose(moments.scatter, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(moments.within(), scatters.sum(axis=0), rtol=1e-10)
+    mean, total = moments.total()
+    X = X.astype(np.float64)
+    np.testing.assert_allclose(mean, X.mean(axis=0), rtol=1e-12)
+    gaps = X - X.mean(axis=0)
+    np.testing.assert_allclose(total, gaps.T @ gaps, rtol=1e-10, atol=1e-12)
+    for array in (moments.counts, moments.means, moments.scatter):
+        assert isinstance(array, np.ndarray) and array.dtype == np.float64
+
+
+def test_no_cancellation_far_from_the_origin():
+    """At 1e8 a difference of sums of squares has lost all digits."""
+    rng = np.random.default_rng(0)
+    X = rng.integers(-50, 50, size=60) + 100_000_000
+    exact = [Fraction(int(x)) for x in X]
+    mean = sum(exact) / len(exact)
+    scatter = float(sum((x - mean) ** 2 for x in exact))
+    moments = ClassMoments()
+    for part in np.split(X.astype(np.float64)[:, None], [7, 8, 30]):
+        moments = moments.updated(part, None)
+    assert moments.scatter[0, 0] == pytest.approx(scatter, rel=1e-9)
+    naive = float(np.sum(X.astype(float) ** 2) - np.sum(X.astype(float)) ** 2 / len(X))
+    assert abs(naive / scatter - 1) > 1e-9
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+def test_adding_rows_leaves_the_old_moments_as_they_are(per_class):
+    X, y = _data()
+    moments = ClassMoments(per_class).updated(X[:20], y[:20])
+    before = [
+        np.copy(getattr(moments, name)) for name in ("counts", "means", "scatter")
+    ]
+    moments.updated(X[20:], y[20:])
+    moments.within(), moments.total()
+    after = [getattr(moments, name) for name in ("counts", "means", "scatter")]
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,145 @@
+"""Tests of the neural-collapse-inspired detector."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from skood.detectors import NCI
+from skood.nn import LinearHead
+from tests.detectors._paths import assert_torch_path_agrees
+
+
+def _network(dtype=np.float64, n_samples=100, seed=0):
+    """A frozen head of random weights, and features whose mean is not zero."""
+    rng = np.random.default_rng(seed)
+    coef, intercept = rng.normal(size=(4, 6)), rng.normal(size=4)
+    head = LinearHead(coef.astype(dtype), intercept.astype(dtype))
+    Z = (2 * rng.normal(size=(n_samples, 6)) + np.arange(6)).astype(dtype)
+    return FrozenEstimator(head), Z
+
+
+def _naive(head, Z, queries, alpha):
+    """The score, feature by feature, in plain Python."""
+    W, b = (np.asarray(a, np.float64).tolist() for a in (head.coef, head.intercept))
+    Z, queries = (np.asarray(a, np.float64).tolist() for a in (Z, queries))
+    mean = [sum(column) / len(Z) for column in zip(*Z, strict=True)]
+    scores = []
+    for z in queries:
+        logits = [
+            sum(w * v for w, v in zip(row, z, strict=True)) + c
+            for row, c in zip(W, b, strict=True)
+        ]
+        weights = W[logits.index(max(logits))]
+        gap = [v - m for v, m in zip(z, mean, strict=True)]
+        toward = sum(w * g for w, g in zip(weights, gap, strict=True))
+        length = math.sqrt(sum(g * g for g in gap))
+        scores.append(toward / length + alpha * sum(abs(v) for v in z))
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("alpha", [0, 0.0001, 0.5])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equals_naive_loop(alpha, dtype):
+    head, Z = _network(dtype)
+    queries = 3 * np.random.default_rng(1).normal(size=(50, 6)).astype(dtype)
+    detector = NCI(head, alpha=alpha).fit(Z)
+    expected = _naive(head.estimator, Z, queries, alpha)
+    np.testing.assert_allclose(detector.score_samples(queries), expected, rtol=1e-11)
+    np.testing.assert_allclose(detector.mean_, Z.mean(axis=0, dtype=np.float64))
+    assert detector.mean_.dtype == np.float64
+
+
+def test_the_first_term_is_a_cosine_times_the_weights_length():
+    """It is largest, and the length of the weights, where a row goes along them."""
+    head, Z = _network()
+    W = head.coef_
+    mean = Z.mean(axis=0)
+    rows = mean + 1000 * W  # far enough for the biases not to matter
+    scores = NCI(head, alpha=0.0).fit(Z).score_samples(rows)
+    np.testing.assert_array_equal(head.predict(rows), np.arange(4))
+    np.testing.assert_allclose(scores, np.linalg.norm(W, axis=1), rtol=1e-12)
+
+
+def test_a_row_at_the_mean_points_nowhere():
+    rng = np.random.default_rng(0)
+    head = FrozenEstimator(LinearHead(rng.normal(size=(3, 2))))
+    detector = NCI(head, alpha=0.5).fit([[1.0, 2.0], [3.0, -6.0]])
+    np.testing.assert_array_equal(detector.score_samples([[2.0, -2.0]]), 0.5 * 4.0)
+
+
+def test_features_that_do_not_vary():
+    """All training rows are the mean; others still have a direction."""
+    head, _ = _network()
+    detector = NCI(head, alpha=0.0).fit(np.ones((10, 6)))
+    np.testing.assert_array_equal(detector.score_samples(np.ones((3, 6))), 0.0)
+    assert np.abs(detector.score_samples(np.zeros((1, 6)))) > 0.1
+
+
+def test_large_logits():
+    head, Z = _network()
+    assert np.isfinite(NCI(head).fit(1e4 * Z).score_samples(-1e4 * Z)).all()
+
+
+@pytest.mark.parametrize("alpha", [-0.1, "auto", None])
+def test_bad_parameter(alpha):
+    head, Z = _network()
+    with pytest.raises(ValueError, match="The 'alpha' parameter of NCI must be"):
+        NCI(head, alpha=alpha).fit(Z)
+
+
+def test_classifier_without_a_head():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="a RandomForestClassifier has none"):
+        NCI(RandomForestClassifier(5)).fit(X, y)
+
+
+def test_fits_its_own_head_without_an_estimator():
+    X, y = load_iris(return_X_y=True)
+    given = NCI(LogisticRegression(max_iter=1000)).fit(X, y)
+    own = NCI().fit(X, y)
+    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"NCI\(\) requires y to be passed"):
+        NCI().fit(X)
+
+
+def test_binary_head():
+    """The two rows of a binary margin are opposite to each other."""
+    X, y = load_iris(return_X_y=True)
+    model = LogisticRegression().fit(X[:100], y[:100])
+    detector = NCI(FrozenEstimator(model), alpha=0.0).fit(X[:100])
+    gap = X[:100] - X[:100].mean(axis=0)
+    side = np.where(model.decision_function(X[:100]) > 0, 0.5, -0.5)
+    expected = side * (gap @ model.coef_[0]) / np.linalg.norm(gap, axis=1)
+    np.testing.assert_allclose(detector.score_samples(X[:100]), expected, rtol=1e-10)
+
+
+def test_partial_fit_equals_fit():
+    head, Z = _network()
+    steps = NCI(head)
+    for rows in (slice(0, 1), slice(1, 40), slice(40, 100)):
+        steps.partial_fit(Z[rows])
+    whole = NCI(head).fit(Z)
+    np.testing.assert_allclose(steps.mean_, whole.mean_, rtol=1e-13)
+    np.testing.assert_allclose(steps.score_samples(Z), whole.score_samples(Z))
+    assert steps.offset_ == pytest.approx(whole.offset_, rel=1e-12)
+
+
+def test_chunks_change_nothing(monkeypatch):
+    head, Z = _network()
+    expected = NCI(head).fit(Z).score_samples(Z)
+    monkeypatch.setattr(NCI, "_chunk_bytes", 7 * 8 * 4 * 10)
+    np.testing.assert_allclose(NCI(head).fit(Z).score_samples(Z), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_torch_path(dtype):
+    head, Z = _network(dtype)
+    assert_torch_path_agrees(NCI(head), Z, None)

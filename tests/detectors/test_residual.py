@@ -1,0 +1,145 @@
+"""Tests of the residual outside the principal space."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from skood.detectors import Energy, Residual, ViM
+from skood.exceptions import SkoodWarning
+from skood.nn import LinearHead
+from tests.detectors._paths import assert_torch_path_agrees
+
+
+def _network(n_features=8, n_classes=3, dtype=np.float64):
+    """A frozen head of random weights, and features."""
+    rng = np.random.default_rng(0)
+    coef = rng.normal(size=(n_classes, n_features)).astype(dtype)
+    intercept = rng.normal(size=n_classes).astype(dtype)
+    Z = rng.normal(size=(120, n_features)) * np.linspace(1, 4, n_features) + 1
+    return FrozenEstimator(LinearHead(coef, intercept)), Z.astype(dtype)
+
+
+def _naive(head, Z, queries, n_components):
+    """Minus the length of the residual, by explicit projection, row by row."""
+    W, b = (np.asarray(a, dtype=np.float64) for a in (head.coef, head.intercept))
+    Z, queries = (np.asarray(a, dtype=np.float64) for a in (Z, queries))
+    u = -np.linalg.pinv(W) @ b
+    _, _, vectors = np.linalg.svd(Z - u)
+    scores = []
+    for q in queries:
+        rest = q - u
+        for direction in vectors[:n_components]:
+            rest = rest - (rest @ direction) * direction
+        scores.append(-math.sqrt(sum(rest**2)))
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("n_components", [1, 3, 7])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_equals_naive_loop(n_components, dtype):
+    head, Z = _network(dtype=dtype)
+    queries = 3 * np.random.default_rng(5).normal(size=(50, 8)).astype(dtype)
+    detector = Residual(head, n_components=n_components).fit(Z)
+    scores = detector.score_samples(queries)
+    assert scores.dtype == np.float64
+    expected = _naive(head.estimator, Z, queries, n_components)
+    rtol = 1e-8 if dtype is np.float64 else 2e-5
+    np.testing.assert_allclose(scores, expected, rtol=rtol)
+    assert detector.n_components_ == n_components
+
+
+def test_is_the_second_term_of_vim():
+    head, Z = _network()
+    vim, residual = ViM(head).fit(Z), Residual(head).fit(Z)
+    energy = Energy(head).fit(Z).score_samples(Z)
+    np.testing.assert_allclose(
+        vim.score_samples(Z), energy + vim.alpha_ * residual.score_samples(Z), rtol=1e-9
+    )
+    np.testing.assert_array_equal(residual.origin_, vim.origin_)
+    assert residual.n_components_ == vim.n_components_
+
+
+@pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-9), (np.float32, 1e-5)])
+def test_torch_path(dtype, rtol):
+    head, Z = _network(dtype=dtype)
+    assert_torch_path_agrees(Residual(head), Z, None, rtol)
+
+
+def test_moving_within_the_principal_space_changes_nothing():
+    head, Z = _network()
+    detector = Residual(head, n_components=3).fit(Z)
+    _, _, vectors = np.linalg.svd(Z - detector.origin_)
+    moved = Z + 10 * np.random.default_rng(0).normal(size=(len(Z), 3)) @ vectors[:3]
+    np.testing.assert_allclose(
+        detector.score_samples(moved), detector.score_samples(Z), rtol=1e-9
+    )
+    off = Z + vectors[-1]
+    assert np.abs(detector.score_samples(off) - detector.score_samples(Z)).max() > 0.1
+
+
+def test_needs_labels_for_its_own_head():
+    X, y = load_iris(return_X_y=True)
+    own = Residual().fit(X, y)
+    given = Residual(LogisticRegression(max_iter=1000)).fit(X, y)
+    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"Residual\(\) requires y to be passed"):
+        Residual().fit(X)
+
+
+def test_classifier_without_a_head():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match="a RandomForestClassifier has none"):
+        Residual(RandomForestClassifier(5)).fit(X, y)
+
+
+def test_features_without_rank_for_half_of_the_features():
+    head, Z = _network(n_features=20)
+    message = "rank 6 of 20: .*dimension 10 would .*n_components=3; give"
+    with pytest.warns(SkoodWarning, match=message):
+        detector = Residual(head).fit(Z[:6])
+    expected = _naive(head.estimator, Z[:6], Z, 3)
+    np.testing.assert_allclose(detector.score_samples(Z), expected, rtol=1e-8)
+
+
+def test_no_residual_is_left():
+    head, Z = _network()
+    with pytest.raises(ValueError, match=r"dimension 8, but .*rank 8 \(n_features = 8"):
+        Residual(head, n_components=8).fit(Z)
+
+
+@pytest.mark.parametrize("n_components", [0, 0.0, 1.0, -1, "half", None])
+def test_bad_dimension(n_components):
+    head, Z = _network()
+    message = "'n_components' parameter of Residual must be"
+    with pytest.raises(ValueError, match=message):
+        Residual(head, n_components=n_components).fit(Z)
+
+
+def test_explanation_sums_to_the_squared_residual():
+    head, Z = _network()
+    detector = Residual(head, n_components=3).fit(Z)
+    frame = detector.explain(Z, n_features=8)
+    scores = detector.score_samples(Z)
+    np.testing.assert_allclose(frame["residual"], -scores, rtol=1e-12)
+    parts = frame[[f"contribution_{j}" for j in range(1, 9)]].to_numpy()
+    np.testing.assert_allclose(parts.sum(axis=1), scores**2, rtol=1e-9)
+    # each is the square of the residual along a feature
+    _, _, vectors = np.linalg.svd(Z - detector.origin_)
+    rest = (Z - detector.origin_) @ vectors[3:].T @ vectors[3:]
+    np.testing.assert_allclose(parts, -np.sort(-(rest**2), axis=1), atol=1e-9)
+
+
+def test_chunks_change_nothing(monkeypatch):
+    head, Z = _network()
+    expected = Residual(head).fit(Z).score_samples(Z)
+    monkeypatch.setattr(Residual, "_chunk_bytes", 7 * 8 * 4 * Z.shape[1])
+    got = Residual(head).fit(Z).score_samples(Z)
+    np.testing.assert_allclose(got, expected, rtol=1e-10)
