@@ -7,6 +7,7 @@ from abc import abstractmethod
 from typing import ClassVar
 
 import numpy as np
+from sklearn.utils.validation import validate_data
 
 from skood.base import BaseDetector, fit_wrapped, wrapped_tags
 from skood.nn._head import LinearHead
@@ -69,6 +70,7 @@ class ReadingDetector(BaseDetector):
     # a chunk stays in the cache, matrix products if it is large.
     _chunk_bytes: ClassVar[int] = 64 * 2**20
     _logit_chunk_bytes: ClassVar[int] = 4 * 2**20
+    _logit_chunk_rows: ClassVar[int] = 2048  # at least, for many classes
 
     def __init__(
         self, estimator=None, *, device="auto", contamination=0.05, ood_label=-1
@@ -89,10 +91,20 @@ class ReadingDetector(BaseDetector):
                     )
                 self.estimator_ = LinearHead().fit(X, y)
         else:
-            self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+            self.estimator_ = self._fit_estimator(X, y)
         reading = concatenate(self._read(X, validated=True))
         self._fit_reading(reading, y)
         return self._training_scores(reading)
+
+    def _fit_estimator(self, X, y):
+        """Fit the classifier; remember the names of columns if it does not."""
+        fitted = fit_wrapped(self, self.estimator, X, y)
+        self._keeps_names = hasattr(X, "columns") and not hasattr(
+            self, "feature_names_in_"
+        )
+        if self._keeps_names:
+            validate_data(self, X, reset=True, skip_check_array=True)
+        return fitted
 
     def _training_scores(self, reading):
         """Scores from which the threshold is taken: those of the training rows."""
@@ -134,6 +146,8 @@ class ReadingDetector(BaseDetector):
         if self.estimator is None and not validated:
             X = self._validate(X, reset=False)
         if hasattr(self, "estimator_"):
+            if getattr(self, "_keeps_names", False) and not validated:
+                validate_data(self, X, reset=False, skip_check_array=True)
             yield from make_reader(self.estimator_).iter_read(X, self._reads)
         elif "features" in self._reads:
             yield Reading(features=X)
@@ -166,18 +180,25 @@ class ReadingDetector(BaseDetector):
             for array in (reading.features, reading.logits)
             if array is not None
         )
-        return 8 * 4 * width
+        # comparing features with all classes takes a column for each
+        n_classes = (
+            0 if reading.features is None else len(getattr(self, "classes_", ()))
+        )
+        return 8 * (4 * width + 3 * n_classes)
 
     def _chunks(self, reading, device=None):
-        narrow = reading.features is None and device is None
-        size = self._logit_chunk_bytes if narrow else self._chunk_bytes
-        return row_chunks(len(reading), self._bytes_per_row(reading), size)
+        per_row, size = self._bytes_per_row(reading), self._chunk_bytes
+        if reading.features is None and device is None:
+            least = self._logit_chunk_rows * per_row
+            size = min(size, max(self._logit_chunk_bytes, least))
+        return row_chunks(len(reading), per_row, size)
 
     def _score_rows(self, reading):
-        scores = [
-            to_host(as_double(self._score_reading(part)))
-            for part, _ in self._parts(reading)
-        ]
+        with np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
+            scores = [
+                to_host(as_double(self._score_reading(part)))
+                for part, _ in self._parts(reading)
+            ]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def _validate(self, X, *, reset):

@@ -117,6 +117,7 @@ class CADRef(PartialFitMixin, ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _sums_need: ClassVar[tuple] = ("estimator", "logit_score")
 
     def __init__(
         self,
@@ -196,6 +197,8 @@ class CADRef(PartialFitMixin, ReadingDetector):
         raising = xp.clip(both - difference, 0.0, None) / 2
         lowering = xp.clip(both + difference, 0.0, None) / 2
         mean = self.mean_logit_score_
-        scores = xp.clip(self._logit_scores(reading), _LEAST_SHARE * mean, None)
+        scores = self._logit_scores(reading)
+        if self.logit_score in ("energy", "max_logit"):  # the others are positive
+            scores = xp.clip(scores, _LEAST_SHARE * mean, None)
         errors = raising / scores + lowering / mean
         return -errors / l1_norms(reading.features, self._least)

@@ -7,13 +7,18 @@ from numbers import Real
 from typing import ClassVar
 
 import numpy as np
+from sklearn.utils import check_array
 
 from skood.detectors._base import ReadingDetector
 from skood.detectors._softmax import logsumexp_rows
 from skood.utils._arrays import as_double
 from skood.utils._params import Interval
+from skood.utils._warnings import warn
 
 __all__ = ["Energy"]
+
+# Energies of log probabilities are 0, up to so much.
+_CONSTANT = 1e-12
 
 
 class Energy(ReadingDetector):
@@ -107,7 +112,13 @@ class Energy(ReadingDetector):
         self._log_weight = None
         if self.class_weight is None:
             return
-        weight = np.asarray(self.class_weight, dtype=np.float64)
+        weight = check_array(
+            self.class_weight,
+            ensure_2d=False,
+            dtype=np.float64,
+            ensure_all_finite=False,
+            input_name="class_weight",
+        )
         n_classes = reading.logits.shape[1]
         if weight.shape != (n_classes,):
             raise ValueError(
@@ -121,6 +132,16 @@ class Energy(ReadingDetector):
             )
         with np.errstate(divide="ignore"):
             self._log_weight = np.log(weight)
+
+    def _training_scores(self, reading):
+        scores = super()._training_scores(reading)
+        if np.abs(scores).max() <= _CONSTANT:
+            warn(
+                "The energy of all training samples is 0 up to rounding: what was read "
+                "are log probabilities, not logits, and the score tells nothing. Use "
+                "MSP or Entropy."
+            )
+        return scores
 
     def _score_reading(self, reading):
         # w exp(l/T) = exp(l/T + log w): one shift serves both, nothing overflows.

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
@@ -133,6 +134,8 @@ class NECO(PartialFitMixin, ReadingDetector):
         )
         self.n_components = n_components
         self.max_logit = max_logit
+
+    _sums_need: ClassVar[tuple] = ("estimator", "max_logit")
 
     @property
     def _reads(self):  # type: ignore[override]

@@ -23,6 +23,7 @@ from skood.utils._arrays import (
 )
 from skood.utils._labels import label_codes
 from skood.utils._params import Interval, StrOptions
+from skood.utils._torch import is_tensor
 from skood.utils._warnings import warn
 
 __all__ = ["OpenMax"]
@@ -318,33 +319,36 @@ class OpenMax(ReadingDetector):
             np.log1p((tail - location) / self.translation)
         )
 
-    def _distances(self, logits, reading):
-        """Distance of each row to the mean of each class."""
+    def _distances(self, logits, ranked, reading):
+        """Distances of each row to the means of the classes that are ranked there.
+
+        From differences: expanded squares would cancel between near points.
+        """
+        xp = reading.xp
         means = reading.asarray(self.means_)
-        euclidean = cosine = 0.0
-        if self.distance != "cosine":
-            # Measured from a point among the means, so that no difference cancels.
-            center = reading.xp.mean(means, axis=0)
-            rows, centred = logits - center, means - center
-            euclidean = rows @ (-2.0 * centred.T)
-            euclidean += row_dots(rows, rows)[:, None]
-            euclidean += row_dots(centred, centred)
-            euclidean = reading.xp.sqrt(reading.xp.clip(euclidean, 0.0, None))
-        if self.distance != "euclidean":
-            cosine = 1.0 - unit_rows(logits) @ unit_rows(means).T
-        return self._combined(euclidean, cosine)
+        unit, unit_means = unit_rows(logits), unit_rows(means)
+        columns = []
+        for j in range(ranked.shape[1]):
+            nearby, euclidean = ranked[:, j], 0.0
+            if self.distance != "cosine":
+                gaps = means[nearby]
+                gaps -= logits
+                euclidean = xp.sqrt(row_dots(gaps, gaps))
+            cosine = 1.0 - row_dots(unit, unit_means[nearby])
+            columns.append(self._combined(euclidean, cosine))
+        return xp.stack(columns, axis=1)
 
     def _score_reading(self, reading):
         xp = reading.xp
         logits = xp.astype(reading.logits, xp.float64, copy=True)
         alpha = min(self.alpha, logits.shape[1])
-        ranked = xp.argsort(logits, axis=1, descending=True, stable=True)[:, :alpha]
+        ranked = leading_columns(logits, alpha)
         rows = row_indices(logits)[:, None]
         location, shape, log_scale = (
             reading.asarray(array)[ranked]
             for array in (self.location_, self.shape_, self._log_scale)
         )
-        distances = self._distances(logits, reading)[rows, ranked]
+        distances = self._distances(logits, ranked, reading)
         unknown = _distribution_function(
             (distances - location) / self.translation, shape, log_scale
         )
@@ -359,6 +363,34 @@ class OpenMax(ReadingDetector):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def leading_columns(logits, k):
+    """Columns of the k largest entries of each row, the largest first.
+
+    Of equal ones the first column comes first.
+    """
+    xp = array_namespace(logits)
+
+    def in_order(values):
+        return xp.argsort(values, axis=1, descending=True, stable=True)
+
+    first = logits.shape[1] - k
+    if first < k:
+        return in_order(logits)[:, :k]
+    if is_tensor(logits):
+        found = logits.topk(k, dim=1).indices
+    else:
+        found = np.argpartition(logits, first, axis=1)[:, first:]
+    found = xp.sort(found, axis=1)
+    rows = row_indices(logits)[:, None]
+    values = logits[rows, found]
+    ranked = xp.take_along_axis(found, in_order(values), axis=1)
+    reach = xp.min(values, axis=1, keepdims=True)
+    tied = xp.sum(xp.astype(logits >= reach, xp.int64), axis=1) > k
+    if xp.any(tied):  # which of the equal ones were found is left to chance
+        ranked[tied] = in_order(logits[tied])[:, :k]
+    return ranked
 
 
 def _distribution_function(shifts, shape, log_scale):

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metaestimators import available_if
 
-from skood.base import fit_wrapped
 from skood.detectors._base import MAX_OFFSET_ROWS
 from skood.nn._reading import Reading, concatenate
 from skood.utils._params import fit_context
@@ -91,6 +90,9 @@ class PartialFitMixin(_Detector):
     _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
     _sums: Any  # what `_added` returns
 
+    # Parameters that the sums depend on: they must stay as they are.
+    _sums_need: ClassVar[tuple] = ("estimator",)
+
     def _begin(self, reading):
         """Set what depends on the head alone."""
 
@@ -113,6 +115,7 @@ class PartialFitMixin(_Detector):
 
     def _start(self, reading, y):
         self._labelled = y is not None
+        self._summed_with = {name: getattr(self, name) for name in self._sums_need}
         self._sums, self._sample = None, RowSample()
         self._begin(reading)
 
@@ -124,7 +127,10 @@ class PartialFitMixin(_Detector):
         self._sample = self._sample.updated(reading.to(None))
 
     def _training_scores(self, reading):
-        return self._score_rows(self._sample.reading(reading.head))
+        scores = self._score_rows(self._sample.reading(reading.head))
+        if not hasattr(self, "partial_fit"):  # no more rows can come
+            del self._sample
+        return scores
 
     @available_if(_streams)
     @fit_context(
@@ -134,7 +140,8 @@ class PartialFitMixin(_Detector):
     def partial_fit(self, X, y=None):
         """Learn from more rows, in memory that does not depend on how many came before.
 
-        The result is that of one `fit` on all rows of all calls. Each call costs a
+        The result is that of one `fit` on all rows of all calls (but for ``alpha_`` of
+        :class:`ViM`, which then comes from at most 5,000 rows). Each call costs a
         factorisation and, for the threshold, the scores of up to 5,000 kept rows:
         give thousands of rows at a time.
 
@@ -145,7 +152,7 @@ class PartialFitMixin(_Detector):
 
         y : array-like of shape (n_samples,), default=None
             Class labels, given in every call or in none. Rows labelled `ood_label`
-            are left out. Classes may turn up in any call.
+            are left out, of which not all may be. Classes may turn up in any call.
 
         Returns
         -------
@@ -156,7 +163,8 @@ class PartialFitMixin(_Detector):
         Raises
         ------
         ValueError
-            If the data are invalid. The detector then is as it was before the call.
+            If the data are invalid, or a parameter was changed that the rows so far
+            do not go with. The detector then is as it was before the call.
 
         AttributeError
             If there is an `estimator` that is not fitted already, in a
@@ -174,15 +182,18 @@ class PartialFitMixin(_Detector):
                 "y must be given in every call of partial_fit or in none: it was "
                 f"{'given' if self._labelled else 'not given'} before."
             )
+        if not first:
+            self._check_unchanged()
         earlier: Any = [] if first or y is None else self.classes_
         X, y = self._only_id(X, y)
         if self.estimator is None:
             X = self._validate(X, reset=first)
         elif first:
-            self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+            self.estimator_ = self._fit_estimator(X, y)
         if len(earlier):
             self.classes_ = np.union1d(earlier, self.classes_)
-        reading = concatenate(self._read(X, validated=True))
+        validated = first or self.estimator is None
+        reading = concatenate(self._read(X, validated=validated))
         if first:
             self._start(reading, y)
         self._include(reading, y)
@@ -192,6 +203,17 @@ class PartialFitMixin(_Detector):
             self.__dict__.pop("offset_", None)
         else:
             self._set_offset(self._training_scores(reading))
+
+    def _check_unchanged(self):
+        """Raise if parameters were set that the sums so far do not go with."""
+        for name, value in self._summed_with.items():
+            now = getattr(self, name)
+            if now is not value and (name == "estimator" or now != value):
+                raise ValueError(
+                    f"{name}={now!r} was set after rows had been learned from with "
+                    f"{name}={value!r}: their sums do not go together. Call fit to "
+                    "start anew."
+                )
 
     def _check_streams(self):
         """Raise an AttributeError where rows cannot be added to what is fitted."""

@@ -168,6 +168,12 @@ class LinearHead(LogitsMixin, ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
         check_classification_targets(y)
         if self.coef is None:
+            if len(np.unique(y)) < 2:
+                raise ValueError(
+                    f"A linear head cannot be fitted on one class: y holds only "
+                    f"{np.unique(y).tolist()} (n_samples = {len(y)}). Give rows of at "
+                    "least two classes, or a head with weights."
+                )
             model = LogisticRegression(max_iter=1000).fit(X, y)
             head = symmetric_rows(model.coef_, model.intercept_)
             self._fitted = (head.coef, head.intercept, model.classes_)

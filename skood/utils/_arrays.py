@@ -35,6 +35,10 @@ __all__ = [
 # Below this many bytes, moving an array to a GPU costs more than it gives.
 _MIN_GPU_BYTES = 16 * 2**20
 
+# A squared distance below this share of the squared length of the point is computed
+# from the difference: else fewer than ten digits of it might be right.
+_CANCELS = 1e-6
+
 # Up to this many columns NumPy finds the largest value of each row faster column by
 # column: its reductions along short rows cost a loop each.
 _NARROW = 32
@@ -91,8 +95,8 @@ def to_device(array, device):
         return np.ascontiguousarray(to_numpy(array))
     import torch
 
-    if not is_tensor(array) and not array.flags.writeable:
-        array = array.copy()  # torch would warn that it could be written to
+    if not is_tensor(array):  # torch takes neither read-only nor reversed arrays
+        array = np.require(array, requirements=["C", "W"])
     return torch.as_tensor(array, device=device)
 
 
@@ -204,5 +208,10 @@ def nearest(points, centers):
     gaps = points @ (-2.0 * centers.T)
     gaps += row_dots(centers, centers)
     index = xp.argmin(gaps, axis=1)
-    squared = row_dots(points, points) + gaps[row_indices(gaps), index]
-    return xp.clip(squared, 0.0, None), index
+    norms = row_dots(points, points)
+    squared = norms + gaps[row_indices(gaps), index]
+    cancelled = squared < _CANCELS * norms
+    if xp.any(cancelled):
+        gaps = points[cancelled] - centers[index[cancelled]]
+        squared[cancelled] = row_dots(gaps, gaps)
+    return squared, index

@@ -15,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import CADRef, CARef
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
+from skood.nn._reading import Reading
 from tests.detectors._paths import assert_torch_path_agrees
 
 LOGIT_SCORES = ["energy", "gen", "max_logit", "msp"]
@@ -233,3 +234,26 @@ def test_chunks_change_nothing(logit_score, monkeypatch):
 def test_torch_path(logit_score, dtype, rtol):
     head, Z = _network(dtype)
     assert_torch_path_agrees(CADRef(head, logit_score=logit_score), Z, None, rtol=rtol)
+
+
+def test_sure_rows_do_not_drown_the_others():
+    """1 / GEN has a heavy tail: it is positive, and not kept from being small."""
+    rng = np.random.default_rng(0)
+    y = np.arange(300) % 3
+    Z = np.abs(rng.normal(size=(300, 6))) + 3 * np.eye(6)[y]
+    coef = 100 * np.eye(6)[:3]
+    fitted = CADRef(FrozenEstimator(LinearHead(coef)), logit_score="gen").fit(Z, y)
+    assert fitted.mean_logit_score_ > 1e9 * np.median(
+        fitted._logit_scores(Reading(logits=Z @ coef.T))
+    )
+    for row, score in zip(Z[:30], fitted.score_samples(Z[:30]), strict=True):
+        logits = coef @ row
+        top = logits.argmax()
+        p = np.exp(logits - logits.max())
+        p /= p.sum()
+        others = [p[:k].sum() + p[k + 1 :].sum() for k in range(3)]
+        gen = sum((a * b) ** 0.1 for a, b in zip(p, others, strict=True))
+        gaps = np.sign(coef[top]) * (row - fitted.location_[top])
+        raising, lowering = np.maximum(gaps, 0).sum(), np.maximum(-gaps, 0).sum()
+        expected = raising * gen + lowering / fitted.mean_logit_score_
+        assert score == pytest.approx(-expected / row.sum(), rel=1e-9)

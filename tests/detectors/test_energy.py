@@ -4,11 +4,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+import warnings
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import Energy, MaxLogit
+from skood.exceptions import SkoodWarning
 
 
 def _naive(logits, temperature=1.0, weight=None):
@@ -129,3 +134,20 @@ def test_bad_weights(weight, message):
 def test_bad_temperature():
     with pytest.raises(ValueError, match="'temperature' parameter of Energy must be"):
         Energy(temperature=0.0).fit(_logits())
+
+
+def test_warns_of_log_probabilities():
+    """Their energy is 0: a forest has no logits."""
+    X, y = load_iris(return_X_y=True)
+    forest = RandomForestClassifier(n_estimators=5, random_state=0)
+    with pytest.warns(SkoodWarning, match=r"0 up to rounding: .* Use MSP or Entropy"):
+        Energy(forest).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Energy(forest, temperature=2.0).fit(X, y)
+        Energy(LogisticRegression(max_iter=500)).fit(X, y)
+
+
+def test_class_weight_must_be_numbers():
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        Energy(class_weight=["a", "b"]).fit(np.eye(2))

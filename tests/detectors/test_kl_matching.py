@@ -211,3 +211,24 @@ def test_pytorch_ood():
     expected = -theirs.predict_logits(torch.from_numpy(queries)).detach().numpy()
     ours = KLMatching().fit(train).score_samples(queries)
     np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-13)
+
+
+def test_sums_are_not_written_into():
+    """What is put back when `partial_fit` fails must be as it was."""
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(60, 4)) + 4 * np.eye(4)[np.arange(60) % 4]
+    fitted = KLMatching().partial_fit(logits[:30])
+    held = fitted._sums
+    before = [array.copy() for array in held]
+    fitted.partial_fit(logits[30:])
+    for array, old in zip(held, before, strict=True):
+        np.testing.assert_array_equal(array, old)
+
+
+def test_no_divergence_is_negative():
+    """Of a sample that is its own pattern it is 0, and rounding has two signs."""
+    for seed in range(20):
+        logits = np.random.default_rng(seed).normal(size=(9, 9)) + 5 * np.eye(9)
+        scores = KLMatching().fit(logits).score_samples(logits)
+        assert scores.max() <= 0
+        np.testing.assert_allclose(scores, 0, atol=1e-14)

@@ -7,13 +7,14 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import gumbel_l, weibull_min
 from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import MSP, OpenMax
-from skood.detectors._openmax import fit_log_weibull
+from skood.detectors._openmax import fit_log_weibull, leading_columns
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from tests.detectors._paths import assert_torch_path_agrees
@@ -443,3 +444,31 @@ def test_saturated_and_all_equal_logits_are_finite():
     assert np.isfinite(detector.score_samples(rows)).all()
     msp = MSP().fit(train)
     assert msp.score_samples(rows)[0] == -0.75
+
+
+def _naive_order(row, k):
+    return sorted(range(len(row)), key=lambda j: (-row[j], j))[:k]
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("n_classes, k", [(5, 4), (40, 10), (40, 1)])
+def test_leading_columns(kind, n_classes, k):
+    """With many ties, also at the border of what is taken."""
+    rng = np.random.default_rng(0)
+    logits = rng.integers(0, 4, size=(200, n_classes)).astype(float)
+    logits[:50] = rng.normal(size=(50, n_classes))
+    expected = [_naive_order(row, k) for row in logits.tolist()]
+    array = logits if kind == "numpy" else torch.from_numpy(logits)
+    np.testing.assert_array_equal(np.asarray(leading_columns(array, k)), expected)
+
+
+@pytest.mark.parametrize("distance", ["euclidean", "eucos", "cosine"])
+def test_near_points_far_from_the_origin(distance):
+    """Expanded squares would cancel: a row alone would score otherwise."""
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 5
+    logits = 1e4 * np.eye(5)[y] + 1e-3 * rng.normal(size=(200, 5))
+    fitted = OpenMax(tail_size=10, distance=distance).fit(logits, y)
+    scores = fitted.score_samples(logits)
+    alone = np.concatenate([fitted.score_samples(row[None]) for row in logits[:20]])
+    np.testing.assert_allclose(alone, scores[:20], rtol=1e-12)

@@ -173,3 +173,13 @@ def test_threshold_from_5000_rows():
 def test_torch_path(power):
     head, Z = _network()
     assert_torch_path_agrees(Relation(head, power=power), Z, None)
+
+
+def test_a_relation_at_the_threshold_does_not_count():
+    """k = 1 · 1/2 for two equal logits: no edge at a threshold of 1/2."""
+    head = FrozenEstimator(LinearHead(np.zeros((2, 2))))
+    Z = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]])
+    at = Relation(head, threshold=0.5).fit(Z).score_samples(Z)
+    below = Relation(head, threshold=0.49).fit(Z).score_samples(Z)
+    np.testing.assert_array_equal(at, 0)
+    np.testing.assert_allclose(below, 1.5)

@@ -10,14 +10,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.covariance import LedoitWolf
+from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import (
+    MSP,
+    NCI,
+    NECO,
     SHE,
     SSD,
+    CADRef,
     Mahalanobis,
     RelativeMahalanobis,
     Residual,
@@ -423,3 +427,54 @@ def test_tied_cannot_change_between_the_parts():
         detector.set_params(tied=False).partial_fit(X, y)
     np.testing.assert_array_equal(detector.score_samples(X), before)
     detector.fit(X, y).partial_fit(X, y)
+
+
+def test_parameters_of_the_sums_cannot_change_between_the_parts():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)), np.arange(60) % 3
+    head, other = (FrozenEstimator(LinearHead().fit(X + s, y)) for s in (0, 1))
+    for detector, changes in (
+        (CADRef(head), {"logit_score": "msp"}),
+        (NECO(head, n_components=2), {"max_logit": False}),
+        (ViM(head), {"estimator": other}),
+        (Mahalanobis(), {"estimator": head}),
+    ):
+        detector.partial_fit(X, y)
+        before = detector.score_samples(X)
+        name = next(iter(changes))
+        changed = clone(detector).set_params(**changes)
+        with pytest.raises(ValueError, match=f"{name}=.* was set after rows"):
+            detector.set_params(**changes).partial_fit(X, y)
+        detector.set_params(**{name: getattr(clone(detector), name)})
+        changed.fit(X, y).partial_fit(X, y)
+        assert np.isfinite(before).all()
+
+
+def test_a_detector_that_cannot_go_on_keeps_no_rows():
+    X, y = np.random.default_rng(0).normal(size=(3000, 20)), np.arange(3000) % 3
+    goes_on = Mahalanobis().fit(X, y)
+    ends = Mahalanobis(covariance=EmpiricalCovariance()).fit(X, y)
+    assert len(pickle.dumps(goes_on)) > X.nbytes
+    assert len(pickle.dumps(ends)) < X.nbytes / 10
+
+
+def test_names_of_columns_are_kept_where_a_frozen_head_has_none():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=list("abc"))
+    y = np.arange(60) % 3
+    head = FrozenEstimator(LinearHead(np.eye(3)))
+    for detector in (NCI(head), MSP(head), ViM(head, n_components=1)):
+        detector.fit(frame, y)
+        assert list(detector.feature_names_in_) == list("abc")
+        expected = detector.score_samples(frame)
+        np.testing.assert_array_equal(
+            clone(detector).fit(frame.to_numpy(), y).score_samples(frame), expected
+        )
+        turned = frame[list("cab")]
+        with pytest.raises(ValueError, match="feature names should match"):
+            detector.score_samples(turned)
+        if hasattr(detector, "partial_fit"):
+            with pytest.raises(ValueError, match="feature names should match"):
+                detector.partial_fit(turned, y)
+        detector.fit(frame.to_numpy(), y)
+        assert not hasattr(detector, "feature_names_in_")

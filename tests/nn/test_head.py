@@ -394,3 +394,8 @@ def test_split_errors():
 class Scale(nn.Module):
     def forward(self, x):
         return x / 2
+
+
+def test_head_needs_two_classes():
+    with pytest.raises(ValueError, match=r"one class: y holds only \['a'\] .*Give rows"):
+        LinearHead().fit(np.eye(3), ["a", "a", "a"])

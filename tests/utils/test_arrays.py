@@ -254,3 +254,23 @@ def test_nearest_is_never_negative_and_takes_the_first_of_equal_centers(make):
     assert to_host(squared).min() >= 0
     _, index = nearest(make(np.zeros((2, 1))), make(np.array([[1.0], [-1.0], [1.0]])))
     assert to_host(index).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("as_kind", [np.asarray, torch.from_numpy])
+def test_nearest_where_squares_cancel(as_kind):
+    centers = np.array([[0.0, 0.0], [1e8, 0.0]])
+    points = np.array([[1e8 + 1.5, 0.5], [3.0, 4.0], [1e8, 0.0]])
+    squared, index = nearest(as_kind(points), as_kind(centers))
+    np.testing.assert_allclose(np.asarray(squared), [2.5, 25.0, 0.0], rtol=1e-7)
+    np.testing.assert_array_equal(np.asarray(index), [1, 0, 1])
+
+
+def test_arrays_that_torch_does_not_take_as_they_are():
+    array = np.arange(6.0).reshape(2, 3)
+    fixed = array.copy()
+    fixed.flags.writeable = False
+    for view in (array[::-1], array[:, ::-1], array.T, fixed):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tensor = to_device(view, torch.device("cpu"))
+        np.testing.assert_array_equal(tensor.numpy(), view)
