@@ -1,0 +1,144 @@
+"""Time one method of one library of ``benchmarks/detectors.py`` in this process.
+
+The only argument is a JSON object; the last line printed is one, too.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import ctypes
+import gc
+import json
+import resource
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from _detectors_data import load
+from _detectors_peers import job_of
+from _detectors_skood import METHODS
+
+# No measurement is repeated once this many seconds are spent on it.
+BUDGET = 20.0
+
+
+def _status(name):
+    """A line of ``/proc/self/status`` in MiB."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) / 1024
+    raise LookupError(name)
+
+
+class Memory:
+    """Peak memory of the block, in MiB above what the process had before it.
+
+    Linux tells the peak since a reset; elsewhere it is the growth of the peak since
+    the process began, which misses what fits below an earlier peak.
+    """
+
+    def __enter__(self):
+        gc.collect()
+        try:
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+            Path("/proc/self/clear_refs").write_text("5")
+            self._before = _status("VmRSS")
+        except OSError:
+            self._before = None
+            self._peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return self
+
+    def __exit__(self, *error):
+        if self._before is None:
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            self.mib = peak - self._peak
+        else:
+            self.mib = max(0.0, _status("VmHWM") - self._before)
+
+
+def _synchronize(device):
+    if device != "cpu":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def timed(call, repeat, device):
+    """Call up to `repeat` times; return the last result, seconds, and the peak."""
+    seconds, peak, result = [], 0.0, None
+    while len(seconds) < repeat and sum(seconds) < BUDGET:
+        result = None  # not in memory twice
+        with Memory() as memory:
+            start = time.perf_counter()
+            result = call()
+            _synchronize(device)
+            seconds.append(time.perf_counter() - start)
+        peak = max(peak, memory.mib)
+    return result, seconds, peak
+
+
+def watch_threshold(job):
+    """Let the detector's class add up the seconds that its threshold takes."""
+    spent = []
+    training_scores = getattr(job.timed, "_training_scores", None)
+    if training_scores is not None:
+
+        def wrapped(self, *args):
+            start = time.perf_counter()
+            scores = training_scores(self, *args)
+            spent.append(time.perf_counter() - start)
+            return scores
+
+        job.timed._training_scores = wrapped
+    return spent
+
+
+def measure(job, inputs, repeat, device):
+    """Time fit and score, and see how well the scores separate."""
+    from sklearn.metrics import roc_auc_score
+
+    result = {"note": job.note, "correct": job.correct}
+    spent = watch_threshold(job)
+    fitted = None
+    if job.fit is not None:
+        fitted, seconds, peak = timed(job.fit, repeat, device)
+        result |= {"fit": statistics.median(seconds), "fit_mib": peak}
+        if spent:
+            result["threshold"] = statistics.median(spent)
+    scores, seconds, peak = timed(lambda: job.score(fitted), repeat, device)
+    result |= {
+        "score": statistics.median(seconds),
+        "score_min": min(seconds),
+        "score_mib": peak,
+    }
+    scores = np.asarray(job.finish(scores), dtype=np.float64)
+    if np.isfinite(scores).all():
+        result["auroc"] = float(roc_auc_score(inputs.is_id, scores))
+    else:
+        result |= {"note": "scores are not finite", "correct": False}
+    return result
+
+
+def main(options):
+    """Warm up, load the inputs, measure; print the result."""
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(options["threads"])
+    method = next(m for m in METHODS if m.name == options["method"])
+    library, device = options["library"], options["device"]
+    warm = load(options["warm_up"])
+    job = job_of(library, method, warm, device)
+    if job is None:
+        return {"missing": True}
+    job.score(None if job.fit is None else job.fit())
+    inputs = load(options["inputs"])
+    job = job_of(library, method, inputs, device)
+    return measure(job, inputs, options["repeat"], device)
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.loads(sys.argv[1]))))

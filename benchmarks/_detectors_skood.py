@@ -1,0 +1,169 @@
+"""The methods of ``benchmarks/detectors.py``, and skood's side of each."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import logsumexp
+
+__all__ = ["METHODS", "Job", "Method", "energy", "skood"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method under the name of its class in skood, and what it reads.
+
+    ``reads`` is "logits", "features", "head" (features, and the linear head),
+    "rectifier" (features; its result is rectified features) or "classifier" (features
+    and the head; its result is logits).
+    """
+
+    name: str
+    reads: str
+    options: dict = field(default_factory=dict)
+
+
+METHODS = (
+    Method("MSP", "logits"),
+    Method("MaxLogit", "logits"),
+    Method("Energy", "logits"),
+    Method("Entropy", "logits"),
+    Method("GEN", "logits"),
+    Method("KLMatching", "logits"),
+    Method("OpenMax", "logits"),
+    Method("Mahalanobis", "features"),
+    Method("RelativeMahalanobis", "features"),
+    Method("KNN", "features"),
+    Method("SSD", "features"),
+    Method("GMM", "features"),
+    Method("SklearnDetector", "features"),
+    Method("Residual", "head"),
+    Method("ViM", "head"),
+    Method("SHE", "head"),
+    Method("NNGuide", "head"),
+    Method("NCI", "head"),
+    Method("FDBD", "head"),
+    # as in pytorch-ood; the default of ours are the network's own logits
+    Method("PNML", "head", {"normalize_logits": True}),
+    Method("Relation", "head"),
+    Method("NECO", "head"),
+    Method("CADRef", "head"),
+    Method("CARef", "head"),
+    Method("GradNorm", "head"),
+    Method("ReAct", "rectifier"),
+    # what pytorch-ood does; the default of ours is zero below
+    Method("VRA", "rectifier", {"low": 0.01, "high": 0.99, "below": "clip"}),
+    Method("ASH", "rectifier"),
+    Method("SCALE", "rectifier"),
+    Method("LTS", "rectifier"),
+    Method("DICE", "classifier"),
+)
+
+
+@dataclass
+class Job:
+    """One method of one library, ready to be timed.
+
+    Parameters
+    ----------
+    fit : callable or None
+        Takes nothing, returns something fitted. None: there is nothing to fit.
+
+    score : callable
+        Takes what `fit` returned, returns scores of the test rows, high = ID, or what
+        `finish` makes scores of.
+
+    finish : callable
+        From the result of `score` to scores; not timed.
+
+    note : str
+        How the library was used, or what is wrong there.
+
+    correct : bool
+        Whether this is the method. If not, its time is no bar for others.
+
+    timed : type or None
+        The class whose threshold is timed apart.
+    """
+
+    fit: Callable | None
+    score: Callable
+    finish: Callable = np.asarray
+    note: str = ""
+    correct: bool = True
+    timed: type | None = None
+
+
+def energy(logits):
+    """Return the energy score of logits: what rectified features are ranked by."""
+    return logsumexp(logits, axis=1)
+
+
+def skood(method, inputs, device="cpu"):
+    """Return skood's `Job`, or None if there is no such class."""
+    import skood.detectors as detectors
+
+    try:
+        import skood.rectifiers as rectifiers
+    except ImportError:
+        rectifiers = None
+    found = getattr(detectors, method.name, getattr(rectifiers, method.name, None))
+    if found is None:
+        return None
+    options = dict(method.options)
+    if "device" in inspect.signature(found).parameters:
+        options["device"] = device
+
+    def make():
+        return found(*_first(method, inputs), **options)
+
+    if method.reads == "rectifier":
+        return Job(
+            lambda: make().fit(inputs.Z, inputs.y),
+            lambda fitted: fitted.transform(inputs.T),
+            lambda Z: energy(Z @ inputs.coef.T + inputs.intercept),
+        )
+    if method.reads == "classifier":
+        return Job(
+            lambda: make().fit(inputs.Z, inputs.y),
+            lambda fitted: fitted.predict_logits(inputs.T),
+            energy,
+        )
+    train, test = _arrays(method, inputs, device)
+    return Job(
+        lambda: make().fit(train, inputs.y),
+        lambda fitted: fitted.score_samples(test),
+        timed=found,
+    )
+
+
+def _first(method, inputs):
+    """Arguments without a name: the frozen head, or what the detector wraps."""
+    if method.name == "SklearnDetector":
+        from sklearn.ensemble import IsolationForest
+
+        return (IsolationForest(random_state=0),)
+    if method.reads not in ("head", "classifier"):
+        return ()
+    from sklearn.frozen import FrozenEstimator
+
+    from skood.nn import LinearHead
+
+    return (FrozenEstimator(LinearHead(inputs.coef, inputs.intercept)),)
+
+
+def _arrays(method, inputs, device):
+    """Training and test rows: on a GPU as tensors there, where they are read as is."""
+    if method.reads == "logits":
+        arrays = inputs.L, inputs.M
+    else:
+        arrays = inputs.Z, inputs.T
+    if device == "cpu" or method.reads == "head":
+        return arrays
+    import torch
+
+    return tuple(torch.from_numpy(np.asarray(a)).to(device) for a in arrays)

@@ -1,0 +1,260 @@
+"""Seconds, memory and AUROC of all detectors, side by side with other libraries.
+
+Workload F has 50,000 x 512 training features in 10 classes, G 50,000 x 1024 in 100
+classes; both have 20,000 test rows, half of them OOD, a linear head that classifies
+well, and float32 arrays. Workload L is a million rows of 10 logits, for scores that the
+memory bandwidth should bound. Each method of each installed library runs in a process
+of its own, after a warm-up on a small workload, with as many threads as there are
+cores. Where other work keeps these busy, threads wait for each other, and only times
+with one thread can be compared::
+
+    python benchmarks/detectors.py
+    python benchmarks/detectors.py --methods ViM KNN --workloads F --scale 0.1
+    python benchmarks/detectors.py --threads 1
+    python benchmarks/detectors.py --device cuda --libraries skood pytorch-ood
+
+What is printed, per method and library:
+
+fit, thr.
+    Seconds of the fit, and how many of them go into the threshold, which our
+    detectors, and PyOD's, set from the scores of training rows. The other libraries
+    set none, so that our fit without these seconds is what is compared. "-": the
+    library has nothing to fit.
+score, min
+    Seconds to score the test rows: median and minimum of ``--repeat``. Of a rectifier:
+    to rectify them. A measurement is not repeated beyond 20 seconds.
+MiB fit, score
+    Peak memory above that of the process with its inputs.
+AUROC
+    ID against OOD; for rectifiers that of the energy of rectified features.
+x fit, x score
+    Seconds over those of the fastest peer that is correct. A peer is "wrong" if it
+    computes something else than the method, as the note says; it is no bar.
+
+The targets: our fit, score and their memory within 10 % of the fastest correct peer;
+Mahalanobis, ViM, KNN, SHE, GEN and KLMatching at least twice as fast as pytorch-ood to
+score; at most 256 MiB to score. Below 5 ms and 8 MiB nothing is told apart. With
+``--strict`` a miss is an error. On a GPU pytorch-ood, and our detectors that need no
+head, get their arrays there, and memory is that of the host.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from _detectors_data import WORKLOADS, make, save
+from _detectors_peers import LIBRARIES, is_installed
+from _detectors_skood import METHODS
+
+CHILD = Path(__file__).with_name("_detectors_child.py")
+TWICE = ("Mahalanobis", "ViM", "KNN", "SHE", "GEN", "KLMatching")
+WITHIN = 1.1
+MAX_SCORE_MIB = 256
+# no difference is seen below these
+SECONDS, MIB = 0.005, 8
+HEAD = (
+    f"{'method':<20}{'library':<13}{'fit':>8}{'thr.':>8}{'score':>9}{'min':>9}"
+    f"{'MiB fit':>9}{'score':>7}{'AUROC':>7}{'x fit':>8}{'x score':>8}  note"
+)
+
+
+def run(options, timeout):
+    """Measure in a fresh process; return the result, or a note on what went wrong."""
+    threads = str(options["threads"])
+    try:
+        done = subprocess.run(
+            [sys.executable, CHILD, json.dumps(options)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": threads,
+                "OPENBLAS_NUM_THREADS": threads,
+                "MKL_NUM_THREADS": threads,
+            },
+        )
+    except subprocess.TimeoutExpired:
+        return {"failed": f"stopped after {timeout:g} s"}
+    if done.returncode:
+        last = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return {"failed": last[-1]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def rows_of(workload, args, folder):
+    """Yield the results of each method, in one list per method."""
+    save(make(workload, args.scale, args.seed), folder / workload)
+    for method in METHODS:
+        if method.name not in args.methods:
+            continue
+        if workload == "L" and method.name not in ("MSP", "Energy"):
+            continue
+        rows = []
+        for library in args.libraries:
+            if not is_installed(library) or (library == "numpy") > (workload == "L"):
+                continue
+            options = {
+                "method": method.name,
+                "library": library,
+                "device": args.device,
+                "inputs": str(folder / workload),
+                "warm_up": str(folder / "tiny"),
+                "repeat": args.repeat,
+                "threads": args.threads,
+            }
+            result = run(options, args.timeout)
+            if result.pop("missing", False):
+                if library != "skood":
+                    continue
+                result = {"failed": "not there"}
+            rows.append(
+                {"workload": workload, "method": method.name, "library": library}
+                | result
+            )
+        yield add_ratios(rows)
+
+
+def own_fit(row):
+    """Seconds of the fit without those of the threshold; None without a fit."""
+    return row["fit"] - row.get("threshold", 0) if "fit" in row else None
+
+
+def fastest_peer(rows, key):
+    """The correct peer with the least seconds; None if there is none."""
+    peers = [
+        row
+        for row in rows
+        if row["library"] != "skood" and row.get("correct") and key(row) is not None
+    ]
+    return min(peers, key=key, default=None)
+
+
+def score_of(row):
+    """Seconds to score; None if that failed."""
+    return row.get("score")
+
+
+def add_ratios(rows):
+    """Divide seconds by those of the fastest correct peer."""
+    for name, key in (("x_fit", own_fit), ("x_score", score_of)):
+        peer = fastest_peer(rows, key)
+        for row in rows:
+            if peer is not None and key(row) is not None:
+                row[name] = key(row) / max(key(peer), 1e-9)
+    return rows
+
+
+def _number(row, name, width, form):
+    return f"{row[name]:>{width}{form}}" if name in row else f"{'-':>{width}}"
+
+
+def line(row):
+    """One line of the table."""
+    text = f"{row['method']:<20}{row['library']:<13}"
+    if "failed" in row:
+        return f"{text}{row['failed']}"
+    for name, width, form in (
+        ("fit", 8, ".3f"),
+        ("threshold", 8, ".3f"),
+        ("score", 9, ".4f"),
+        ("score_min", 9, ".4f"),
+        ("fit_mib", 9, ".0f"),
+        ("score_mib", 7, ".0f"),
+        ("auroc", 7, ".3f"),
+        ("x_fit", 8, ".2f"),
+        ("x_score", 8, ".2f"),
+    ):
+        text += _number(row, name, width, form)
+    wrong = "" if row["correct"] else "wrong: "
+    return f"{text}  {wrong}{row['note']}".rstrip()
+
+
+def targets(rows):
+    """Return (text, whether it is met) for each target of one method's rows."""
+    ours = next((row for row in rows if row["library"] == "skood"), {})
+    if "score" not in ours:
+        return []
+    name = f"{ours['workload']} {ours['method']}"
+    mib = ours["score_mib"]
+    text = f"{name}: {mib:.0f} MiB to score, at most {MAX_SCORE_MIB}"
+    met = [(text, mib <= MAX_SCORE_MIB)]
+    for what, key in (("fit", own_fit), ("score", score_of)):
+        peer = fastest_peer(rows, key)
+        if peer is None or key(ours) is None:
+            continue
+        seconds, bar = key(ours), key(peer)
+        text = f"{name}: {what} {seconds:.4f} s, {peer['library']} {bar:.4f} s"
+        met.append((text, seconds <= max(WITHIN * bar, SECONDS)))
+        mib, bar = ours[f"{what}_mib"], peer[f"{what}_mib"]
+        text = f"{name}: {what} {mib:.0f} MiB, {peer['library']} {bar:.0f} MiB"
+        met.append((text, mib <= WITHIN * bar + MIB))
+    peer = next((row for row in rows if row["library"] == "pytorch-ood"), {})
+    if ours["method"] in TWICE and "score" in peer:
+        factor = peer["score"] / ours["score"]
+        text = f"{name}: {factor:.1f} times as fast as pytorch-ood to score, at least 2"
+        met.append((text, factor >= 2 or ours["score"] <= SECONDS))
+    return met
+
+
+def parse(argv):
+    """Read the options."""
+    names = [method.name for method in METHODS]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    shown = [name for name in WORKLOADS if name != "tiny"]
+    add("--methods", nargs="+", choices=names, default=names, metavar="METHOD")
+    add("--workloads", nargs="+", choices=shown, default=shown)
+    add("--libraries", nargs="+", choices=list(LIBRARIES), default=list(LIBRARIES))
+    add("--scale", type=float, default=1.0, help="share of the rows (default: 1)")
+    add("--repeat", type=int, default=3, help="measurements (default: 3)")
+    add("--threads", type=int, default=os.cpu_count(), help="default: one per core")
+    add("--device", default="cpu", help="cpu (default) or cuda")
+    add("--seed", type=int, default=0, help="of the workloads (default: 0)")
+    add("--timeout", type=float, default=900, help="seconds per process (default: 900)")
+    add("--json", type=Path, metavar="FILE", help="also write the rows to a file")
+    add("--strict", action="store_true", help="exit with 1 if a target is missed")
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Print the tables and what was missed; return 1 if that matters."""
+    args = parse(argv)
+    kept, outcomes = [], []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save(make("tiny"), folder / "tiny")
+        for workload in args.workloads:
+            n_train, n_test, n_features, n_classes = WORKLOADS[workload]
+            print(
+                f"\n{workload}: {args.scale * n_train:,.0f} training and "
+                f"{args.scale * n_test:,.0f} test rows, {n_features} features, "
+                f"{n_classes} classes, {args.threads} threads, {args.device}\n{HEAD}"
+            )
+            for rows in rows_of(workload, args, folder):
+                for row in rows:
+                    print(line(row), flush=True)
+                kept += rows
+                outcomes += targets(rows)
+    missed = [text for text, met in outcomes if not met]
+    print(f"\n{len(outcomes) - len(missed)} targets OK, {len(missed)} missed")
+    for text in missed:
+        print(f"MISS  {text}")
+    if args.json is not None:
+        about = {"scale": args.scale, "device": args.device, "threads": args.threads}
+        about |= {"machine": platform.platform(), "python": platform.python_version()}
+        args.json.write_text(json.dumps({"about": about, "rows": kept}, indent=1))
+    return int(args.strict and bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
