@@ -15,6 +15,7 @@ from skood.nn._reader import make_reader
 from skood.nn._reading import Reading, concatenate
 from skood.utils._arrays import as_double, to_host
 from skood.utils._params import Classifier
+from skood.utils._threads import map_chunks
 from skood.utils._torch import check_tensor, is_tensor, row_chunks
 
 __all__ = ["ReadingDetector"]
@@ -194,12 +195,23 @@ class ReadingDetector(BaseDetector):
         return row_chunks(len(reading), per_row, size)
 
     def _score_rows(self, reading):
-        with np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
-            scores = [
-                to_host(as_double(self._score_reading(part)))
-                for part, _ in self._parts(reading)
-            ]
+        device = reading.device_for(self._device)
+
+        def scores_of(rows):
+            with np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
+                scores = self._score_reading(reading.rows(rows).to(device))
+            return to_host(as_double(scores))
+
+        chunks = list(self._chunks(reading, device))
+        if device is None and self._is_elementwise(reading):
+            scores = map_chunks(scores_of, chunks)
+        else:
+            scores = [scores_of(rows) for rows in chunks]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
+
+    def _is_elementwise(self, reading):
+        """Whether scoring is no large matrix product, which has its own threads."""
+        return reading.features is None
 
     def _validate(self, X, *, reset):
         """Validate rows that are read as they are; a tensor on a GPU stays there."""
