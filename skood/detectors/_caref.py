@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from skood.detectors._base import ReadingDetector
-from skood.detectors._moments import class_sums
+from skood.detectors._moments import first_row, offset_sums
 from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import array_namespace, as_double, to_host
+from skood.utils._arrays import array_namespace, to_host
 from skood.utils._warnings import warn
 
 __all__ = ["CARef", "PredictedMeans", "l1_norms"]
@@ -113,22 +113,30 @@ class PredictedMeans:
     counts : ndarray of shape (n_classes,) or None
         Rows per predicted class; None before the first rows.
 
+    origin : ndarray of shape (n_features,) or None
+        The first row of all: what is summed are differences from it, so that nothing
+        is lost where features are far from zero.
+
     totals : ndarray of shape (n_classes, n_features) or None
-        Sums of their features.
+        Sums of the features minus `origin`.
     """
 
     def __init__(self):
         self.counts: Any = None
+        self.origin: Any = None
         self.totals: Any = None
 
     def updated(self, part):
         """Return the means with the rows of a reading added."""
         n_classes, n_features = part.logits.shape[1], part.features.shape[1]
         new = PredictedMeans()
+        new.origin = self.origin
+        if new.origin is None:
+            new.origin = first_row(part.features)
         new.counts, new.totals = np.zeros(n_classes), np.zeros((n_classes, n_features))
         predicted = to_host(part.xp.argmax(part.logits, axis=1))
-        classes, counts, totals, _ = class_sums(as_double(part.features), predicted)
-        new.counts[classes], new.totals[classes] = counts, to_host(totals)
+        classes, counts, totals = offset_sums(part.features, new.origin, predicted)
+        new.counts[classes], new.totals[classes] = counts, totals
         if self.counts is not None:
             new.counts += self.counts
             new.totals += self.totals
@@ -137,9 +145,9 @@ class PredictedMeans:
     def means(self, labels):
         """Return the means; of a class without rows that of all, with a warning."""
         missing = self.counts == 0
-        means = self.totals / np.maximum(self.counts, 1)[:, None]
+        means = self.origin + self.totals / np.maximum(self.counts, 1)[:, None]
         if missing.any():
-            means[missing] = self.totals.sum(axis=0) / self.counts.sum()
+            means[missing] = self._overall()
             warn(
                 f"No training sample is predicted to be of the {int(missing.sum())} "
                 f"classes {labels[missing][:10].tolist()}: samples that are get "
@@ -150,8 +158,12 @@ class PredictedMeans:
 
     def least_norm(self):
         """Least 1-norm to divide by: a rounding error of that of the overall mean."""
-        norm = np.abs(self.totals.sum(axis=0)).sum() / self.counts.sum()
+        norm = np.abs(self._overall()).sum()
         return np.finfo(np.float64).eps * (norm or 1.0)
+
+    def _overall(self):
+        """Mean of all rows."""
+        return self.origin + self.totals.sum(axis=0) / self.counts.sum()
 
 
 def l1_norms(features, least):

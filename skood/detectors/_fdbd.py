@@ -9,7 +9,7 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from skood.detectors._base import ReadingDetector
-from skood.detectors._nci import added_rows
+from skood.detectors._nci import added_rows, mean_of_rows
 from skood.detectors._streaming import PartialFitMixin
 from skood.utils._arrays import as_double, row_dots, row_indices
 from skood.utils._params import StrOptions
@@ -129,8 +129,7 @@ class FDBD(PartialFitMixin, ReadingDetector):
         return added_rows(sums, part)
 
     def _settle(self, reading, y):
-        count, total = self._sums
-        self.mean_ = total / count
+        self.mean_ = mean_of_rows(self._sums)
         eps = np.finfo(np.float64).eps
         self._least = eps * (np.linalg.norm(self.mean_) or 1.0)
 

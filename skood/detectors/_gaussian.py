@@ -6,6 +6,7 @@
 import numpy as np
 from sklearn.base import clone
 
+from skood.detectors._moments import is_constant
 from skood.detectors._streaming import NotEnoughRows
 from skood.utils._arrays import nearest
 from skood.utils._linalg import symmetric_eigh
@@ -19,16 +20,48 @@ def fitted_covariance(estimator, residuals):
     return np.asarray(clone(estimator).fit(residuals).covariance_, dtype=np.float64)
 
 
-def check_spread(covariance, means, counts, what):
-    """Raise if a covariance is zero up to rounding: there is nothing to scale by."""
-    # The mean of n equal numbers is off by at most n rounding errors.
-    rounding = counts.max() * np.finfo(np.float64).eps * np.abs(means)
-    if np.all(np.diag(covariance) <= rounding.max(axis=0) ** 2):
+def check_spread(covariance, moments, what):
+    """Tell which features vary; raise if none does: there is nothing to scale by."""
+    varies = ~is_constant(np.diag(covariance), np.abs(moments.means).max(axis=0))
+    if varies.any():
+        return varies
+    n_samples, n_classes = int(moments.counts.sum()), len(moments.counts)
+    if n_classes == 1:
         raise NotEnoughRows(
-            f"{what} is zero: all features are constant within each class (n_samples "
-            f"= {int(counts.sum())} in {len(counts)} classes, n_features = "
-            f"{means.shape[1]}). Give more than 1 sample per class."
+            f"{what} is zero: no feature varies, up to rounding (n_samples = "
+            f"{n_samples}, n_features = {len(varies)}). Give more samples, or scale "
+            "features that are too small to be squared."
         )
+    raise NotEnoughRows(
+        f"{what} is zero: all features are constant within each class, up to rounding "
+        f"(n_samples = {n_samples} in {n_classes} classes, n_features = "
+        f"{len(varies)}). Give more than 1 sample per class, or scale features that "
+        "are too small to be squared."
+    )
+
+
+def _inverse_root(covariance, varies):
+    """A matrix whose product with its transpose inverts a covariance; log det.
+
+    The rank is that of the correlations, which does not depend on the scales of the
+    features. Where it is full the inverse is that of the covariance, for whatever
+    scales. Where it is not, the pseudo-inverse, which does depend on the scales, is
+    that of the covariance too, on which directions below rounding of the largest
+    variance do not count.
+    """
+    own = covariance[np.ix_(varies, varies)]
+    scale = np.sqrt(np.diag(own))
+    values, vectors, rank = symmetric_eigh(own / scale / scale[:, None])
+    log_scale = np.log(scale).sum()
+    if rank == len(values):
+        vectors /= scale[:, None]
+    else:
+        values, vectors, rank = symmetric_eigh(own)
+        values, vectors = values[-rank:], vectors[:, -rank:]
+        log_scale = 0.0
+    matrix = np.zeros((len(varies), rank))
+    matrix[varies] = vectors / np.sqrt(values)
+    return matrix, float(np.log(values).sum() + 2 * log_scale)
 
 
 class Whitening:
@@ -39,11 +72,12 @@ class Whitening:
     covariance : ndarray of shape (n_features, n_features)
         Positive semidefinite.
 
-    means : ndarray of shape (n_means, n_features)
-        Distances to these are measured.
+    moments : ClassMoments
+        Distances to their means are measured.
 
     what : str
-        What a warning about a singular covariance calls it.
+        What a warning about a singular covariance, or an error about one that is
+        zero, calls it.
 
     Attributes
     ----------
@@ -54,24 +88,28 @@ class Whitening:
         Logarithm of the product of the non-zero eigenvalues.
     """
 
-    def __init__(self, covariance, means, what):
-        values, vectors, rank = symmetric_eigh(covariance)
-        n_features = len(values)
+    def __init__(self, covariance, moments, what):
+        varies = check_spread(covariance, moments, what)
+        self.matrix, self.log_det = _inverse_root(covariance, varies)
+        n_features, rank = self.matrix.shape
         if rank < n_features:
             warn(
                 f"{what} is singular (rank {rank} of {n_features}): distances are "
                 "measured on its support only. Give more samples, drop constant "
                 "features, or pass covariance=LedoitWolf().",
             )
-        self.matrix = vectors[:, -rank:] / np.sqrt(values[-rank:])
-        self.log_det = float(np.log(values[-rank:]).sum())
         # Measured from a point among the means, so that no difference cancels.
-        self.center = means.mean(axis=0)
-        self.means = (means - self.center) @ self.matrix
+        self.center = moments.origin + moments.offsets.mean(axis=0)
+        self._offsets = moments.offsets - (self.center - moments.origin)
+        self.means = self._offsets @ self.matrix
 
     def apply(self, rows, asarray):
         """Whiten rows; `asarray` brings arrays to where they are."""
         return (rows - asarray(self.center)) @ asarray(self.matrix)
+
+    def gaps(self, rows, index):
+        """Rows minus the means of these numbers, before whitening; NumPy."""
+        return (rows - self.center) - self._offsets[index]
 
     def squared_distances(self, rows, asarray):
         """Squared distance of each row to its nearest mean, and which one that is."""

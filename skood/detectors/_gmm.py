@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.mixture import GaussianMixture
 
 from skood.detectors._base import MAX_OFFSET_ROWS, ReadingDetector
-from skood.detectors._moments import ClassMoments
+from skood.detectors._moments import ClassMoments, is_constant
 from skood.utils._arrays import as_double
 from skood.utils._linalg import precision_cholesky
 from skood.utils._params import Interval, StrOptions
@@ -252,23 +252,27 @@ def _statistics(features, codes, kind):
         found = [_moments(group) for group in groups]
         means = np.concatenate([one.means for one in found])
         return means, np.stack([one.scatter / one.counts[0] for one in found])
-    doubles = [
-        (group.mean(axis=0, dtype=np.float64), group.var(axis=0, dtype=np.float64))
-        for group in groups
-    ]
-    return np.stack([mean for mean, _ in doubles]), np.stack([v for _, v in doubles])
+    pairs = [_mean_and_variance(group) for group in groups]
+    return np.stack([mean for mean, _ in pairs]), np.stack([v for _, v in pairs])
+
+
+def _mean_and_variance(rows):
+    """Mean and variance of each feature, seen from a row: constants have none."""
+    origin = rows[0].astype(np.float64)
+    offsets = rows - origin
+    mean = offsets.mean(axis=0)
+    offsets -= mean
+    return origin + mean, np.einsum("ij,ij->j", offsets, offsets) / len(rows)
 
 
 def _singular(counts, means, covariances, kind):
     """Tell of which components the samples do not determine the covariance."""
     n_features = means.shape[1]
-    # The mean of n equal numbers is off by at most n rounding errors.
-    rounding = (counts[:, None] * np.finfo(np.float64).eps * means) ** 2
     if kind == "tied":
         few = counts.sum() - len(counts) < n_features
-        flat = np.diag(covariances) <= rounding.max(axis=0)
+        flat = is_constant(np.diag(covariances), np.abs(means).max(axis=0))
         return np.array([few or flat.any()])
     if kind == "full":
         variances = np.einsum("kjj->kj", covariances)
-        return (counts <= n_features) | (variances <= rounding).any(axis=1)
-    return (covariances <= rounding).any(axis=1)
+        return (counts <= n_features) | is_constant(variances, means).any(axis=1)
+    return is_constant(covariances, means).any(axis=1)

@@ -11,7 +11,6 @@ from skood.detectors._base import ReadingDetector
 from skood.detectors._explain import ExplainMixin
 from skood.detectors._gaussian import (
     Whitening,
-    check_spread,
     contributions,
     fitted_covariance,
 )
@@ -38,9 +37,11 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
     .. math:: s(x) = \log \sum_k \pi_k \mathcal N(z; \mu_k, \Sigma_k) .
 
     A singular :math:`\Sigma` (fewer samples than features, constant features) is
-    inverted on its support, with a warning. Own covariances that are singular are
-    drawn to the tied one: :math:`\Sigma_k' = (n_k \Sigma_k + d\,\Sigma)/(n_k + d)`,
-    with a warning.
+    inverted on its support, with a warning: the score is that of its pseudo-inverse,
+    which depends on the scales of the features, as that of the inverse does not. What
+    varies by four rounding errors of its mean or less is constant. Own covariances
+    that are singular are drawn to the tied one:
+    :math:`\Sigma_k' = (n_k \Sigma_k + d\,\Sigma)/(n_k + d)`, with a warning.
 
     `partial_fit` adds rows, and `explain` says which class is nearest and which
     features make the distance.
@@ -118,6 +119,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features"})
+    _sums_need: ClassVar[tuple] = ("estimator", "tied")
 
     def __init__(
         self,
@@ -145,12 +147,6 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
     def _added(self, sums, part, labels):
         if sums is None:
             sums = ClassMoments(per_class=not self.tied)
-        if sums.per_class == self.tied:
-            raise ValueError(
-                f"tied={self.tied} was set after rows had been learned from with "
-                f"tied={not self.tied}: their sums are other ones. Call fit to start "
-                "anew."
-            )
         own = sums is not self._sums
         return sums.updated(part.features, labels, consume=own)
 
@@ -163,9 +159,9 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
             codes = class_codes(moments, y, len(reading))
             residuals = reading.to(None).features - self.location_[codes]
             self.covariance_ = fitted_covariance(self.covariance, residuals)
-        what = "The within-class covariance"
-        check_spread(self.covariance_, self.location_, moments.counts, what)
-        self._whitening = Whitening(self.covariance_, self.location_, what)
+        self._whitening = Whitening(
+            self.covariance_, moments, "The within-class covariance"
+        )
         self._components: Any = None
         if not self.tied:
             if self.covariance is None:
@@ -225,13 +221,13 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         whitener = self._whitening.matrix
         if self._components is None:
             _, nearest = self._whitening.squared_distances(features, reading.asarray)
-            parts = contributions(features - self.location_[nearest], whitener)
+            parts = contributions(self._whitening.gaps(features, nearest), whitener)
         else:
             nearest = self._log_densities(reading).argmax(axis=1)
             parts = np.empty(features.shape)
             for k, (own, _) in enumerate(self._components):
                 rows = nearest == k
-                gaps = features[rows] - self.location_[k]
+                gaps = self._whitening.gaps(features[rows], k)
                 parts[rows] = contributions(gaps, whitener @ own)
         columns = {
             "nearest_class": self._sums.classes[nearest],

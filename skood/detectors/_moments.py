@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from skood.utils._arrays import as_double, asarray_like, to_host
+from skood.utils._arrays import array_namespace, as_double, asarray_like, to_host
 
-__all__ = ["ClassMoments", "class_sums"]
+__all__ = ["ClassMoments", "class_sums", "first_row", "is_constant", "offset_sums"]
+
+# A feature is constant if it varies by no more than this many rounding errors of its
+# mean: so much comes from scaling rows to unit length, and from merging chunks.
+_ROUNDING_ERRORS = 4
 
 
 def class_sums(rows, labels):
@@ -46,6 +50,62 @@ def class_sums(rows, labels):
     return classes, counts, members.T @ rows, members
 
 
+def first_row(rows):
+    """Return the first row in float64, as NumPy: what others are measured from."""
+    return np.array(to_host(rows[0]), dtype=np.float64)
+
+
+def offset_sums(rows, origin, labels):
+    """Sum by class what rows differ in from an origin: far from zero that is little.
+
+    Parameters
+    ----------
+    rows : array of shape (n_samples, n_features)
+        NumPy, or torch on a GPU; in float64 or float32.
+
+    origin : ndarray of shape (n_features,)
+        One of the rows, or such as them.
+
+    labels : ndarray of shape (n_samples,) or None
+        Class labels. None: one class, called 0.
+
+    Returns
+    -------
+    classes, counts : ndarray of shape (n_classes,)
+        As from `class_sums`.
+
+    sums : ndarray of shape (n_classes, n_features)
+        Sums of the differences.
+    """
+    if rows.dtype == array_namespace(rows).float32:
+        # Far from zero sums of these are exact in float64: one pass less.
+        classes, counts, sums, _ = class_sums(as_double(rows), labels)
+        return classes, counts, to_host(sums) - counts[:, None] * origin
+    classes, counts, sums, _ = class_sums(rows - asarray_like(origin, rows), labels)
+    return classes, counts, to_host(sums)
+
+
+def is_constant(variances, means):
+    """Tell which features vary by rounding errors of their means only.
+
+    Parameters
+    ----------
+    variances : ndarray
+        Of the features, from `ClassMoments` or around an origin that is a row: not
+        from sums of the features themselves, whose errors grow with their number.
+
+    means : ndarray of the same shape
+        Of the features; of several, the one that is largest.
+
+    Returns
+    -------
+    constant : ndarray of bool
+        Also where the variance is too small to be divided by.
+    """
+    rounding = _ROUNDING_ERRORS * np.finfo(np.float64).eps * np.abs(means)
+    return variances <= np.maximum(rounding**2, np.finfo(np.float64).tiny)
+
+
 class ClassMoments:
     r"""Counts, means and within-class scatter of some rows, to which more are added.
 
@@ -55,7 +115,9 @@ class ClassMoments:
     .. math:: S + S' + \frac{n n'}{n + n'} (m' - m)(m' - m)^\top ,
 
     which, unlike a difference of sums of squares, does not cancel (Chan, Golub and
-    LeVeque 1983).
+    LeVeque 1983). What is summed are rows minus the first of all rows, and each mean
+    is corrected by the mean of what remains: its error is one rounding of its distance
+    to that row, however many rows there are and however far they are from zero.
 
     Parameters
     ----------
@@ -70,8 +132,14 @@ class ClassMoments:
     counts : ndarray of shape (n_classes,)
         Rows per class, float64.
 
+    origin : ndarray of shape (n_features,)
+        The first row.
+
+    offsets : ndarray of shape (n_classes, n_features)
+        Class means minus `origin`.
+
     means : ndarray of shape (n_classes, n_features)
-        Class means.
+        Class means, rounded.
 
     scatter : ndarray of shape ([n_classes,] n_features, n_features)
         Sums of outer products of the rows minus their class mean.
@@ -81,8 +149,13 @@ class ClassMoments:
         self.per_class = per_class
         self.classes: Any = None
         self.counts: Any = None
-        self.means: Any = None
+        self.origin: Any = None
+        self.offsets: Any = None
         self.scatter: Any = None
+
+    @property
+    def means(self):
+        return self.origin + self.offsets
 
     def updated(self, rows, labels, *, consume=False):
         """Return the moments with more rows (float64 or float32) added.
@@ -90,40 +163,51 @@ class ClassMoments:
         With `consume` these moments may become part of those that are returned.
         """
         new = ClassMoments(self.per_class)
-        new._take(as_double(rows), labels)
+        new.origin = self.origin
+        if new.origin is None:
+            new.origin = first_row(rows)
+        new._take(rows - asarray_like(new.origin, rows), labels)  # in float64
         return new if self.classes is None else self._merged(new, consume)
 
     def _take(self, rows, labels):
-        """Moments of rows alone, in two passes over them."""
+        """Moments of rows alone, minus the origin, which are written to."""
         self.classes, self.counts, sums, members = class_sums(rows, labels)
-        means = sums / asarray_like(self.counts, rows)[:, None]
-        residuals = rows - members @ means
+        counts = asarray_like(self.counts, rows)[:, None]
+        means = sums / counts
+        codes = np.zeros(len(rows), dtype=np.intp)
+        if len(self.classes) == 1:
+            rows -= means
+        else:
+            codes = np.searchsorted(self.classes, labels)
+            rows -= means[asarray_like(codes, rows)]
+        errors = (members.T @ rows) / counts
+        self.offsets = to_host(means + errors)
+        shifts = to_host(errors) * np.sqrt(self.counts)[:, None]
         if self.per_class:
-            codes = to_host(members).argmax(axis=1)
             scatter = []
-            for k in range(len(self.classes)):
-                own = residuals[asarray_like(np.flatnonzero(codes == k), rows)]
-                scatter.append(to_host(own.T @ own))
+            for k, shift in enumerate(shifts):
+                own = rows[asarray_like(np.flatnonzero(codes == k), rows)]
+                scatter.append(to_host(own.T @ own) - np.outer(shift, shift))
             self.scatter = np.stack(scatter)
         else:
-            self.scatter = to_host(residuals.T @ residuals)
-        self.means = to_host(means)
+            self.scatter = to_host(rows.T @ rows) - shifts.T @ shifts
 
     def _merged(self, other, consume):
         """Moments of both sets of rows."""
         new = ClassMoments(self.per_class)
+        new.origin = self.origin
         new.classes = np.union1d(self.classes, other.classes)
         mine = np.searchsorted(new.classes, self.classes)
         theirs = np.searchsorted(new.classes, other.classes)
-        n_classes, n_features = len(new.classes), self.means.shape[1]
+        n_classes, n_features = len(new.classes), self.offsets.shape[1]
         before, more = np.zeros(n_classes), np.zeros(n_classes)
         before[mine], more[theirs] = self.counts, other.counts
         new.counts = before + more
         means = np.zeros((n_classes, n_features))
-        means[mine] = self.means
+        means[mine] = self.offsets
         gaps = np.zeros((n_classes, n_features))
-        gaps[theirs] = other.means - means[theirs]
-        new.means = means + gaps * (more / new.counts)[:, None]
+        gaps[theirs] = other.offsets - means[theirs]
+        new.offsets = means + gaps * (more / new.counts)[:, None]
         scaled = gaps * np.sqrt(before * more / new.counts)[:, None]
         if self.per_class:
             new.scatter = self.scatter
@@ -144,7 +228,7 @@ class ClassMoments:
         return self.scatter.sum(axis=0) if self.per_class else self.scatter
 
     def total(self):
-        """Return the mean of all rows and the scatter around it."""
-        mean = self.counts @ self.means / self.counts.sum()
-        gaps = (self.means - mean) * np.sqrt(self.counts)[:, None]
+        """Return the mean of all rows, minus the origin, and the scatter around it."""
+        mean = self.counts @ self.offsets / self.counts.sum()
+        gaps = (self.offsets - mean) * np.sqrt(self.counts)[:, None]
         return mean, self.within() + gaps.T @ gaps

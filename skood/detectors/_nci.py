@@ -7,11 +7,12 @@ from numbers import Real
 from typing import ClassVar
 
 from skood.detectors._base import ReadingDetector
+from skood.detectors._moments import first_row, offset_sums
 from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import as_double, row_dots, to_host
+from skood.utils._arrays import as_double, row_dots
 from skood.utils._params import Interval
 
-__all__ = ["NCI", "added_rows"]
+__all__ = ["NCI", "added_rows", "mean_of_rows"]
 
 
 class NCI(PartialFitMixin, ReadingDetector):
@@ -121,8 +122,7 @@ class NCI(PartialFitMixin, ReadingDetector):
         return added_rows(sums, part)
 
     def _settle(self, reading, y):
-        count, total = self._sums
-        self.mean_ = total / count
+        self.mean_ = mean_of_rows(self._sums)
 
     def _score_reading(self, reading):
         xp = reading.xp
@@ -136,8 +136,20 @@ class NCI(PartialFitMixin, ReadingDetector):
 
 
 def added_rows(sums, part):
-    """Return number and sum of rows of features (None at first), with a chunk added."""
-    count, total = (0, 0.0) if sums is None else sums
-    xp = part.xp
-    added = to_host(xp.sum(part.features, axis=0, dtype=xp.float64))
-    return count + len(part), total + added
+    """Return sums over rows of features (None at first) with a chunk added.
+
+    They are the first row, the number of rows, and the sum of their differences from
+    the first: far from zero a sum of the rows themselves would lose what they differ
+    in.
+    """
+    if sums is None:
+        sums = first_row(part.features), 0, 0.0
+    origin, count, total = sums
+    _, _, added = offset_sums(part.features, origin, None)
+    return origin, count + len(part), total + added[0]
+
+
+def mean_of_rows(sums):
+    """Return the mean of the rows that `added_rows` summed."""
+    origin, count, total = sums
+    return origin + total / count

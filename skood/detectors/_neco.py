@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from skood.detectors._base import ReadingDetector
-from skood.detectors._moments import ClassMoments
+from skood.detectors._moments import ClassMoments, is_constant
 from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
 from skood.utils._arrays import as_double, row_dots
 from skood.utils._linalg import symmetric_eigh
@@ -70,7 +70,8 @@ class NECO(PartialFitMixin, ReadingDetector):
         Their standard deviations, 1 for features that do not vary.
 
     components_ : ndarray of shape (n_components_, n_features)
-        The principal components, that with the largest variance first.
+        The principal components, that with the largest variance first. The largest
+        entry of each, in magnitude, is positive (the first of those that are equal).
 
     n_components_ : int
         Their number.
@@ -152,7 +153,7 @@ class NECO(PartialFitMixin, ReadingDetector):
         self.n_components_ = self._dimension(values, rank)
         # Eigenvalues ascend.
         leading = vectors[:, : -self.n_components_ - 1 : -1]
-        self.components_ = np.ascontiguousarray(leading.T)
+        self.components_ = _with_signs(np.ascontiguousarray(leading.T))
         if self.max_logit:
             self._check_logits(reading)
 
@@ -161,9 +162,7 @@ class NECO(PartialFitMixin, ReadingDetector):
         moments = self._sums
         count, mean = moments.counts[0], moments.means[0]
         variance = np.diag(moments.scatter) / count
-        # The mean of n equal numbers is off by at most n rounding errors.
-        rounding = count * np.finfo(np.float64).eps * np.abs(mean)
-        self._varies = variance > rounding**2
+        self._varies = ~is_constant(variance, mean)
         if not self._varies.any():
             raise NotEnoughRows(
                 "No feature varies: there are no principal components. Give more "
@@ -186,7 +185,7 @@ class NECO(PartialFitMixin, ReadingDetector):
             wanted = int(np.searchsorted(explained, wanted) + 1)
         dimension = min(wanted, rank)
         if dimension == n_features and not self.max_logit:
-            raise NotEnoughRows(
+            raise ValueError(
                 f"n_components={self.n_components!r} keeps all of the n_features = "
                 f"{n_features}: the score of every sample is 1. Use fewer components."
             )
@@ -229,3 +228,12 @@ class NECO(PartialFitMixin, ReadingDetector):
         if not self.max_logit:
             return ratio
         return ratio * as_double(xp.max(reading.logits, axis=1))
+
+
+def _with_signs(components):
+    """Choose signs of rows, which rounding decides, by their largest entries."""
+    magnitudes = np.abs(components)
+    # Equal entries are equal up to rounding: the first one counts.
+    largest = magnitudes > (1 - 1e-6) * magnitudes.max(axis=1, keepdims=True)
+    pivots = np.argmax(largest, axis=1)[:, None]
+    return components * np.sign(np.take_along_axis(components, pivots, axis=1))

@@ -44,7 +44,9 @@ class PNML(PartialFitMixin, ReadingDetector):
     squared length outside, and there is a warning in `fit`. A zero vector, which has
     no direction, has :math:`\kappa = 1`.
 
-    Features in float32 are projected in float32. `partial_fit` adds rows.
+    Features in float32 are projected in float32. `partial_fit` adds rows. q is made of
+    squares: where features are r times as far from zero as they spread, it is known to
+    about :math:`2 \cdot 10^{-16} r^2`, and `partial_fit` agrees with `fit` no better.
 
     Read more in the :ref:`User Guide <detectors_logits>`.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from skood.detectors._base import ReadingDetector
 from skood.detectors._explain import ExplainMixin
-from skood.detectors._gaussian import Whitening, check_spread, fitted_covariance
+from skood.detectors._gaussian import Whitening, fitted_covariance
 from skood.detectors._mahalanobis import check_no_estimator, class_codes
 from skood.detectors._moments import ClassMoments
 from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
@@ -161,7 +161,8 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         moments = self._sums
         n_samples = moments.counts.sum()
         self.location_ = moments.means
-        self.background_location_, scatter = moments.total()
+        mean, scatter = moments.total()
+        self.background_location_ = moments.origin + mean
         if self.covariance is None:
             self.covariance_ = moments.within() / n_samples
             self.background_covariance_ = scatter / n_samples
@@ -173,34 +174,37 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
                 self.covariance, features - self.background_location_
             )
         what = "The within-class covariance"
-        check_spread(self.covariance_, self.location_, moments.counts, what)
-        whitener = Whitening(self.covariance_, self.location_, what).matrix
-        directions, variances = self._between(whitener, moments.counts / n_samples)
+        whitener = Whitening(self.covariance_, moments, what).matrix
+        gaps = moments.offsets - mean  # class means minus that of all
+        # How much of that mean is lost where it is rounded to be added to the origin.
+        self._lost = mean - (self.background_location_ - moments.origin)
+        directions, variances = self._between(whitener, gaps)
         if self.covariance is not None:
             directions, variances = self._background(whitener)
         self._directions = directions
         self._precisions = 1.0 / variances
-        gaps = self.location_ - self.background_location_
+        self._gaps = gaps
         self._centers = gaps @ directions
 
-    def _between(self, whitener, priors):
+    def _between(self, whitener, gaps):
         r"""Directions in which the class means differ, and the background variances.
 
         The background covariance is :math:`\Sigma` plus that of the class means,
         which has a rank below the number of classes: in the whitened space, it is 1
         in all directions but these.
         """
-        gaps = (self.location_ - self.background_location_) @ whitener
-        scaled = np.sqrt(priors)[:, None] * gaps
+        counts, offsets = self._sums.counts, self._sums.offsets
+        gaps = gaps @ whitener
+        scaled = np.sqrt(counts / counts.sum())[:, None] * gaps
         _, spread, vectors = np.linalg.svd(scaled, full_matrices=False)
-        largest = np.abs(self.location_).max(axis=0) @ np.abs(whitener)
+        largest = np.abs(offsets).max(axis=0) @ np.abs(whitener)
         rounding = np.finfo(np.float64).eps * max(gaps.shape) * largest.max()
         kept = spread > rounding
         if not kept.any():
             raise NotEnoughRows(
                 "Distances relative to all data are zero: the class means (n_classes = "
                 f"{len(gaps)}) do not differ where features vary within the classes "
-                f"(n_samples = {int(self._sums.counts.sum())}, n_features = "
+                f"(n_samples = {int(counts.sum())}, n_features = "
                 f"{whitener.shape[0]}). Give samples of two classes that differ, or "
                 "use Mahalanobis."
             )
@@ -221,11 +225,12 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         return whitener @ vectors, variances
 
     def _coordinates(self, reading):
-        """Features along the directions in which the distances differ."""
+        """Features, minus the mean of all, where the distances differ."""
         centred = as_double(reading.features) - reading.asarray(
             self.background_location_
         )
-        return centred @ reading.asarray(self._directions)
+        lost = reading.asarray(self._lost @ self._directions)
+        return centred @ reading.asarray(self._directions) - lost
 
     def _score_reading(self, reading):
         at = self._coordinates(reading)
@@ -236,9 +241,9 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         at = self._coordinates(reading)
         _, index = nearest(at, self._centers)
         back = self._directions.T
-        parts = reading.features - self.location_[index]
+        background = (reading.features - self.background_location_) - self._lost
+        parts = background - self._gaps[index]
         parts *= (at - self._centers[index]) @ back
-        background = reading.features - self.background_location_
         background *= (at * self._precisions) @ back
         parts -= background
         columns = {

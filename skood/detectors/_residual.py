@@ -27,6 +27,10 @@ class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
     float32. `partial_fit` adds rows, and `explain` says which features make the
     residual.
 
+    The eigenvectors are those of squares. Where features are r times as far from u as
+    they spread, they are known to about :math:`2 \cdot 10^{-16} r^2`, and `partial_fit`
+    agrees with `fit` no better.
+
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from skood.detectors._base import ReadingDetector
-from skood.detectors._moments import class_sums
+from skood.detectors._moments import first_row, offset_sums
 from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
 from skood.utils._arrays import (
     array_namespace,
@@ -138,23 +138,24 @@ class SHE(PartialFitMixin, ReadingDetector):
         self._labels = self._column_labels(reading.logits.shape[1])
 
     def _added(self, sums, part, labels):
-        """Number, and sum of the features, of the correct rows of each logit."""
+        """A row, and number and sum of the correct rows, minus it, of each logit."""
         codes = label_codes(labels, self._labels)
         predicted = to_host(part.xp.argmax(part.logits, axis=1))
         codes[codes != predicted] = -1
-        found, numbers, added, _ = class_sums(as_double(part.features), codes)
+        origin = first_row(part.features) if sums is None else sums[0]
+        found, numbers, added = offset_sums(part.features, origin, codes)
         first = int(found[0] < 0)  # rows that are not correct come first
         shape = len(self._labels), part.features.shape[1]
         counts, totals = np.zeros(shape[0]), np.zeros(shape)
         if sums is not None:
-            counts += sums[0]
-            totals += sums[1]
+            counts += sums[1]
+            totals += sums[2]
         counts[found[first:]] += numbers[first:]
-        totals[found[first:]] += to_host(added)[first:]
-        return counts, totals
+        totals[found[first:]] += added[first:]
+        return origin, counts, totals
 
     def _settle(self, reading, y):
-        counts, totals = self._sums
+        origin, counts, totals = self._sums
         columns = label_codes(self.classes_, self._labels)
         missing = self.classes_[(columns < 0) | (counts[columns] == 0)]
         if len(missing):
@@ -164,7 +165,7 @@ class SHE(PartialFitMixin, ReadingDetector):
                 f"{self._labels.tolist()}): they have no pattern. Leave these classes "
                 "out, give more samples, or train the classifier better."
             )
-        self.patterns_ = totals[columns] / counts[columns, None]
+        self.patterns_ = origin + totals[columns] / counts[columns, None]
         self._columns = columns
         self._compared = self.patterns_
         if self.metric == "cosine":
@@ -172,7 +173,7 @@ class SHE(PartialFitMixin, ReadingDetector):
 
     def _score_reading(self, reading):
         logits, features = reading.logits, reading.features
-        if len(self._columns) < logits.shape[1]:
+        if not np.array_equal(self._columns, np.arange(logits.shape[1])):
             logits = logits[:, reading.asarray(self._columns)]
         predicted = reading.xp.argmax(logits, axis=1)
         patterns = reading.asarray(self._compared)

@@ -9,7 +9,6 @@ from skood.detectors._base import ReadingDetector
 from skood.detectors._explain import ExplainMixin
 from skood.detectors._gaussian import (
     Whitening,
-    check_spread,
     contributions,
     fitted_covariance,
 )
@@ -137,9 +136,9 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
         else:
             residuals = unit_rows(reading.to(None).features) - self.location_
             self.covariance_ = fitted_covariance(self.covariance, residuals)
-        what = "The covariance of the unit-norm features"
-        check_spread(self.covariance_, moments.means, moments.counts, what)
-        self._whitening = Whitening(self.covariance_, moments.means, what)
+        self._whitening = Whitening(
+            self.covariance_, moments, "The covariance of the unit-norm features"
+        )
 
     def _score_reading(self, reading):
         squared, _ = self._whitening.squared_distances(
@@ -148,6 +147,6 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
         return -squared
 
     def _explained(self, reading):
-        gaps = unit_rows(reading.features) - self.location_
+        gaps = self._whitening.gaps(unit_rows(reading.features), 0)
         parts = contributions(gaps, self._whitening.matrix)
         return {"squared_distance": parts.sum(axis=1)}, parts

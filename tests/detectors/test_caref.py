@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
@@ -144,3 +146,24 @@ def test_chunks_change_nothing(monkeypatch):
 def test_torch_path(dtype):
     head, Z = _network(dtype)
     assert_torch_path_agrees(CARef(head), Z, None)
+
+
+def test_partial_fit_equals_fit_far_from_the_origin():
+    """Sums of the features would round what they differ in."""
+    rng = np.random.default_rng(0)
+    Z, coef = 1e6 + 1e-3 * rng.normal(size=(5000, 6)), 1e3 * rng.normal(size=(4, 6))
+    head = FrozenEstimator(LinearHead(coef, -coef @ Z.mean(axis=0)))
+    whole, steps = (CARef(head) for _ in range(2))
+    whole.fit(Z)
+    for start in range(0, len(Z), 700):
+        steps.partial_fit(Z[start : start + 700])
+    np.testing.assert_allclose(
+        steps.score_samples(Z), whole.score_samples(Z), rtol=1e-9
+    )
+    predicted = (Z @ coef.T - coef @ Z.mean(axis=0)).argmax(axis=1)
+    for k in range(4):
+        exact = [
+            float(sum(map(Fraction, column)) / len(column))
+            for column in Z[predicted == k].T
+        ]
+        np.testing.assert_allclose(whole.location_[k], exact, rtol=2.3e-16)

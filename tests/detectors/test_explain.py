@@ -204,3 +204,15 @@ def test_without_pandas(monkeypatch):
         ImportError, match="pandas is not installed: pip install pandas"
     ):
         detector.explain(queries)
+
+
+@each_detector
+def test_a_score_at_the_threshold_is_in_distribution(detector):
+    """As it is for `predict`."""
+    X, y, queries = _data()
+    detector = clone(detector).fit(X, y)
+    detector.offset_ = detector.score_samples(queries)[3]
+    frame = detector.explain(queries)
+    assert frame["score"][3] == detector.offset_
+    assert not frame["is_ood"][3]
+    assert detector.predict(queries)[3] != -1

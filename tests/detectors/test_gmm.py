@@ -252,3 +252,30 @@ def test_more_components_than_rows():
     X, y, _ = _data(n_samples=9)
     with pytest.raises(ValueError, match="n_components = 20, n_samples = 9"):
         GMM(LogisticRegression(), n_components=20).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n_samples", [300, 30_000])
+def test_constant_features_far_from_zero(kind, n_samples):
+    rng = np.random.default_rng(0)
+    X, y = 1e-3 * rng.normal(size=(n_samples, 3)), np.arange(n_samples) % 3
+    wide = np.insert(X, 1, 1000.1, axis=1)
+    with pytest.warns(SkoodWarning, match=r"classes \[0, 1, 2\] is singular"):
+        detector = GMM(covariance_type=kind).fit(wide, y)
+    assert np.all(np.isfinite(detector.score_samples(wide)))
+    if kind == "diag":  # nothing but reg_covar
+        np.testing.assert_array_equal(detector.mixture_.covariances_[:, 1], 1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_spread_far_from_zero(kind):
+    """Is spread, however many samples there are."""
+    y = np.arange(100_000) % 2
+    X = 1e6 + 1e-6 * np.random.default_rng(0).normal(size=(len(y), 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        detector = GMM(covariance_type=kind, reg_covar=0.0).fit(X, y)
+    near = GMM(covariance_type=kind, reg_covar=0.0).fit(X - 1e6, y)
+    np.testing.assert_allclose(
+        detector.mixture_.covariances_, near.mixture_.covariances_, rtol=1e-9
+    )

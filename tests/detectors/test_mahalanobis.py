@@ -316,3 +316,96 @@ def test_chunks_change_nothing(monkeypatch):
 def test_covariance_must_be_an_estimator():
     with pytest.raises(ValueError, match="'covariance' parameter of Mahalanobis must"):
         Mahalanobis(covariance="ledoit").fit(*_data()[:2])
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("n_samples", [300, 30_000])
+@pytest.mark.parametrize("value", [0.1, 1000.1])
+def test_constant_features_far_from_zero(tied, n_samples, value):
+    """They are no direction, of whatever many samples and beside small features."""
+    rng = np.random.default_rng(0)
+    X, y = 1e-3 * rng.normal(size=(n_samples, 3)), np.arange(n_samples) % 3
+    wide = np.insert(X, 1, value, axis=1)
+    with pytest.warns(SkoodWarning, match=r"singular \(rank 3 of 4\)"):
+        detector = Mahalanobis(tied=tied).fit(wide, y)
+    assert detector.covariance_[1, 1] == 0
+    expected = Mahalanobis(tied=tied).fit(X, y).score_samples(X[:100])
+    wide[:100, 1] += 1e-3  # does not count, as the warning says
+    got = detector.score_samples(wide[:100])
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_features_that_are_constant_in_each_class():
+    rng = np.random.default_rng(0)
+    X, y = 1e-3 * rng.normal(size=(30_000, 3)), np.arange(30_000) % 3
+    wide = np.insert(X, 1, (1e6 + 0.1) * (1 + y), axis=1)
+    with pytest.warns(SkoodWarning, match=r"singular \(rank 3 of 4\)"):
+        detector = Mahalanobis().fit(wide, y)
+    expected = Mahalanobis().fit(X, y).score_samples(X[:100])
+    got = detector.score_samples(wide[:100])
+    np.testing.assert_allclose(got, expected, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_small_spread_far_from_zero(tied):
+    """Is spread, however many samples there are."""
+    rng = np.random.default_rng(0)
+    y = np.arange(100_000) % 2
+    X = 1e6 + 1e-6 * rng.normal(size=(len(y), 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        detector = Mahalanobis(tied=tied).fit(X, y)
+    expected = Mahalanobis(tied=tied).fit(X - 1e6, y)
+    np.testing.assert_allclose(detector.covariance_, expected.covariance_, rtol=1e-9)
+    np.testing.assert_allclose(
+        detector.score_samples(X[:200]),
+        expected.score_samples(X[:200] - 1e6),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_partial_fit_equals_fit_far_from_the_origin(tied):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=4000)
+    X = 1e6 + 1e-3 * (rng.normal(size=(4000, 4)) + 3 * np.eye(3, 4)[y])
+    whole, steps = (Mahalanobis(tied=tied) for _ in range(2))
+    whole.fit(X, y)
+    for start in range(0, len(X), 700):
+        steps.partial_fit(X[start : start + 700], y[start : start + 700])
+    scores = whole.score_samples(X)
+    np.testing.assert_allclose(steps.score_samples(X), scores, rtol=1e-9)
+    frame = whole.explain(X, n_features=4)
+    if tied:  # explanations are measured from the same means
+        np.testing.assert_allclose(-frame["squared_distance"], scores, rtol=1e-9)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_features_on_different_scales(tied):
+    """None of them is a rounding error of another one."""
+    X, y, queries = _data()
+    scale = np.array([1e6, 1e-3, 1.0, 1e-6, 1e3])
+    expected = Mahalanobis(tied=tied).fit(X, y).score_samples(queries)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        detector = Mahalanobis(tied=tied).fit(X * scale, y)
+    scores = detector.score_samples(queries * scale)
+    if not tied:  # densities are per volume
+        scores += np.log(scale).sum()
+    np.testing.assert_allclose(scores, expected, rtol=1e-9)
+
+
+def test_features_too_small_to_be_squared():
+    X, y, _ = _data()
+    with pytest.raises(ValueError, match=r"is zero: .*too small to be squared"):
+        Mahalanobis().fit(1e-160 * X, y)
+
+
+def test_covariance_estimator_without_labels():
+    X, _, queries = _data()
+    detector = Mahalanobis(covariance=LedoitWolf()).fit(X)
+    precision = np.linalg.inv(LedoitWolf().fit(X).covariance_)
+    gaps = queries - X.mean(axis=0)
+    expected = -np.einsum("ni,ij,nj->n", gaps, precision, gaps)
+    np.testing.assert_allclose(detector.score_samples(queries), expected, rtol=1e-9)

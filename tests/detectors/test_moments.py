@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from skood.detectors._moments import ClassMoments, class_sums
+from skood.detectors._moments import ClassMoments, class_sums, is_constant, offset_sums
 
 
 def _data(dtype=np.float64):
@@ -68,10 +68,10 @@ def test_equal_naive_loops_however_cut(per_class, dtype, kind, cuts):
     np.testing.assert_allclose(moments.within(), scatters.sum(axis=0), rtol=1e-10)
     mean, total = moments.total()
     X = X.astype(np.float64)
-    np.testing.assert_allclose(mean, X.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(moments.origin + mean, X.mean(axis=0), rtol=1e-12)
     gaps = X - X.mean(axis=0)
     np.testing.assert_allclose(total, gaps.T @ gaps, rtol=1e-10, atol=1e-12)
-    for array in (moments.counts, moments.means, moments.scatter):
+    for array in (moments.counts, moments.means, moments.scatter, mean):
         assert isinstance(array, np.ndarray) and array.dtype == np.float64
 
 
@@ -102,3 +102,76 @@ def test_adding_rows_leaves_the_old_moments_as_they_are(per_class):
     after = [getattr(moments, name) for name in ("counts", "means", "scatter")]
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("per_class", [False, True])
+@pytest.mark.parametrize("value", [0.1, 1000.1, 1e6 + 0.1])
+@pytest.mark.parametrize("cuts", [[], [3], [1, 7000, 15_000]])
+def test_constants_stay_constant_however_many(per_class, value, cuts):
+    """Of all rows, and of each class: their sums round, their moments do not."""
+    y = np.arange(30_000) % 3
+    X = np.stack([np.full(len(y), value), value * (1 + y) / 3], axis=1)
+    moments = ClassMoments(per_class)
+    for rows, labels in zip(np.split(X, cuts), np.split(y, cuts), strict=True):
+        moments = moments.updated(rows, labels)
+    np.testing.assert_allclose(moments.means, X[:3], rtol=4e-16)
+    variances = np.diag(moments.within()) / len(y)
+    assert variances[0] == 0
+    assert is_constant(variances, moments.means.max(axis=0)).all()
+
+
+def test_means_have_one_rounding_error_however_many_rows():
+    rng = np.random.default_rng(0)
+    X = 1e6 + rng.normal(size=20_000) * 1e-3
+    exact = sum(Fraction(x) for x in X) / len(X)
+    for cuts in ([], [100, 3000, 12_000]):
+        moments = ClassMoments()
+        for rows in np.split(X[:, None], cuts):
+            moments = moments.updated(rows, None)
+        assert moments.origin[0] == X[0]
+        offset = float(exact - Fraction(X[0]))
+        assert moments.offsets[0, 0] == pytest.approx(offset, rel=1e-12)
+        assert moments.means[0, 0] == pytest.approx(float(exact), rel=2.3e-16)
+
+
+def test_is_constant():
+    eps = np.finfo(np.float64).eps
+    means = np.array([1e6, -1e6, 1e6, 0.0, 0.0])
+    deviations = np.array([4 * eps * 1e6, 3 * eps * 1e6, 5 * eps * 1e6, 0, 1e-150])
+    expected = [True, True, False, True, False]
+    assert is_constant(deviations**2, means).tolist() == expected
+    assert is_constant(np.array(1e-308), 0.0)  # too small to be divided by
+
+
+def test_moments_that_may_be_consumed():
+    """They save a copy, and give the same."""
+    X, y = _data()
+    first = ClassMoments(per_class=True).updated(X[:20], y[:20])
+    expected = first.updated(X[20:], y[20:])
+    scatter = first.scatter
+    moments = first.updated(X[20:], y[20:], consume=True)
+    assert moments.scatter is scatter
+    np.testing.assert_array_equal(moments.scatter, expected.scatter)
+    np.testing.assert_array_equal(moments.means, expected.means)
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_of_differences_are_those_of_fractions(kind, dtype):
+    """Whose digits a sum of the rows would have lost."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(3000, 2)), rng.choice(["p", "q"], size=3000)
+    X = (1e6 + X * (1e-3 if dtype is np.float64 else 10)).astype(dtype)
+    origin = X[0].astype(np.float64)
+    rows = torch.from_numpy(X) if kind == "torch" else X
+    classes, counts, sums = offset_sums(rows, origin, y)
+    assert classes.tolist() == ["p", "q"]
+    assert counts.tolist() == [np.sum(y == "p"), np.sum(y == "q")]
+    assert sums.dtype == np.float64
+    for k, label in enumerate(classes):
+        for j in range(2):
+            values = X[y == label, j]
+            exact = sum(Fraction(float(v)) - Fraction(origin[j]) for v in values)
+            assert sums[k, j] == pytest.approx(float(exact), rel=1e-12)
+    _, _, (total,) = offset_sums(rows, origin, None)
+    np.testing.assert_allclose(total, sums.sum(axis=0), rtol=1e-10)

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -143,3 +144,19 @@ def test_chunks_change_nothing(monkeypatch):
 def test_torch_path(dtype):
     head, Z = _network(dtype)
     assert_torch_path_agrees(NCI(head), Z, None)
+
+
+def test_partial_fit_equals_fit_far_from_the_origin():
+    """Sums of the features would round what they differ in."""
+    rng = np.random.default_rng(0)
+    Z, coef = 1e6 + 1e-3 * rng.normal(size=(5000, 6)), 1e3 * rng.normal(size=(4, 6))
+    head = FrozenEstimator(LinearHead(coef, -coef @ Z.mean(axis=0)))
+    whole, steps = (NCI(head, alpha=0) for _ in range(2))
+    whole.fit(Z)
+    for start in range(0, len(Z), 700):
+        steps.partial_fit(Z[start : start + 700])
+    np.testing.assert_allclose(
+        steps.score_samples(Z), whole.score_samples(Z), rtol=1e-9
+    )
+    exact = [float(sum(map(Fraction, column)) / len(Z)) for column in Z.T]
+    np.testing.assert_allclose(whole.mean_, exact, rtol=2.3e-16)

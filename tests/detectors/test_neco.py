@@ -229,3 +229,62 @@ def test_torch_path(max_logit, dtype):
     head, Z = _network(dtype)
     detector = NECO(head, n_components=3, max_logit=max_logit)
     assert_torch_path_agrees(detector, Z, None)
+
+
+@pytest.mark.parametrize("n_components", [2, 0.999999])
+def test_partial_fit_where_more_rows_never_help(n_components):
+    """Without the logit all components are no score: an error, not a silence."""
+    Z = np.random.default_rng(0).normal(size=(60, 2))
+    with pytest.raises(ValueError, match=r"keeps all of .*Use fewer components"):
+        NECO(n_components=n_components, max_logit=False).partial_fit(Z)
+    detector = NECO(n_components=1, max_logit=False).partial_fit(Z)
+    expected = detector.score_samples(Z)
+    with pytest.raises(ValueError, match=r"keeps all of .*Use fewer components"):
+        detector.set_params(n_components=n_components).partial_fit(Z)
+    np.testing.assert_array_equal(detector.score_samples(Z), expected)
+
+
+def test_signs_of_the_components():
+    """Of the solver they are whatever its rounding makes them."""
+    head, Z = _network()
+    whole = NECO(head, n_components=7).fit(Z)
+    rows = np.arange(7)
+    largest = np.abs(whole.components_).argmax(axis=1)
+    assert (whole.components_[rows, largest] > 0).all()
+    for size in (9, 30, 77):
+        steps = NECO(n_components=7, max_logit=False).partial_fit(Z[:20])
+        for start in range(20, len(Z), size):
+            steps.partial_fit(Z[start : start + size])
+        np.testing.assert_allclose(steps.components_, whole.components_, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_signs_of_equal_entries(seed):
+    """Two features have components (1, 1) and (1, -1), but for rounding."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(50, 2)) + rng.normal(size=(50, 1))
+    logits = FrozenEstimator(LinearHead(np.ones((2, 2)), [9.0, 9.0]))
+    with pytest.warns(SkoodWarning, match="keeps all"):
+        detector = NECO(logits).fit(Z)
+    expected = np.array([[1, 1], [1, -1]]) / math.sqrt(2)
+    np.testing.assert_allclose(detector.components_, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_samples", [300, 30_000])
+def test_constant_features_far_from_zero(n_samples):
+    Z = 1e-3 * np.random.default_rng(0).normal(size=(n_samples, 3))
+    wide = np.insert(Z, 1, 1000.1, axis=1)
+    steps = NECO(n_components=2, max_logit=False)
+    for start in range(0, n_samples, 9000):
+        steps.partial_fit(wide[start : start + 9000])
+    for detector in (steps, NECO(n_components=2, max_logit=False).fit(wide)):
+        assert detector.scale_[1] == 1.0
+        expected = NECO(n_components=2, max_logit=False).fit(Z).score_samples(Z)
+        np.testing.assert_allclose(detector.score_samples(wide), expected, rtol=1e-9)
+
+
+def test_small_spread_far_from_zero():
+    """Is spread, however many samples there are."""
+    Z = 1e6 + 1e-6 * np.random.default_rng(0).normal(size=(100_000, 3))
+    detector = NECO(n_components=2, max_logit=False).fit(Z)
+    np.testing.assert_allclose(detector.scale_, Z.std(axis=0), rtol=1e-4)

@@ -124,6 +124,14 @@ def test_regret_of_the_extremes():
     np.testing.assert_allclose(_regret(logits, np.zeros(50)), expected, rtol=1e-13)
 
 
+def test_regret_is_not_negative():
+    """Where kappa is zero there is none: of a sum of one nothing may remain."""
+    logits = 3 * np.random.default_rng(0).normal(size=(2000, 7))
+    regret = _regret(logits, np.ones(2000))
+    assert regret.min() == 0
+    assert regret.max() < 1e-14
+
+
 def test_saturated_logits_rank():
     gap = np.array([30.0, 300, 700, 900, 2000])
     logits = np.column_stack([gap, np.zeros_like(gap)])

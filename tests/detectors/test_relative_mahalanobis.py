@@ -280,3 +280,46 @@ def test_covariance_must_be_an_estimator():
     message = "'covariance' parameter of RelativeMahalanobis must"
     with pytest.raises(ValueError, match=message):
         RelativeMahalanobis(covariance="ledoit").fit(*_data()[:2])
+
+
+@pytest.mark.parametrize("n_samples", [300, 30_000])
+def test_constant_features_far_from_zero(n_samples):
+    rng = np.random.default_rng(0)
+    X, y = 1e-3 * rng.normal(size=(n_samples, 3)), np.arange(n_samples) % 3
+    X[y == 1] += 1e-3
+    wide = np.insert(X, 1, 1000.1, axis=1)
+    with pytest.warns(SkoodWarning, match=r"singular \(rank 3 of 4\)"):
+        detector = RelativeMahalanobis().fit(wide, y)
+    expected = RelativeMahalanobis().fit(X, y).score_samples(X)
+    np.testing.assert_allclose(
+        detector.score_samples(wide), expected, rtol=1e-9, atol=1e-9
+    )
+
+
+def test_partial_fit_equals_fit_far_from_the_origin():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=4000)
+    near = 1e-3 * (rng.normal(size=(4000, 4)) + 3 * np.eye(3, 4)[y])
+    X = 1e6 + near
+    whole, steps = RelativeMahalanobis().fit(X, y), RelativeMahalanobis()
+    for start in range(0, len(X), 700):
+        steps.partial_fit(X[start : start + 700], y[start : start + 700])
+    scores = whole.score_samples(X)
+    atol = 1e-9 * np.abs(scores).max()
+    np.testing.assert_allclose(steps.score_samples(X), scores, rtol=1e-9, atol=atol)
+    # as if they were near, where nothing rounds
+    exact = RelativeMahalanobis().fit(X - 1e6, y).score_samples(X - 1e6)
+    np.testing.assert_allclose(scores, exact, rtol=1e-9, atol=atol)
+    frame = whole.explain(X, n_features=4)
+    np.testing.assert_allclose(-frame["relative_distance"], scores, atol=atol)
+
+
+def test_features_on_different_scales():
+    X, y, queries = _data()
+    scale = np.array([1e6, 1e-3, 1.0, 1e-6, 1e3])
+    expected = RelativeMahalanobis().fit(X, y).score_samples(queries)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        detector = RelativeMahalanobis().fit(X * scale, y)
+    scores = detector.score_samples(queries * scale)
+    np.testing.assert_allclose(scores, expected, rtol=1e-8, atol=1e-8)

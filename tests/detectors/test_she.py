@@ -229,3 +229,31 @@ def test_unknown_metric():
     head, Z, y, _ = _data()
     with pytest.raises(ValueError, match="'metric' parameter of SHE must be"):
         SHE(head, metric="manhattan").fit(Z, y)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_a_head_whose_classes_are_not_sorted(metric):
+    """The patterns are in the order of classes_, the logits in that of the head."""
+    head, Z, codes, queries = _data()
+    labels = ["c", "a", "b"]
+    y = np.array(labels)[codes]
+    unsorted = FrozenEstimator(LinearHead(head.estimator.coef_, classes=labels))
+    detector = SHE(unsorted, metric=metric).fit(Z, y)
+    expected, patterns = _naive(head, Z, y, queries, metric, labels)
+    np.testing.assert_allclose(detector.score_samples(queries), expected, rtol=1e-10)
+    assert detector.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_allclose(detector.patterns_, patterns[[1, 2, 0]], rtol=1e-12)
+
+
+def test_partial_fit_equals_fit_far_from_the_origin():
+    head, Z, y, _ = _data()
+    coef, shift = head.estimator.coef_, 1e6
+    far = FrozenEstimator(LinearHead(1e3 * coef, -1e3 * shift * coef.sum(axis=1)))
+    Z, y = np.tile(shift + 1e-3 * Z, (20, 1)), np.tile(y, 20)
+    whole, steps = (SHE(far, metric="euclidean") for _ in range(2))
+    whole.fit(Z, y)
+    for start in range(0, len(Z), 700):
+        steps.partial_fit(Z[start : start + 700], y[start : start + 700])
+    np.testing.assert_allclose(
+        steps.score_samples(Z), whole.score_samples(Z), rtol=1e-9
+    )

@@ -112,8 +112,9 @@ def test_fewer_samples_than_features():
 def test_one_direction_only(n_features):
     X = np.arange(1.0, 11.0)[:, None] * np.ones(n_features)
     message = rf"unit-norm features is zero.*n_samples = 10.*n_features = {n_features}"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as caught:
         SSD().fit(X)
+    assert "class" not in str(caught.value)
 
 
 def test_covariance_estimators_of_scikit_learn():

@@ -237,6 +237,22 @@ def test_negative_alpha_warns():
         ViM(FrozenEstimator(low)).fit(Z)
 
 
+def test_alpha_that_is_hardly_negative_warns():
+    head, Z = _network()
+    top = head.predict_logits(Z).max(axis=1).mean()
+    detector = ViM(FrozenEstimator(LinearHead(head.coef_, head.intercept_ - top - 0.1)))
+    with pytest.warns(SkoodWarning, match="alpha_ is -0.*does not lower the score"):
+        detector.fit(Z)
+    assert -1 < detector.alpha_ < 0
+
+
+def test_alpha_of_zero_warns():
+    _, Z = _network()
+    silent = FrozenEstimator(LinearHead(np.zeros((3, Z.shape[1]))))
+    with pytest.warns(SkoodWarning, match="alpha_ is 0: .*does not lower the score"):
+        ViM(silent).fit(Z)
+
+
 def test_chunks_change_nothing(monkeypatch):
     head, Z = _network()
     expected = ViM(head).fit(Z).score_samples(Z)
