@@ -64,6 +64,9 @@ class ReadingDetector(BaseDetector):
 
     _reads: ClassVar[frozenset] = frozenset()
 
+    # Whether scores of features need no large matrix product.
+    _elementwise: ClassVar[bool] = False
+
     # How many training rows give the threshold, drawn with a fixed seed. None: all.
     _max_offset_rows: ClassVar[int | None] = None
 
@@ -211,7 +214,7 @@ class ReadingDetector(BaseDetector):
 
     def _is_elementwise(self, reading):
         """Whether scoring is no large matrix product, which has its own threads."""
-        return reading.features is None
+        return self._elementwise or reading.features is None
 
     def _validate(self, X, *, reset):
         """Validate rows that are read as they are; a tensor on a GPU stays there."""

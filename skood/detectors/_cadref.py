@@ -117,6 +117,8 @@ class CADRef(PartialFitMixin, ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _elementwise: ClassVar[bool] = True
+    _chunk_bytes: ClassVar[int] = 16 * 2**20
     _sums_need: ClassVar[tuple] = ("estimator", "logit_score")
 
     def __init__(

@@ -84,6 +84,8 @@ class CARef(PartialFitMixin, ReadingDetector):
     """
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+    _elementwise: ClassVar[bool] = True
+    _chunk_bytes: ClassVar[int] = 16 * 2**20
 
     def _begin(self, reading):
         self._class_labels = self._column_labels(reading.logits.shape[1])

@@ -104,6 +104,8 @@ class FDBD(PartialFitMixin, ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _elementwise: ClassVar[bool] = True
+    _chunk_bytes: ClassVar[int] = 16 * 2**20
 
     def __init__(
         self,

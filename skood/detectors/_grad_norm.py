@@ -97,6 +97,7 @@ class GradNorm(ReadingDetector):
 
     # The head is not used, but the closed form holds only if there is one.
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _elementwise: ClassVar[bool] = True
 
     # One pass over the features: chunks that stay in the cache are fastest.
     _chunk_bytes: ClassVar[int] = 8 * 2**20

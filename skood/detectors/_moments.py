@@ -6,14 +6,19 @@
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from skood.utils._arrays import array_namespace, as_double, asarray_like, to_host
+from skood.utils._torch import is_tensor
 
 __all__ = ["ClassMoments", "class_sums", "first_row", "is_constant", "offset_sums"]
 
 # A feature is constant if it varies by no more than this many rounding errors of its
 # mean: so much comes from scaling rows to unit length, and from merging chunks.
 _ROUNDING_ERRORS = 4
+
+# Up to so many classes, sums over them are faster as products with zeros and ones.
+_DENSE_CLASSES = 16
 
 
 def class_sums(rows, labels):
@@ -38,16 +43,23 @@ def class_sums(rows, labels):
     sums : array of shape (n_classes, n_features)
         Sums of the rows, of the kind of `rows`.
 
-    members : array of shape (n_samples, n_classes)
-        1.0 where a row is of a class, else 0.0.
+    members : array or sparse array of shape (n_classes, n_samples)
+        1.0 where a row is of a class, else 0.0: multiplied by rows it sums them.
     """
     if labels is None:
         labels = np.zeros(rows.shape[0], dtype=np.intp)
     classes, codes = np.unique(labels, return_inverse=True)
-    members = (codes[:, None] == np.arange(len(classes))).astype(np.float64)
-    counts = members.sum(axis=0)
-    members = asarray_like(members, rows)
-    return classes, counts, members.T @ rows, members
+    counts = np.bincount(codes, minlength=len(classes)).astype(np.float64)
+    if len(classes) > _DENSE_CLASSES and not is_tensor(rows):
+        # each row is added once, instead of being multiplied by zeros
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.intp)
+        order = np.argsort(codes, kind="stable")
+        shape = len(classes), len(codes)
+        members = csr_array((np.ones(len(codes)), order, starts), shape=shape)
+    else:
+        members = (np.arange(len(classes))[:, None] == codes).astype(np.float64)
+        members = asarray_like(members, rows)
+    return classes, counts, members @ rows, members
 
 
 def first_row(rows):
@@ -180,7 +192,7 @@ class ClassMoments:
         else:
             codes = np.searchsorted(self.classes, labels)
             rows -= means[asarray_like(codes, rows)]
-        errors = (members.T @ rows) / counts
+        errors = (members @ rows) / counts
         self.offsets = to_host(means + errors)
         shifts = to_host(errors) * np.sqrt(self.counts)[:, None]
         if self.per_class:

@@ -100,6 +100,7 @@ class NCI(PartialFitMixin, ReadingDetector):
     _chunk_bytes: ClassVar[int] = 16 * 2**20
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _elementwise: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -108,6 +108,8 @@ class SHE(PartialFitMixin, ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
+    _elementwise: ClassVar[bool] = True
+    _chunk_bytes: ClassVar[int] = 16 * 2**20
 
     def __init__(
         self,

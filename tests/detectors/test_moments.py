@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import issparse
 
 from skood.detectors._moments import ClassMoments, class_sums, is_constant, offset_sums
 
@@ -41,7 +42,7 @@ def test_class_sums(kind):
     assert classes.tolist() == ["p", "q", "r"]
     assert counts.tolist() == [np.sum(y == k) for k in "pqr"]
     np.testing.assert_allclose(sums, [X[y == k].sum(axis=0) for k in "pqr"], rtol=1e-12)
-    np.testing.assert_array_equal(members, y[:, None] == classes)
+    np.testing.assert_array_equal(members, classes[:, None] == y)
     assert type(sums) is type(members) is type(rows)
     classes, counts, sums, _ = class_sums(rows, None)
     assert classes.tolist() == [0] and counts.tolist() == [40]
@@ -175,3 +176,19 @@ def test_sums_of_differences_are_those_of_fractions(kind, dtype):
             assert sums[k, j] == pytest.approx(float(exact), rel=1e-12)
     _, _, (total,) = offset_sums(rows, origin, None)
     np.testing.assert_allclose(total, sums.sum(axis=0), rtol=1e-10)
+
+
+@pytest.mark.parametrize("n_classes", [16, 17, 40])
+def test_sums_of_many_classes(n_classes):
+    """Of few classes by a dense product, of many by a sparse one."""
+    rng = np.random.default_rng(0)
+    labels = np.array([f"class {k:02d}" for k in rng.integers(n_classes, size=500)])
+    rows = rng.normal(size=(500, 3))
+    classes, counts, sums, members = class_sums(rows, labels)
+    assert issparse(members) == (n_classes > 16)
+    for k, label in enumerate(classes):
+        assert counts[k] == np.sum(labels == label)
+        np.testing.assert_allclose(sums[k], rows[labels == label].sum(axis=0))
+    np.testing.assert_allclose(members @ rows, sums)
+    tensor = class_sums(torch.from_numpy(rows), labels)
+    np.testing.assert_allclose(tensor[2].numpy(), sums)

@@ -397,5 +397,5 @@ class Scale(nn.Module):
 
 
 def test_head_needs_two_classes():
-    with pytest.raises(ValueError, match=r"one class: y holds only \['a'\] .*Give rows"):
+    with pytest.raises(ValueError, match=r"one class: y holds only \['a'\]"):
         LinearHead().fit(np.eye(3), ["a", "a", "a"])
