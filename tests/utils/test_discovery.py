@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, is_outlier_detector
 import skood
 from skood.base import BaseDetector
 from skood.utils.discovery import all_estimators
+from tests._instances import instances_of
 
 
 def exported_estimators():
@@ -61,11 +62,16 @@ def test_detectors_are_outlier_detectors_with_our_base():
     for name, cls in all_estimators():
         is_detector = issubclass(cls, BaseDetector)
         assert (name in dict(all_estimators("detector"))) == is_detector
-    assert all(
-        is_outlier_detector(cls())
-        for name, cls in all_estimators("detector")
-        if name != "UncertaintyDetector"
-    )
+    for name, cls in all_estimators("detector"):
+        for detector in instances_of(name, cls):
+            assert is_outlier_detector(detector)
+
+
+def test_there_are_36_detectors_and_rectifiers():
+    rectifiers = {"ReAct", "VRA", "ASH", "SCALE", "LTS", "DICE"}
+    names = {name for name, _ in all_estimators()}
+    assert rectifiers <= names
+    assert len(all_estimators("detector")) + len(rectifiers) >= 36
 
 
 def test_unknown_kind():
