@@ -7,7 +7,9 @@ from numbers import Real
 
 import numpy as np
 from sklearn.utils import check_random_state
+from threadpoolctl import threadpool_limits
 
+from skood.detectors._base import on_gpu
 from skood.detectors._network import NetworkDetector, check_layers, held_out_rows
 from skood.detectors._softmax import shifted_exponentials
 from skood.utils._arrays import array_namespace, as_double, asarray_like, to_host
@@ -169,9 +171,7 @@ class Gram(NetworkDetector):
         self.random_state = random_state
 
     def _fit_network(self, network, rows, y):
-        powers = np.asarray(self.powers)
-        if powers.size == 0 or powers.dtype.kind not in "iu" or powers.min() < 1:
-            raise ValueError(f"powers must be integers above 0, got {self.powers!r}.")
+        self._check_powers()
         self.layers_ = check_layers(self.layers, network, rows)
         held_out = held_out_rows(
             y,
@@ -198,6 +198,18 @@ class Gram(NetworkDetector):
             self.expected_deviations_[zero] = 1.0
         return self._total(deviations)
 
+    def _check_powers(self):
+        try:
+            powers = np.asarray(self.powers)
+            valid = powers.ndim == 1 and powers.dtype.kind in "iu" and powers.min() > 0
+        except ValueError:  # lists of several lengths, or none
+            valid = False
+        if not valid:
+            raise ValueError(
+                f"powers must be integers above 0, got {self.powers!r}. Give a flat "
+                "list of them, such as [1, 2, 3]."
+            )
+
     def _fit_ranges(self, network, rows, held_out):
         """Smallest and largest entries, by predicted class, of the other rows."""
         kept = np.ones(rows.shape[0], dtype=bool)
@@ -212,7 +224,7 @@ class Gram(NetworkDetector):
             predicted = block.logits[used].argmax(axis=1)
             found.append(np.bincount(predicted, minlength=n_classes))
             for i, layer in enumerate(self.layers_):
-                maps = block.outputs[layer]
+                maps = _maps(block, layer)
                 if i == len(ranges):
                     ranges.append(_Ranges(maps, n_classes, self.powers, self.entries))
                 ranges[i].update(maps[used], predicted)
@@ -233,6 +245,8 @@ class Gram(NetworkDetector):
         if len(empty) == 0:
             return
         names = np.asarray(getattr(self.estimator_, "classes_", np.arange(len(counts))))
+        if len(names) != len(counts):  # a skorch net has seen fewer than it has logits
+            names = np.arange(len(counts))
         warn(
             f"None of {counts.sum()} training rows is predicted as one of the classes "
             f"{names[empty].tolist()}: what is predicted so is compared with the "
@@ -247,7 +261,7 @@ class Gram(NetworkDetector):
             predicted = block.logits.argmax(axis=1)
             columns = []
             for i, layer in enumerate(self.layers_):
-                maps = block.outputs[layer]
+                maps = _maps(block, layer)
                 if i == len(ranges):
                     one = _Ranges(maps, len(self.minima_[i]), self.powers, self.entries)
                     one.minima = asarray_like(self.minima_[i], maps)
@@ -267,6 +281,15 @@ class Gram(NetworkDetector):
     def _score_network(self, network, rows):
         parts = self._deviations(network, rows)
         return np.concatenate([self._total(deviations) for deviations in parts])
+
+
+def _maps(block, layer):
+    """What a layer gave: a tensor on a GPU, else NumPy.
+
+    NumPy's products obey a limit of threads; those of torch do not everywhere.
+    """
+    maps = block.outputs[layer]
+    return maps if on_gpu(maps) else to_host(maps)
 
 
 class _Ranges:
@@ -337,26 +360,36 @@ class _Ranges:
 
     def update(self, maps, predicted):
         """Widen the ranges by training rows."""
-        xp = array_namespace(maps)
-        for _, part, classes in self._chunks(maps, predicted):
-            for j, entries in enumerate(self._entries(part)):
-                for k, own in classes:
-                    low, high = self.minima[k, j], self.maxima[k, j]
-                    self.minima[k, j] = xp.minimum(low, xp.min(entries[own], axis=0))
-                    self.maxima[k, j] = xp.maximum(high, xp.max(entries[own], axis=0))
+        # One thread: many small products only lose by more.
+        with threadpool_limits(limits=1):
+            for _, part, classes in self._chunks(maps, predicted):
+                for j, entries in enumerate(self._entries(part)):
+                    for k, own in classes:
+                        self._widen((k, j), entries[own])
+
+    def _widen(self, place, entries):
+        xp = array_namespace(entries)
+        low, high = self.minima[place], self.maxima[place]
+        self.minima[place] = xp.minimum(low, xp.min(entries, axis=0))
+        self.maxima[place] = xp.maximum(high, xp.max(entries, axis=0))
 
     def deviations(self, maps, predicted):
         """Sums of how far the entries of each row are out of its class's ranges."""
-        xp = array_namespace(maps)
         sums = np.zeros(maps.shape[0])
-        for rows, part, classes in self._chunks(maps, predicted):
-            for j, entries in enumerate(self._entries(part)):
-                for k, own in classes:
-                    low, high = self.minima[k, j], self.maxima[k, j]
-                    zero = xp.zeros_like(low)
-                    below = xp.maximum(low - entries[own], zero)
-                    total = below @ (1.0 / (xp.abs(low) + _LEAST_BOUND))
-                    above = xp.maximum(entries[own] - high, zero)
-                    total += above @ (1.0 / (xp.abs(high) + _LEAST_BOUND))
-                    sums[rows[own]] += to_host(total)
+        with threadpool_limits(limits=1):
+            for rows, part, classes in self._chunks(maps, predicted):
+                for j, entries in enumerate(self._entries(part)):
+                    for k, own in classes:
+                        sums[rows[own]] += self._outside((k, j), entries[own])
         return sums
+
+    def _outside(self, place, entries):
+        """How far the entries of each row are out of one range, in total."""
+        xp = array_namespace(entries)
+        low, high = self.minima[place], self.maxima[place]
+        zero = xp.zeros_like(low)
+        below = xp.maximum(low - entries, zero)
+        total = below @ (1.0 / (xp.abs(low) + _LEAST_BOUND))
+        above = xp.maximum(entries - high, zero)
+        total += above @ (1.0 / (xp.abs(high) + _LEAST_BOUND))
+        return to_host(total)

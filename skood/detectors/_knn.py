@@ -8,14 +8,22 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 import numpy as np
+from array_api_compat import device as device_of
+from sklearn import config_context
 from sklearn.neighbors import NearestNeighbors
-from sklearn.preprocessing import normalize
-from sklearn.utils import check_random_state, check_scalar
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skood.detectors._base import MAX_OFFSET_ROWS, ReadingDetector
 from skood.detectors._explain import ExplainMixin
-from skood.utils._arrays import array_device, to_device, to_host
+from skood.utils._arrays import (
+    array_device,
+    array_namespace,
+    row_dots,
+    to_device,
+    to_host,
+    unit_rows,
+)
 from skood.utils._params import Interval, StrOptions
 from skood.utils._torch import is_tensor, resolve_device, row_chunks
 
@@ -25,8 +33,25 @@ __all__ = ["KNN"]
 # is below this share of it.
 _FLOAT32_TOLERANCE = 1e-5
 
-# Bytes of distances that torch computes at a time.
-_TORCH_BYTES = 256 * 2**20
+# Bytes of distances, and of rows of the bank in float64, that torch has at a time: on
+# the CPU, and elsewhere.
+_CPU_BYTES = 32 * 2**20
+_GPU_BYTES = 256 * 2**20
+
+# MiB of distances that scikit-learn has at a time for other metrics.
+_WORKING_MEMORY = 64
+
+# Bytes of float64 temporaries in which rows are scaled: they stay in the cache.
+_UNIT_BYTES = 2 * 2**20
+
+# What to do in place of metrics that need more than two rows.
+_REFUSED_METRICS = {
+    "mahalanobis": "Whiten the features, such as by PCA(whiten=True) in a pipeline, or "
+    "use the detector Mahalanobis.",
+    "precomputed": "Give the features.",
+    "pyfunc": "Name another metric.",
+    "seuclidean": "Scale the features, such as by StandardScaler in a pipeline.",
+}
 
 
 class KNN(ExplainMixin, ReadingDetector):
@@ -36,8 +61,9 @@ class KNN(ExplainMixin, ReadingDetector):
         \qquad \hat z = z / \lVert z \rVert_2
 
     where :math:`\hat z_{(k)}` is the k-th nearest of the training features. The
-    search is exact, brute force, in memory bounded by chunks. Features in float32 are
-    kept in float32. `explain` names the nearest training rows.
+    search is brute force, in memory bounded by chunks, and exact up to rounding: see
+    the Notes. Features in float32 are kept in float32. `explain` names the nearest
+    training rows.
 
     Read more in the :ref:`User Guide <detectors>`.
 
@@ -55,7 +81,10 @@ class KNN(ExplainMixin, ReadingDetector):
         Whether to scale features to unit Euclidean norm. Zero vectors stay zero.
 
     metric : str, default="euclidean"
-        Any metric of :class:`~sklearn.neighbors.NearestNeighbors`.
+        A metric of :class:`~sklearn.neighbors.NearestNeighbors` that needs nothing
+        but two rows: "euclidean", "manhattan", "chebyshev", "cosine", "correlation",
+        "canberra", "braycurtis", "sqeuclidean" and others. "mahalanobis", "seuclidean",
+        "precomputed" and "pyfunc" need more, and are refused.
 
     max_samples : int or float, default=None
         Number or share of training rows to keep, drawn at random. None: all.
@@ -101,6 +130,15 @@ class KNN(ExplainMixin, ReadingDetector):
     See Also
     --------
     Mahalanobis : Distance to class means.
+
+    Notes
+    -----
+    Searches compare squared distances that are differences of squared lengths, so that
+    rounding (in float64, but for what faiss finds beyond doubt) decides between rows
+    that are equally near up to some 1e-16 of the squared lengths. Among rows whose
+    distances are a millionth of their lengths, another than the k-th nearest may so be
+    taken, whose distance differs from the true one by about 0.1 %. The distance to the
+    row that is taken is computed from the difference, in float64.
 
     References
     ----------
@@ -161,6 +199,11 @@ class KNN(ExplainMixin, ReadingDetector):
         self.random_state = random_state
 
     def _fit_reading(self, reading, y):
+        if self.metric in _REFUSED_METRICS:
+            raise ValueError(
+                f"metric={self.metric!r} needs more than two rows of features, which "
+                f"KNN cannot give it. {_REFUSED_METRICS[self.metric]}"
+            )
         kept = self._kept(len(reading))
         features = reading.rows(kept).features
         if self.n_neighbors > len(features):
@@ -212,10 +255,16 @@ class KNN(ExplainMixin, ReadingDetector):
         """Features as they are compared: of unit length, in their precision."""
         if not self.normalize:
             return features
-        if not is_tensor(features):
-            return normalize(np.ascontiguousarray(features))
-        norm = features.norm(dim=1, keepdim=True)
-        return features / norm.where(norm > 0, 1)
+        xp = array_namespace(features)
+        units = xp.empty(
+            features.shape, dtype=features.dtype, device=device_of(features)
+        )
+        for rows in row_chunks(len(features), 8 * features.shape[1], _UNIT_BYTES):
+            part = features[rows]
+            if not is_tensor(part):  # summed in one order, whatever that in memory
+                part = np.ascontiguousarray(part)
+            units[rows] = unit_rows(part)  # in float64, where float32 cannot overflow
+        return units
 
     @property
     def _device(self):
@@ -232,7 +281,7 @@ class KNN(ExplainMixin, ReadingDetector):
     def _score_reading(self, reading):
         queries = self._prepared(reading.features)
         if self.metric != "euclidean":
-            distances, _ = self._index().kneighbors(queries)
+            distances, _ = self._kneighbors(queries)
             return -distances[:, -1]
         search = {"sklearn": self._nearest_sklearn, "faiss": self._nearest_faiss}
         return -self._distances(queries, search[self._algorithm](queries))
@@ -261,8 +310,18 @@ class KNN(ExplainMixin, ReadingDetector):
             n_neighbors=self.n_neighbors, algorithm="brute", metric=self.metric
         ).fit(self.bank_)
 
+    def _kneighbors(self, queries):
+        """Distances and rows of the neighbours, by scikit-learn."""
+        with config_context(working_memory=_WORKING_MEMORY):
+            return self._index().kneighbors(queries)
+
     def _nearest_sklearn(self, queries):
-        return self._index().kneighbors(queries, return_distance=False)[:, -1]
+        if queries.dtype != self.bank_.dtype:  # else the bank would be copied
+            with np.errstate(over="ignore"):
+                cast = queries.astype(self.bank_.dtype)
+            if np.isfinite(cast).all():
+                queries = cast
+        return self._kneighbors(queries)[1][:, -1]
 
     def _nearest_faiss(self, queries):
         import faiss
@@ -283,18 +342,36 @@ class KNN(ExplainMixin, ReadingDetector):
     def _distances_torch(self, reading):
         """Distances of all rows; the bank is brought to the device once."""
         device = resolve_device(self.device)
-        bank = to_device(self.bank_, device).double()
-        half_norms = bank.square().sum(1) / 2
+        budget = _CPU_BYTES if device.type == "cpu" else _GPU_BYTES
+        bank = to_device(self.bank_, device)
+        tiles = list(row_chunks(len(bank), 8 * bank.shape[1], budget))
+        # |q - b|²/2 without the |q|²/2 that all neighbours of q share; float32
+        # would mistake neighbours that are much nearer than the origin
+        half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
         distances = []
-        for rows in row_chunks(len(reading), 8 * len(bank), _TORCH_BYTES):
+        per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
+        for rows in row_chunks(len(reading), per_row, budget):
             queries = self._prepared(reading.rows(rows).features)
             queries = to_device(queries, device).double()
-            # |q - b|²/2 without the |q|²/2 that all neighbours of q share; float32
-            # would mistake neighbours that are much nearer than the origin
-            gap = half_norms - queries @ bank.T
-            found = gap.topk(self.n_neighbors, largest=False).indices[:, -1]
+            found = self._nearest_torch(queries, bank, tiles, half_norms)
             distances.append(to_host((queries - bank[found]).norm(dim=1)))
         return np.concatenate(distances)
+
+    def _nearest_torch(self, queries, bank, tiles, half_norms):
+        """Rows of the k-th neighbours, from those of each tile of the bank."""
+        import torch
+
+        gaps, rows = [], []
+        for tile, half in zip(tiles, half_norms, strict=True):
+            gap = torch.addmm(half, queries, bank[tile].double().T, alpha=-1)
+            best = gap.topk(min(self.n_neighbors, gap.shape[1]), largest=False)
+            gaps.append(best.values)
+            rows.append(best.indices + tile.start)
+            if len(gaps) > 1:
+                gap, row = torch.cat(gaps, dim=1), torch.cat(rows, dim=1)
+                best = gap.topk(min(self.n_neighbors, gap.shape[1]), largest=False)
+                gaps, rows = [best.values], [row.gather(1, best.indices)]
+        return rows[0][:, -1]
 
     def explain(self, X, *, n_features=3, n_neighbors=None):
         """Name the nearest training rows of each sample, and the features that count.
@@ -336,9 +413,15 @@ class KNN(ExplainMixin, ReadingDetector):
         check_is_fitted(self, "offset_")
         if n_neighbors is None:
             n_neighbors = min(5, self.n_neighbors)
-        check_scalar(
-            n_neighbors, "n_neighbors", Integral, min_val=0, max_val=self.n_neighbors
-        )
+        if not (
+            isinstance(n_neighbors, Integral)
+            and 0 <= int(n_neighbors) <= self.n_neighbors
+        ):
+            raise ValueError(
+                f"explain can name from 0 to {self.n_neighbors} neighbours, as many as "
+                f"the n_neighbors of the detector, got n_neighbors={n_neighbors!r}. "
+                "Name fewer, or fit with more."
+            )
         if self.metric != "euclidean" and n_features:
             raise ValueError(
                 f"With metric={self.metric!r} a distance is no sum over features: "
@@ -348,7 +431,7 @@ class KNN(ExplainMixin, ReadingDetector):
 
     def _explained(self, reading, count=0):
         queries = self._prepared(reading.features)
-        distances, nearest = self._index().kneighbors(queries)
+        distances, nearest = self._kneighbors(queries)
         columns = {}
         if self._bank_labels is not None:
             columns["nearest_class"] = self._bank_labels[nearest[:, 0]]

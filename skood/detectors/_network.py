@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import abstractmethod
+from numbers import Integral
 
 import numpy as np
 
@@ -100,12 +101,22 @@ def check_layers(layers, network, rows):
 
     Raises
     ------
+    TypeError
+        If one is neither a string nor an integer.
+
     ValueError
         If there is none, or one twice.
     """
     if isinstance(layers, str):
         return network.layer_names(rows)
     layers = list(layers)
+    for layer in layers:
+        if isinstance(layer, bool) or not isinstance(layer, (str, Integral)):
+            raise TypeError(
+                f"A layer is named by a str or an int, got {layer!r} of type "
+                f"{type(layer).__name__} in {layers!r}. Name layers as in "
+                "FeatureExtractor, such as 'conv1' or -1."
+            )
     if not layers or len(set(layers)) != len(layers):
         raise ValueError(
             f"layers must be 'all' or a list of distinct layers, got {layers!r}."

@@ -12,8 +12,13 @@ from skood.detectors._network import NetworkDetector, check_layers
 from skood.detectors._softmax import logsumexp_rows
 from skood.nn._network import LayeredNetwork
 from skood.utils._params import Interval, StrOptions
+from skood.utils._torch import row_chunks
 
 __all__ = ["RankFeat"]
+
+# Bytes of float64 temporaries: on the CPU, and elsewhere.
+_CPU_BYTES = 32 * 2**20
+_GPU_BYTES = 256 * 2**20
 
 
 class RankFeat(NetworkDetector):
@@ -27,8 +32,9 @@ class RankFeat(NetworkDetector):
     logits that the rest of the network gives for :math:`F'`. With several layers each
     is replaced on its own, and the logits are averaged.
 
-    Only torch networks have feature maps. Vectors are matrices of rank 1, of which
-    nothing would be left: naming a layer that gives vectors raises.
+    Only torch networks have feature maps. Vectors, maps of one channel and maps of one
+    position are matrices of rank 1, of which nothing would be left: naming a layer that
+    gives these raises.
 
     Read more in the :ref:`User Guide <detectors_network>`.
 
@@ -158,34 +164,50 @@ class RankFeat(NetworkDetector):
 
     def _without_rank_one(self, maps):
         """Remove the largest singular component of each map: of a torch tensor."""
-        if maps.ndim < 3:
+        if maps.ndim < 3 or min(maps.shape[1], maps[0, 0].numel()) == 1:
             raise ValueError(
                 f"RankFeat needs feature maps (n, c, h, w) or tokens (n, tokens, d), "
                 f"but layer={self.layer!r} gave an array of shape {tuple(maps.shape)}, "
                 "of which nothing would be left. Name a layer before the pooling of a "
                 "convolutional network, or of a transformer."
             )
+        kept = maps.new_empty(maps.shape)
+        n_channels, n_positions = maps.shape[1], maps[0, 0].numel()
+        # the maps four times, and their products three times
+        values = 4 * n_channels * n_positions + 3 * min(n_channels, n_positions) ** 2
+        budget = _CPU_BYTES if maps.device.type == "cpu" else _GPU_BYTES
+        with threadpool_limits(limits=1):  # many small products only lose by threads
+            for rows in row_chunks(len(maps), 8 * values, budget):
+                kept[rows] = self._without_first(maps[rows]).reshape(maps[rows].shape)
+        return kept
+
+    def _without_first(self, maps):
+        """Matrices (n, c, positions) in float64 without their first component."""
         matrix = maps.double().flatten(2)
         wide = matrix.shape[1] <= matrix.shape[2]
         if not wide:  # v_1 takes the place of u_1
             matrix = matrix.mT
         # Scaled, so that no square overflows. A map of zeros stays as it is.
-        size = matrix.abs().amax((1, 2), keepdim=True).clamp_min(1e-300)
-        unit = matrix / size
+        size = matrix.abs().amax((1, 2), keepdim=True)
+        if not size.isfinite().all():
+            raise ValueError(
+                f"layer={self.layer!r} gave NaN or infinity, of which no component can "
+                "be removed. Scale X, or look at the weights of the network."
+            )
+        unit = matrix / size.clamp_min(1e-300)
         first = self._leading_vector(unit @ unit.mT)
         # F - u u' F: what is orthogonal to the first left singular vector
         matrix = matrix - first @ (first.mT @ matrix)
         if not wide:
             matrix = matrix.mT
-        return matrix.reshape(maps.shape).to(maps.dtype)
+        return matrix
 
     def _leading_vector(self, products):
         """Eigenvectors (n, c, 1) of the largest eigenvalues of symmetric matrices."""
         if self.method == "svd":
             import torch
 
-            with threadpool_limits(limits=1):  # small ones only lose by threads
-                return torch.linalg.eigh(products)[1][:, :, -1:]
+            return torch.linalg.eigh(products)[1][:, :, -1:]
         # The longest column is not orthogonal to the leading vector, unless that is
         # zero there.
         longest = products.diagonal(dim1=1, dim2=2).argmax(1)[:, None, None]

@@ -51,9 +51,7 @@ class ModuleNetwork(Network):
         watcher.forget()
         output = primary_tensor(self._module(batch))
         found = watcher.head_of(output)
-        logits = self.reader.logits_of(output, found)
-        check_first_axis(logits, batch, "The network")
-        return logits, found
+        return self.reader.logits_of(output, found, batch), found
 
     def layer_names(self, rows):
         """Return the linear and convolutional layers, without the head."""
@@ -147,7 +145,11 @@ class ModuleNetwork(Network):
                 f"{str(batch.dtype).removeprefix('torch.')}, such as tokens: there is "
                 "no gradient with respect to them."
             )
-        with torch.enable_grad(), _differentiable(self._module):
+        with (
+            torch.enable_grad(),
+            _differentiable(self._module),
+            _explaining_inference(self._module),
+        ):
             leaf = batch.detach().requires_grad_()
             # a copy, because a module may write to its input
             logits, _ = self._run(leaf.clone(), watcher)
@@ -199,6 +201,24 @@ class ModuleNetwork(Network):
                 f"{type(self._module).__name__}. Name a layer that does."
             )
         return logits
+
+
+@contextmanager
+def _explaining_inference(module):
+    """Say which tensors made in inference mode stop the gradient."""
+    try:
+        yield
+    except RuntimeError as error:
+        tensors = (*module.named_parameters(), *module.named_buffers())
+        names = [name for name, tensor in tensors if tensor.is_inference()]
+        if not names:
+            raise
+        raise ValueError(
+            f"No gradient passes through {type(module).__name__}: {names[0]!r}"
+            f"{' and others were' if len(names) > 1 else ' was'} made under "
+            "torch.inference_mode(). Build the network outside of it, and load the "
+            "weights by load_state_dict."
+        ) from error
 
 
 def _differentiable(module):

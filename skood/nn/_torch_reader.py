@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ _LOCK = threading.RLock()
 def borrowed(module, device="auto"):
     """Have a module in eval mode, on a device, without gradients; then restore it.
 
+    A ``torch.autocast`` of the caller is off meanwhile: it would change what is read.
+
     Parameters
     ----------
     module : torch.nn.Module
@@ -62,8 +64,13 @@ def borrowed(module, device="auto"):
         else:
             target = resolve_device(device)
         moves = len(homes) == 1 and target != home
-        # Parameters that are moved in inference mode could never be trained again.
-        with evaluating(module), torch.inference_mode(False), torch.no_grad():
+        with ExitStack() as stack:
+            stack.enter_context(evaluating(module))
+            # Parameters that are moved in inference mode could never be trained again.
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
+            for kind in {target.type, *(found.type for found in homes)}:
+                stack.enter_context(_without_autocast(kind))
             try:
                 if moves:
                     module.to(target)
@@ -71,6 +78,13 @@ def borrowed(module, device="auto"):
             finally:
                 if moves:
                     module.to(home)
+
+
+def _without_autocast(kind):
+    try:
+        return torch.autocast(kind, enabled=False)
+    except RuntimeError:  # a kind of device that has no autocast
+        return nullcontext()
 
 
 class ModuleReader:
@@ -99,11 +113,13 @@ class ModuleReader:
         if device == "auto":  # where the classifier was asked to run
             device = getattr(estimator, "device", None) or "auto"
         self.device = device
+        self._n_logits = None  # a skorch net may have more than it has seen classes
         if is_skorch:
             self.prepare = check_network_input
             self.outputs_probabilities = _skorch_gives_probabilities(estimator)
         else:
             self.prepare = estimator._prepare_input
+            self._n_logits = len(estimator.classes_)
             output = getattr(estimator, "output", "logits")
             self.outputs_probabilities = output == "probabilities"
         parse_layer(self.module, layer)  # an unknown name raises now
@@ -169,8 +185,7 @@ class ModuleReader:
             z = _finite(self.layer_output(self.layer, watcher, found), "features")
             check_first_axis(z, batch, f"layer={self.layer!r}")
         if "logits" in want:
-            logits = finite_logits(self.logits_of(output, found))
-            check_first_axis(logits, batch, "The network")
+            logits = finite_logits(self.logits_of(output, found, batch))
         watcher.forget()
         return z, logits, found
 
@@ -192,8 +207,12 @@ class ModuleReader:
             )
         return watcher.taken[layer]
 
-    def logits_of(self, output, found):
-        """Return the logits, as a tensor, of a forward pass that was watched."""
+    def logits_of(self, output, found, batch):
+        """Return the logits, as a tensor, of a forward pass that was watched.
+
+        A row for each of the batch, and a column per class (one for a margin), or
+        it raises.
+        """
         if found is not None:
             logits = found[3]
         else:
@@ -204,6 +223,15 @@ class ModuleReader:
             raise ValueError(
                 f"The network returned logits of shape {tuple(logits.shape)}; expected "
                 "(n_samples, n_classes)."
+            )
+        check_first_axis(logits, batch, "The network")
+        n_logits = 1 if logits.ndim == 1 else logits.shape[1]
+        if self._n_logits is not None and max(2, n_logits) != self._n_logits:
+            classes = np.asarray(self.estimator.classes_).tolist()
+            raise ValueError(
+                f"The network {type(self.module).__name__} has {n_logits} outputs, but "
+                f"classes names {len(classes)}: {classes}. Name one class per output, "
+                "in their order."
             )
         return logits
 

@@ -23,7 +23,9 @@ def warn(message):
     """
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None:
-        if frame.f_globals.get("__name__", "").split(".")[0] not in _OURS:
+        # exec may have given it any value; with None Python would drop the warning
+        name = frame.f_globals.get("__name__", "")
+        if name is not None and str(name).split(".")[0] not in _OURS:
             break
         frame, level = frame.f_back, level + 1
     warnings.warn(message, SkoodWarning, stacklevel=level)

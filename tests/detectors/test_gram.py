@@ -13,12 +13,13 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from skood.detectors import Gram
 from skood.detectors import _gram as module
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead, pretrained
-from skood.utils._torch import row_chunks
+from skood.utils._torch import is_tensor, row_chunks
 from tests.nn._conv_net import (
     conv_classifier,
     conv_net,
@@ -170,9 +171,12 @@ def test_layers_of_a_perceptron():
     )
 
 
+@pytest.mark.parametrize("on_gpu", [None, is_tensor])
 @pytest.mark.parametrize("entries", ["upper", "row_sums"])
-def test_the_same_network_in_torch(entries):
-    """NumPy arrays and tensors give the same."""
+def test_the_same_network_in_torch(entries, on_gpu, monkeypatch):
+    """NumPy arrays and tensors give the same; those on the CPU play a GPU's."""
+    if on_gpu is not None:
+        monkeypatch.setattr(module, "on_gpu", on_gpu)
     X, y = load_iris(return_X_y=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -287,6 +291,9 @@ def test_float32_network_is_close_to_float64():
         ({"powers": []}, r"powers must be integers above 0, got \[\]"),
         ({"powers": [1, 0]}, "powers must be integers above 0"),
         ({"powers": [1.5]}, "powers must be integers above 0"),
+        ({"powers": [[1, 2]]}, r"got \[\[1, 2\]\]. Give a flat list"),
+        ({"powers": [[1, 2], [3]]}, "powers must be integers above 0"),
+        ({"powers": [True]}, "powers must be integers above 0"),
         ({"powers": 2}, "'powers' parameter of Gram must be an array-like"),
         ({"layers": []}, r"layers must be 'all' or a list of distinct .* got \[\]"),
         ({"layers": ["penultimate"] * 2}, "list of distinct layers"),
@@ -312,6 +319,58 @@ def test_what_cannot_be_fitted():
         Gram(clf).fit(images(1))
     with pytest.raises(ValueError, match="no layer named 'conv9'"):
         Gram(clf, layers=["conv9"]).fit(images(9))
+    for layers in ([0.0, 1.0], [["conv1"]], [True]):
+        with pytest.raises(TypeError, match="named by a str or an int, got"):
+            Gram(clf, layers=layers).fit(images(9))
+
+
+def test_other_numbers_of_classes_than_logits():
+    net = conv_net()
+    for classes in (["a", "b"], ["a", "b", "c", "d"]):
+        message = f"has 3 outputs, but classes names {len(classes)}"
+        with pytest.raises(ValueError, match=message):
+            Gram(pretrained(net, classes=classes), random_state=0).fit(images(30))
+
+
+def test_skorch_net_with_more_logits_than_classes():
+    """It has seen three classes, and is never retrained: the fourth is numbered."""
+    skorch = pytest.importorskip("skorch")
+    X, y = load_iris(return_X_y=True)
+    X = X.astype(np.float32)
+    net = skorch.NeuralNetClassifier(
+        torch.nn.Linear,
+        module__in_features=4,
+        module__out_features=4,
+        verbose=0,
+        criterion=torch.nn.CrossEntropyLoss,
+        max_epochs=1,
+    ).fit(X, y)
+    with torch.no_grad():
+        net.module_.bias[3] = -100
+    with pytest.warns(SkoodWarning, match=r"as one of the classes \[.*3\]"):
+        gram = Gram(FrozenEstimator(net), random_state=0).fit(X, y)
+    assert np.isfinite(gram.score_samples(X)).all()
+
+
+def test_products_are_made_by_one_thread(monkeypatch):
+    """Of small products more threads make it slower, several times if cores are busy.
+
+    They are made by NumPy, whatever the user has set torch to.
+    """
+    seen = []
+    original = module._Ranges._entries
+
+    def entries(self, maps):
+        pools = [p for p in threadpool_info() if p["user_api"] == "blas"]
+        seen.append((type(maps), {p["num_threads"] for p in pools}))
+        return original(self, maps)
+
+    monkeypatch.setattr(module._Ranges, "_entries", entries)
+    _, clf = conv_classifier()
+    with threadpool_limits(limits=2):
+        Gram(clf, random_state=0).fit(images(40))
+    assert len(seen) > 3
+    assert all(kind is np.ndarray and n in ({1}, set()) for kind, n in seen)
 
 
 def test_against_pytorch_ood():

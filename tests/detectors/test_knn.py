@@ -4,6 +4,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -123,6 +125,115 @@ def test_features_in_tight_clusters(algorithm, spread):
     np.testing.assert_allclose(knn.score_samples(queries[:3]), scores[:3], rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1e-30, 1e-17, 1e17, 1e30])
+def test_size_of_the_features_does_not_matter(algorithm, dtype, size):
+    """Squares of float32 underflow or overflow; scikit-learn takes 1e-17 for zero."""
+    bank, queries = _data()
+    knn = KNN(n_neighbors=4, algorithm=algorithm).fit((bank * size).astype(dtype))
+    norms = np.linalg.norm(knn.bank_.astype(np.float64), axis=1)
+    np.testing.assert_allclose(norms, 1, rtol=1e-6)
+    np.testing.assert_allclose(
+        knn.score_samples((queries * size).astype(dtype)),
+        _naive(bank, queries, 4),
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_tensors_are_scaled_as_arrays_are(dtype):
+    X = np.random.default_rng(0).normal(size=(50, 6)).astype(dtype)
+    X *= np.logspace(-35, 35, 50)[:, None].astype(dtype)
+    X[7] = 0
+    units = KNN()._prepared(X)
+    assert units.dtype == dtype and not units[7].any()
+    from_tensor = KNN()._prepared(torch.as_tensor(X))
+    np.testing.assert_allclose(
+        from_tensor, units, rtol=1e-6 if dtype == "f4" else 1e-15
+    )
+
+
+@pytest.mark.parametrize("kinds", [("f4", "f8"), ("f8", "f4")])
+def test_bank_and_queries_of_different_precision(algorithm, kinds):
+    bank, queries = _data()
+    bank, queries = bank.astype(kinds[0]), queries.astype(kinds[1])
+    knn = KNN(n_neighbors=4, normalize=False, algorithm=algorithm).fit(bank)
+    expected = _naive(bank, queries, 4, normalize=False)
+    np.testing.assert_allclose(knn.score_samples(queries), expected, rtol=1e-12)
+
+
+def test_queries_that_float32_cannot_hold(algorithm):
+    bank, queries = _data(np.float32)
+    queries = queries.astype(np.float64) * 1e40
+    knn = KNN(n_neighbors=4, normalize=False, algorithm=algorithm).fit(bank)
+    expected = _naive(bank, queries, 4, normalize=False)
+    np.testing.assert_allclose(knn.score_samples(queries), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("k", [1, 7, 40])
+def test_torch_searches_the_bank_in_tiles(monkeypatch, k):
+    """Tiles of 10 rows, of which a tile may hold fewer than k."""
+    bank, queries = _data()
+    bank[100:104] = bank[3:7]  # ties in different tiles
+    knn = KNN(n_neighbors=k, algorithm="torch", normalize=False).fit(bank)
+    monkeypatch.setattr(module, "_CPU_BYTES", 10 * 8 * 6)
+    found = []
+    original = KNN._nearest_torch
+    monkeypatch.setattr(
+        KNN,
+        "_nearest_torch",
+        lambda self, q, b, tiles, h: (
+            found.append(len(tiles)) or original(self, q, b, tiles, h)
+        ),
+    )
+    expected = _naive(bank, queries, k, normalize=False)
+    np.testing.assert_allclose(knn.score_samples(queries), expected, rtol=1e-12)
+    assert set(found) == {12} and len(found) > 1
+
+
+_MEMORY = """
+import numpy as np
+from skood.detectors import KNN
+
+def status(name):
+    with open("/proc/self/status") as file:
+        return int(file.read().split(name)[1].split()[0]) / 1024
+
+rng = np.random.default_rng(0)
+bank = rng.normal(size=(20_000, 128)).astype(np.float32)
+queries = rng.normal(size=(1_500, 128)).astype({kind!r})
+knn = KNN(**{params!r}).fit(bank[:3_000])
+knn.bank_, knn._neighbors = bank, None
+knn.score_samples(queries[:50])
+with open("/proc/self/clear_refs", "w") as file:
+    file.write("5")
+before = status("VmRSS:")
+knn.score_samples(queries)
+print(status("VmHWM:") - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    "params, kind",
+    [
+        ({"metric": "cosine"}, "f4"),
+        ({"algorithm": "sklearn"}, "f8"),
+        ({"algorithm": "torch", "device": "cpu"}, "f4"),
+    ],
+)
+def test_memory_of_scoring_is_bounded(params, kind):
+    """300 MiB and more, if all distances are there at once."""
+    code = _MEMORY.format(params=params, kind=kind)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    if "clear_refs" in done.stderr:
+        pytest.skip("the peak of memory cannot be reset here")
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 200
+
+
 def test_chunks_change_nothing(algorithm, monkeypatch):
     bank, queries = _data()
     knn = KNN(n_neighbors=9, algorithm=algorithm).fit(bank)
@@ -148,6 +259,20 @@ def test_other_metrics(metric, algorithm):
 def test_unknown_metric():
     with pytest.raises(ValueError, match="'metric' parameter of NearestNeighbors"):
         KNN(n_neighbors=2, metric="furlong").fit(_data()[0])
+
+
+@pytest.mark.parametrize(
+    "metric, advice",
+    [
+        ("mahalanobis", "Whiten the features"),
+        ("seuclidean", "Scale the features, such as by StandardScaler"),
+        ("precomputed", "Give the features"),
+        ("pyfunc", "Name another metric"),
+    ],
+)
+def test_metrics_that_need_more_than_two_rows(metric, advice):
+    with pytest.raises(ValueError, match=f"metric='{metric}' needs more.*{advice}"):
+        KNN(n_neighbors=2, metric=metric).fit(_data()[0])
 
 
 @pytest.mark.parametrize(
@@ -285,3 +410,21 @@ def test_explain_names_as_many_neighbours_as_there_are():
         assert [c for c in frame if c.startswith("neighbor_")] == [
             f"neighbor_{j + 1}" for j in range(named)
         ]
+
+
+@pytest.mark.parametrize("n_neighbors", [-1, 4, 2.0])
+def test_explain_cannot_name_more_neighbours_than_the_score_has(n_neighbors):
+    bank, queries = _data()
+    knn = KNN(n_neighbors=3).fit(bank)
+    message = f"name from 0 to 3 .*got n_neighbors={n_neighbors}. Name fewer, or fit"
+    with pytest.raises(ValueError, match=message):
+        knn.explain(queries, n_neighbors=n_neighbors)
+
+
+def test_other_metrics_have_no_contributions():
+    bank, queries = _data()
+    knn = KNN(n_neighbors=3, metric="manhattan").fit(bank)
+    with pytest.raises(
+        ValueError, match="metric='manhattan' a distance is no sum over"
+    ):
+        knn.explain(queries)

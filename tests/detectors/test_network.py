@@ -5,15 +5,17 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.sparse import csr_matrix
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import get_tags
 
-from skood.detectors import ODIN
+from skood.detectors import ODIN, Energy, Gram, MultiLayerMahalanobis, RankFeat
 from skood.detectors._network import check_layers, held_out_rows
 from skood.nn import LinearHead
 from skood.nn._network import make_network
+from tests.nn._conv_net import conv_classifier, images
 
 
 def test_held_out_rows_leave_one_of_each_class():
@@ -50,6 +52,26 @@ def test_layers():
     for layers in ([], ["a", "b", "a"]):
         with pytest.raises(ValueError, match=r"'all' or a list of distinct layers, go"):
             check_layers(layers, network, X)
+    for layers in ([1.0], [["a"]], [True], [None]):
+        with pytest.raises(TypeError, match=r"named by a str or an int, got .* in \["):
+            check_layers(layers, network, X)
+
+
+def test_autocast_of_the_caller_changes_nothing():
+    _, clf = conv_classifier()
+    X, y = images(60), np.arange(60) % 3
+    for detector in (
+        ODIN(clf),
+        Gram(clf, random_state=0),
+        RankFeat(clf, layer="relu2"),
+        MultiLayerMahalanobis(clf),
+        Energy(clf),
+    ):
+        expected = detector.fit(X, y).score_samples(X)
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = detector.score_samples(X)
+            assert torch.is_autocast_enabled("cpu")
+        np.testing.assert_array_equal(scores, expected)
 
 
 def test_tags_are_those_of_the_classifier_without_sparse_input():

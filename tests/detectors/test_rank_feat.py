@@ -13,6 +13,7 @@ from sklearn.neural_network import MLPClassifier
 from torch import nn
 
 from skood.detectors import Energy, RankFeat
+from skood.detectors import _rank_feat as module
 from skood.nn import pretrained
 from tests.nn._conv_net import conv_classifier, conv_net, images
 from tests.nn._reading import numbers
@@ -166,6 +167,10 @@ def test_half_precision_keeps_its_kind():
         ({"layer": ["relu2", "relu2"]}, "list of distinct layers"),
         ({"layer": "head"}, r"needs feature maps .*layer='head' gave .* \(30, 3\)"),
         ({"layer": "penultimate"}, "name the layer to replace"),
+        (
+            {"layer": "pool2"},
+            r"layer='pool2' gave .* \(30, 6, 1, 1\), of which nothing",
+        ),
         ({"layer": 1.5}, "'layer' parameter of RankFeat must be"),
         ({"layer": "relu2", "method": "qr"}, "'method' parameter of RankFeat must be"),
         ({"layer": "relu2", "n_iterations": 0}, "'n_iterations' parameter of RankFeat"),
@@ -176,6 +181,57 @@ def test_bad_parameters(params, message):
     _, clf = conv_classifier()
     with pytest.raises(ValueError, match=message):
         RankFeat(clf, **params).fit(images(30))
+
+
+def test_maps_of_one_channel():
+    net = nn.Sequential(nn.Conv2d(2, 1, 3), nn.Flatten(), nn.Linear(36, 3))
+    with pytest.raises(ValueError, match=r"gave an array of shape \(9, 1, 6, 6\)"):
+        RankFeat(pretrained(net), layer="0").fit(images(9))
+
+
+def test_layers_that_are_no_names():
+    _, clf = conv_classifier()
+    for layer in ([0.0], True, [["conv1"]]):
+        with pytest.raises(TypeError, match="named by a str or an int, got"):
+            RankFeat(clf, layer=layer).fit(images(9))
+
+
+@pytest.mark.parametrize("method", ["svd", "power"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_maps_that_are_not_finite(method, value):
+    """What follows may hide them, such as a clamp."""
+
+    class Hides(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Identity(), nn.Linear(16, 3)
+
+        def forward(self, x):
+            maps = self.body(torch.where(x > 1, value, x))
+            return self.head(maps.nan_to_num(0, 1, -1).flatten(1))
+
+    X = np.random.default_rng(0).normal(size=(20, 4, 4))
+    detector = RankFeat(pretrained(Hides().double()), layer="body", method=method)
+    with pytest.raises(ValueError, match="layer='body' gave NaN or infinity, of which"):
+        detector.fit(X)
+
+
+@pytest.mark.parametrize("method", ["svd", "power"])
+def test_chunks_change_nothing(method, monkeypatch):
+    detector = RankFeat(None, layer="x", method=method)
+    maps = torch.as_tensor(numbers(7, 4, 5, 5))
+    expected = detector._without_rank_one(maps)
+    sizes = []
+    original = RankFeat._without_first
+    monkeypatch.setattr(
+        RankFeat,
+        "_without_first",
+        lambda self, part: sizes.append(len(part)) or original(self, part),
+    )
+    # four times the map, and three times the products of channels
+    monkeypatch.setattr(module, "_CPU_BYTES", 2 * 8 * (4 * 100 + 3 * 16))
+    np.testing.assert_allclose(detector._without_rank_one(maps), expected, atol=1e-6)
+    assert sizes == [2, 2, 2, 1]
 
 
 @pytest.mark.parametrize("kind", [LogisticRegression, MLPClassifier])

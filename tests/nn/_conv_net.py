@@ -80,8 +80,9 @@ class MapNet(nn.Module):
 
     def __init__(self, input_shape, n_classes):
         super().__init__()
-        self.conv = nn.Conv1d(1, 4, 3, padding=1)
-        self.head = nn.Linear(4 * input_shape[0], n_classes)
+        padding = 2 if input_shape[0] == 1 else 1  # of one position it is no map
+        self.conv = nn.Conv1d(1, 4, 3, padding=padding)
+        self.head = nn.Linear(4 * (input_shape[0] + 2 * padding - 2), n_classes)
 
     def forward(self, x):
         return self.head(torch.tanh(self.conv(x[:, None])).flatten(1))

@@ -493,3 +493,29 @@ def test_classifiers_of_all_kinds():
         np.testing.assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
         (moved,) = network.iter_moved(rows, squares, lambda part, g: part)
         np.testing.assert_allclose(moved, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradient_of_a_network_made_in_inference_mode():
+    """Torch saves none of its tensors for a backward pass."""
+    with torch.inference_mode():
+        net = conv_net()
+    X = images(5)
+    network = opened(net)
+    assert len(next(network.iter_layers(X, ["conv1"])).logits) == 5
+    message = "No gradient passes .*'conv1.weight' and others were made under torch.inf"
+    with pytest.raises(ValueError, match=message):
+        list(network.iter_moved(X, np.ones_like, lambda rows, g: rows))
+    net = nn.Sequential(nn.Linear(4, 3))
+    with torch.inference_mode():
+        net[0].weight = nn.Parameter(torch.ones(3, 4))
+    with pytest.raises(ValueError, match=r"Sequential: '0.weight' was made under"):
+        list(opened(net).iter_moved(numbers(5, 4), torch.ones_like, lambda x, g: x))
+
+
+def test_other_errors_of_a_gradient_stay():
+    class Fails(Counter):
+        def forward(self, x):
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match=r"^out of memory$"):
+        list(opened(Fails()).iter_moved(data()[0], np.ones_like, lambda x, g: x))

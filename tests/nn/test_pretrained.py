@@ -175,10 +175,13 @@ def test_batch_size_and_device():
 
 def test_other_shapes_than_classes():
     clf = pretrained(net(3), classes=[0, 1])
-    with pytest.raises(ValueError, match=r"module has 3 outputs, but classes names 2"):
-        clf.predict(X)
-    logits = read(clf, X, {"logits"}).logits
-    np.testing.assert_allclose(logits, logits_of(net(3)), rtol=1e-6)
+    message = r"Sequential has 3 outputs, but classes names 2: \[0, 1\]. Name one class"
+    for call in (clf.predict, lambda X: read(clf, X, {"logits"}), Energy(clf).fit):
+        with pytest.raises(ValueError, match=message):
+            call(X)
+    assert read(clf, X, {"features"}).features.shape == (len(X), 6)  # without logits
+    with pytest.raises(ValueError, match="has 1 outputs, but classes names 3"):
+        pretrained(net(1), classes=[0, 1, 2]).predict(X)
 
 
 def test_errors():

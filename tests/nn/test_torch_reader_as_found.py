@@ -309,3 +309,12 @@ def test_blocks(monkeypatch):
     whole = read(clf, X, ALL, batch_size=10)
     np.testing.assert_array_equal(joined.features, whole.features)
     np.testing.assert_array_equal(joined.logits, whole.logits)
+
+
+def test_autocast_is_off_while_a_module_is_borrowed():
+    with torch.autocast("cpu", torch.bfloat16):
+        with borrowed(nn.Linear(2, 2), "cpu"):
+            assert not torch.is_autocast_enabled("cpu")
+        assert torch.is_autocast_enabled("cpu")
+    with borrowed(nn.Linear(2, 2).to("meta")) as device:  # knows no autocast
+        assert device.type == "meta"

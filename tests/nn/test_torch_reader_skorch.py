@@ -230,3 +230,14 @@ def test_device_of_the_classifier_is_taken_for_auto():
     assert make_reader(pretrained(Net(), device="cpu")).device == "cpu"
     reader = make_reader(pretrained(Net(), device="cuda"), device="cpu")
     assert reader.device == "cpu"
+
+
+def test_skorch_net_with_more_logits_than_it_has_seen_classes():
+    """OOD rows may be left out of its fit: its width is not what `classes_` says."""
+    X, y = data()
+    net = skorch_net(criterion=nn.CrossEntropyLoss, module__width=5).fit(X, y)
+    assert len(net.classes_) == 3
+    _, logits = by_hand(net.module_, X.astype(float))
+    np.testing.assert_allclose(
+        read(net, X, {"logits"}).logits, logits, rtol=1e-4, atol=1e-5
+    )

@@ -47,6 +47,17 @@ def test_called_by_no_module_of_ours():
     assert _caught(lambda: warn("here")).filename == __file__
 
 
+@pytest.mark.parametrize(
+    ("names", "filename"),
+    [({}, "given.py"), ({"__name__": 3}, "given.py"), ({"__name__": None}, __file__)],
+)
+def test_called_by_code_without_a_name(names, filename):
+    """As exec runs it. Python drops warnings that name a module of name None."""
+    code = compile("warn('here')", "given.py", "exec")
+    one = _caught(lambda: exec(code, {"warn": warn, **names}))
+    assert one.filename == filename
+
+
 def test_nobody_but_ours_called(monkeypatch):
     """The outermost frame is named if all are ours."""
     frame = SimpleNamespace(f_back=None)
