@@ -9,7 +9,11 @@ from typing import ClassVar
 import numpy as np
 from sklearn.mixture import GaussianMixture
 
-from skood.detectors._base import MAX_OFFSET_ROWS, ReadingDetector
+from skood.detectors._base import (
+    MAX_OFFSET_ROWS,
+    ReadingDetector,
+    constraints_without_device,
+)
 from skood.detectors._moments import ClassMoments, is_constant
 from skood.utils._arrays import as_double
 from skood.utils._linalg import precision_cholesky
@@ -112,11 +116,7 @@ class GMM(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **{
-            k: v
-            for k, v in ReadingDetector._parameter_constraints.items()
-            if k != "device"
-        },
+        **constraints_without_device(),
         "n_components": [Interval(Integral, 1, None, closed="left"), None],
         "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
         "reg_covar": [Interval(Real, 0, None, closed="left")],

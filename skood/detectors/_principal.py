@@ -74,11 +74,14 @@ class PrincipalSpace:
 
     def residuals(self, part):
         """Length of what the space does not explain, of each row of a chunk."""
-        projected = part.features @ part.xp.astype(
-            part.asarray(self.complement), part.features.dtype, copy=False
+        xp, dtype = part.xp, part.features.dtype
+        complement, shift = (
+            xp.astype(part.asarray(array), dtype, copy=False)
+            for array in (self.complement, self._shift)
         )
-        projected = projected - part.asarray(self._shift)
-        return part.xp.sqrt(row_dots(projected, projected))
+        projected = part.features @ complement
+        projected -= shift
+        return xp.sqrt(as_double(row_dots(projected, projected)))
 
     def explained(self, features):
         """Parts of each feature in the squared residuals: they sum to these."""

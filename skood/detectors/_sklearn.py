@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.utils import get_tags
 
-from skood.detectors._base import ReadingDetector
+from skood.detectors._base import ReadingDetector, constraints_without_device
 from skood.utils._params import HasMethods
 
 __all__ = ["SklearnDetector"]
@@ -79,11 +79,7 @@ class SklearnDetector(ReadingDetector):
     """
 
     _parameter_constraints: dict = {
-        **{
-            k: v
-            for k, v in ReadingDetector._parameter_constraints.items()
-            if k != "device"
-        },
+        **constraints_without_device(),
         "detector": [HasMethods("fit"), None],
         "per_class": ["boolean"],
     }

@@ -124,4 +124,4 @@ class VRA(BaseRectifier):
             np.clip(Z, low, high, out=out)
         else:
             np.minimum(Z, high, out=out)
-            out[Z < low] = 0.0
+            np.copyto(out, 0.0, where=Z < low)

@@ -4,10 +4,20 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
-from threadpoolctl import threadpool_info
+from threadpoolctl import ThreadpoolController
 
 __all__ = ["map_chunks"]
+
+# Fewer chunks are done before threads have started.
+_MIN_CHUNKS = 4
+
+
+@cache
+def _libraries():
+    """The libraries below NumPy that have threads."""
+    return ThreadpoolController()
 
 
 def _n_threads():
@@ -16,7 +26,8 @@ def _n_threads():
     One where ``OMP_NUM_THREADS=1`` is set, or in a process that joblib started on a
     machine whose cores are taken.
     """
-    return max((library["num_threads"] for library in threadpool_info()), default=1)
+    libraries = _libraries().lib_controllers
+    return max((library.num_threads for library in libraries), default=1)
 
 
 def map_chunks(function, chunks):
@@ -38,8 +49,9 @@ def map_chunks(function, chunks):
     results : list
         What the function returned, in the order of the chunks.
     """
-    n_threads = min(_n_threads(), len(chunks)) if len(chunks) > 1 else 1
+    n_threads = _n_threads() if len(chunks) >= _MIN_CHUNKS else 1
     if n_threads == 1:
         return [function(chunk) for chunk in chunks]
-    with ThreadPoolExecutor(n_threads) as pool:
+    # Small products in each of our threads would only wait for each other's threads.
+    with _libraries().limit(limits=1), ThreadPoolExecutor(n_threads) as pool:
         return list(pool.map(function, chunks))
