@@ -385,7 +385,7 @@ def leading_columns(logits, k):
     found = xp.sort(found, axis=1)
     rows = row_indices(logits)[:, None]
     values = logits[rows, found]
-    ranked = xp.take_along_axis(found, in_order(values), axis=1)
+    ranked = found[rows, in_order(values)]
     reach = xp.min(values, axis=1, keepdims=True)
     tied = xp.sum(xp.astype(logits >= reach, xp.int64), axis=1) > k
     if xp.any(tied):  # which of the equal ones were found is left to chance
