@@ -16,6 +16,7 @@ from sklearn.utils.validation import (
 from skood.utils._labels import check_labels, id_rows
 from skood.utils._params import fit_context
 from skood.utils._state import fresh_fit
+from skood.utils._threads import map_chunks
 from skood.utils._torch import row_chunks, to_numpy
 
 __all__ = ["BaseRectifier", "known_rows"]
@@ -107,8 +108,8 @@ class BaseRectifier(
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         out = np.empty(X.shape, dtype=X.dtype)
-        for rows in row_chunks(len(X), X[0].nbytes, budget=_CHUNK_BYTES):
-            self._rectify(X[rows], out[rows])
+        chunks = list(row_chunks(len(X), X[0].nbytes, budget=_CHUNK_BYTES))
+        map_chunks(lambda rows: self._rectify(X[rows], out[rows]), chunks)
         return out
 
     @abstractmethod

@@ -472,3 +472,17 @@ def test_near_points_far_from_the_origin(distance):
     scores = fitted.score_samples(logits)
     alone = np.concatenate([fitted.score_samples(row[None]) for row in logits[:20]])
     np.testing.assert_allclose(alone, scores[:20], rtol=1e-12)
+
+
+def test_a_chunk_without_a_correct_row(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    logits = rng.normal(size=(60, 3)) + 6 * np.eye(3)[y]
+    logits[20:30] *= -1  # a chunk of its own, all of it wrong
+    expected = OpenMax(tail_size=5).fit(logits, y)
+    monkeypatch.setattr(OpenMax, "_logit_chunk_rows", 10)
+    monkeypatch.setattr(OpenMax, "_logit_chunk_bytes", 1)
+    fitted = OpenMax(tail_size=5).fit(logits, y)
+    np.testing.assert_allclose(
+        fitted.score_samples(logits), expected.score_samples(logits), rtol=1e-12
+    )
