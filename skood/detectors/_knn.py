@@ -11,9 +11,9 @@ import numpy as np
 from array_api_compat import device as device_of
 from sklearn import config_context
 from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skood.detectors._bank import drawn_rows
 from skood.detectors._base import MAX_OFFSET_ROWS, ReadingDetector
 from skood.detectors._explain import ExplainMixin
 from skood.utils._arrays import (
@@ -204,7 +204,7 @@ class KNN(ExplainMixin, ReadingDetector):
                 f"metric={self.metric!r} needs more than two rows of features, which "
                 f"KNN cannot give it. {_REFUSED_METRICS[self.metric]}"
             )
-        kept = self._kept(len(reading))
+        kept = drawn_rows(len(reading), self.max_samples, self.random_state)
         features = reading.rows(kept).features
         if self.n_neighbors > len(features):
             raise ValueError(
@@ -220,16 +220,6 @@ class KNN(ExplainMixin, ReadingDetector):
         self._neighbors = None
         if self._algorithm == "sklearn":
             self._neighbors = self._index()
-
-    def _kept(self, n_samples):
-        """Rows of the bank: all, or `max_samples` of them in their order."""
-        size = n_samples if self.max_samples is None else self.max_samples
-        if not isinstance(size, Integral):
-            size = max(1, round(size * n_samples))
-        if size >= n_samples:
-            return slice(None)
-        rng = check_random_state(self.random_state)
-        return np.sort(rng.choice(n_samples, size, replace=False))
 
     def _choose(self, features):
         """Resolve `algorithm` to one that can run here."""
