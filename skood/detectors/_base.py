@@ -112,11 +112,8 @@ class ReadingDetector(BaseDetector):
 
     def _training_scores(self, reading):
         """Scores from which the threshold is taken: those of the training rows."""
-        limit = self._max_offset_rows
-        if limit is not None and len(reading) > limit:
-            rng = np.random.default_rng(0)
-            rows = np.sort(rng.choice(len(reading), limit, replace=False))
-            reading = reading.rows(rows)
+        if self._max_offset_rows is not None:
+            reading = reading.rows(offset_rows(len(reading), self._max_offset_rows))
         return self._score_rows(reading)
 
     @abstractmethod
@@ -238,6 +235,13 @@ class ReadingDetector(BaseDetector):
         elif "features" in self._reads:
             tags.input_tags.sparse = tags.input_tags.allow_nan = False
         return tags
+
+
+def offset_rows(n_rows, limit=MAX_OFFSET_ROWS):
+    """Rows that give the threshold: all, or `limit` of them, drawn with a fixed seed."""
+    if n_rows <= limit:
+        return slice(None)
+    return np.sort(np.random.default_rng(0).choice(n_rows, limit, replace=False))
 
 
 def constraints_without_device():

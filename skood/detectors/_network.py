@@ -9,7 +9,7 @@ from numbers import Integral
 import numpy as np
 
 from skood.base import BaseDetector, fit_wrapped, wrapped_tags
-from skood.detectors._base import MAX_OFFSET_ROWS
+from skood.detectors._base import offset_rows
 from skood.nn._network import make_network
 from skood.utils._params import Classifier
 
@@ -68,11 +68,7 @@ class NetworkDetector(BaseDetector):
 
     def _training_scores(self, network, rows):
         """Scores of the training rows, or of as many as a threshold needs."""
-        if rows.shape[0] > MAX_OFFSET_ROWS:
-            rng = np.random.default_rng(0)
-            drawn = rng.choice(rows.shape[0], MAX_OFFSET_ROWS, replace=False)
-            rows = rows[np.sort(drawn)]
-        return self._score_network(network, rows)
+        return self._score_network(network, rows[offset_rows(rows.shape[0])])
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
