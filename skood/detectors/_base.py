@@ -238,7 +238,7 @@ class ReadingDetector(BaseDetector):
 
 
 def offset_rows(n_rows, limit=MAX_OFFSET_ROWS):
-    """Rows that give the threshold: all, or `limit` of them, drawn with a fixed seed."""
+    """Rows that give the threshold: all, or `limit` drawn with a fixed seed."""
     if n_rows <= limit:
         return slice(None)
     return np.sort(np.random.default_rng(0).choice(n_rows, limit, replace=False))
