@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from numbers import Integral
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import (
@@ -14,7 +15,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import fit_wrapped, take_rows, wrapped_tags
-from skood.nn._reader import read
+from skood.nn._reader import plain_reader, read
 from skood.utils._params import Classifier, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 
@@ -94,6 +95,8 @@ class FeatureExtractor(
         "device": "no_validation",  # validated where it is used
     }
 
+    _reads: ClassVar[frozenset] = frozenset({"features"})
+
     def __init__(
         self,
         estimator,
@@ -130,23 +133,58 @@ class FeatureExtractor(
             The fitted transformer.
         """
         with fresh_fit(self):
-            self.estimator_ = fit_wrapped(self, self.estimator, X, y)
-            if hasattr(self, "classes_"):
-                del self.classes_  # a transformer has none
+            self._fit_estimator(X, y)
+            reader = plain_reader(self.estimator_, **self._reader_options)
             one = take_rows(X, np.arange(1))
-            self._n_features_out = self._read(one).shape[1]
+            (reading,) = reader.iter_read(one, self._reads)
+            self._n_features_out = reading.features.shape[1]
         return self
 
+    @fit_context(
+        # The wrapped classifier validates itself.
+        prefer_skip_nested_validation=False
+    )
+    def fit_transform(self, X, y=None):
+        """Fit the classifier, unless it is frozen, and compute the features.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            What the classifier reads.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels; not needed if the classifier is frozen.
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, n_features_out)
+            Features, or feature maps with ``pooling=None``.
+        """
+        with fresh_fit(self):
+            self._fit_estimator(X, y)
+            Z = self._read(X)
+            self._n_features_out = Z.shape[1]
+        return Z
+
+    def _fit_estimator(self, X, y):
+        self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+        if hasattr(self, "classes_"):
+            del self.classes_  # a transformer has none
+
+    @property
+    def _reader_options(self):
+        """Options of the reader, see `make_reader`."""
+        return {
+            "layer": self.layer,
+            "pooling": self.pooling,
+            "batch_size": self.batch_size,
+            "device": self.device,
+        }
+
     def _read(self, X):
-        return read(
-            self.estimator_,
-            X,
-            {"features"},
-            layer=self.layer,
-            pooling=self.pooling,
-            batch_size=self.batch_size,
-            device=self.device,
-        ).features
+        Z = read(self.estimator_, X, self._reads, **self._reader_options).features
+        # What others read too is read-only, but what comes next may write to its input.
+        return Z if Z.flags.writeable else Z.copy(order="K")
 
     def transform(self, X):
         """Compute the features.

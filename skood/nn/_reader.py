@@ -1,17 +1,16 @@
 """Readers: one way to get features, logits and the head off any classifier.
 
-Each reader serves one kind of classifier and has ``iter_read(X, want)``, which
-yields a `Reading` of consecutive rows, `want` being a set of "features",
-"logits" and "head". :func:`make_reader` chooses among them. This file never
-imports torch: a torch model can only be given by someone who did.
+Each `Reader` serves one kind of classifier; :func:`make_reader` chooses among them.
+This file never imports torch: a torch model can only be given by someone who did.
 """
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
+from contextvars import ContextVar
 
 import numpy as np
 from sklearn import config_context
@@ -20,6 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from skood.nn._reading import (
+    Reader,
     Reading,
     concatenate,
     symmetric_logits,
@@ -28,7 +28,18 @@ from skood.nn._reading import (
 from skood.utils._torch import to_numpy
 from skood.utils._wrapping import unwrapped
 
-__all__ = ["ACTIVATIONS", "PipelineReader", "make_reader", "read"]
+__all__ = [
+    "ACTIVATIONS",
+    "SHARING",
+    "PipelineReader",
+    "make_reader",
+    "plain_reader",
+    "read",
+]
+
+# What blocks of `shared_readings` keep, the outermost first: dicts from the id of a
+# classifier to its memory.
+SHARING: ContextVar = ContextVar("SHARING", default=())
 
 # Of scikit-learn's networks, by their names there.
 ACTIVATIONS: dict[str, Callable] = {
@@ -44,21 +55,24 @@ def _finite(array, what):
     return check_array(array, dtype=[np.float64, np.float32], input_name=what)
 
 
-class _ArrayReader(ABC):
+class _ArrayReader(Reader):
     """Base of the readers of scikit-learn classifiers: X is what they are given."""
 
     def __init__(self, estimator):
         check_is_fitted(estimator)
         self.estimator = estimator
 
-    def iter_read(self, X, want):
-        """Yield the one reading of all rows of `X`."""
-        features, logits = self._arrays(to_numpy(X), want)
-        yield Reading(
-            features,
-            None if logits is None else _finite(logits, "logits"),
-            self._head() if "head" in want else None,
-        )
+    def iter_together(self, X, wanted):
+        """Yield the readings of all rows of `X`."""
+        arrays = self._arrays(to_numpy(X), wanted)
+        yield [
+            Reading(
+                features,
+                None if logits is None else _finite(logits, "logits"),
+                reader._head() if "head" in want else None,
+            )
+            for (reader, want), (features, logits) in zip(wanted, arrays, strict=True)
+        ]
 
     def find_head(self):
         """Return the head without reading rows, and the name of its place."""
@@ -73,8 +87,8 @@ class _ArrayReader(ABC):
         return check_array(X, dtype=[np.float64, np.float32], input_name="X")
 
     @abstractmethod
-    def _arrays(self, X, want):
-        """Features (finite) and logits of the rows, None where they are not wanted."""
+    def _arrays(self, X, wanted):
+        """Features (finite) and logits for each reader, None where not wanted."""
 
     def _head(self):
         name = type(self.estimator).__name__
@@ -97,14 +111,15 @@ def _require_penultimate(estimator, layer):
 class _InputReader(_ArrayReader):
     """Base of the readers of classifiers without layers: their features are X."""
 
-    def _arrays(self, X, want):
+    def _arrays(self, X, wanted):
+        [(_, want)] = wanted  # there is one place only
         features = self.rows(X) if "features" in want else None
         if "logits" not in want:
-            return features, None
+            return [(features, None)]
         if features is None:
-            return None, self._logits(X)
+            return [(None, self._logits(X))]
         with config_context(assume_finite=True):  # it has just been looked at
-            return features, self._logits(X)
+            return [(features, self._logits(X))]
 
     @abstractmethod
     def _logits(self, X):
@@ -164,7 +179,7 @@ class _MLPReader(_ArrayReader):
 
     def __init__(self, estimator, layer):
         super().__init__(estimator)
-        self.layer = self.layer_index(layer)
+        self.layer = self.place = self.layer_index(layer)
         if getattr(estimator, "out_activation_", "softmax") == "logistic" and (
             estimator.n_outputs_ > 1
         ):
@@ -194,26 +209,40 @@ class _MLPReader(_ArrayReader):
         weights = self.estimator.coefs_[:-1], self.estimator.intercepts_[:-1]
         return list(zip(*weights, strict=True)), self.estimator.activation
 
-    def _arrays(self, X, want):
+    def _arrays(self, X, wanted):
+        layers = {reader.layer for reader, want in wanted if "features" in want}
+        needs_logits = any("logits" in want for _, want in wanted)
+        outputs, logits = self._run(self.rows(X), layers, needs_logits)
+        return [
+            (
+                _finite(outputs[reader.layer], "features")
+                if "features" in want
+                else None,
+                symmetric_logits(logits) if "logits" in want else None,
+            )
+            for reader, want in wanted
+        ]
+
+    def _run(self, hidden, layers, needs_logits):
+        """Outputs of some layers and, if they are needed, of the last one."""
         estimator = self.estimator
         activation = ACTIVATIONS[estimator.activation]
-        hidden = self.rows(X)
-        features = hidden if self.layer == -1 else None
+        outputs = {-1: hidden}
         last = len(estimator.coefs_) - 1
+        stop = last if needs_logits else max(layers, default=-1)
         for i, (W, b) in enumerate(
-            zip(estimator.coefs_, estimator.intercepts_, strict=True)
+            zip(
+                estimator.coefs_[: stop + 1],
+                estimator.intercepts_[: stop + 1],
+                strict=True,
+            )
         ):
             hidden = hidden @ W + b
             if i < last:
                 hidden = activation(hidden)
-            if i == self.layer:
-                features = hidden
-            if "logits" not in want and features is not None:
-                break
-        return (
-            _finite(features, "features") if "features" in want else None,
-            symmetric_logits(hidden) if "logits" in want else None,
-        )
+            if i in layers:
+                outputs[i] = hidden
+        return outputs, hidden
 
     def _head(self):
         estimator = self.estimator
@@ -246,18 +275,29 @@ class _MarginReader(_InputReader):
         return logits
 
 
-class PipelineReader:
+class PipelineReader(Reader):
     """A pipeline: the steps before the last transform what its reader is given."""
 
     def __init__(self, pipeline, reader):
         self.pipeline = pipeline
         self.reader = reader
+        self.place, self.batch_size = reader.place, reader.batch_size
 
-    def iter_read(self, X, want):
+    @property
+    def target(self):
+        """Where the classifier of the last step runs."""
+        return self.reader.target
+
+    def iter_together(self, X, wanted):
         """Transform `X` by the steps before the last, then read."""
         if len(self.pipeline.steps) > 1:
             X = self.pipeline[:-1].transform(X)
-        yield from self.reader.iter_read(X, want)
+        inner = [(reader.reader, want) for reader, want in wanted]
+        yield from self.reader.iter_together(X, inner)
+
+    def blocks(self, reading):
+        """Cut a reading of all rows as `iter_read` does."""
+        yield from self.reader.blocks(reading)
 
     def find_head(self):
         """Return the head of the last step, and the name of its place."""
@@ -299,8 +339,9 @@ def make_reader(
 
     Returns
     -------
-    reader : object
-        With ``iter_read(X, want)``.
+    reader : Reader
+        In a block of `shared_readings` for this classifier, it reads by way of the
+        memory of the block.
 
     Raises
     ------
@@ -310,6 +351,36 @@ def make_reader(
         If there is no such layer.
     """
     estimator = unwrapped(estimator)
+    reader = plain_reader(
+        estimator, layer=layer, pooling=pooling, batch_size=batch_size, device=device
+    )
+    reader.memory = next(
+        (
+            memories[id(estimator)]
+            for memories in SHARING.get()
+            if id(estimator) in memories and memories[id(estimator)].is_open()
+        ),
+        None,
+    )
+    return reader
+
+
+def plain_reader(
+    estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
+):
+    """Choose the reader of a fitted classifier; it runs it at each reading.
+
+    Parameters
+    ----------
+    estimator, layer, pooling, batch_size, device
+        See `make_reader`.
+
+    Returns
+    -------
+    reader : Reader
+        The reader.
+    """
+    estimator = unwrapped(estimator)
     options = {
         "layer": layer,
         "pooling": pooling,
@@ -317,7 +388,7 @@ def make_reader(
         "device": device,
     }
     if isinstance(estimator, Pipeline):
-        return PipelineReader(estimator, make_reader(estimator[-1], **options))
+        return PipelineReader(estimator, plain_reader(estimator[-1], **options))
     if _is_instance(estimator, "torch.nn", "Module"):
         raise TypeError(
             f"Got the bare torch module {type(estimator).__name__}. Wrap a trained one "

@@ -1,9 +1,11 @@
-"""What is read off a classifier: features, logits and the linear head."""
+"""What is read off a classifier, features, logits and the linear head, and by whom."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +16,14 @@ from skood.utils._arrays import (
     to_device,
 )
 
-__all__ = ["Head", "Reading", "concatenate", "symmetric_logits", "symmetric_rows"]
+__all__ = [
+    "Head",
+    "Reader",
+    "Reading",
+    "concatenate",
+    "symmetric_logits",
+    "symmetric_rows",
+]
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,68 @@ class Reading:
             None if self.logits is None else self.logits[part],
             self.head,
         )
+
+
+class Reader(ABC):
+    """Base of the readers."""
+
+    # What a block of `shared_readings` keeps of this classifier.
+    memory: Any = None
+
+    # Where features are taken.
+    place: Any = "input"
+
+    # Rows per forward pass.
+    batch_size: float = float("inf")
+
+    @property
+    def target(self):
+        """Where the classifier runs: readers that agree in it can read together."""
+        return None
+
+    def iter_read(self, X, want):
+        """Yield readings of consecutive rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            What the classifier reads.
+
+        want : set of {"features", "logits", "head"}
+            What to return; the rest is None.
+
+        Yields
+        ------
+        reading : Reading
+            If it comes from memory, its arrays are read-only.
+        """
+        if self.memory is not None and self.memory.is_open():
+            yield from self.blocks(self.memory.read(self, X, want))
+        else:
+            for (reading,) in self.iter_together(X, [(self, want)]):
+                yield reading
+
+    @abstractmethod
+    def iter_together(self, X, wanted):
+        """Yield what several readers want of consecutive rows, from one forward pass.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            What the classifier reads.
+
+        wanted : list of (Reader, set of str)
+            Readers of this classifier, each of another place, and what they want.
+
+        Yields
+        ------
+        readings : list of Reading
+            One for each.
+        """
+
+    def blocks(self, reading):
+        """Cut a reading of all rows as `iter_read` does."""
+        yield reading
 
 
 def concatenate(readings):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from skood.nn._reading import Reading, symmetric_logits, symmetric_rows
+from skood.nn._reading import Reader, Reading, symmetric_logits, symmetric_rows
 from skood.nn._watcher import Watcher, parse_layer, pool, primary_tensor
 from skood.utils._torch import evaluating, parameter_dtype, resolve_device
 
@@ -54,15 +54,8 @@ def borrowed(module, device="auto"):
         Where inputs must be.
     """
     with _LOCK:
-        # In the order of definition: a module that is spread is fed where it starts.
-        homes = dict.fromkeys(
-            t.device for t in (*module.parameters(), *module.buffers())
-        )
-        home = next(iter(homes), torch.device("cpu"))
-        if len(homes) > 1 or (device == "auto" and home.type != "cpu"):
-            target = home
-        else:
-            target = resolve_device(device)
+        homes, target = _places(module, device)
+        home = next(iter(homes), target)
         moves = len(homes) == 1 and target != home
         with ExitStack() as stack:
             stack.enter_context(evaluating(module))
@@ -80,6 +73,16 @@ def borrowed(module, device="auto"):
                     module.to(home)
 
 
+def _places(module, device):
+    """Devices that a module is on, and the one where it is fed."""
+    # In the order of definition: a module that is spread is fed where it starts.
+    homes = dict.fromkeys(t.device for t in (*module.parameters(), *module.buffers()))
+    home = next(iter(homes), torch.device("cpu"))
+    if len(homes) > 1 or (device == "auto" and home.type != "cpu"):
+        return homes, home
+    return homes, resolve_device(device)
+
+
 def _without_autocast(kind):
     try:
         return torch.autocast(kind, enabled=False)
@@ -87,7 +90,7 @@ def _without_autocast(kind):
         return nullcontext()
 
 
-class ModuleReader:
+class ModuleReader(Reader):
     """Reader of torch networks: skorch nets, `TorchClassifier`, `pretrained`.
 
     Parameters
@@ -107,6 +110,7 @@ class ModuleReader:
         self.module = estimator.module_
         self.layer = layer
         self.pooling = pooling
+        self.place = (layer, pooling)
         self.batch_size = min(
             batch_size, getattr(estimator, "max_batch_size_", batch_size)
         )
@@ -124,43 +128,68 @@ class ModuleReader:
             self.outputs_probabilities = output == "probabilities"
         parse_layer(self.module, layer)  # an unknown name raises now
 
-    def iter_read(self, X, want):
+    @property
+    def target(self):
+        """The device where the module is fed."""
+        return _places(self.module, self.device)[1]
+
+    def iter_together(self, X, wanted):
         """Yield readings of blocks of rows, each batch in one forward pass.
 
-        Between two blocks the module is as it was found.
+        Between two blocks the module is as it was found. Batches are as large as the
+        reader with the smallest ones allows.
         """
         X = self.prepare(X)
+        n_rows = min(reader.batch_size for reader, _ in wanted)
         start = 0
         while start < X.shape[0]:
-            reading, start = self._read_block(X, start, want)
-            yield reading
+            readings, start = self._read_block(X, start, n_rows, wanted)
+            yield readings
 
-    def _read_block(self, X, start, want):
+    def _read_block(self, X, start, n_rows, wanted):
         """Read from row `start` until a block is full; return it and where it ends."""
-        features, logits, head, size = [], [], None, 0
-        with borrowed(self.module, self.device) as device:
-            watcher = Watcher(self.module, [self.layer], self.pooling)
-            try:
-                while start < X.shape[0] and size < _BLOCK_BYTES:
-                    batch = self.to_batch(X[start : start + self.batch_size], device)
-                    z, output, found = self._forward(batch, watcher, want)
-                    if "head" in want and head is None:
-                        head = self._head(found)
-                    if z is not None:
-                        features.append(z)
-                        size += z.nbytes
-                    if output is not None:
-                        logits.append(output)
-                        size += output.nbytes
-                    start += self.batch_size
-            finally:
-                watcher.remove()
-        reading = Reading(
-            np.concatenate(features) if features else None,
-            np.concatenate(logits) if logits else None,
-            head,
-        )
-        return reading, start
+        parts: list = [([], []) for _ in wanted]
+        heads: list = [None] * len(wanted)
+        size = 0
+        with borrowed(self.module, self.device) as device, ExitStack() as stack:
+            watchers = []  # one of each layer, because they may differ in pooling
+            for reader, _ in wanted:
+                watchers.append(Watcher(self.module, [reader.layer], reader.pooling))
+                stack.callback(watchers[-1].remove)
+            while start < X.shape[0] and size < _BLOCK_BYTES:
+                batch = self.to_batch(X[start : start + n_rows], device)
+                taken = self._forward(batch, watchers, wanted)
+                for i, (reader, want) in enumerate(wanted):
+                    found, *arrays = taken[i]
+                    if "head" in want and heads[i] is None:
+                        heads[i] = reader._head(found)
+                    for part, array in zip(parts[i], arrays, strict=True):
+                        if array is not None:
+                            part.append(array)
+                            size += array.nbytes
+                start += n_rows
+        readings = []
+        for head in heads:  # one after the other, so that batches are let go
+            features, logits = parts.pop(0)
+            readings.append(
+                Reading(
+                    np.concatenate(features) if features else None,
+                    np.concatenate(logits) if logits else None,
+                    head,
+                )
+            )
+        return readings, start
+
+    def blocks(self, reading):
+        """Cut a reading of all rows as `iter_read` does."""
+        arrays = [a for a in (reading.features, reading.logits) if a is not None]
+        size = sum(array[: self.batch_size].nbytes for array in arrays)
+        if size == 0:
+            yield reading
+            return
+        step = self.batch_size * -(-_BLOCK_BYTES // size)
+        for start in range(0, len(reading), step):
+            yield reading.rows(slice(start, start + step))
 
     def to_batch(self, batch, device):
         """Move a batch to the device, floating input in the network's precision."""
@@ -176,9 +205,19 @@ class ModuleReader:
     def _embeds(self):
         return any(isinstance(m, _EMBEDDING) for m in self.module.modules())
 
-    def _forward(self, batch, watcher, want):
-        watcher.forget()
+    def _forward(self, batch, watchers, wanted):
+        """Run a batch; return the head's layer, features and logits for each."""
+        for watcher in watchers:
+            watcher.forget()
         output = primary_tensor(self.module(batch))
+        taken = []
+        for (reader, want), watcher in zip(wanted, watchers, strict=True):
+            taken.append(reader._taken(output, batch, watcher, want))
+            watcher.forget()
+        return taken
+
+    def _taken(self, output, batch, watcher, want):
+        """The layer that gave the logits, features and logits of a forward pass."""
         found = watcher.head_of(output)
         z = logits = None
         if "features" in want:
@@ -186,8 +225,7 @@ class ModuleReader:
             check_first_axis(z, batch, f"layer={self.layer!r}")
         if "logits" in want:
             logits = finite_logits(self.logits_of(output, found, batch))
-        watcher.forget()
-        return z, logits, found
+        return found, z, logits
 
     def layer_output(self, layer, watcher, found):
         """Return what a layer gave in the forward pass that was watched, pooled."""
