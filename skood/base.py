@@ -376,6 +376,14 @@ def n_rows(X):
     return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
+def bind(detector, estimator):
+    """Clone a detector; if its own `estimator` is None, it shall read `estimator`."""
+    detector = clone(detector)
+    if detector.get_params(deep=False).get("estimator", "absent") is None:
+        detector.set_params(estimator=estimator)
+    return detector
+
+
 def fit_wrapped(owner, estimator, X, y):
     """Clone and fit what a meta-estimator wraps; a frozen one comes through as is.
 

@@ -13,13 +13,12 @@ from sklearn.model_selection import check_cv, train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
-from skood.base import n_rows, take_rows
-from skood.utils._labels import ood_mask
+from skood.base import bind, n_rows, take_rows
+from skood.utils._labels import check_nested_ood_labels, ood_mask
 
 __all__ = [
     "Parts",
     "Scores",
-    "bind",
     "calibrate",
     "check_calibration",
     "check_classes",
@@ -129,18 +128,8 @@ def check_classes(owner, classes, y):
 def check_ood_labels(parts, y):
     """Refuse parts that would take rows of a class for OOD rows and leave them out."""
     for name, part in parts._asdict().items():
-        if part is None or isinstance(part, FrozenEstimator):
-            continue
-        for key, label in part.get_params().items():
-            if (
-                key.split("__")[-1] == "ood_label"
-                and ood_mask(y, ood_label=label).any()
-            ):
-                raise ValueError(
-                    f"{name}__{key}={label!r} is one of the classes, so that rows of "
-                    "this class would be left out of its fit. Set it to the ood_label "
-                    "of the RejectOptionClassifier."
-                )
+        if part is not None:
+            check_nested_ood_labels(name, part, y, "RejectOptionClassifier")
 
 
 def fit_parts(parts, X, y):
@@ -157,14 +146,6 @@ def fit_parts(parts, X, y):
             for detector in parts[1:]
         ),
     )
-
-
-def bind(detector, estimator):
-    """Clone a detector; if its own `estimator` is None, it shall read `estimator`."""
-    detector = clone(detector)
-    if detector.get_params(deep=False).get("estimator", "absent") is None:
-        detector.set_params(estimator=estimator)
-    return detector
 
 
 def score_parts(parts, X):

@@ -13,11 +13,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skood.base import n_rows, take_rows, wrapped_tags
+from skood.base import bind, n_rows, take_rows, wrapped_tags
 from skood.rejection._base import BaseRule
 from skood.rejection._calibration import (
     Parts,
-    bind,
     calibrate,
     check_calibration,
     check_classes,

@@ -4,11 +4,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
 from skood.utils._torch import to_numpy
 
-__all__ = ["check_labels", "id_rows", "label_codes", "ood_mask", "put_label"]
+__all__ = [
+    "check_labels",
+    "check_nested_ood_labels",
+    "id_rows",
+    "label_codes",
+    "ood_mask",
+    "put_label",
+]
 
 
 def _equals(y, label):
@@ -125,6 +133,39 @@ def id_rows(y, ood_label=-1):
             f"rows of at least one class, or another ood_label."
         )
     return is_id
+
+
+def check_nested_ood_labels(name, part, y, owner):
+    """Refuse a part that would take rows of a class for OOD rows and leave them out.
+
+    Parameters
+    ----------
+    name : str
+        The parameter that holds the part.
+
+    part : object
+        An estimator that will be fitted, or is frozen.
+
+    y : ndarray of shape (n_samples,)
+        Labels of ID rows.
+
+    owner : str
+        The class that the part is of.
+
+    Raises
+    ------
+    ValueError
+        If an ``ood_label`` in its parameters is one of the classes.
+    """
+    if isinstance(part, FrozenEstimator):
+        return
+    for key, label in part.get_params().items():
+        if key.split("__")[-1] == "ood_label" and ood_mask(y, ood_label=label).any():
+            raise ValueError(
+                f"{name}__{key}={label!r} is one of the classes, so that rows of "
+                "this class would be left out of its fit. Set it to the ood_label "
+                f"of the {owner}."
+            )
 
 
 def label_codes(y, labels):

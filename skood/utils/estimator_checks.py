@@ -98,8 +98,18 @@ def check_score_type(detector):
 
 
 def check_offset(detector):
-    """`offset_` is the promised quantile of the training scores."""
+    """`offset_` is the promised quantile of the training scores.
+
+    Detectors without `contamination` have a threshold of another kind: only that it is
+    the one that ``decision_function`` and ``predict`` use is checked.
+    """
     X, y, _ = _data()
+    if "contamination" not in detector.get_params(deep=False):
+        fitted = _fit(detector, X, y)
+        decision = fitted.score_samples(X) - fitted.offset_
+        np.testing.assert_allclose(fitted.decision_function(X), decision)
+        np.testing.assert_array_equal(fitted.predict(X), np.where(decision >= 0, 1, -1))
+        return
     for contamination in (0.05, 0.2, 0.5):
         fitted = _fit(clone(detector).set_params(contamination=contamination), X, y)
         scores = fitted.score_samples(X)
@@ -208,9 +218,12 @@ def check_bad_input(detector):
         _raises(ValueError, partial(fitted.score_samples, broken), says)
         _raises(ValueError, partial(clone(detector).fit, broken, y), says)
     _raises(ValueError, lambda: fitted.score_samples(X[:, :-1]), "features")
-    for value in (0.0, 0.6, -1.0):
-        bad = clone(detector).set_params(contamination=value)
-        _raises(ValueError, partial(bad.fit, X, y), "contamination")
+    own = fitted.get_params(deep=False)
+    name, most = ("contamination", 0.5) if "contamination" in own else ("alpha", 1.0)
+    if name in own:  # the share of ID samples to reject
+        for value in (0.0, most + 0.1, -1.0):
+            bad = clone(detector).set_params(**{name: value})
+            _raises(ValueError, partial(bad.fit, X, y), name)
     _raises(ValueError, lambda: clone(detector).fit(X, y[:-1]), "inconsistent")
 
 

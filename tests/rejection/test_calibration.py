@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+from skood.base import bind
 from skood.detectors import KNN, Energy, Mahalanobis, MaxLogit
 from skood.rejection import (
     BoundedAbstention,
@@ -29,7 +30,7 @@ from skood.rejection import (
     RejectOptionClassifier,
     solve,
 )
-from skood.rejection._calibration import Parts, bind, calibrate, fit_parts, score_parts
+from skood.rejection._calibration import Parts, calibrate, fit_parts, score_parts
 
 
 class FirstColumn(BaseEstimator):
