@@ -15,6 +15,7 @@ __version__ = "0.1.0.dev0"
 _SUBMODULES = (
     "base",
     "benchmark",
+    "combine",
     "datasets",
     "detectors",
     "exceptions",

@@ -18,6 +18,7 @@ from sklearn.utils import Bunch, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skood.base import BaseDetector, UncertaintyDetector, UncertaintyMixin
+from skood.combine import DSDE, DetectorEnsemble, Fisher
 from skood.detectors import (
     FDBD,
     GEN,
@@ -79,9 +80,25 @@ class PlainUncertainty(UncertaintyMixin, LogisticRegression):
 _LINEAR = LogisticRegression()
 _PERCEPTRON = MLPClassifier((8,), solver="lbfgs", random_state=0)
 
+_MEMBERS = [("knn", KNN(n_neighbors=2)), ("gaussian", SSD(covariance=LedoitWolf()))]
+
 # Classes that are not here are constructed without arguments. Some checks have as few
 # as ten samples, fewer than the 50 neighbours that KNN asks for.
 _INSTANCES = {
+    "DSDE": [
+        DSDE(_MEMBERS, c_m=0.5, calibration=0.5, random_state=0),
+        DSDE(
+            [*_MEMBERS, ("energy", Energy()), ("vim", ViM())],
+            beta=0.5,
+            estimator=_LINEAR,
+            random_state=0,
+        ),
+    ],
+    "DetectorEnsemble": [
+        DetectorEnsemble(_MEMBERS, calibration=0.4, random_state=0),
+        DetectorEnsemble(_MEMBERS, Fisher(), level="nominal", random_state=0),
+        DetectorEnsemble(_MEMBERS, calibration=2, method="ecdf", random_state=0),
+    ],
     "ASH": [ASH(), ASH(percentile=50, variant="b"), ASH(variant="p")],
     "CADRef": [
         CADRef(),

@@ -13,6 +13,7 @@ PAGE = Path(__file__).parents[1] / "doc" / "api.rst"
 MODULES = (
     "base",
     "benchmark",
+    "combine",
     "datasets",
     "detectors",
     "exceptions",

@@ -1,0 +1,40 @@
+"""Many detectors combined into one, by multiple testing."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from skood.combine._combiners import (
+    BaseCombiner,
+    BenjaminiHochberg,
+    BenjaminiYekutieli,
+    Bonferroni,
+    DOSStorey,
+    Naive,
+    Storey,
+    Vote,
+)
+from skood.combine._display import PValuePlotDisplay
+from skood.combine._dsde import DSDE
+from skood.combine._ensemble import DetectorEnsemble
+from skood.combine._global_tests import Cauchy, Fisher, HarmonicMean, Stouffer
+from skood.combine._pvalues import conformal_pvalues, min_calibration_size
+
+__all__ = [
+    "DSDE",
+    "BaseCombiner",
+    "BenjaminiHochberg",
+    "BenjaminiYekutieli",
+    "Bonferroni",
+    "Cauchy",
+    "DOSStorey",
+    "DetectorEnsemble",
+    "Fisher",
+    "HarmonicMean",
+    "Naive",
+    "PValuePlotDisplay",
+    "Storey",
+    "Stouffer",
+    "Vote",
+    "conformal_pvalues",
+    "min_calibration_size",
+]

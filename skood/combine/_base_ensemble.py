@@ -1,0 +1,417 @@
+"""What ensembles of detectors have in common, whatever combines their p-values."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch, check_scalar, get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from skood.base import BaseDetector, n_rows
+from skood.combine._committee import Calibration, fit_committees, score_committees
+from skood.combine._pvalues import warn_if_few
+from skood.combine._splits import calibration_folds, check_same, with_levels
+from skood.utils._composition import NamedParts
+from skood.utils._labels import check_nested_ood_labels
+from skood.utils._params import Classifier, HasMethods, Interval, StrOptions
+from skood.utils._warnings import warn
+from skood.utils._wrapping import copy_input_attributes
+
+__all__ = ["BaseDetectorEnsemble"]
+
+# Conformal levels are fractions with few values. This much of a score tells samples of
+# the same level apart, and moves no score past that of another level.
+_TIE_BREAK = 1e-9
+
+
+def _combiner_has_pi0(self):
+    return hasattr(self._combiner(), "pi0")
+
+
+class BaseDetectorEnsemble(NamedParts, BaseDetector):
+    """Base class of detectors that combine the p-values of their members.
+
+    A subclass implements ``_combiner()``, which returns a combiner.
+
+    Parameters
+    ----------
+    detectors : list of (str, object)
+        The members.
+
+    estimator, alpha, calibration, level, method, n_jobs, verbose, random_state, \
+    ood_label
+        See `DetectorEnsemble`.
+    """
+
+    _parts_parameter = "detectors"
+
+    _parameter_constraints: dict = {
+        "detectors": "no_validation",  # validated by _check_parts
+        "estimator": [Classifier(), None],
+        "alpha": [Interval(Real, 0, 1, closed="neither")],
+        "calibration": [
+            Interval(Real, 0, 1, closed="neither"),
+            Interval(Integral, 2, None, closed="left"),
+            HasMethods(["split", "get_n_splits"]),  # a str has split
+            StrOptions({"same"}),
+        ],
+        "level": [StrOptions({"auto", "nominal", "conformal"})],
+        "method": [StrOptions({"conformal", "ecdf"})],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+        "ood_label": [Integral, str],
+    }
+
+    def __init__(
+        self,
+        detectors,
+        *,
+        estimator=None,
+        alpha=0.05,
+        calibration=0.2,
+        level="auto",
+        method="conformal",
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+        ood_label=-1,
+    ):
+        self.detectors = detectors
+        self.estimator = estimator
+        self.alpha = alpha
+        self.calibration = calibration
+        self.level = level
+        self.method = method
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+        self.ood_label = ood_label
+
+    @abstractmethod
+    def _combiner(self):
+        """Return the combiner."""
+
+    def _fit(self, X, y):
+        X = _as_rows(X)
+        names, detectors = self._check_parts(("fit", "score_samples"))
+        combiner = self._combiner()
+        # a combiner that cannot do with so many members says so now
+        combiner.statistic(np.full((1, len(names)), 0.5))
+        n_samples = n_rows(X)
+        self._check_members(names, detectors, y)
+        rows = calibration_folds(n_samples, y, self.calibration, self.random_state)
+        folds, level = with_levels(rows, self.level, self.alpha)
+        committees, estimators, scores = fit_committees(
+            names,
+            detectors,
+            self.estimator,
+            X,
+            y,
+            [(fold.train, np.concatenate(fold[1:])) for fold in folds],
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+        )
+        self._committees = committees
+        self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
+        self.level_ = level
+        if self.estimator is not None:
+            self.estimator_ = estimators[0]
+        self._store_inputs([estimators[0], *committees[0]], y)
+        self._calibrate(combiner, folds, scores)
+
+    def _check_members(self, names, detectors, y):
+        """Refuse, before a long fit, what would only come out after it."""
+        if isinstance(self.calibration, str):
+            check_same(names, detectors)
+        if y is None:
+            if self._fits_estimator and get_tags(self.estimator).target_tags.required:
+                raise ValueError(
+                    f"{type(self).__name__} requires y to be passed, but the target y "
+                    f"is None: it fits estimator={self.estimator!r}. Pass class "
+                    "labels, or a fitted classifier inside "
+                    "sklearn.frozen.FrozenEstimator."
+                )
+            return
+        for name, detector in zip(names, detectors, strict=True):
+            check_nested_ood_labels(name, detector, y, type(self).__name__)
+
+    @property
+    def _fits_estimator(self):
+        return self.estimator is not None and not isinstance(
+            self.estimator, FrozenEstimator
+        )
+
+    def _store_inputs(self, fitted, y):
+        """Take what is known of the input from the first member that knows it."""
+        for one in reversed(fitted):
+            if one is not None:
+                copy_input_attributes(self, one)
+        if y is None:
+            for one in fitted:
+                if hasattr(one, "classes_"):
+                    self.classes_ = np.asarray(one.classes_)
+                    break
+
+    def _calibrate(self, combiner, folds, scores):
+        """Keep the scores that p-values, and the statistics that levels, refer to."""
+        self._calibrations = []
+        statistics = []
+        for fold, fold_scores in zip(folds, scores, strict=True):
+            n_pvalues = len(fold.pvalue_rows)
+            calibration = Calibration.of(fold_scores[:n_pvalues])
+            self._calibrations.append(calibration)
+            if self.level_ == "conformal" and n_pvalues < len(fold_scores):
+                counts = calibration.counts(fold_scores[n_pvalues:])
+                P = self._pvalues_of(counts, n_pvalues)
+                statistics.append(np.sort(combiner.statistic(P)))
+            else:
+                statistics.append(np.empty(0))
+        self._statistics = statistics
+        self.n_calibration_ = sum(len(c) for c in self._calibrations)
+        self.n_level_ = sum(len(q) for q in statistics)
+        smallest = self.n_calibration_
+        if self.level_ == "conformal":  # the statistics are of one fold each
+            smallest = min(len(c) for c in self._calibrations)
+        self._warn_if_deaf(combiner, smallest)
+
+    def _warn_if_deaf(self, combiner, n_calibration):
+        """Warn where no sample, or none that one member objects to, can be rejected."""
+        m = len(self.named_detectors_)
+        if self.level_ == "conformal":
+            least = self._pvalues_of(np.zeros((1, m)), n_calibration)
+            (q,) = combiner.statistic(least)
+            if q > self._nominal_level(self.alpha):
+                n_tied = sum(_at_most(ranked, q) for ranked in self._statistics)
+                warn(
+                    f"No sample can be rejected at alpha={self.alpha}: the smallest "
+                    f"statistic of {type(combiner).__name__}, {q:.3g}, is that of "
+                    f"{n_tied} of the {self.n_level_} calibration rows that levels "
+                    "refer to. Give more calibration rows, fewer members, or another "
+                    "combiner."
+                )
+                return
+        if self.method == "conformal":
+            warn_if_few(combiner, n_calibration, m, self.alpha)
+
+    def _set_offset(self, scores):
+        """The threshold is the level: nothing is estimated from training scores."""
+        # A level that equals alpha up to rounding rejects.
+        self.offset_ = float(np.log(self.alpha)) + 1e-12
+
+    def _pvalues_of(self, counts, n_calibration):
+        """P-values from counts of calibration scores, see `conformal_pvalues`."""
+        if self.method == "ecdf":
+            return counts / n_calibration
+        return (1.0 + counts) / (n_calibration + 1.0)
+
+    def _evaluate(self, X):
+        """P-values, their statistic and the level of each row."""
+        check_is_fitted(self, "offset_")
+        X, combiner = _as_rows(X), self._combiner()
+        counts, n_below = 0, 0
+        all_scores = score_committees(
+            list(self.named_detectors_), self._committees, X, n_jobs=self.n_jobs
+        )
+        for calibration, statistics, scores in zip(
+            self._calibrations, self._statistics, all_scores, strict=True
+        ):
+            found = calibration.counts(scores)
+            counts = counts + found
+            if self.level_ == "conformal":
+                q = combiner.statistic(self._pvalues_of(found, len(calibration)))
+                n_below = n_below + _at_most(statistics, q)
+        P = self._pvalues_of(counts, self.n_calibration_)
+        if self.level_ == "nominal":
+            q = combiner.statistic(P)
+            return Bunch(pvalues=P, statistic=q, level=q)
+        if len(self._committees) > 1:
+            q = combiner.statistic(P)
+        level = (1.0 + n_below) / (self.n_level_ + 1.0)
+        return Bunch(pvalues=P, statistic=q, level=level)
+
+    def _score(self, X):
+        return self._scores(self._evaluate(X))
+
+    def _scores(self, found):
+        """Logarithm of the level, and of equal levels the statistic decides."""
+        scores = np.log(np.maximum(found.level, np.finfo(np.float64).tiny))
+        if self.level_ == "conformal":
+            scores -= _TIE_BREAK / (1.0 + found.statistic)
+        return scores
+
+    def levels(self, X):
+        """Smallest level at which each sample is rejected as OOD.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        levels : ndarray of shape (n_samples,), dtype float64
+            ``score_samples`` is its logarithm (of equal conformal levels, the smaller
+            statistic has the smaller score, by less than 1e-9), and ``predict`` rejects
+            where it is at most `alpha`. A conformal level is a p-value of the sample; a
+            nominal one can exceed 1.
+        """
+        return self._evaluate(X).level
+
+    def pvalues(self, X):
+        """P-value of each sample by each member.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        pvalues : ndarray of shape (n_samples, n_members), dtype float64
+            Columns in the order of ``named_detectors_``. Small: unlike the calibration
+            rows.
+        """
+        return self._evaluate(X).pvalues
+
+    def selected_detectors(self, X, alpha=None):
+        """Tell which members hold each sample for OOD.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        alpha : float, default=None
+            The level, in (0, 1). None: that of the ensemble.
+
+        Returns
+        -------
+        selected : ndarray of shape (n_samples, n_members), dtype bool
+            What the combiner selects at the nominal level that stands for `alpha`; see
+            the :ref:`User Guide <combine>`.
+        """
+        return self._selected(self._evaluate(X), self._checked_alpha(alpha))
+
+    def _checked_alpha(self, alpha):
+        check_is_fitted(self, "offset_")
+        if alpha is None:
+            return self.alpha
+        return check_scalar(
+            alpha, "alpha", Real, min_val=0, max_val=1, include_boundaries="neither"
+        )
+
+    def _selected(self, found, alpha):
+        level = self._nominal_level(alpha)
+        if level <= 0.0:  # nothing is rejected
+            return np.zeros(found.pvalues.shape, dtype=bool)
+        return self._combiner().selected(found.pvalues, level)
+
+    def _nominal_level(self, alpha):
+        """The level for the combiner that rejects what `alpha` does."""
+        if self.level_ == "nominal":
+            return alpha
+        # (1 + n_below) / (n + 1) <= alpha: fewer than r statistics are at most q
+        r = int(np.floor(alpha * (self.n_level_ + 1) * (1 + 1e-12)))
+        if r == 0:
+            return 0.0
+        pooled = np.sort(np.concatenate(self._statistics))
+        return float(pooled[r - 1]) * (1 - 1e-11)
+
+    @available_if(_combiner_has_pi0)
+    def pi0(self, X):
+        """Estimated share of members for which each sample is in-distribution.
+
+        Only if the combiner estimates it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        pi0 : ndarray of shape (n_samples,), dtype float64
+            The estimated proportion of true null hypotheses.
+        """
+        return self._combiner().pi0(self._evaluate(X).pvalues)
+
+    def explain(self, X):
+        """Say why each sample is accepted or rejected.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        explanation : pandas.DataFrame
+            One row per sample, with the index of `X` if it is a data frame. Columns:
+            ``score``, ``is_ood``, ``level``, ``statistic`` (what the combiner made of
+            the p-values), ``pi0`` if the combiner estimates it, ``n_selected``, and
+            ``pvalue_NAME`` and ``selected_NAME`` for each member.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        found = self._evaluate(X)
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError(
+                "explain returns a pandas.DataFrame, and pandas is not installed: "
+                "pip install pandas."
+            ) from error
+        selected = self._selected(found, self.alpha)
+        score = self._scores(found)
+        columns = {
+            "score": score,
+            "is_ood": score - self.offset_ < 0,
+            "level": found.level,
+            "statistic": found.statistic,
+        }
+        combiner = self._combiner()
+        if hasattr(combiner, "pi0"):
+            columns["pi0"] = combiner.pi0(found.pvalues)
+        columns["n_selected"] = selected.sum(axis=1)
+        for j, name in enumerate(self.named_detectors_):
+            columns[f"pvalue_{name}"] = found.pvalues[:, j]
+        for j, name in enumerate(self.named_detectors_):
+            columns[f"selected_{name}"] = selected[:, j]
+        return pd.DataFrame(columns, index=getattr(X, "index", None))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        members = [one for _, one in self._named_parts() if not isinstance(one, str)]
+        inner = [get_tags(one) for one in members if hasattr(one, "get_params")]
+        for name, of in (
+            ("sparse", all),
+            ("allow_nan", all),
+            ("positive_only", any),
+            ("three_d_array", any),
+        ):
+            value = bool(inner) and of(getattr(one.input_tags, name) for one in inner)
+            setattr(tags.input_tags, name, value)
+        if self._fits_estimator:
+            inner.append(get_tags(self.estimator))
+        tags.target_tags.required = any(one.target_tags.required for one in inner)
+        tags.non_deterministic = any(one.non_deterministic for one in inner)
+        return tags
+
+
+def _as_rows(X):
+    """Rows that can be counted."""
+    return X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
+
+
+def _at_most(ranked, q):
+    """Count sorted statistics that are at most `q`, equal ones up to rounding."""
+    return np.searchsorted(ranked, q * (1 + 1e-12), side="right")

@@ -1,0 +1,286 @@
+"""Conformal p-values: how many calibration scores are as low as a score."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from numbers import Integral, Real
+
+import numpy as np
+
+from skood.utils._params import Interval, StrOptions, validate_params
+from skood.utils._threads import map_chunks
+from skood.utils._torch import row_chunks, to_numpy
+from skood.utils._warnings import warn
+
+__all__ = [
+    "conformal_pvalues",
+    "counts_at_most",
+    "loosened",
+    "min_calibration_size",
+    "reaches",
+    "sorted_calibration",
+    "warn_if_few",
+]
+
+# A statistic that exceeds the level by less than this part of it equals it: both are
+# fractions such as m / (n + 1), computed with rounding.
+_SLACK = 1e-12
+
+# Scores of one member that a thread looks up at a time.
+_CHUNK = 2**16
+
+
+def loosened(alpha):
+    """Return a level that is larger by the slack for rounding."""
+    return alpha * (1 + _SLACK)
+
+
+def reaches(q, alpha):
+    """Tell which statistics are at most a level; equal ones are, whatever rounding.
+
+    Parameters
+    ----------
+    q : ndarray or float
+        Statistics.
+
+    alpha : float
+        The level.
+
+    Returns
+    -------
+    rejected : ndarray or bool
+        True where ``q <= alpha``.
+    """
+    return q <= loosened(alpha)
+
+
+def _as_scores(scores, name):
+    """Scores as float64; NaN, or what is not one or two axes of numbers, raises."""
+    scores = np.asarray(to_numpy(scores))
+    if scores.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name} must be an array of real numbers, got dtype {scores.dtype}."
+        )
+    if scores.ndim not in (1, 2) or scores.shape[1:] == (0,):
+        raise ValueError(
+            f"{name} must have the shape (n_samples,), or (n_samples, n_detectors) for "
+            f"several detectors. Got the shape {scores.shape}."
+        )
+    scores = scores.astype(np.float64, copy=False)
+    if np.isnan(scores).any():
+        raise ValueError(
+            f"{name} has {int(np.isnan(scores).sum())} NaN among {scores.size} values, "
+            "and a missing score has no p-value. Leave these rows, or the detector "
+            "that gives them, out."
+        )
+    return scores
+
+
+def sorted_calibration(calibration_scores):
+    """Sort each column of calibration scores.
+
+    Parameters
+    ----------
+    calibration_scores : ndarray of shape (n_calibration, n_detectors)
+        Scores without NaN.
+
+    Returns
+    -------
+    ranked : ndarray of shape (n_calibration, n_detectors)
+        In float64 and Fortran order: columns are contiguous.
+    """
+    ranked = np.array(calibration_scores, dtype=np.float64, order="F")
+    ranked.T.sort(axis=1)
+    return ranked
+
+
+def counts_at_most(ranked, scores):
+    """Count the calibration scores that are at most as large as each score.
+
+    Counts of several calibration sets can be added up.
+
+    Parameters
+    ----------
+    ranked : ndarray of shape (n_calibration, n_detectors)
+        What `sorted_calibration` returns.
+
+    scores : ndarray of shape (n_samples, n_detectors)
+        Scores without NaN.
+
+    Returns
+    -------
+    counts : ndarray of shape (n_samples, n_detectors), dtype int64
+        Numbers of calibration scores.
+    """
+    counts = np.empty(scores.shape, dtype=np.int64)
+
+    def count(chunk):
+        rows, j = chunk
+        counts[rows, j] = np.searchsorted(ranked[:, j], scores[rows, j], side="right")
+
+    chunks = row_chunks(len(scores), 1, _CHUNK)
+    map_chunks(count, [(rows, j) for rows in chunks for j in range(scores.shape[1])])
+    return counts
+
+
+@validate_params(
+    {
+        "scores": "no_validation",
+        "calibration_scores": "no_validation",
+        "method": [StrOptions({"conformal", "ecdf"})],
+    },
+    prefer_skip_nested_validation=True,
+)
+def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
+    r"""P-values of scores, relative to the scores of held-out ID samples.
+
+    With n calibration scores :math:`s_i` that are high for in-distribution (ID)
+    samples,
+
+    .. math:: p(x) = \frac{1 + \#\{i : s_i \le s(x)\}}{n + 1}
+
+    is small for samples that look less like ID data than most of the calibration rows
+    do. For an ID sample that is exchangeable with these, :math:`P(p \le \alpha) \le
+    \alpha` at every level and every n, with or without ties [1]_. Read more in the
+    :ref:`User Guide <combine>`.
+
+    Parameters
+    ----------
+    scores : array-like of shape (n_samples,) or (n_samples, n_detectors)
+        Scores of one detector, or of several: high = ID. Infinite ones are allowed.
+
+    calibration_scores : array-like of shape (n_cal,) or (n_cal, n_detectors)
+        Scores of ID samples that no detector was fitted on.
+
+    method : {"conformal", "ecdf"}, default="conformal"
+        "conformal": as above, at least 1 / (n + 1). "ecdf": the empirical distribution
+        function :math:`\#\{i : s_i \le s\} / n` [2]_; it can be 0, and small p-values
+        are more frequent than they should be, the more so the smaller n is.
+
+    Returns
+    -------
+    pvalues : ndarray of the shape of `scores`, dtype float64
+        In [0, 1], small = OOD.
+
+    Raises
+    ------
+    ValueError
+        If there is a NaN, no calibration score, or the shapes do not match.
+
+    See Also
+    --------
+    min_calibration_size : How many calibration scores a combiner needs.
+    DetectorEnsemble : Fits detectors, holds rows out, and combines p-values.
+
+    References
+    ----------
+    .. [1] S. Bates, E. Candes, L. Lei, Y. Romano, M. Sesia. Testing for outliers with
+       conformal p-values. Annals of Statistics 51, 2023.
+
+    .. [2] Geng et al. DSDE: using proportion estimation to improve model selection for
+       out-of-distribution detection. 2024. Equation 6.
+
+    Examples
+    --------
+    >>> from skood.combine import conformal_pvalues
+    >>> conformal_pvalues([0, 2, 2.5, 6], [1, 2, 2, 3]).tolist()
+    [0.2, 0.8, 0.8, 1.0]
+    >>> conformal_pvalues([0, 2, 2.5, 6], [1, 2, 2, 3], method="ecdf").tolist()
+    [0.0, 0.75, 0.75, 1.0]
+    """
+    scores = _as_scores(scores, "scores")
+    calibration = _as_scores(calibration_scores, "calibration_scores")
+    if scores.shape[1:] != calibration.shape[1:]:
+        raise ValueError(
+            "scores and calibration_scores must be of the same detectors, in both one "
+            f"axis for one detector or one column each. Got the shapes {scores.shape} "
+            f"and {calibration.shape}."
+        )
+    if len(calibration) == 0:
+        raise ValueError(
+            "calibration_scores is empty: p-values are relative to the scores of at "
+            "least one held-out ID sample."
+        )
+    n = len(calibration)
+    ranked = sorted_calibration(calibration.reshape(n, -1))
+    counts = counts_at_most(ranked, scores.reshape(len(scores), ranked.shape[1]))
+    pvalues = counts / n if method == "ecdf" else (counts + 1.0) / (n + 1.0)
+    return pvalues.reshape(scores.shape)
+
+
+@validate_params(
+    {
+        "n_detectors": [Interval(Integral, 1, None, closed="left")],
+        "alpha": [Interval(Real, 0, 1, closed="neither")],
+    },
+    prefer_skip_nested_validation=True,
+)
+def min_calibration_size(n_detectors, alpha):
+    r"""Return how many calibration scores let a single detector reject a sample.
+
+    The smallest conformal p-value of n calibration scores is :math:`1 / (n + 1)`.
+    Combiners such as `Bonferroni`, `BenjaminiHochberg` and `DOSStorey` multiply it by
+    the number m of detectors if only one objects to a sample, so that
+    :math:`n + 1 \ge m / \alpha` is needed for it to be heard. Read more in the
+    :ref:`User Guide <combine>`.
+
+    Parameters
+    ----------
+    n_detectors : int
+        Number m of detectors.
+
+    alpha : float
+        Level, in (0, 1).
+
+    Returns
+    -------
+    n_calibration : int
+        The smallest such n, at least 1.
+
+    See Also
+    --------
+    conformal_pvalues : The p-values.
+
+    Examples
+    --------
+    >>> from skood.combine import min_calibration_size
+    >>> min_calibration_size(7, alpha=0.05)
+    139
+    """
+    return max(1, math.ceil(n_detectors / alpha * (1 - _SLACK)) - 1)
+
+
+def warn_if_few(combiner, n_calibration, n_detectors, alpha):
+    """Warn if no detector can reject on its own with so few calibration scores.
+
+    Parameters
+    ----------
+    combiner : object
+        A combiner. One that does not say what it multiplies the smallest p-value by
+        gives no warning.
+
+    n_calibration : int
+        Number of calibration scores.
+
+    n_detectors : int
+        Number of detectors.
+
+    alpha : float
+        The level.
+    """
+    correction = getattr(combiner, "_correction", lambda m: None)(n_detectors)
+    if correction is None:
+        return
+    smallest = correction / (n_calibration + 1)
+    if reaches(smallest, alpha):
+        return
+    needed = math.ceil(correction / alpha * (1 - _SLACK)) - 1
+    warn(
+        f"With {n_calibration} calibration rows the smallest p-value is 1/"
+        f"{n_calibration + 1}, which {type(combiner).__name__} multiplies by "
+        f"{correction:.4g} if only one of {n_detectors} detectors objects: "
+        f"{smallest:.3g} is more than alpha={alpha:g}, so that no detector can reject "
+        f"a sample on its own. Calibrate on at least {needed} rows, or combine fewer "
+        "detectors."
+    )
