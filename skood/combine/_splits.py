@@ -80,7 +80,7 @@ def calibration_folds(n_samples, y, calibration, random_state):
         return [(None, rng.permutation(n_samples))]
     if isinstance(calibration, Real) and not float(calibration).is_integer():
         held_out = held_out_rows(y, n_samples, calibration, rng)
-        if len(held_out) == 0 or n_samples < 2:
+        if len(held_out) == 0:
             raise ValueError(
                 f"calibration={calibration} holds rows out, and leaves one of each "
                 f"class: there are none to hold out of n_samples={n_samples}. Give "

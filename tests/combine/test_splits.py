@@ -49,7 +49,7 @@ def test_same_calibrates_on_all_rows():
 
 @pytest.mark.parametrize("calibration", [4, KFold(4)])
 def test_folds_hold_out_each_row_once(calibration):
-    y = np.arange(42) % 2 if calibration == 4 else None
+    y = np.repeat([0, 1], 21) if calibration == 4 else None  # sorted
     folds = calibration_folds(42, y, calibration, 0)
     assert len(folds) == 4
     assert sorted(np.concatenate([held for _, held in folds])) == list(range(42))
@@ -88,6 +88,13 @@ def test_too_few_rows_for_a_conformal_level():
         with_levels(folds, "conformal", 0.05)
     (fold,), found = _levels(folds, "nominal")  # asked for: no warning
     assert (len(fold.pvalue_rows), found) == (37, "nominal")
+
+
+def test_rows_that_a_level_needs_despite_rounding():
+    """1 / alpha is 49.00000000000001 for alpha = 1/49: 48 rows are enough."""
+    folds = calibration_folds(96, None, "same", 0)
+    (fold,), found = _levels(folds, "conformal", alpha=1 / 49)
+    assert (len(fold.level_rows), found) == (48, "conformal")
 
 
 def test_rows_for_levels_are_counted_over_folds():
