@@ -33,8 +33,8 @@ def check_pvalues(P):
     if issparse(P):
         raise TypeError("P must be a dense array of p-values, got a sparse matrix.")
     P = np.asarray(to_numpy(P))
-    if P.dtype.kind == "O":
-        P = P.astype(np.float64)
+    if P.dtype.kind == "O" or (P.dtype.kind == "f" and P.dtype.itemsize > 8):
+        P = P.astype(np.float64)  # long doubles too: float64 is what is compared
     if P.dtype.kind not in "biuf":
         raise ValueError(f"P must hold p-values, got an array of dtype {P.dtype}.")
     if P.ndim != 2 or P.shape[1] == 0:
@@ -104,7 +104,7 @@ def per_row(combiner, P, function, *, dtype=np.float64, shape=()):
         p = np.add(P[rows], 0.0, dtype=np.float64)  # a copy, and -0.0 becomes 0.0
         p.sort(axis=1)
         # samples are contiguous: NumPy is slow along many short axes
-        results[rows] = function(np.ascontiguousarray(p.T)).T
+        results[rows] = np.asarray(function(np.ascontiguousarray(p.T))).T
 
     map_chunks(apply, list(row_chunks(n, m * _BYTES, _BUDGET)))
     return results
@@ -115,10 +115,11 @@ class BaseCombiner(BaseEstimator, metaclass=ABCMeta):
 
     A combiner makes one statistic q of the p-values :math:`p_1, \dots, p_m` that m
     detectors give a sample. It is the smallest level at which the combiner rejects the
-    sample: the sample counts as out-of-distribution (OOD) iff :math:`q \le \alpha`. It
-    is not clipped, so that it still ranks samples beyond 1. A combiner has no state,
-    and treats each sample on its own, in whatever order its p-values are. Read more in
-    the :ref:`User Guide <combine>`.
+    sample: the sample counts as out-of-distribution (OOD) iff :math:`q \le \alpha`,
+    where a q that exceeds :math:`\alpha` by less than 1e-12 of it counts as equal: both
+    are rounded fractions. It is not clipped, so that it still ranks samples beyond 1. A
+    combiner has no state, and treats each sample on its own, in whatever order its
+    p-values are. Read more in the :ref:`User Guide <combine>`.
 
     A subclass implements two methods, which see p-values of shape
     (n_detectors, n_samples) that ascend along the first axis:
@@ -223,7 +224,12 @@ class BaseCombiner(BaseEstimator, metaclass=ABCMeta):
         alpha = _check_level(alpha)
 
         def largest_selected(p):
-            k = self._n_selected(p, alpha)
+            k = np.asarray(self._n_selected(p, alpha))
+            if k.shape != p.shape[1:] or k.max() > len(p):
+                raise ValueError(
+                    f"{type(self).__name__}._n_selected must return a number from 0 to "
+                    f"{len(p)} for each of {p.shape[1]} samples, got {k!r}."
+                )
             largest = p[np.maximum(k, 1) - 1, np.arange(p.shape[1])]
             return np.where(k > 0, largest, -1.0)
 

@@ -101,6 +101,11 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         X = _as_rows(X)
         names, detectors = self._check_parts(("fit", "score_samples"))
         combiner = self._combiner()
+        if isinstance(combiner, type):
+            raise TypeError(
+                f"combiner must be an object, got the class {combiner.__name__}. Write "
+                f"combiner={combiner.__name__}()."
+            )
         # a combiner that cannot do with so many members says so now
         combiner.statistic(np.full((1, len(names)), 0.5))
         n_samples = n_rows(X)
@@ -182,11 +187,11 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
 
     def _warn_if_deaf(self, combiner, n_calibration):
         """Warn where no sample, or none that one member objects to, can be rejected."""
-        m = len(self.named_detectors_)
+        m, level = len(self.named_detectors_), self._nominal_level(self.alpha)
         if self.level_ == "conformal":
             least = self._pvalues_of(np.zeros((1, m)), n_calibration)
             (q,) = combiner.statistic(least)
-            if q > self._nominal_level(self.alpha):
+            if q > level:
                 n_tied = sum(_at_most(ranked, q) for ranked in self._statistics)
                 warn(
                     f"No sample can be rejected at alpha={self.alpha}: the smallest "
@@ -197,7 +202,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
                 )
                 return
         if self.method == "conformal":
-            warn_if_few(combiner, n_calibration, m, self.alpha)
+            warn_if_few(combiner, n_calibration, m, level)
 
     def _set_offset(self, scores):
         """The threshold is the level: nothing is estimated from training scores."""

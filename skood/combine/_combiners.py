@@ -182,9 +182,10 @@ class Vote(BaseCombiner):
 
     .. math:: q = p_{(\lceil s m \rceil)}
 
-    with s = `share`. Nothing is promised about the share of accepted ID samples: it is
-    far more than :math:`1 - \alpha` for independent detectors. Read more in the
-    :ref:`User Guide <combine>`.
+    with s = `share`. With :math:`r = \lceil s m \rceil` votes asked for, at most the
+    share :math:`\alpha m / r` of ID samples is rejected, whatever the dependence; it is
+    far less than :math:`\alpha` for independent detectors and shares near one half.
+    Read more in the :ref:`User Guide <combine>`.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from skood.combine._base_ensemble import BaseDetectorEnsemble
-from skood.combine._combiners import DOSStorey
+from skood.combine._combiners import BenjaminiHochberg, DOSStorey
 from skood.combine._pvalues import reaches
 from skood.metrics._displays import COLOURS, get_axes, long_names
 from skood.metrics._scorers import unwrap
@@ -94,10 +94,10 @@ class PValuePlotDisplay:
         The filled markers of the members that are selected.
 
     bh_line_ : matplotlib Line2D
-        From the origin to `alpha` at rank `n_members`.
+        From the origin to `cut` at rank `n_members`.
 
     adaptive_line_ : matplotlib Line2D or None
-        From the origin to ``alpha / pi0``; None if `pi0` is None or zero.
+        From the origin to ``cut / pi0``; None if `pi0` is None.
 
     slope_lines_ : tuple of (Line2D, Line2D) or None
         The lines from the origin to the change point, and from there to 1 at the
@@ -166,10 +166,11 @@ class PValuePlotDisplay:
             The p-values of one sample, or of a few.
 
         names : list of str, default=None
-            Names of the members; None: their indices.
+            Names of the members; None: the columns of a data frame, or indices.
 
         combiner : BaseCombiner, default=None
-            The combiner; None: ``DOSStorey()``. The change point is drawn if it has a
+            The combiner; None: ``DOSStorey()``, which needs four members, or
+            ``BenjaminiHochberg()`` for fewer. The change point is drawn if it has a
             `change_point`, the adaptive line if it has a `pi0`.
 
         alpha : float, default=0.05
@@ -191,8 +192,11 @@ class PValuePlotDisplay:
         ValueError
             If the p-values are no p-values, or there are too many samples.
         """
-        combiner = DOSStorey() if combiner is None else combiner
+        if names is None and hasattr(pvalues, "columns"):
+            names = [str(name) for name in pvalues.columns]
         P = np.atleast_2d(to_numpy(pvalues))
+        if combiner is None:
+            combiner = DOSStorey() if P.shape[1] >= 4 else BenjaminiHochberg()
         display = cls(
             selected=combiner.selected(P, alpha),
             pvalues=P.astype(np.float64),
@@ -288,11 +292,10 @@ class PValuePlotDisplay:
 
     def _check_plot(self, n_rows, n_members):
         """Return the names of the members; there must be one for each."""
-        if n_rows > _MAX_ROWS:
+        if not 1 <= n_rows <= _MAX_ROWS:
             raise ValueError(
-                f"Each sample gets a panel of its own, and {n_rows} samples are more "
-                f"than the {_MAX_ROWS} that fit in a figure. Choose a few rows, such "
-                "as X[:4]."
+                f"Each sample gets a panel of its own, and from 1 to {_MAX_ROWS} fit "
+                f"in a figure. Got {n_rows} samples: choose a few rows, such as X[:4]."
             )
         if self.names is None:
             return [str(j) for j in range(n_members)]

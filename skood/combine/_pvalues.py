@@ -30,6 +30,9 @@ _SLACK = 1e-12
 # Scores of one member that a thread looks up at a time.
 _CHUNK = 2**16
 
+# Calibration scores from which on it pays to look scores up in ascending order.
+_LARGE = 4096
+
 
 def loosened(alpha):
     """Return a level that is larger by the slack for rounding."""
@@ -117,7 +120,13 @@ def counts_at_most(ranked, scores):
 
     def count(chunk):
         rows, j = chunk
-        counts[rows, j] = np.searchsorted(ranked[:, j], scores[rows, j], side="right")
+        column = scores[rows, j]
+        if len(ranked) < _LARGE:
+            counts[rows, j] = np.searchsorted(ranked[:, j], column, side="right")
+            return
+        order = np.argsort(column)  # neighbours look at the same part of the memory
+        found = np.searchsorted(ranked[:, j], column[order], side="right")
+        counts[rows.start + order, j] = found
 
     chunks = row_chunks(len(scores), 1, _CHUNK)
     map_chunks(count, [(rows, j) for rows in chunks for j in range(scores.shape[1])])
@@ -267,7 +276,7 @@ def warn_if_few(combiner, n_calibration, n_detectors, alpha):
         Number of detectors.
 
     alpha : float
-        The level.
+        The level that the statistic is compared with.
     """
     correction = getattr(combiner, "_correction", lambda m: None)(n_detectors)
     if correction is None:
@@ -276,11 +285,13 @@ def warn_if_few(combiner, n_calibration, n_detectors, alpha):
     if reaches(smallest, alpha):
         return
     needed = math.ceil(correction / alpha * (1 - _SLACK)) - 1
+    less = " times its estimate of pi0," if hasattr(combiner, "pi0") else ""
+    unless = ", unless that estimate is small" if less else ""
     warn(
         f"With {n_calibration} calibration rows the smallest p-value is 1/"
         f"{n_calibration + 1}, which {type(combiner).__name__} multiplies by "
-        f"{correction:.4g} if only one of {n_detectors} detectors objects: "
-        f"{smallest:.3g} is more than alpha={alpha:g}, so that no detector can reject "
-        f"a sample on its own. Calibrate on at least {needed} rows, or combine fewer "
-        "detectors."
+        f"{correction:.4g}{less} if only one of {n_detectors} detectors objects: "
+        f"{smallest:.3g} is more than the level {alpha:.3g}, so that no detector can "
+        f"reject a sample on its own{unless}. Calibrate on at least {needed} rows, or "
+        "combine fewer detectors."
     )

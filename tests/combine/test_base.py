@@ -204,6 +204,7 @@ def test_corrections(m):
         ([[0.1, np.nan]], "P has 1 NaN among 2 values, and no combiner can do with"),
         ([[0.1, -0.5]], r"in \[0, 1\]. Got values from -0.5 to 0.1; conformal_pvalues"),
         ([[0.1, 3], [0, 0]], r"in \[0, 1\]. Got values from 0 to 3"),
+        ([[0.1, 1 + 1e-9]], r"in \[0, 1\]. Got values from 0.1 to 1"),
         ([[0.1, np.inf]], r"Got values from 0.1 to inf"),
         ([["a", "b"]], "P must hold p-values, got an array of dtype <U1"),
         ([[1j, 0]], "P must hold p-values, got an array of dtype complex128"),
@@ -267,6 +268,34 @@ def test_own_combiner():
     assert Median()._correction(5) is None
     with pytest.raises(ValueError, match="Median needs 9 detectors, got 5"):
         clone(Median(9)).statistic(P)
+
+
+class Fixed(BaseCombiner):
+    """Selects a fixed number, and has a list of statistics."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def _statistic(self, p):
+        return p[0].tolist()
+
+    def _n_selected(self, p, alpha):
+        return [self.number] * p.shape[1]
+
+
+def test_own_combiner_that_returns_lists():
+    P = [[0.0, 0.5, 0.7], [0.3, 0.2, 0.2]]
+    assert Fixed(0).statistic(P).tolist() == [0.0, 0.2]
+    assert not Fixed(0).selected(P).any()  # nor the p-value of 0
+    assert Fixed(1).selected(P).tolist() == [[True, False, False], [False, True, True]]
+    with pytest.raises(ValueError, match="a number from 0 to 3 for each of 2 samples"):
+        Fixed(4).selected(P)
+
+
+def test_long_doubles_are_compared_as_doubles():
+    third = np.longdouble(1) / 3
+    P = np.array([[third, third / 2]])
+    assert Fixed(2).selected(P).all()
 
 
 def test_what_a_subclass_must_have():

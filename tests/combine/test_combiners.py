@@ -174,6 +174,13 @@ def test_storey_may_reject_without_any_small_pvalue():
 # ---- a statistic that equals the level, mathematically
 
 
+def test_bonferroni_at_a_level_that_rounding_misses():
+    """3 x .1 exceeds .3 in floating point."""
+    P = [[0.1, 0.5, 0.9]]
+    assert Bonferroni().selected(P, alpha=0.3).tolist() == [[True, False, False]]
+    assert Vote(1 / 3).selected([[0.1 + 0.2, 0.5, 0.9]], alpha=0.3)[0, 0]
+
+
 @pytest.mark.parametrize("combiner", [*STEP_UP, *ONE_BY_ONE], ids=repr)
 @pytest.mark.parametrize("m", [2, 7, 18])
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.1, 0.3, 1.5])

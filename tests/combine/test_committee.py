@@ -14,7 +14,7 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 
-from skood.combine import DSDE, DetectorEnsemble, Naive
+from skood.combine import Bonferroni, DetectorEnsemble, Naive
 from skood.combine._committee import Calibration, score_committees
 from skood.detectors import KNN, MSP, Energy, ViM
 from skood.exceptions import SkoodWarning
@@ -166,9 +166,11 @@ def test_warning_counts_the_rows_of_the_smallest_fold():
     """Statistics of a fold come from its p-values alone."""
     X = np.random.default_rng(0).normal(size=(300, 3))
     members = [(f"m{j}", Column(j)) for j in range(3)]
-    ensemble = DSDE(members, c_m=0.3, calibration=KFold(5), random_state=0)
-    with pytest.warns(SkoodWarning, match="With 30 calibration rows the smallest"):
-        ensemble.fit(X)
+    ensemble = DetectorEnsemble(
+        members, Bonferroni(), calibration=KFold(5), random_state=0
+    )
+    with pytest.warns(SkoodWarning, match=r"smallest statistic of Bonf.*, 0\.0968, is"):
+        ensemble.fit(X)  # 3 / 31: of the 60 rows of a fold 30 give p-values
     ensemble.set_params(calibration=KFold(2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # 75 rows per fold are enough for 3 members

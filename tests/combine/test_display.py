@@ -6,6 +6,7 @@
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
@@ -303,6 +304,21 @@ def test_conformal_level_moves_the_lines(alpha):
     assert texts[0] == rf"$c\, i / m$ (BH), c = {height:.3g}"
 
 
+def test_level_that_equals_alpha_in_the_title():
+    """7 (1/140) is .05 up to rounding: the sample counts as OOD."""
+    row = [1 / 140, 1, 1, 1, 1, 1, 1]
+    display = PValuePlotDisplay.from_pvalues(row, combiner=Bonferroni())
+    assert display.ax_.get_title() == "OOD (level 0.05 ≤ 0.05)"
+
+
+def test_few_members_and_names_of_columns():
+    frame = pd.DataFrame([[0.01, 0.5, 0.9]], columns=["msp", "knn", "vim"])
+    display = PValuePlotDisplay.from_pvalues(frame)
+    assert display.names == ["msp", "knn", "vim"]
+    assert display.pi0 is None  # Benjamini-Hochberg estimates none
+    assert display.level[0] == pytest.approx(0.03)
+
+
 def test_errors():
     with pytest.raises(ValueError, match=r"P must hold p-values, in \[0, 1\]"):
         PValuePlotDisplay.from_pvalues([0.5, 1.5, 0.2, 0.1])
@@ -314,8 +330,10 @@ def test_errors():
         PValuePlotDisplay.from_pvalues(P_ROW, names=NAMES[:6])
     with pytest.raises(ValueError, match="got 'abcdefg'"):
         PValuePlotDisplay.from_pvalues(P_ROW, names="abcdefg")
-    with pytest.raises(ValueError, match="13 samples are more than the 12 that fit"):
+    with pytest.raises(ValueError, match=r"1 to 12 fit in a figure\. Got 13 samples"):
         PValuePlotDisplay.from_pvalues([P_ROW] * 13)
+    with pytest.raises(ValueError, match="Got 0 samples: choose a few rows"):
+        PValuePlotDisplay.from_pvalues(np.empty((0, 7)))
     with pytest.raises(TypeError, match="needs a DetectorEnsemble or a DSDE, got KNN"):
         PValuePlotDisplay.from_estimator(KNN(), [[0.0]])
     with pytest.raises(NotFittedError, match="DSDE instance is not fitted"):

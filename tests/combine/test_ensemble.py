@@ -647,6 +647,26 @@ def test_too_many_members_for_the_rows_warns():
         ensemble.set_params(combiner=None, method="ecdf").fit(X)  # p can be 0
 
 
+def test_no_warning_where_one_member_is_heard():
+    """A conformal level does not compare the statistic with alpha."""
+    X = equicorrelated(np.random.default_rng(0), 200, 7, 0.9)
+    ensemble = DetectorEnsemble(frozen_columns(7), calibration="same", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ensemble.fit(X)
+    row = np.full((1, 7), 9.0)
+    row[0, 2] = -9.0
+    assert ensemble.predict(row) == [-1]
+    np.testing.assert_array_equal(np.flatnonzero(ensemble.selected_detectors(row)), [2])
+
+
+def test_combiner_that_is_a_class():
+    with pytest.raises(
+        TypeError, match=r"got the class Fisher\. Write combiner=Fisher"
+    ):
+        DetectorEnsemble([("a", Column())], Fisher).fit(np.zeros((50, 2)))
+
+
 def test_statistics_that_are_all_tied_warn():
     """Half of the rows have the smallest p-value of 18 members in 100 rows."""
     X = np.random.default_rng(0).normal(size=(200, 18))

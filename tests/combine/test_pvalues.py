@@ -50,7 +50,7 @@ def _tied(rng, *shape):
 
 
 @pytest.mark.parametrize("method", ["conformal", "ecdf"])
-@pytest.mark.parametrize("n_cal", [1, 2, 40])
+@pytest.mark.parametrize("n_cal", [1, 2, 40, 5000])
 def test_loop_over_scores(n_cal, method):
     rng = np.random.default_rng(n_cal)
     scores, calibration = _tied(rng, 50, 3), _tied(rng, n_cal, 3)
@@ -250,10 +250,14 @@ def test_warning_below_the_smallest_number(combiner, m):
         warnings.simplefilter("error")
         warn_if_few(combiner, n, m, 0.05)
     name = type(combiner).__name__
+    adaptive = hasattr(combiner, "pi0")
+    times = " times its estimate of pi0," if adaptive else ""
+    unless = ", unless that estimate is small" if adaptive else ""
     message = (
         f"With {n - 1} calibration rows the smallest p-value is 1/{n}, which {name} "
-        rf"multiplies by {m} if only one of {m} detectors objects: .* more than "
-        rf"alpha=0\.05.* Calibrate on at least {n} rows, or combine fewer detectors"
+        rf"multiplies by {m}{times} if only one of {m} detectors objects: .* more than "
+        rf"the level 0\.05.* on its own{unless}\. Calibrate on at least {n} "
+        "rows, or combine fewer detectors"
     )
     with pytest.warns(SkoodWarning, match=message):
         warn_if_few(combiner, n - 1, m, 0.05)
