@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import os
 import runpy
 from pathlib import Path
 
@@ -10,13 +11,21 @@ import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*/plot_*.py"))
 
+# Without SKOOD_DATA these say so, and do nothing else.
+NEED_DATA = {"plot_model_library_mnist"}
+
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_draws(path):
+def test_example_draws(path, monkeypatch, capsys):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     pyplot.close("all")
+    monkeypatch.syspath_prepend(path.parent)  # for what examples share
     runpy.run_path(str(path))
-    assert pyplot.get_fignums()
+    if path.stem in NEED_DATA and not os.environ.get("SKOOD_DATA"):
+        assert "SKOOD_DATA is not set" in capsys.readouterr().out
+        assert not pyplot.get_fignums()
+    else:
+        assert pyplot.get_fignums()
     pyplot.close("all")

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch, check_scalar, get_tags
 from sklearn.utils.metaestimators import available_if
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.base import BaseDetector, n_rows
 from skood.combine._committee import Calibration, fit_committees, score_committees
-from skood.combine._pvalues import warn_if_few
+from skood.combine._pvalues import loosened, reaches, warn_if_few
 from skood.combine._splits import calibration_folds, check_same, with_levels
 from skood.utils._composition import NamedParts
 from skood.utils._labels import check_nested_ood_labels
@@ -30,7 +31,7 @@ _TIE_BREAK = 1e-9
 
 
 def _combiner_has_pi0(self):
-    return hasattr(self._combiner(), "pi0")
+    return hasattr(getattr(self, "combiner_", self._combiner()), "pi0")
 
 
 class BaseDetectorEnsemble(NamedParts, BaseDetector):
@@ -111,7 +112,8 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         n_samples = n_rows(X)
         self._check_members(names, detectors, y)
         rows = calibration_folds(n_samples, y, self.calibration, self.random_state)
-        folds, level = with_levels(rows, self.level, self.alpha)
+        correction = getattr(combiner, "_correction", lambda m: None)(len(names))
+        folds, level = with_levels(rows, self.level, self.alpha, correction or 1.0)
         committees, estimators, scores = fit_committees(
             names,
             detectors,
@@ -128,7 +130,9 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         if self.estimator is not None:
             self.estimator_ = estimators[0]
         self._store_inputs([estimators[0], *committees[0]], y)
-        self._calibrate(combiner, folds, scores)
+        self.combiner_ = clone(combiner)
+        self._alpha, self._method = float(self.alpha), self.method
+        self._calibrate(folds, scores)
 
     def _check_members(self, names, detectors, y):
         """Refuse, before a long fit, what would only come out after it."""
@@ -163,7 +167,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
                     self.classes_ = np.asarray(one.classes_)
                     break
 
-    def _calibrate(self, combiner, folds, scores):
+    def _calibrate(self, folds, scores):
         """Keep the scores that p-values, and the statistics that levels, refer to."""
         self._calibrations = []
         statistics = []
@@ -174,7 +178,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
             if self.level_ == "conformal" and n_pvalues < len(fold_scores):
                 counts = calibration.counts(fold_scores[n_pvalues:])
                 P = self._pvalues_of(counts, n_pvalues)
-                statistics.append(np.sort(combiner.statistic(P)))
+                statistics.append(np.sort(self._statistic(P)))
             else:
                 statistics.append(np.empty(0))
         self._statistics = statistics
@@ -183,42 +187,53 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         smallest = self.n_calibration_
         if self.level_ == "conformal":  # the statistics are of one fold each
             smallest = min(len(c) for c in self._calibrations)
-        self._warn_if_deaf(combiner, smallest)
+        self._warn_if_deaf(smallest)
 
-    def _warn_if_deaf(self, combiner, n_calibration):
+    def _statistic(self, P):
+        """What the combiner makes of p-values; NaN raises."""
+        q = np.asarray(self.combiner_.statistic(P), dtype=np.float64)
+        if np.isnan(q).any():
+            raise ValueError(
+                f"{self.combiner_!r} made NaN of the p-values of "
+                f"{int(np.isnan(q).sum())} of {len(q)} samples. Repair its statistic()."
+            )
+        return q
+
+    def _warn_if_deaf(self, n_calibration):
         """Warn where no sample, or none that one member objects to, can be rejected."""
-        m, level = len(self.named_detectors_), self._nominal_level(self.alpha)
+        combiner, m = self.combiner_, len(self.named_detectors_)
+        level = self._nominal_level(self._alpha)
         if self.level_ == "conformal":
             least = self._pvalues_of(np.zeros((1, m)), n_calibration)
-            (q,) = combiner.statistic(least)
+            (q,) = self._statistic(least)
             if q > level:
                 n_tied = sum(_at_most(ranked, q) for ranked in self._statistics)
                 warn(
-                    f"No sample can be rejected at alpha={self.alpha}: the smallest "
+                    f"No sample can be rejected at alpha={self._alpha}: the smallest "
                     f"statistic of {type(combiner).__name__}, {q:.3g}, is that of "
                     f"{n_tied} of the {self.n_level_} calibration rows that levels "
                     "refer to. Give more calibration rows, fewer members, or another "
                     "combiner."
                 )
                 return
-        if self.method == "conformal":
+        if self._method == "conformal":
             warn_if_few(combiner, n_calibration, m, level)
 
     def _set_offset(self, scores):
         """The threshold is the level: nothing is estimated from training scores."""
         # A level that equals alpha up to rounding rejects.
-        self.offset_ = float(np.log(self.alpha)) + 1e-12
+        self.offset_ = float(np.log(float(self.alpha))) + 1e-12
 
     def _pvalues_of(self, counts, n_calibration):
         """P-values from counts of calibration scores, see `conformal_pvalues`."""
-        if self.method == "ecdf":
+        if self._method == "ecdf":
             return counts / n_calibration
         return (1.0 + counts) / (n_calibration + 1.0)
 
     def _evaluate(self, X):
         """P-values, their statistic and the level of each row."""
         check_is_fitted(self, "offset_")
-        X, combiner = _as_rows(X), self._combiner()
+        X = _as_rows(X)
         counts, n_below = 0, 0
         all_scores = score_committees(
             list(self.named_detectors_), self._committees, X, n_jobs=self.n_jobs
@@ -229,14 +244,14 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
             found = calibration.counts(scores)
             counts = counts + found
             if self.level_ == "conformal":
-                q = combiner.statistic(self._pvalues_of(found, len(calibration)))
+                q = self._statistic(self._pvalues_of(found, len(calibration)))
                 n_below = n_below + _at_most(statistics, q)
         P = self._pvalues_of(counts, self.n_calibration_)
         if self.level_ == "nominal":
-            q = combiner.statistic(P)
+            q = self._statistic(P)
             return Bunch(pvalues=P, statistic=q, level=q)
         if len(self._committees) > 1:
-            q = combiner.statistic(P)
+            q = self._statistic(P)
         level = (1.0 + n_below) / (self.n_level_ + 1.0)
         return Bunch(pvalues=P, statistic=q, level=level)
 
@@ -247,7 +262,9 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         """Logarithm of the level, and of equal levels the statistic decides."""
         scores = np.log(np.maximum(found.level, np.finfo(np.float64).tiny))
         if self.level_ == "conformal":
-            scores -= _TIE_BREAK / (1.0 + found.statistic)
+            with np.errstate(divide="ignore"):
+                evidence = np.log1p(1.0 / found.statistic)  # -log q of small ones
+            scores -= _TIE_BREAK * (1.0 - 1.0 / (1.0 + evidence))
         return scores
 
     def levels(self, X):
@@ -293,20 +310,21 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
             The samples.
 
         alpha : float, default=None
-            The level, in (0, 1). None: that of the ensemble.
+            The level, in (0, 1). None: that of the fit.
 
         Returns
         -------
         selected : ndarray of shape (n_samples, n_members), dtype bool
             What the combiner selects at the nominal level that stands for `alpha`; see
-            the :ref:`User Guide <combine>`.
+            the :ref:`User Guide <combine>`. With cross-conformal levels nothing is
+            selected for samples that are accepted.
         """
         return self._selected(self._evaluate(X), self._checked_alpha(alpha))
 
     def _checked_alpha(self, alpha):
         check_is_fitted(self, "offset_")
         if alpha is None:
-            return self.alpha
+            return self._alpha
         return check_scalar(
             alpha, "alpha", Real, min_val=0, max_val=1, include_boundaries="neither"
         )
@@ -315,14 +333,18 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         level = self._nominal_level(alpha)
         if level <= 0.0:  # nothing is rejected
             return np.zeros(found.pvalues.shape, dtype=bool)
-        return self._combiner().selected(found.pvalues, level)
+        selected = self.combiner_.selected(found.pvalues, level)
+        if self.level_ == "conformal" and len(self._committees) > 1:
+            # levels are relative to the statistics of folds, p-values to all rows
+            selected &= reaches(found.level, alpha)[:, None]
+        return selected
 
     def _nominal_level(self, alpha):
         """The level for the combiner that rejects what `alpha` does."""
         if self.level_ == "nominal":
             return alpha
         # (1 + n_below) / (n + 1) <= alpha: fewer than r statistics are at most q
-        r = int(np.floor(alpha * (self.n_level_ + 1) * (1 + 1e-12)))
+        r = min(int(np.floor(loosened(alpha * (self.n_level_ + 1)))), self.n_level_)
         if r == 0:
             return 0.0
         pooled = np.sort(np.concatenate(self._statistics))
@@ -344,7 +366,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         pi0 : ndarray of shape (n_samples,), dtype float64
             The estimated proportion of true null hypotheses.
         """
-        return self._combiner().pi0(self._evaluate(X).pvalues)
+        return self.combiner_.pi0(self._evaluate(X).pvalues)
 
     def explain(self, X):
         """Say why each sample is accepted or rejected.
@@ -375,7 +397,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
                 "explain returns a pandas.DataFrame, and pandas is not installed: "
                 "pip install pandas."
             ) from error
-        selected = self._selected(found, self.alpha)
+        selected = self._selected(found, self._alpha)
         score = self._scores(found)
         columns = {
             "score": score,
@@ -383,15 +405,14 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
             "level": found.level,
             "statistic": found.statistic,
         }
-        combiner = self._combiner()
-        if hasattr(combiner, "pi0"):
-            columns["pi0"] = combiner.pi0(found.pvalues)
+        if hasattr(self.combiner_, "pi0"):
+            columns["pi0"] = self.combiner_.pi0(found.pvalues)
         columns["n_selected"] = selected.sum(axis=1)
         for j, name in enumerate(self.named_detectors_):
             columns[f"pvalue_{name}"] = found.pvalues[:, j]
         for j, name in enumerate(self.named_detectors_):
             columns[f"selected_{name}"] = selected[:, j]
-        return pd.DataFrame(columns, index=getattr(X, "index", None))
+        return pd.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -413,8 +434,11 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
 
 
 def _as_rows(X):
-    """Rows that can be counted."""
-    return X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
+    """Rows that can be counted, or it raises."""
+    X = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
+    if getattr(X, "shape", None) == ():
+        raise ValueError(f"Expected 2D array, got scalar array instead: X={X!r}.")
+    return X
 
 
 def _at_most(ranked, q):

@@ -145,6 +145,8 @@ def _rows(X, rows):
 
 
 def _fit_estimator(estimator, X, y, train):
+    if y is None:
+        return clone(estimator).fit(_rows(X, train))
     return clone(estimator).fit(_rows(X, train), _rows(y, train))
 
 
@@ -189,23 +191,25 @@ def score_committees(names, committees, X, *, n_jobs):
     n_jobs : int or None
         See `DetectorEnsemble`.
 
-    Yields
-    ------
-    scores : ndarray of shape (n_samples, n_members)
+    Returns
+    -------
+    scores : list of ndarray of shape (n_samples, n_members)
         Of each committee.
     """
-    for committee in committees:
-        groups = network_groups(committee)
-        results = Parallel(n_jobs=n_jobs)(
-            delayed(_score_group)(
-                [names[i] for i in group], [committee[i] for i in group], X
-            )
-            for group in groups
+    # all at once, for they may read the same network
+    members = [detector for committee in committees for detector in committee]
+    groups = network_groups(members)
+    results = Parallel(n_jobs=n_jobs)(
+        delayed(_score_group)(
+            [names[i % len(names)] for i in group], [members[i] for i in group], X
         )
-        scores = np.empty((n_rows(X), len(names)))
-        for group, columns in zip(groups, results, strict=True):
-            scores[:, group] = columns
-        yield scores
+        for group in groups
+    )
+    scores = np.empty((len(committees), n_rows(X), len(names)))
+    for group, columns in zip(groups, results, strict=True):
+        for i, column in zip(group, columns.T, strict=True):
+            scores[i // len(names), :, i % len(names)] = column
+    return list(scores)
 
 
 def _score_group(names, detectors, X):

@@ -254,7 +254,7 @@ class PValuePlotDisplay:
             alpha=alpha,
             cut=final._nominal_level(alpha),
             names=list(final.named_detectors_),
-            **_estimates(final._combiner(), found.pvalues),
+            **_estimates(final.combiner_, found.pvalues),
         )
         return display.plot(ax, **kwargs)
 

@@ -83,6 +83,9 @@ class DSDE(BaseDetectorEnsemble):
     estimator_ : object
         The fitted classifier, if `estimator` is given; of the first fold.
 
+    combiner_ : object
+        The combiner that was calibrated.
+
     level_ : {"conformal", "nominal"}
         What the levels are.
 

@@ -63,7 +63,8 @@ class DetectorEnsemble(BaseDetectorEnsemble):
         "nominal": the level is the statistic, as published; the share of rejected ID
         samples is `alpha` only as far as the combiner keeps it. "conformal": half of
         the calibration rows give the p-values, and half rank the statistic.
-        "auto": "conformal" where the rows suffice, else "nominal", with a warning.
+        "auto": "conformal" where the rows suffice, with cross-conformal calibration
+        those of each fold, else "nominal", with a warning.
 
     method : {"conformal", "ecdf"}, default="conformal"
         The p-values: as above, or those of the empirical distribution, which can be 0;
@@ -91,6 +92,9 @@ class DetectorEnsemble(BaseDetectorEnsemble):
     estimator_ : object
         The fitted classifier, if `estimator` is given; of the first fold.
 
+    combiner_ : object
+        The combiner that was calibrated.
+
     level_ : {"conformal", "nominal"}
         What the levels are.
 
@@ -114,7 +118,8 @@ class DetectorEnsemble(BaseDetectorEnsemble):
 
     Notes
     -----
-    Members that read the same frozen network, or `estimator`, share one forward pass.
+    Members that read the same frozen network, or `estimator`, share one forward pass;
+    with cross-conformal calibration, one for each fold in the fit.
 
     Scores that differ by less than 1e-5 of themselves and of their interquartile range
     count as equal, so that rounding in float32 networks does not move p-values.
@@ -144,9 +149,9 @@ class DetectorEnsemble(BaseDetectorEnsemble):
     ...     random_state=0,
     ... ).fit(X, y)
     >>> round(ensemble.score(X, y), 2)
-    0.93
+    0.92
     >>> ensemble.selected_detectors(X[y == -1]).mean(axis=0).round(2)
-    array([0.6 , 0.18, 0.08])
+    array([0.43, 0.08, 0.04])
     """
 
     _parameter_constraints: dict = {

@@ -291,7 +291,7 @@ def warn_if_few(combiner, n_calibration, n_detectors, alpha):
         f"With {n_calibration} calibration rows the smallest p-value is 1/"
         f"{n_calibration + 1}, which {type(combiner).__name__} multiplies by "
         f"{correction:.4g}{less} if only one of {n_detectors} detectors objects: "
-        f"{smallest:.3g} is more than the level {alpha:.3g}, so that no detector can "
-        f"reject a sample on its own{unless}. Calibrate on at least {needed} rows, or "
-        "combine fewer detectors."
+        f"{smallest:.3g} is not rejected at the level {alpha:.3g}, so that no detector "
+        f"can reject a sample on its own{unless}. Calibrate on at least {needed} rows, "
+        "or combine fewer detectors."
     )

@@ -12,7 +12,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state
 
-from skood.detectors._network import held_out_rows
 from skood.utils._warnings import warn
 
 __all__ = ["Fold", "calibration_folds", "check_same", "with_levels"]
@@ -79,15 +78,16 @@ def calibration_folds(n_samples, y, calibration, random_state):
     if isinstance(calibration, str):  # "same"
         return [(None, rng.permutation(n_samples))]
     if isinstance(calibration, Real) and not float(calibration).is_integer():
-        held_out = held_out_rows(y, n_samples, calibration, rng)
-        if len(held_out) == 0:
+        if n_samples < 2:
             raise ValueError(
-                f"calibration={calibration} holds rows out, and leaves one of each "
-                f"class: there are none to hold out of n_samples={n_samples}. Give "
-                "more rows, or frozen members and calibration='same'."
+                f"calibration={calibration} holds rows out, and there are none to hold "
+                f"out of n_samples={n_samples}. Give more rows, or frozen members and "
+                "calibration='same'."
             )
-        train = np.setdiff1d(np.arange(n_samples), held_out)
-        return [(train, rng.permutation(held_out))]
+        # Whatever the classes are: rows held out must be like those that come later.
+        order = rng.permutation(n_samples)
+        n_held_out = min(max(1, round(calibration * n_samples)), n_samples - 1)
+        return [(np.sort(order[n_held_out:]), order[:n_held_out])]
     splitter = check_cv(calibration, y, classifier=y is not None)
     return [
         (np.asarray(train), rng.permutation(test))
@@ -95,7 +95,7 @@ def calibration_folds(n_samples, y, calibration, random_state):
     ]
 
 
-def with_levels(folds, level, alpha):
+def with_levels(folds, level, alpha, correction=1.0):
     """Split the rows held out in two, if the level is to be that of held-out rows.
 
     Parameters
@@ -108,6 +108,10 @@ def with_levels(folds, level, alpha):
 
     alpha : float
         The level that is wanted.
+
+    correction : float, default=1.0
+        What the combiner multiplies a single small p-value by. With several folds
+        "auto" wants p-values in each of them that are small nevertheless.
 
     Returns
     -------
@@ -123,23 +127,39 @@ def with_levels(folds, level, alpha):
         If "conformal" is asked for, and there are too few rows to reject any sample.
     """
     halves = [Fold(train, held[::2], held[1::2]) for train, held in folds]
+    n_held_out = sum(len(held) for _, held in folds)
     n_level = sum(len(fold.level_rows) for fold in halves)
     needed = math.ceil(1.0 / alpha * (1 - 1e-12)) - 1
-    if level != "nominal" and n_level >= needed:
-        return halves, "conformal"
-    if level == "conformal":
-        raise ValueError(
-            f"level='conformal' at alpha={alpha} needs {needed} rows to rank the "
-            f"combined statistics among, and as many for p-values; {n_level} of the "
-            f"{sum(len(held) for _, held in folds)} rows held out can be had. Give "
-            "more rows, a larger calibration share, a larger alpha, or "
-            "level='nominal'."
+    nominal = [Fold(train, held, held[:0]) for train, held in folds]
+    if level == "nominal":
+        return nominal, "nominal"
+    if n_level < needed:
+        least = (
+            f"needs {needed} rows at alpha={alpha} to rank the combined statistics "
+            f"among, and as many for p-values; of the {n_held_out} rows held out "
+            f"{n_level} can be had. Give more rows, a larger calibration share"
         )
-    if level == "auto":
+        if level == "conformal":
+            raise ValueError(
+                f"level='conformal' {least}, a larger alpha, or level='nominal'."
+            )
         warn(
-            f"Of the {sum(len(held) for _, held in folds)} rows held out, half are "
-            f"fewer than the {needed} that level='conformal' needs at alpha={alpha}: "
-            "the level is nominal, and is kept only as far as the combiner keeps it "
-            "under dependence. Give more rows, or a larger calibration share."
+            f"The level is nominal, which is kept only as far as the combiner keeps it "
+            f"under dependence: level='conformal' {least} or a larger alpha."
         )
-    return [Fold(train, held, held[:0]) for train, held in folds], "nominal"
+        return nominal, "nominal"
+    smallest = min(len(fold.pvalue_rows) for fold in halves)
+    if (
+        level == "auto"
+        and len(folds) > 1
+        and (smallest + 1) * alpha < correction * (1 - 1e-12)
+    ):
+        warn(
+            "The level is nominal, which is kept only as far as the combiner keeps it "
+            f"under dependence: with level='conformal' only {smallest} rows of a fold "
+            f"would give p-values, and at alpha={alpha} a single member is not heard "
+            f"with fewer than {math.ceil(correction / alpha * (1 - 1e-12)) - 1}. Give "
+            "more rows, or fewer folds."
+        )
+        return nominal, "nominal"
+    return halves, "conformal"

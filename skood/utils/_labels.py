@@ -159,7 +159,7 @@ def check_nested_ood_labels(name, part, y, owner):
     """
     if isinstance(part, FrozenEstimator):
         return
-    for key, label in part.get_params().items():
+    for key, label in getattr(part, "get_params", dict)().items():
         if key.split("__")[-1] == "ood_label" and ood_mask(y, ood_label=label).any():
             raise ValueError(
                 f"{name}__{key}={label!r} is one of the classes, so that rows of "

@@ -105,6 +105,10 @@ def check_offset(detector):
     """
     X, y, _ = _data()
     if "contamination" not in detector.get_params(deep=False):
+        assert "alpha" in detector.get_params(deep=False), (
+            "A detector must have a share of ID samples to reject: contamination, or "
+            "the level alpha"
+        )
         fitted = _fit(detector, X, y)
         decision = fitted.score_samples(X) - fitted.offset_
         np.testing.assert_allclose(fitted.decision_function(X), decision)
@@ -220,10 +224,9 @@ def check_bad_input(detector):
     _raises(ValueError, lambda: fitted.score_samples(X[:, :-1]), "features")
     own = fitted.get_params(deep=False)
     name, most = ("contamination", 0.5) if "contamination" in own else ("alpha", 1.0)
-    if name in own:  # the share of ID samples to reject
-        for value in (0.0, most + 0.1, -1.0):
-            bad = clone(detector).set_params(**{name: value})
-            _raises(ValueError, partial(bad.fit, X, y), name)
+    for value in (0.0, most + 0.1, -1.0):  # the share of ID samples to reject
+        bad = clone(detector).set_params(**{name: value})
+        _raises(ValueError, partial(bad.fit, X, y), name)
     _raises(ValueError, lambda: clone(detector).fit(X, y[:-1]), "inconsistent")
 
 

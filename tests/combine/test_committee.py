@@ -14,7 +14,7 @@ from sklearn.model_selection import KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 
-from skood.combine import Bonferroni, DetectorEnsemble, Naive
+from skood.combine import Bonferroni, DetectorEnsemble
 from skood.combine._committee import Calibration, score_committees
 from skood.detectors import KNN, MSP, Energy, ViM
 from skood.exceptions import SkoodWarning
@@ -59,7 +59,7 @@ def test_a_network_reads_each_row_once(calibration):
     for method in (ensemble.levels, ensemble.predict, ensemble.explain):
         rows_run.clear()
         method(X_new)
-        assert sum(rows_run) == 35 * n_folds
+        assert sum(rows_run) == 35  # whatever the number of folds
 
 
 def test_many_rows_are_read_in_parts(monkeypatch):
@@ -167,7 +167,11 @@ def test_warning_counts_the_rows_of_the_smallest_fold():
     X = np.random.default_rng(0).normal(size=(300, 3))
     members = [(f"m{j}", Column(j)) for j in range(3)]
     ensemble = DetectorEnsemble(
-        members, Bonferroni(), calibration=KFold(5), random_state=0
+        members,
+        Bonferroni(),
+        calibration=KFold(5),
+        level="conformal",
+        random_state=0,
     )
     with pytest.warns(SkoodWarning, match=r"smallest statistic of Bonf.*, 0\.0968, is"):
         ensemble.fit(X)  # 3 / 31: of the 60 rows of a fold 30 give p-values
@@ -178,9 +182,9 @@ def test_warning_counts_the_rows_of_the_smallest_fold():
 
 
 def test_one_warning_is_enough():
-    X = np.random.default_rng(0).normal(size=(80, 18))
+    X = np.random.default_rng(0).normal(size=(200, 18))
     ensemble = DetectorEnsemble(
-        frozen_columns(18), Naive(), calibration="same", random_state=0
+        frozen_columns(18), Bonferroni(), calibration="same", random_state=0
     )
     with pytest.warns(SkoodWarning) as caught:
         ensemble.fit(X)

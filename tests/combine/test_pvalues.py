@@ -255,9 +255,9 @@ def test_warning_below_the_smallest_number(combiner, m):
     unless = ", unless that estimate is small" if adaptive else ""
     message = (
         f"With {n - 1} calibration rows the smallest p-value is 1/{n}, which {name} "
-        rf"multiplies by {m}{times} if only one of {m} detectors objects: .* more than "
-        rf"the level 0\.05.* on its own{unless}\. Calibrate on at least {n} "
-        "rows, or combine fewer detectors"
+        rf"multiplies by {m}{times} if only one of {m} detectors objects: .* not "
+        rf"rejected at the level 0\.05.* on its own{unless}\. Calibrate on at least "
+        rf"{n} rows, or combine fewer detectors"
     )
     with pytest.warns(SkoodWarning, match=message):
         warn_if_few(combiner, n - 1, m, 0.05)
