@@ -133,7 +133,7 @@ for method, of_runs in tables.items():
 
 # %%
 # Rates at a fixed level cannot be compared between rows, for their TPR differ. Fisher
-# and Stouffer reject 17 to 25 % of the known digits instead of 5: they count eight
+# and Stouffer reject 16 to 25 % of the known digits instead of 5: they count eight
 # networks that look at the same image as eight witnesses. Storey is worse in another
 # way. If all p-values are below one half, it estimates that no network takes the image
 # for a known one, and rejects, however small the evidence. That happens to a fifth of

@@ -162,10 +162,10 @@ plt.show()
 #
 # No method is the best for all kinds. Logits tell unknown digits from known ones, which
 # detectors of all layers hardly do. These find mirrored digits, moved quarters, letters
-# and photographs, which logits do not. DSDE is near the best member for each kind, and
-# ahead of all of them in the mean and in the worst case. It loses most where few
-# members see anything, as for unknown digits. For mirrored ones, which many see a
-# little, it loses nothing.
+# and photographs, which logits hardly do. DSDE is ahead of all members in the mean and in
+# the worst case. For a single kind another one may be ahead, such as Energy for unknown
+# digits and "layers" for mirrored ones: an ensemble pays for what the others do not
+# see.
 #
 # The price is some 400 images for the calibration, which do not train. And a level is a
 # fraction of the images behind it: none is smaller than one in their number.
