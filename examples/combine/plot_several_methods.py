@@ -162,8 +162,8 @@ plt.show()
 #
 # No method is the best for all kinds. Logits tell unknown digits from known ones, which
 # detectors of all layers hardly do. These find mirrored digits, moved quarters, letters
-# and photographs, which logits hardly do. DSDE is ahead of all members in the mean and in
-# the worst case. For a single kind another one may be ahead, such as Energy for unknown
+# and photographs, which logits hardly do. DSDE is ahead of all members in the mean and
+# in the worst case. For a single kind another may be ahead, such as Energy for unknown
 # digits and "layers" for mirrored ones: an ensemble pays for what the others do not
 # see.
 #
