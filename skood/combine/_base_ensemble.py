@@ -130,7 +130,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         if self.estimator is not None:
             self.estimator_ = estimators[0]
         self._store_inputs([estimators[0], *committees[0]], y)
-        self.combiner_ = clone(combiner)
+        self.combiner_ = clone(combiner, safe=False)
         self._alpha, self._method = float(self.alpha), self.method
         self._calibrate(folds, scores)
 
@@ -262,7 +262,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         """Logarithm of the level, and of equal levels the statistic decides."""
         scores = np.log(np.maximum(found.level, np.finfo(np.float64).tiny))
         if self.level_ == "conformal":
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore", over="ignore"):
                 evidence = np.log1p(1.0 / found.statistic)  # -log q of small ones
             scores -= _TIE_BREAK * (1.0 - 1.0 / (1.0 + evidence))
         return scores

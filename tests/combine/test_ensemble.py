@@ -30,6 +30,7 @@ from skood.combine import (
     DetectorEnsemble,
     DOSStorey,
     Fisher,
+    Naive,
     Vote,
     conformal_pvalues,
 )
@@ -562,6 +563,26 @@ def test_tiny_statistics_of_one_level_are_ranked():
     same = np.diff(ranked["statistic"]) == 0
     np.testing.assert_array_equal(np.diff(ranked["score"]) == 0, same)
     assert (np.diff(ranked["score"]) >= 0).all()
+
+
+def test_combiner_of_another_kind():
+    """Two methods are enough: it need not be an estimator."""
+
+    class Smallest:
+        def statistic(self, P):
+            return P.min(axis=1)
+
+        def selected(self, P, alpha):
+            return P <= alpha
+
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    options = {"calibration": "same", "random_state": 0}
+    found = DetectorEnsemble(frozen_columns(2), Smallest(), **options).fit(X)
+    expected = DetectorEnsemble(frozen_columns(2), Naive(), **options).fit(X)
+    np.testing.assert_array_equal(found.levels(X), expected.levels(X))
+    np.testing.assert_array_equal(
+        found.selected_detectors(X), expected.selected_detectors(X)
+    )
 
 
 def test_combiner_that_gives_nan():
