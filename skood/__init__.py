@@ -18,6 +18,7 @@ _SUBMODULES = (
     "combine",
     "datasets",
     "detectors",
+    "epistemic",
     "exceptions",
     "metrics",
     "model_selection",

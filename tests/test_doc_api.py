@@ -16,6 +16,7 @@ MODULES = (
     "combine",
     "datasets",
     "detectors",
+    "epistemic",
     "exceptions",
     "metrics",
     "model_selection",

@@ -1,0 +1,454 @@
+"""How uncertain a distribution over models is: total, aleatoric and epistemic parts.
+
+All functions are pure, work in float64 from log-probabilities, and measure in nats.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.utils import Bunch
+
+from skood.utils._params import StrOptions, validate_params
+from skood.utils._torch import to_numpy
+
+__all__ = [
+    "entropy",
+    "gaussian_uncertainty",
+    "kl_divergence",
+    "kl_divergence_gaussian",
+    "member_uncertainty",
+]
+
+# Log-probabilities are not smaller: those of zeros stay finite.
+_LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
+
+# Logarithms of sums of probabilities that are this small are left alone.
+_NORMALISED = 1e-12
+
+# Two log-probabilities that are this close need care when they are subtracted.
+_CLOSE = 1.0
+
+
+def _real(array, name):
+    """Return an array as float64, without NaN, or raise."""
+    array = np.asarray(to_numpy(array))
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}.")
+    array = array.astype(np.float64, copy=False)
+    if np.isnan(array).any():
+        raise ValueError(
+            f"{name} has {int(np.isnan(array).sum())} NaN among {array.size} values."
+        )
+    return array
+
+
+def _log_proba(log_proba, name="log_proba"):
+    """Return log-probabilities that sum to one over the last axis, and are finite."""
+    log_proba = _real(log_proba, name)
+    if log_proba.ndim == 0 or log_proba.shape[-1] == 0:
+        raise ValueError(
+            f"{name} must have classes along its last axis, got the shape "
+            f"{log_proba.shape}."
+        )
+    if np.isposinf(log_proba).any():
+        raise ValueError(f"{name} has infinite values: give log-probabilities.")
+    total = logsumexp(log_proba, axis=-1, keepdims=True)
+    if np.any(np.abs(np.expm1(total)) > 1e-3):
+        raise ValueError(
+            f"{name} must hold the logarithms of probabilities, but these sum to "
+            f"{float(np.exp(total.min())):.3g} to {float(np.exp(total.max())):.3g}. "
+            "Pass np.log(predict_proba(X)), or scipy.special.log_softmax(logits, -1)."
+        )
+    # what is rounding of the input stays: sure predictions would lose digits
+    total[np.abs(total) < _NORMALISED] = 0.0
+    return np.maximum(log_proba - total, _LOG_TINY)
+
+
+def entropy(log_proba):
+    r"""Entropy of categorical distributions, in nats.
+
+    .. math:: H[p] = -\sum_k p_k \log p_k, \qquad 0 \log 0 = 0.
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    log_proba : array-like of shape (..., n_classes)
+        Log-probabilities; ``-inf`` is the logarithm of 0.
+
+    Returns
+    -------
+    entropy : ndarray of shape (...), dtype float64
+        From 0 to ``log(n_classes)``.
+
+    Raises
+    ------
+    ValueError
+        If the probabilities do not sum to one.
+
+    See Also
+    --------
+    member_uncertainty : Total, aleatoric and epistemic uncertainty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.epistemic import entropy
+    >>> entropy(np.log([[0.5, 0.5], [0.25, 0.75]])).round(4)
+    array([0.6931, 0.5623])
+    """
+    return _entropy(_log_proba(log_proba))
+
+
+def _entropy(log_p):
+    p = np.where(log_p > _LOG_TINY, np.exp(log_p), 0.0)
+    return -np.sum(p * log_p, axis=-1) + 0.0
+
+
+def kl_divergence(log_p, log_q):
+    r"""Kullback-Leibler divergence of categorical distributions, in nats.
+
+    .. math:: KL(p \,\|\, q) = \sum_k p_k \log \frac{p_k}{q_k}.
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    log_p, log_q : array-like of shape (..., n_classes)
+        Log-probabilities, of shapes that broadcast.
+
+    Returns
+    -------
+    divergence : ndarray of shape (...), dtype float64
+        At least 0, and finite: a probability of 0 counts as 2.2e-308. Distributions
+        that are nearly the same lose no digits.
+
+    Raises
+    ------
+    ValueError
+        If probabilities do not sum to one.
+
+    See Also
+    --------
+    kl_divergence_gaussian : Of normal distributions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.epistemic import kl_divergence
+    >>> round(float(kl_divergence(np.log([0.5, 0.5]), np.log([0.9, 0.1]))), 4)
+    0.5108
+    """
+    return _kl(_log_proba(log_p, "log_p"), _log_proba(log_q, "log_q"))
+
+
+def _kl(log_p, log_q):
+    """Sum of p log(p/q) - p + q, whose terms are not negative."""
+    d = log_p - log_q
+    p = np.exp(log_p)
+    near = np.abs(d) < _CLOSE
+    with np.errstate(over="ignore"):
+        terms = np.where(
+            near,
+            p * (d + np.expm1(-np.where(near, d, 0.0))),
+            p * d - p + np.exp(log_q),
+        )
+    return np.maximum(terms, 0.0).sum(axis=-1)
+
+
+def _weights(weights, shape):
+    """Weights of shape (n_members, n_samples), or one per member, that sum to one."""
+    if weights is None:
+        return np.full((shape[0],) + (1,) * (len(shape) - 1), 1.0 / shape[0])
+    weights = _real(weights, "weights")
+    if weights.shape not in (shape, shape[:1]):
+        raise ValueError(
+            f"weights must have the shape {shape}, or {shape[:1]} for the same weights "
+            f"of all samples. Got the shape {weights.shape}."
+        )
+    if weights.ndim < len(shape):
+        weights = weights.reshape(shape[:1] + (1,) * (len(shape) - 1))
+    total = weights.sum(axis=0)
+    if (weights < 0).any() or not np.allclose(total, 1.0, rtol=0, atol=1e-6):
+        raise ValueError(
+            "weights must be non-negative and sum to one over the members, got sums "
+            f"from {float(total.min()):.6g} to {float(total.max()):.6g}."
+        )
+    return weights / total
+
+
+@validate_params(
+    {
+        "log_proba": "no_validation",
+        "weights": "no_validation",
+        "reference": "no_validation",
+        "setting": [StrOptions({"a", "b"})],
+    },
+    prefer_skip_nested_validation=True,
+)
+def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
+    r"""Split the uncertainty of a classification by many models.
+
+    With members' probabilities :math:`p_n` and weights :math:`\omega_n` that sum to
+    one, in setting "a", where any of the models may be the one that is used,
+
+    .. math:: \underbrace{H[\bar p]}_{\text{total}} =
+       \underbrace{\sum_n \omega_n H[p_n]}_{\text{aleatoric}} +
+       \underbrace{\sum_n \omega_n KL(p_n \,\|\, \bar p)}_{\text{epistemic}},
+       \qquad \bar p = \sum_n \omega_n p_n,
+
+    and in setting "b", where a given model with the probabilities p is used,
+
+    .. math:: \underbrace{\sum_n \omega_n CE(p, p_n)}_{\text{total}} =
+       \underbrace{H[p]}_{\text{aleatoric}} +
+       \underbrace{\sum_n \omega_n KL(p \,\|\, p_n)}_{\text{epistemic}}
+
+    [1]_. Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    log_proba : array-like of shape (n_members, n_samples, n_classes)
+        Log-probabilities of the members.
+
+    weights : array-like of shape (n_members,) or (n_members, n_samples), default=None
+        Weights of the members, of each sample or of all. None: equal ones.
+
+    reference : array-like of shape (n_samples, n_classes), default=None
+        Log-probabilities of the given model, needed in setting "b".
+
+    setting : {"a", "b"}, default="a"
+        Whether it is uncertain which model will be used ("a"), or how far a given one
+        can be trusted ("b").
+
+    Returns
+    -------
+    uncertainty : Bunch
+        ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
+        (n_samples,), at least 0, in nats; the first is the sum of the others.
+
+    Raises
+    ------
+    ValueError
+        If the probabilities or the weights do not sum to one, the shapes do not match,
+        or the reference is missing.
+
+    See Also
+    --------
+    gaussian_uncertainty : The same for regression.
+
+    References
+    ----------
+    .. [1] K. Schweighofer, L. Aichberger, M. Ielanskyi, G. Klambauer, S. Hochreiter.
+       Quantification of uncertainty with adversarial models. NeurIPS 2023.
+
+    Examples
+    --------
+    Two models that are sure of different classes:
+
+    >>> import numpy as np
+    >>> from skood.epistemic import member_uncertainty
+    >>> log_proba = np.log([[[0.99, 0.01]], [[0.01, 0.99]]])
+    >>> found = member_uncertainty(log_proba)
+    >>> found.total.round(3), found.epistemic.round(3)
+    (array([0.693]), array([0.637]))
+    >>> found = member_uncertainty(log_proba, reference=log_proba[0], setting="b")
+    >>> found.aleatoric.round(3), found.epistemic.round(3)
+    (array([0.056]), array([2.252]))
+    """
+    log_p = _log_proba(log_proba)
+    if log_p.ndim != 3 or log_p.shape[0] == 0:
+        raise ValueError(
+            "log_proba must have the shape (n_members, n_samples, n_classes), got "
+            f"{log_p.shape}."
+        )
+    weights = _weights(weights, log_p.shape[:2])
+    if setting == "a":
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(weights)[:, :, None]
+        mixture = np.maximum(logsumexp(log_p + log_weights, axis=0), _LOG_TINY)
+        aleatoric = np.sum(weights * _entropy(log_p), axis=0)
+        epistemic = np.sum(weights * _kl(log_p, mixture), axis=0)
+    else:
+        if reference is None:
+            raise ValueError(
+                "setting='b' is about a given model: pass its log-probabilities as "
+                "reference, or use setting='a'."
+            )
+        reference = _log_proba(reference, "reference")
+        if reference.shape != log_p.shape[1:]:
+            raise ValueError(
+                f"reference must have the shape {log_p.shape[1:]} of a member's "
+                f"log-probabilities, got {reference.shape}."
+            )
+        aleatoric = _entropy(reference)
+        epistemic = np.sum(weights * _kl(reference, log_p), axis=0)
+    return Bunch(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
+
+
+def _moments(mean, variance, name):
+    """Return means and positive variances of one shape."""
+    mean = _real(mean, f"the mean of {name}")
+    variance = _real(variance, f"the variance of {name}")
+    if not np.isfinite(mean).all():
+        raise ValueError(f"The mean of {name} has infinite values.")
+    if not np.isfinite(variance).all() or (variance <= 0).any():
+        raise ValueError(
+            f"The variance of {name} must be positive and finite, got values from "
+            f"{float(variance.min()):.3g} to {float(variance.max()):.3g}."
+        )
+    return mean, variance
+
+
+def kl_divergence_gaussian(mean_p, variance_p, mean_q, variance_q):
+    r"""Kullback-Leibler divergence of normal distributions, in nats.
+
+    .. math:: KL(p \,\|\, q) = \frac12 \Bigl(\frac{(\mu_p - \mu_q)^2}{\sigma_q^2}
+       + \frac{\sigma_p^2}{\sigma_q^2} - 1 - \log \frac{\sigma_p^2}{\sigma_q^2}\Bigr).
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    mean_p, variance_p, mean_q, variance_q : array-like of shape (...)
+        Means and variances, of shapes that broadcast.
+
+    Returns
+    -------
+    divergence : ndarray of shape (...), dtype float64
+        At least 0.
+
+    Raises
+    ------
+    ValueError
+        If a variance is not positive.
+
+    See Also
+    --------
+    kl_divergence : Of categorical distributions.
+
+    Examples
+    --------
+    >>> from skood.epistemic import kl_divergence_gaussian
+    >>> float(kl_divergence_gaussian(1.0, 1.0, 0.0, 1.0))
+    0.5
+    """
+    mean_p, variance_p = _moments(mean_p, variance_p, "p")
+    mean_q, variance_q = _moments(mean_q, variance_q, "q")
+    log_ratio = np.log(variance_p) - np.log(variance_q)
+    distance = (mean_p - mean_q) ** 2 / variance_q
+    return 0.5 * (distance + np.maximum(np.expm1(log_ratio) - log_ratio, 0.0))
+
+
+@validate_params(
+    {
+        "mean": "no_validation",
+        "variance": "no_validation",
+        "weights": "no_validation",
+        "reference": "no_validation",
+        "setting": [StrOptions({"a", "b"})],
+    },
+    prefer_skip_nested_validation=True,
+)
+def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, setting="a"):
+    r"""Split the uncertainty of a regression by many models with Gaussian heads.
+
+    Entropies are those of normal distributions,
+    :math:`\frac12 \log(2 \pi e \sigma^2)`. In setting "b", the given model being
+    :math:`N(\mu, \sigma^2)`,
+
+    .. math:: \underbrace{\tfrac12 \log(2 \pi e \sigma^2)}_{\text{aleatoric}}, \qquad
+       \underbrace{\sum_n \omega_n KL\bigl(N(\mu, \sigma^2) \,\|\,
+       N(\mu_n, \sigma_n^2)\bigr)}_{\text{epistemic}}.
+
+    In setting "a" the mixture, whose entropy has no closed form, is replaced by another
+    member drawn by the same weights: the epistemic part is
+    :math:`\sum_{n, k} \omega_n \omega_k KL(N_n \,\|\, N_k)` [1]_. Read more in the
+    :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    mean : array-like of shape (n_members, n_samples)
+        Means of the members.
+
+    variance : float or array-like of shape (n_members, n_samples)
+        Variances of the members. One number: that of the residuals on held-out rows,
+        for networks that give a mean only.
+
+    weights : array-like of shape (n_members,) or (n_members, n_samples), default=None
+        Weights of the members. None: equal ones.
+
+    reference : tuple of (mean, variance), default=None
+        Of the given model, of shape (n_samples,) each (the variance may be one number),
+        needed in setting "b".
+
+    setting : {"a", "b"}, default="a"
+        See `member_uncertainty`.
+
+    Returns
+    -------
+    uncertainty : Bunch
+        ``total``, ``aleatoric`` and ``epistemic``, each of shape (n_samples,), in nats;
+        the first is the sum of the others. Entropies of densities can be negative, the
+        epistemic part cannot.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not match, variances are not positive, or the reference is missing.
+
+    See Also
+    --------
+    member_uncertainty : The same for classification.
+
+    References
+    ----------
+    .. [1] K. Schweighofer, L. Aichberger, M. Ielanskyi, S. Hochreiter. Introducing an
+       improved information-theoretic measure of predictive uncertainty. 2023.
+
+    Examples
+    --------
+    >>> from skood.epistemic import gaussian_uncertainty
+    >>> found = gaussian_uncertainty([[0.0, 0.0], [0.0, 2.0]], 1.0)
+    >>> found.epistemic
+    array([0., 1.])
+    """
+    mean, variance = _moments(mean, variance, "the members")
+    if mean.ndim != 2 or mean.shape[0] == 0 or variance.shape not in ((), mean.shape):
+        raise ValueError(
+            "mean must have the shape (n_members, n_samples), and variance the same or "
+            f"be a number, got {mean.shape} and {variance.shape}."
+        )
+    variance = np.broadcast_to(variance, mean.shape)
+    weights = _weights(weights, mean.shape)
+    if setting == "a":
+        entropies = 0.5 * np.log(2 * np.pi * np.e * variance)
+        aleatoric = np.sum(weights * entropies, axis=0)
+        # sum over pairs of members, one of them at a time: linear memory
+        epistemic = np.zeros(mean.shape[1])
+        for n in range(len(mean)):
+            divergence = kl_divergence_gaussian(mean[n], variance[n], mean, variance)
+            epistemic += weights[n] * np.sum(weights * divergence, axis=0)
+    else:
+        if reference is None:
+            raise ValueError(
+                "setting='b' is about a given model: pass its (mean, variance) as "
+                "reference, or use setting='a'."
+            )
+        if not isinstance(reference, (tuple, list)) or len(reference) != 2:
+            raise ValueError(
+                "reference must be a tuple (mean, variance) of the given model, got "
+                f"{type(reference).__name__}."
+            )
+        given_mean, given_variance = reference
+        mu, sigma2 = _moments(given_mean, given_variance, "the reference")
+        if mu.shape != mean.shape[1:] or sigma2.shape not in ((), mu.shape):
+            raise ValueError(
+                f"reference must be a mean of shape {mean.shape[1:]} and a variance of "
+                f"the same shape or a number, got {mu.shape} and {sigma2.shape}."
+            )
+        aleatoric = 0.5 * np.log(2 * np.pi * np.e * np.broadcast_to(sigma2, mu.shape))
+        divergence = kl_divergence_gaussian(mu, sigma2, mean, variance)
+        epistemic = np.sum(weights * divergence, axis=0)
+    return Bunch(total=aleatoric + epistemic, aleatoric=aleatoric, epistemic=epistemic)
