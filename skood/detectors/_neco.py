@@ -69,7 +69,7 @@ class NECO(PartialFitMixin, ReadingDetector):
     scale_ : ndarray of shape (n_features,)
         Their standard deviations, 1 for features that do not vary.
 
-    components_ : ndarray of shape (n_components_, n_features)
+    components_ : ndarray of shape (n_directions, n_features)
         The principal components, that with the largest variance first. The largest
         entry of each, in magnitude, is positive (the first of those that are equal).
 
