@@ -15,10 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.base import BaseDetector, n_rows
 from skood.combine._committee import Calibration, fit_committees, score_committees
-from skood.combine._pvalues import loosened, reaches, warn_if_few
+from skood.combine._pvalues import correction_of, loosened, reaches, warn_if_few
 from skood.combine._splits import calibration_folds, check_same, with_levels
 from skood.utils._composition import NamedParts
 from skood.utils._labels import check_nested_ood_labels
+from skood.utils._pandas import import_pandas
 from skood.utils._params import Classifier, HasMethods, Interval, StrOptions
 from skood.utils._warnings import warn
 from skood.utils._wrapping import copy_input_attributes
@@ -112,8 +113,8 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         n_samples = n_rows(X)
         self._check_members(names, detectors, y)
         rows = calibration_folds(n_samples, y, self.calibration, self.random_state)
-        correction = getattr(combiner, "_correction", lambda m: None)(len(names))
-        folds, level = with_levels(rows, self.level, self.alpha, correction or 1.0)
+        correction = correction_of(combiner, len(names)) or 1.0
+        folds, level = with_levels(rows, self.level, self.alpha, correction)
         committees, estimators, scores = fit_committees(
             names,
             detectors,
@@ -222,7 +223,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
     def _set_offset(self, scores):
         """The threshold is the level: nothing is estimated from training scores."""
         # A level that equals alpha up to rounding rejects.
-        self.offset_ = float(np.log(float(self.alpha))) + 1e-12
+        self.offset_ = float(np.log(loosened(float(self.alpha))))
 
     def _pvalues_of(self, counts, n_calibration):
         """P-values from counts of calibration scores, see `conformal_pvalues`."""
@@ -390,13 +391,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
             If pandas is not installed.
         """
         found = self._evaluate(X)
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError(
-                "explain returns a pandas.DataFrame, and pandas is not installed: "
-                "pip install pandas."
-            ) from error
+        pd = import_pandas("explain")
         selected = self._selected(found, self._alpha)
         score = self._scores(found)
         columns = {
@@ -443,4 +438,4 @@ def _as_rows(X):
 
 def _at_most(ranked, q):
     """Count sorted statistics that are at most `q`, equal ones up to rounding."""
-    return np.searchsorted(ranked, q * (1 + 1e-12), side="right")
+    return np.searchsorted(ranked, loosened(q), side="right")

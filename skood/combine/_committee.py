@@ -141,19 +141,25 @@ def _frozen(estimator):
 
 
 def _rows(X, rows):
-    return X if rows is None else take_rows(X, rows)
+    return X if rows is None or X is None else take_rows(X, rows)
 
 
 def _fit_estimator(estimator, X, y, train):
-    if y is None:
-        return clone(estimator).fit(_rows(X, train))
-    return clone(estimator).fit(_rows(X, train), _rows(y, train))
+    return _fit_clone(estimator, _rows(X, train), _rows(y, train))
+
+
+def _fit_clone(estimator, X, y):
+    """Fit a clone; what is not frozen need not know about labels."""
+    estimator = clone(estimator)
+    if y is None and not isinstance(estimator, FrozenEstimator):
+        return estimator.fit(X)
+    return estimator.fit(X, y)
 
 
 def _fit_group(names, detectors, X, y, fold):
     """Fit members that read the same network, and score the rows held out."""
     train, held_out = fold
-    X_train, y_train = _rows(X, train), None if y is None else _rows(y, train)
+    X_train, y_train = _rows(X, train), _rows(y, train)
     with shared_readings(detectors):
         fitted = [
             _fit_member(name, detector, X_train, y_train)
@@ -164,11 +170,8 @@ def _fit_group(names, detectors, X, y, fold):
 
 def _fit_member(name, detector, X, y):
     """Fit a clone; an error names the member."""
-    detector = clone(detector)
     try:
-        if y is None and not isinstance(detector, FrozenEstimator):
-            return detector.fit(X)
-        return detector.fit(X, y)
+        return _fit_clone(detector, X, y)
     except Exception as error:
         error.add_note(f"This happened in fitting the member {name!r}.")
         raise

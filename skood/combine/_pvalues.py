@@ -15,10 +15,12 @@ from skood.utils._warnings import warn
 
 __all__ = [
     "conformal_pvalues",
+    "correction_of",
     "counts_at_most",
     "loosened",
     "min_calibration_size",
     "reaches",
+    "rows_needed",
     "sorted_calibration",
     "warn_if_few",
 ]
@@ -257,7 +259,17 @@ def min_calibration_size(n_detectors, alpha):
     >>> min_calibration_size(7, alpha=0.05)
     139
     """
-    return max(1, math.ceil(n_detectors / alpha * (1 - _SLACK)) - 1)
+    return max(1, rows_needed(n_detectors, alpha))
+
+
+def rows_needed(factor, alpha):
+    """Smallest n for which ``factor / (n + 1)`` reaches a level."""
+    return math.ceil(factor / alpha * (1 - _SLACK)) - 1
+
+
+def correction_of(combiner, n_detectors):
+    """What a combiner multiplies the smallest p-value by, None if it does not say."""
+    return getattr(combiner, "_correction", lambda m: None)(n_detectors)
 
 
 def warn_if_few(combiner, n_calibration, n_detectors, alpha):
@@ -278,13 +290,12 @@ def warn_if_few(combiner, n_calibration, n_detectors, alpha):
     alpha : float
         The level that the statistic is compared with.
     """
-    correction = getattr(combiner, "_correction", lambda m: None)(n_detectors)
+    correction = correction_of(combiner, n_detectors)
     if correction is None:
         return
     smallest = correction / (n_calibration + 1)
     if reaches(smallest, alpha):
         return
-    needed = math.ceil(correction / alpha * (1 - _SLACK)) - 1
     less = " times its estimate of pi0," if hasattr(combiner, "pi0") else ""
     unless = ", unless that estimate is small" if less else ""
     warn(
@@ -292,6 +303,7 @@ def warn_if_few(combiner, n_calibration, n_detectors, alpha):
         f"{n_calibration + 1}, which {type(combiner).__name__} multiplies by "
         f"{correction:.4g}{less} if only one of {n_detectors} detectors objects: "
         f"{smallest:.3g} is not rejected at the level {alpha:.3g}, so that no detector "
-        f"can reject a sample on its own{unless}. Calibrate on at least {needed} rows, "
+        f"can reject a sample on its own{unless}. Calibrate on at least "
+        f"{rows_needed(correction, alpha)} rows, "
         "or combine fewer detectors."
     )

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
 from numbers import Real
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state
 
+from skood.combine._pvalues import rows_needed
 from skood.utils._warnings import warn
 
 __all__ = ["Fold", "calibration_folds", "check_same", "with_levels"]
@@ -129,7 +129,7 @@ def with_levels(folds, level, alpha, correction=1.0):
     halves = [Fold(train, held[::2], held[1::2]) for train, held in folds]
     n_held_out = sum(len(held) for _, held in folds)
     n_level = sum(len(fold.level_rows) for fold in halves)
-    needed = math.ceil(1.0 / alpha * (1 - 1e-12)) - 1
+    needed = rows_needed(1.0, alpha)
     nominal = [Fold(train, held, held[:0]) for train, held in folds]
     if level == "nominal":
         return nominal, "nominal"
@@ -149,16 +149,12 @@ def with_levels(folds, level, alpha, correction=1.0):
         )
         return nominal, "nominal"
     smallest = min(len(fold.pvalue_rows) for fold in halves)
-    if (
-        level == "auto"
-        and len(folds) > 1
-        and (smallest + 1) * alpha < correction * (1 - 1e-12)
-    ):
+    if level == "auto" and len(folds) > 1 and smallest < rows_needed(correction, alpha):
         warn(
             "The level is nominal, which is kept only as far as the combiner keeps it "
             f"under dependence: with level='conformal' only {smallest} rows of a fold "
             f"would give p-values, and at alpha={alpha} a single member is not heard "
-            f"with fewer than {math.ceil(correction / alpha * (1 - 1e-12)) - 1}. Give "
+            f"with fewer than {rows_needed(correction, alpha)}. Give "
             "more rows, or fewer folds."
         )
         return nominal, "nominal"

@@ -12,6 +12,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._reading import concatenate
+from skood.utils._pandas import import_pandas
 
 if TYPE_CHECKING:
     from skood.detectors._base import ReadingDetector as _Detector
@@ -69,13 +70,7 @@ class ExplainMixin(_Detector):
         """Explain; `options` are handed to ``_explained``."""
         check_is_fitted(self, "offset_")
         check_scalar(n_features, "n_features", Integral, min_val=0)
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError(
-                "explain returns a pandas.DataFrame, and pandas is not installed: "
-                "pip install pandas."
-            ) from error
+        pd = import_pandas("explain")
         reading = concatenate(self._read(X)).to(None)
         frames = [
             pd.DataFrame(self._columns(reading.rows(rows), n_features, options))
