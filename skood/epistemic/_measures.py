@@ -19,9 +19,10 @@ __all__ = [
     "kl_divergence",
     "kl_divergence_gaussian",
     "member_uncertainty",
+    "normalised",
 ]
 
-# Log-probabilities are not smaller: those of zeros stay finite.
+# The log-probability of a zero, which so stays finite.
 _LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
 
 # Logarithms of sums of probabilities that are this small are left alone.
@@ -54,6 +55,26 @@ def _log_proba(log_proba, name="log_proba"):
         )
     if np.isposinf(log_proba).any():
         raise ValueError(f"{name} has infinite values: give log-probabilities.")
+    log_proba = normalised(log_proba, name)
+    return np.where(np.isneginf(log_proba), _LOG_TINY, log_proba)
+
+
+def normalised(log_proba, name="log_proba"):
+    """Take out what rounding leaves in the sum of probabilities, or raise for more.
+
+    Parameters
+    ----------
+    log_proba : ndarray of shape (..., n_classes)
+        Log-probabilities.
+
+    name : str, default="log_proba"
+        What an error calls them.
+
+    Returns
+    -------
+    log_proba : ndarray of shape (..., n_classes)
+        Those of probabilities that sum to one.
+    """
     total = logsumexp(log_proba, axis=-1, keepdims=True)
     if np.any(np.abs(np.expm1(total)) > 1e-3):
         raise ValueError(
@@ -63,7 +84,7 @@ def _log_proba(log_proba, name="log_proba"):
         )
     # what is rounding of the input stays: sure predictions would lose digits
     total[np.abs(total) < _NORMALISED] = 0.0
-    return np.maximum(log_proba - total, _LOG_TINY)
+    return log_proba - total
 
 
 def entropy(log_proba):
@@ -122,8 +143,9 @@ def kl_divergence(log_p, log_q):
     Returns
     -------
     divergence : ndarray of shape (...), dtype float64
-        At least 0, and finite: a probability of 0 counts as 2.2e-308. Distributions
-        that are nearly the same lose no digits.
+        At least 0, and finite: a log-probability of ``-inf`` counts as that of
+        2.2e-308, finite ones as they are. Distributions that are nearly the same lose
+        no digits.
 
     Raises
     ------
@@ -267,7 +289,7 @@ def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
     if setting == "a":
         with np.errstate(divide="ignore"):
             log_weights = np.log(weights)[:, :, None]
-        mixture = np.maximum(logsumexp(log_p + log_weights, axis=0), _LOG_TINY)
+        mixture = logsumexp(log_p + log_weights, axis=0)
         aleatoric = np.sum(weights * _entropy(log_p), axis=0)
         epistemic = np.sum(weights * _kl(log_p, mixture), axis=0)
     else:

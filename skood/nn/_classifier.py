@@ -359,6 +359,10 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
 
     # --- training ------------------------------------------------------------
 
+    def _module_factory(self):
+        """Return what builds the network; a subclass may wrap the user's `module`."""
+        return self.module
+
     def _fit_new(self, rows, epochs, lr_schedule=None):
         """Build a network and train it; set the fitted attributes at the end."""
         random_state = check_random_state(self.random_state)
@@ -370,7 +374,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
             )
             rows, valid = (rows.subset(indices) for indices in parts)
         config = {
-            "module": self.module,
+            "module": self._module_factory(),
             "module_params": copy.deepcopy(self.module_params),
             "input_shape": self.input_shape_,
             "n_classes": len(self.classes_),
@@ -440,10 +444,13 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         logits : ndarray of shape (n_samples, n_classes)
             What the network returns, as float64.
         """
-        X = self._prepare_input(X)
-        logits = forward(self.net_, X)
+        return self._forward(self._prepare_input(X))
+
+    def _forward(self, X, function=None, row_bytes=0):
+        """Logits of prepared rows by the network, or by a `function`; all finite."""
+        logits = forward(self.net_, X, function, row_bytes)
         if not np.isfinite(logits).all():
-            n_bad = int((~np.isfinite(logits)).any(axis=1).sum())
+            n_bad = int((~np.isfinite(logits)).reshape(len(X), -1).any(axis=1).sum())
             raise ValueError(
                 f"The network returned NaN or infinite logits for {n_bad} of {len(X)} "
                 f"rows: their values are too large for it. Scale the features."

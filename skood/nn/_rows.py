@@ -55,7 +55,8 @@ def class_codes(y, classes):
     if (codes < 0).any():
         raise ValueError(
             f"y contains the label {y.tolist()[codes.argmin()]!r}, which is not among "
-            f"the classes {classes.tolist()!r} of the first call."
+            f"the classes {classes.tolist()!r} of the network. Leave its rows out, or "
+            "fit the network anew."
         )
     return codes
 

@@ -62,7 +62,14 @@ class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
     """Mean over the batch of weight times cross-entropy."""
 
     def forward(self, logits, target):
-        """Return the loss for a target of classes, or of (classes, weights)."""
+        """Return the loss for a target of classes, or of (classes, weights).
+
+        Logits of shape (n_rows, n_members, n_classes) are those of several members
+        for the same rows: the loss is the mean of theirs.
+        """
+        if logits.ndim == 3:
+            of_members = [self(member, target) for member in logits.unbind(1)]
+            return torch.stack(of_members).mean()
         if isinstance(target, torch.Tensor):
             return super().forward(logits, target)
         codes, weight = target
@@ -307,7 +314,7 @@ def _check_finite(module, loss, epoch):
 # --- running it ---------------------------------------------------------------
 
 
-def forward(net, X):
+def forward(net, X, function=None, row_bytes=0):
     """Return the logits of rows, batch by batch, in eval mode.
 
     Parameters
@@ -318,18 +325,25 @@ def forward(net, X):
     X : ndarray or torch.Tensor of shape (n_samples, ...)
         Rows.
 
+    function : callable, default=None
+        What gives the logits of a batch. None: the module.
+
+    row_bytes : int, default=0
+        Memory that a row needs, if that is more than its input tells.
+
     Returns
     -------
     logits : ndarray of shape (n_samples, n_classes), dtype float64
-        Logits.
+        Logits; with a `function` of its shape (n_samples, ...).
     """
     module = net.module_
+    function = function or module
     device = parameter_device(module, net.device)
     dtype = parameter_dtype(module)
-    logits = np.empty((len(X), len(net.classes)))
+    logits = None
     # a network needs several times the memory of its input; a batch that fitted
     # in training fits here
-    row_bytes = 16 * 4 * int(np.prod(X.shape[1:]))
+    row_bytes = max(row_bytes, 16 * 4 * int(np.prod(X.shape[1:])))
     budget = max(64 * 2**20, net.batch_size * row_bytes)
     with torch.no_grad(), evaluating(module):
         for chunk in row_chunks(len(X), row_bytes, budget):
@@ -338,7 +352,10 @@ def forward(net, X):
             n_rows = len(batch)
             if batch.ndim == 2 and n_rows < _MIN_ROWS:
                 batch = torch.cat([batch, batch[-1:].expand(_MIN_ROWS - n_rows, -1)])
-            logits[chunk] = module(batch)[:n_rows].cpu().to(torch.float64).numpy()
+            part = function(batch)[:n_rows].cpu().to(torch.float64).numpy()
+            if logits is None:
+                logits = np.empty((len(X), *part.shape[1:]))
+            logits[chunk] = part
     return logits
 
 

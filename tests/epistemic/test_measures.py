@@ -102,6 +102,23 @@ def test_saturated_probabilities_are_finite():
     )
 
 
+def test_log_probabilities_beyond_those_of_numbers_are_kept():
+    """exp(-1000) is no float64, and its logarithm is one."""
+    log_p = np.log([0.5, 0.5])
+    found = kl_divergence(log_p, [0.0, -1000.0])
+    assert found == pytest.approx(500 - math.log(2), rel=1e-14)
+    assert kl_divergence([0.0, -1000.0], log_p) == pytest.approx(math.log(2))
+    assert kl_divergence([0.0, -1000.0], [0.0, -1000.0]) == 0.0
+    assert entropy([0.0, -1000.0]) == 0.0
+    assert np.isfinite(kl_divergence(np.log([1 / 3] * 3), [0.0, -1.5e308, -1.5e308]))
+    members = np.array([[[0.0, -900.0]], [[0.0, -1100.0]]])
+    result = member_uncertainty(members, reference=log_p[None], setting="b")
+    assert result.epistemic[0] == pytest.approx(500 - math.log(2), rel=1e-14)
+    assert result.total[0] == result.aleatoric[0] + result.epistemic[0]
+    result = member_uncertainty(members, weights=[1.0, 0.0])
+    assert [float(part[0]) for part in result.values()] == [0.0, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("per_sample", [True, False])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 20.0])
 def test_setting_a_against_a_loop(scale, per_sample):
