@@ -1,0 +1,307 @@
+"""The networks that dropout makes of one network."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import contextlib
+import weakref
+from dataclasses import dataclass
+from functools import partial
+from itertools import zip_longest
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from skood.epistemic._network import OpenNetwork, plain_attention, symmetric
+from skood.utils._wrapping import unwrapped
+
+__all__ = ["ThinnedNetwork"]
+
+_UNITS = (nn.Dropout, nn.AlphaDropout)
+_CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
+_ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+# What alpha dropout sets a unit to: the limit of SELU for large negative inputs.
+_SELU_LIMIT = -1.0507009873554804934193349852946 * 1.6732632423543772848170429916717
+
+# With fewer rows a matrix product takes other kernels, which round differently.
+_MIN_ROWS = 32
+
+
+class ThinnedNetwork:
+    """The networks that dropout makes of a fitted one, by their number.
+
+    The dropout modules of a copy of it get a forward pass of their own: a mask for all
+    rows, which depends on the number of the thinned network only. What the network
+    computes before the first of them is computed once for a batch.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted, see `OpenNetwork`.
+
+    device : str or torch.device
+        Where the copy is.
+
+    seed : int
+        With the number of a thinned network and that of a call of a dropout module
+        in a forward pass, it makes the seed of a mask.
+
+    Raises
+    ------
+    ValueError
+        If there is no dropout module with a probability above zero.
+    """
+
+    def __init__(self, estimator, device, seed):
+        self._network = OpenNetwork(estimator, device=device)
+        self.prepare = self._network.prepare
+        self._seed = seed
+        self._member = 0
+        self._calls = 0
+        self._found: list = []
+        self._kept = None  # the logits, if they are there before the last dropout
+        self._shapes: list | None = None  # of the masks, in the order of the calls
+        self._prefix = _Prefix()
+        self._reuses = False
+        found = {
+            name: module
+            for name, module in self._network.module.named_modules()
+            if isinstance(module, (*_UNITS, *_CHANNELS)) and module.p > 0
+        }
+        if not found:
+            raise ValueError(
+                "MCDropout found no torch.nn dropout module with a probability above "
+                f"zero in the network of {unwrapped(estimator)!r}. Train a network "
+                "that has one, such as "
+                "skood.nn.TorchClassifier(module_params={'dropout': 0.2}); "
+                "torch.nn.functional.dropout cannot be seen."
+            )
+        for name, module in found.items():
+            forward = partial(self._drop, name, module)
+            module.forward = forward  # type: ignore[method-assign]
+
+    # --- masks ---------------------------------------------------------------
+
+    def _drop(self, name, module, x):
+        """Forward pass of a dropout module."""
+        self._prefix.end()
+        call, self._calls = self._calls, self._calls + 1
+        shape = tuple(x.shape[1:])
+        if isinstance(module, _CHANNELS):
+            shape = (*shape[:1], *(1 for _ in shape[1:]))
+        if self._shapes is None:
+            self._found.append((name, shape))
+            self._kept = getattr(self._network, "_kept", None)
+            return x
+        if self._shapes[call : call + 1] != [(name, shape)]:
+            raise ValueError(_masks_differ(name))
+        dropped = _dropped(x, self._mask(call, shape, module.p).to(x.device), module)
+        return x.copy_(dropped) if module.inplace else dropped
+
+    def _mask(self, call, shape, p):
+        """Which units stay, of this thinned network in this call of dropout."""
+        rng = np.random.default_rng([self._seed, self._member, call])
+        return torch.from_numpy(rng.random((1, *shape)) >= p)
+
+    def _try(self, batch):
+        """Learn the shapes of the masks, which must not depend on the batch."""
+        found = []
+        for rows in (batch[:1].repeat_interleave(2, 0), batch[:1]):
+            self._found, self._calls, self._kept = [], 0, None
+            logits = self._network.logits(rows)
+            found.append(self._found)
+            if self._kept is not None and torch.equal(symmetric(self._kept), logits):
+                raise ValueError(
+                    f"The dropout module {self._found[-1][0]!r} runs after the layer "
+                    "that gives the logits, between it and the probabilities, and "
+                    "would have no effect. Build the network so that it returns the "
+                    "logits, or has dropout before its last layer."
+                )
+        if not found[0]:
+            raise ValueError(
+                "The dropout modules of "
+                f"{type(self._network.module).__name__} do not run when it predicts: "
+                "MCDropout has nothing to draw."
+            )
+        if found[0] != found[1]:
+            both = zip_longest(*found)
+            name = next((a or b)[0] for a, b in both if a != b)
+            raise ValueError(_masks_differ(name))
+        self._shapes = found[0]
+        self._reuses = self._can_replay(batch[:2])
+
+    def _can_replay(self, batch):
+        """Whether passes that reuse what comes before dropout give the same."""
+        plain = self._logits(batch, 0)
+        self._reuses = True
+        try:
+            passes = [self._logits(batch, 0, anew) for anew in (True, False)]
+        except (
+            Exception
+        ):  # it does what no torch function shows, and cannot be replayed
+            return False
+        finally:
+            self._prefix.forget()
+        return all(torch.equal(logits, plain) for logits in passes)
+
+    # --- predictions ---------------------------------------------------------
+
+    def _logits(self, batch, member, anew=True):
+        """Logits of a batch by one of the thinned networks."""
+        self._member, self._calls = member, 0
+        if not self._reuses:
+            return self._network.logits(batch)
+        with self._prefix.started(anew):
+            return self._network.logits(batch)
+
+    def log_proba(self, rows, n_members):
+        """Log-probabilities by the first thinned networks.
+
+        Parameters
+        ----------
+        rows : ndarray or torch.Tensor of shape (n_rows, ...)
+            Prepared rows, one batch.
+
+        n_members : int
+            How many thinned networks.
+
+        Returns
+        -------
+        log_proba : ndarray of shape (n_members, n_rows, n_classes), dtype float64
+            Logarithms of the softmax of the logits.
+
+        Raises
+        ------
+        ValueError
+            If logits are not finite, or a mask would depend on the batch.
+        """
+        n_rows = len(rows)
+        log_proba = np.empty((n_members, n_rows, len(self._network.classes)))
+        with torch.inference_mode(False), torch.no_grad(), plain_attention():
+            batch = self._network.batch(rows)
+            if n_rows < _MIN_ROWS:
+                last = batch[-1:].repeat_interleave(_MIN_ROWS - n_rows, 0)
+                batch = torch.cat([batch, last])
+            if self._shapes is None:
+                self._try(batch)
+            for member in range(n_members):
+                logits = self._logits(batch, member, anew=member == 0)[:n_rows]
+                log_p = torch.log_softmax(logits.double(), 1)
+                log_proba[member] = log_p.cpu().numpy()
+        self._prefix.forget()
+        if not np.isfinite(log_proba).all():
+            raise ValueError(
+                "A thinned network returned NaN or infinite logits: its inputs are too "
+                "large for it. Scale the features."
+            )
+        return log_proba
+
+
+def _dropped(x, mask, module):
+    """Drop what is not in the mask, and scale the rest, as a module does."""
+    if isinstance(module, _ALPHA):
+        if module.p == 1:
+            return torch.zeros_like(x)
+        # keeps mean and variance where these are zero and one
+        scale = ((1 - module.p) * (1 + module.p * _SELU_LIMIT**2)) ** -0.5
+        shift = -scale * module.p * _SELU_LIMIT
+        return torch.where(mask, x, x.new_tensor(_SELU_LIMIT)) * scale + shift
+    if module.p == 1:
+        return torch.zeros_like(x)
+    return torch.where(mask, x / (1 - module.p), x.new_zeros(()))
+
+
+def _masks_differ(name):
+    """Text of an error about a dropout module whose mask would depend on the rows."""
+    return (
+        f"The input of the dropout module {name!r} changes its shape, beyond the first "
+        "axis, with the rows: its mask would depend on the other rows of the call. "
+        "Build the network so that rows are the first axis in all of its layers."
+    )
+
+
+# --- the part that all thinned networks have in common ---------------------------
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A tensor that is not kept alive, and one of its shape without content."""
+
+    reference: weakref.ref
+    shadow: torch.Tensor
+
+
+def _seen(leaf):
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return _Seen(weakref.ref(leaf), torch.empty_like(leaf, device="meta"))
+
+
+def _mapped(function, tree):
+    """Apply a function to the leaves of nested lists and tuples."""
+    if isinstance(tree, (list, tuple)):
+        return type(tree)([_mapped(function, leaf) for leaf in tree])
+    return function(tree)
+
+
+class _Prefix(TorchFunctionMode):
+    """What a network computes of a batch before its first dropout.
+
+    The first forward pass of a batch writes down what every torch function returned.
+    In the next ones, functions return that and compute nothing. When dropout comes, the
+    tensors that nobody holds any more are let go: only their shapes are kept.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.forget()
+
+    def forget(self):
+        """Let go of a batch."""
+        self._made: list = []
+        self._results: list | None = None
+        self._alive: list = []
+        self._call = 0
+        self._ended = True
+
+    @contextlib.contextmanager
+    def started(self, anew):
+        """Watch a forward pass, of a new batch or of the one before."""
+        if anew or any(t._version != version for t, version in self._alive):
+            self.forget()  # later layers may have written to a result
+        self._call, self._ended = 0, False
+        with self:
+            yield
+        self._ended = True
+
+    def end(self):
+        """Results are no longer common from here on."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._results is None:
+            self._results = [_mapped(self._held, made) for made in self._made]
+            self._made = []
+
+    def _held(self, leaf):
+        """The tensor, if someone holds it, else one of its shape without content."""
+        if not isinstance(leaf, _Seen):
+            return leaf
+        tensor = leaf.reference()
+        if tensor is None:
+            return leaf.shadow
+        self._alive.append((tensor, tensor._version))
+        return tensor
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if self._ended:
+            return func(*args, **(kwargs or {}))
+        call, self._call = self._call, self._call + 1
+        if self._results is not None:
+            return self._results[call]
+        output = func(*args, **(kwargs or {}))
+        self._made.append(_mapped(_seen, output))
+        return output

@@ -1,0 +1,592 @@
+"""Ensembles against loops over their members."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import pickle
+import warnings
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.dummy import DummyClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import get_tags
+from torch import nn
+
+from skood.base import UncertaintyDetector
+from skood.epistemic import DeepEnsemble, _ensembles
+from skood.exceptions import SkoodWarning
+from skood.nn import TorchClassifier
+
+TREE = DecisionTreeClassifier(max_features=1, max_depth=3)
+NET = TorchClassifier(module_params={"hidden": (6,)}, max_epochs=4, lr=0.05)
+
+
+@pytest.fixture
+def data():
+    return make_blobs(90, 4, centers=3, cluster_std=4.0, random_state=0)
+
+
+def _entropy(p):
+    return -math.fsum(v * math.log(v) for v in p if v > 0)
+
+
+def _divergence(p, q):
+    tiny = np.finfo(float).tiny
+    return math.fsum(
+        v * (math.log(v) - math.log(max(w, tiny)))
+        for v, w in zip(p, q, strict=True)
+        if v > 0
+    )
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize("base", [TREE, NET])
+def test_setting_a_against_a_loop_over_members(data, base):
+    X, y = data
+    clf = DeepEnsemble(base, n_members=5, random_state=0).fit(X, y)
+    assert len(clf.estimators_) == 5
+    p = np.array([member.predict_proba(X) for member in clf.estimators_])
+    np.testing.assert_allclose(clf.predict_members(X), p, rtol=1e-12, atol=0)
+    mixture = sum(p) / 5
+    np.testing.assert_allclose(clf.predict_proba(X), mixture, rtol=1e-12)
+    np.testing.assert_array_equal(clf.predict(X), clf.classes_[mixture.argmax(axis=1)])
+    found = clf.predict_uncertainty(X)
+    for i in range(len(X)):
+        aleatoric = math.fsum(_entropy(p[n, i]) for n in range(5)) / 5
+        epistemic = math.fsum(_divergence(p[n, i], mixture[i]) for n in range(5)) / 5
+        assert found.total[i] == pytest.approx(_entropy(mixture[i]), rel=1e-9)
+        assert found.aleatoric[i] == pytest.approx(aleatoric, rel=1e-9, abs=1e-15)
+        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-9, abs=1e-12)
+    assert found.epistemic.max() > 0.01
+
+
+@pytest.mark.parametrize("with_reference", [True, False])
+def test_setting_b_against_a_loop_over_members(data, with_reference):
+    X, y = data
+    reference = LogisticRegression().fit(X, y) if with_reference else None
+    clf = DeepEnsemble(
+        NET,
+        n_members=4,
+        reference=FrozenEstimator(reference) if with_reference else None,
+        setting="b",
+        random_state=0,
+    ).fit(X, y)
+    given = reference if with_reference else clf.estimators_[0]
+    p = given.predict_proba(X)
+    np.testing.assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
+    np.testing.assert_array_equal(clf.predict(X), given.predict(X))
+    found = clf.predict_uncertainty(X)
+    members = [member.predict_proba(X) for member in clf.estimators_]
+    for i in range(len(X)):
+        epistemic = math.fsum(_divergence(p[i], q[i]) for q in members) / 4
+        assert found.aleatoric[i] == pytest.approx(_entropy(p[i]), rel=1e-9)
+        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-9)
+        assert found.total[i] == found.aleatoric[i] + found.epistemic[i]
+
+
+def test_auto_is_b_with_a_reference(data):
+    X, y = data
+    params = {"n_members": 2, "random_state": 0}
+    plain = DeepEnsemble(TREE, **params).fit(X, y)
+    same = DeepEnsemble(TREE, setting="a", **params).fit(X, y)
+    np.testing.assert_array_equal(plain.predict_proba(X), same.predict_proba(X))
+    reference = LogisticRegression()
+    clf = DeepEnsemble(TREE, reference=reference, **params).fit(X, y)
+    assert clf.estimator_ is not reference
+    assert not hasattr(reference, "coef_")
+    expected = LogisticRegression().fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(clf.predict_proba(X), expected, rtol=1e-12)
+    mixture = clf.set_params(setting="a").predict_proba(X)
+    np.testing.assert_array_equal(mixture, plain.predict_proba(X))
+
+
+def test_members_that_agree_have_no_epistemic_uncertainty(data):
+    X, y = data
+    member = FrozenEstimator(LogisticRegression().fit(X, y))
+    with pytest.warns(
+        SkoodWarning, match="All 3 members of DeepEnsemble give the same"
+    ):
+        clf = DeepEnsemble([member] * 3).fit(X, y)
+    found = clf.predict_uncertainty(X)
+    np.testing.assert_allclose(found.epistemic, 0.0, atol=1e-14)
+    entropy = [_entropy(p) for p in member.predict_proba(X)]
+    np.testing.assert_allclose(found.total, entropy, rtol=1e-12)
+
+
+def test_sure_members_that_contradict_each_other(data):
+    """One vote for each class: the mutual information is log(3)."""
+    X, y = data
+    names = np.array([0, 1, 2])
+    members = [
+        FrozenEstimator(DecisionTreeClassifier().fit(X, np.roll(names, k)[y]))
+        for k in range(3)
+    ]
+    found = DeepEnsemble(members).fit(X, y).predict_uncertainty(X)
+    np.testing.assert_allclose(found.epistemic, np.log(3), rtol=1e-12)
+    np.testing.assert_allclose(found.aleatoric, 0.0, atol=1e-15)
+
+
+def test_rows_in_blocks_give_the_same(data, monkeypatch):
+    X, y = data
+    clf = DeepEnsemble(NET, n_members=3, setting="b", random_state=0).fit(X, y)
+    whole = clf.predict_uncertainty(X), clf.predict_members(X), clf.predict_proba(X)
+
+    def short_chunks(n_rows, bytes_per_row):
+        assert bytes_per_row >= 3 * 3 * 8
+        yield from (slice(k, min(k + 7, n_rows)) for k in range(0, n_rows, 7))
+
+    monkeypatch.setattr(_ensembles, "row_chunks", short_chunks)
+    assert len(list(clf._blocks(X))) == 13
+    for rows in (X, torch.from_numpy(X), X.tolist()):
+        parts = clf.predict_uncertainty(rows)
+        for name, part in parts.items():
+            np.testing.assert_allclose(part, whole[0][name], rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(clf.predict_members(rows), whole[1], rtol=1e-12)
+        np.testing.assert_allclose(clf.predict_proba(rows), whole[2], rtol=1e-12)
+    forest = DeepEnsemble(TREE, n_members=3, random_state=0).fit(csr_matrix(X), y)
+    np.testing.assert_array_equal(
+        forest.predict_members(csr_matrix(X)), forest.predict_members(X)
+    )
+
+
+# ---- seeds
+
+
+def _weights(member):
+    return member.module_.head.weight.detach().numpy()
+
+
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_seeds(data, bootstrap):
+    X, y = data
+    options = {"bootstrap": bootstrap, "random_state": 3}
+    a = DeepEnsemble(NET, n_members=3, **options).fit(X, y)
+    b = DeepEnsemble(NET, n_members=5, **options).fit(X, y)
+    for first, second in zip(a.estimators_, b.estimators_, strict=False):
+        np.testing.assert_array_equal(_weights(first), _weights(second))
+    seeds = [member.random_state for member in b.estimators_]
+    assert len(set(seeds)) == 5
+    assert all(isinstance(seed, int) for seed in seeds)
+    other = DeepEnsemble(NET, n_members=3, **{**options, "random_state": 4}).fit(X, y)
+    assert not np.array_equal(
+        _weights(a.estimators_[0]), _weights(other.estimators_[0])
+    )
+    assert NET.random_state is None
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nested_seeds_are_set(data):
+    X, y = data
+    base = make_pipeline(
+        StandardScaler(), UncertainSearch(MLPClassifier((3,), max_iter=20))
+    )
+    clf = DeepEnsemble(base, n_members=2, random_state=0).fit(X, y)
+    seeds = [
+        member.get_params()["uncertainsearch__estimator__random_state"]
+        for member in clf.estimators_
+    ]
+    assert len(set(seeds)) == 2
+    assert None not in seeds
+
+
+class UncertainSearch(LogisticRegression):
+    """A classifier with another inside of it."""
+
+    def __init__(self, estimator=None):
+        super().__init__()
+        self.estimator = estimator
+
+    def fit(self, X, y):
+        """Fit the one inside, and itself on its probabilities."""
+        self.inner_ = clone(self.estimator).fit(X, y)
+        self.classes_ = self.inner_.classes_
+        return self
+
+    def predict_proba(self, X):
+        """Ask the one inside."""
+        return self.inner_.predict_proba(X)
+
+    def predict_log_proba(self, X):
+        """Ask the one inside."""
+        return np.log(self.predict_proba(X))
+
+
+def test_a_random_state_object_goes_on(data):
+    X, y = data
+    rng = np.random.RandomState(0)
+    clf = DeepEnsemble(TREE, n_members=2, random_state=rng)
+    first = clf.fit(X, y).predict_proba(X)
+    second = clf.fit(X, y).predict_proba(X)
+    assert not np.array_equal(first, second)
+
+
+def test_torch_generator_is_left_alone(data):
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    DeepEnsemble(NET, n_members=2, random_state=0).fit(*data)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# ---- bootstrap
+
+
+def test_bootstrap_draws_as_many_of_each_class(data):
+    X, y = data
+    X = np.arange(len(X), dtype=float)[:, None]
+
+    class Rows(KNeighborsClassifier):
+        def fit(self, X, y, sample_weight=None):
+            self.rows_ = np.asarray(X)[:, 0].astype(int)
+            self.y_, self.weight_ = np.asarray(y), sample_weight
+            return super().fit(X, y)
+
+    weight = np.linspace(1, 2, len(X))
+    names = np.array(["ant", "bee", "cat"])[y]
+    names[:4] = "dog"  # few rows
+    clf = DeepEnsemble(Rows(), n_members=20, bootstrap=True, random_state=0)
+    clf.fit(X, names, sample_weight=weight)
+    drawn = [member.rows_ for member in clf.estimators_]
+    for member in clf.estimators_:
+        np.testing.assert_array_equal(member.y_, names[member.rows_])
+        np.testing.assert_array_equal(member.weight_, weight[member.rows_])
+        for name in np.unique(names):
+            assert np.sum(member.y_ == name) == np.sum(names == name)
+    # a row is missed with probability (1 - 1/n)^n of its class
+    missed = np.mean([1 - len(np.unique(rows)) / len(X) for rows in drawn])
+    sizes = np.unique(names, return_counts=True)[1]
+    expected = np.sum(sizes * (1 - 1 / sizes) ** sizes) / len(X)
+    assert missed == pytest.approx(expected, abs=0.03)
+    assert not np.array_equal(drawn[0], drawn[1])
+
+
+class Noting(LogisticRegression):
+    """Notes what it was fitted on."""
+
+    def fit(self, X, y, sample_weight=None):
+        """Fit and note."""
+        self.rows_ = np.asarray(X)[:, 0].astype(int)
+        self.weight_ = np.asarray(sample_weight)
+        return super().fit(X, y, sample_weight=sample_weight)
+
+
+def test_bootstrap_draws_no_rows_of_weight_zero(data):
+    """As many of the others of each class as there are, however few."""
+    X, y = np.arange(90.0)[:, None], np.arange(90) % 3
+    weight = np.zeros(90)
+    weight[[0, 3, 6, 1, 4]] = 1.0, 2.0, 3.0, 4.0, 5.0  # none of class 2
+    base = Noting(max_iter=1000)
+    clf = DeepEnsemble(base, n_members=8, bootstrap=True, random_state=0)
+    clf.fit(X, y, sample_weight=weight)
+    drawn = [tuple(m.rows_[m.weight_ > 0].tolist()) for m in clf.estimators_]
+    for member, rows in zip(clf.estimators_, drawn, strict=True):
+        assert [row % 3 for row in sorted(rows, key=lambda row: row % 3)] == [0] * 3 + [
+            1,
+            1,
+        ]
+        np.testing.assert_array_equal(member.weight_, weight[member.rows_])
+    assert len(set(drawn)) > 1
+    assert clf.classes_.tolist() == [0, 1, 2]
+
+
+def test_bootstrap_of_frames_and_without_weights(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=list("abcd"), index=np.arange(len(X)) + 1000)
+    params = {"n_members": 3, "bootstrap": True, "random_state": 0}
+    a = DeepEnsemble(TREE, **params).fit(frame, pd.Series(y, index=frame.index))
+    b = DeepEnsemble(TREE, **params).fit(X, y)
+    np.testing.assert_array_equal(a.predict_members(frame), b.predict_members(X))
+    assert list(a.feature_names_in_) == list("abcd")
+
+
+# ---- weights
+
+
+def test_sample_weight_reaches_the_members(data):
+    X, y = data
+    weight = np.where(y == 2, 0.0, 1.0) + np.linspace(0, 1, len(y))
+    members = [LogisticRegression(C=1.0), LogisticRegression(C=0.01)]
+    clf = DeepEnsemble(members).fit(X, y, sample_weight=weight)
+    for member, fitted in zip(members, clf.estimators_, strict=True):
+        expected = clone(member).fit(X, y, sample_weight=weight).coef_
+        np.testing.assert_allclose(fitted.coef_, expected, rtol=1e-6)
+
+
+def test_sample_weight_reaches_the_reference(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    weight = np.where(y == 2, 0.0, 1.0) + np.linspace(0, 1, len(y))
+    base = LogisticRegression(max_iter=500)
+    clf = DeepEnsemble(TREE, 2, reference=base, random_state=0)
+    clf.fit(frame, y, sample_weight=weight)
+    expected = clone(base).fit(X, y, sample_weight=weight)
+    np.testing.assert_allclose(clf.estimator_.coef_, expected.coef_, rtol=1e-6)
+    assert not np.allclose(expected.coef_, clone(base).fit(X, y).coef_, rtol=0.1)
+    assert list(clf.feature_names_in_) == list("abcd")
+    frozen = FrozenEstimator(KNeighborsClassifier().fit(X, y))
+    clf.set_params(reference=frozen).fit(X, y, sample_weight=weight)
+    assert clf.estimator_ is frozen
+    clf.set_params(reference=KNeighborsClassifier())
+    with pytest.raises(ValueError, match="KNeighborsClassifier has no sample_weight"):
+        clf.fit(X, y, sample_weight=weight)
+    assert clf.estimator_ is frozen
+
+
+def test_weights_that_a_member_does_not_take(data):
+    X, y = data
+    weight = np.ones(len(y))
+    frozen = FrozenEstimator(KNeighborsClassifier().fit(X, y))
+    DeepEnsemble([frozen, TREE], random_state=0).fit(X, y, sample_weight=weight)
+    clf = DeepEnsemble([frozen, KNeighborsClassifier()])
+    with pytest.raises(
+        ValueError, match="KNeighborsClassifier has no sample_weight in"
+    ):
+        clf.fit(X, y, sample_weight=weight)
+
+
+# ---- lists of members
+
+
+def test_frozen_members_come_through(data):
+    X, y = data
+    fitted = [TREE, LogisticRegression(), KNeighborsClassifier(50)]
+    frozen = [FrozenEstimator(clone(member).fit(X, y)) for member in fitted]
+    clf = DeepEnsemble([*frozen, SGDClassifier(loss="log_loss")], random_state=0)
+    clf = clone(clf).fit(X, y)
+    assert [a is b for a, b in zip(clf.estimators_, frozen, strict=False)] == [True] * 3
+    assert isinstance(clf.estimators_[3].random_state, int)
+    p = np.mean([member.predict_proba(X) for member in clf.estimators_], axis=0)
+    np.testing.assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
+    # a list says how many there are
+    assert len(clf.set_params(n_members=2).fit(X, y).estimators_) == 4
+    assert DeepEnsemble(frozen).fit(X, None).predict(X).shape == y.shape
+
+
+def test_members_of_different_classes_raise(data):
+    X, y = data
+    members = [
+        FrozenEstimator(LogisticRegression().fit(X, y)),
+        FrozenEstimator(LogisticRegression().fit(X[y < 2], y[y < 2])),
+    ]
+    text = r"the same classes in the same order, got \[0, 1, 2\] and \[0, 1\]\."
+    with pytest.raises(ValueError, match=text):
+        DeepEnsemble(members).fit(X, y)
+    with pytest.raises(ValueError, match=text):
+        DeepEnsemble(TREE, 2, reference=members[1]).fit(X, y)
+
+
+def test_lists_that_hold_no_classifiers(data):
+    with pytest.raises(ValueError, match="estimator is an empty list"):
+        DeepEnsemble([]).fit(*data)
+    with pytest.raises(
+        TypeError, match=r"with fit and predict_proba, got Linear\(in_f"
+    ):
+        DeepEnsemble([nn.Linear(4, 3)]).fit(*data)
+
+
+def test_one_frozen_estimator_is_no_ensemble(data):
+    X, y = data
+    frozen = FrozenEstimator(LogisticRegression().fit(X, y))
+    with pytest.raises(ValueError, match="all 10 members would be the same model"):
+        DeepEnsemble(frozen).fit(X, y)
+
+
+# ---- parameters and state
+
+
+def test_equal_members_are_reported(data):
+    X, y = data
+    text = (
+        "All 3 members of DeepEnsemble give the same probabilities for 90 of the "
+        r"training rows: .* depend on random_state, .*Use bootstrap=True, or another"
+    )
+    base = LogisticRegression(max_iter=500)
+    with pytest.warns(SkoodWarning, match=text):
+        DeepEnsemble(base, n_members=3).fit(X, y)
+    clf = DeepEnsemble(base, n_members=3, bootstrap=True, random_state=0).fit(X, y)
+    assert clf.predict_uncertainty(X).epistemic.max() > 0
+    alone = DeepEnsemble(base, n_members=1).fit(X, y)
+    np.testing.assert_allclose(alone.predict_uncertainty(X).epistemic, 0.0, atol=1e-14)
+
+
+def test_equal_members_of_drawn_rows(data):
+    """They are not told to draw rows."""
+    X, y = data
+    prior = DummyClassifier()  # says how frequent classes are
+    text = r"depend on random_state and the rows that are drawn, .* Use another est"
+    with pytest.warns(SkoodWarning, match=text):
+        DeepEnsemble(prior, n_members=3, bootstrap=True).fit(X, y)
+
+
+def test_members_that_differ_for_late_rows_only():
+    """They are compared on rows from the first to the last."""
+    X = np.arange(300.0)[:, None]
+    y = (X[:, 0] >= 150).astype(int)
+    late = np.where(X[:, 0] >= 290, 0, y)
+    members = [
+        FrozenEstimator(DecisionTreeClassifier().fit(X, codes)) for codes in (y, late)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DeepEnsemble(members).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n_members": 0},
+        {"bootstrap": "yes"},
+        {"setting": "c"},
+        {"reference": "first"},
+        {"estimator": "net"},
+        {"n_jobs": "all"},
+        {"random_state": "seed"},
+        {"verbose": -1},
+    ],
+)
+def test_parameters(data, params):
+    name = next(iter(params))
+    with pytest.raises(
+        ValueError, match=f"The '{name}' parameter of DeepEnsemble must"
+    ):
+        DeepEnsemble(**{"estimator": TREE, **params}).fit(*data)
+
+
+def test_missing_labels(data):
+    X, y = data
+    for bootstrap in (False, True):
+        clf = DeepEnsemble(TREE, bootstrap=bootstrap)
+        with pytest.raises(ValueError, match="requires y to be passed"):
+            clf.fit(X, None)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        DeepEnsemble(TREE, bootstrap=True).fit(X, y[:-1])
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        DeepEnsemble(TREE, bootstrap=True).fit(X, y, sample_weight=np.ones(180))
+    with pytest.raises(ValueError, match="Sample weights must be 1D"):
+        clf.fit(X, y, sample_weight=np.ones((90, 2)))
+
+
+def test_not_fitted(data):
+    for method in (
+        "predict",
+        "predict_proba",
+        "predict_members",
+        "predict_uncertainty",
+    ):
+        with pytest.raises(NotFittedError):
+            getattr(DeepEnsemble(TREE), method)(data[0])
+
+
+def test_a_failed_fit_leaves_the_ensemble(data):
+    X, y = data
+    clf = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
+    before = clf.predict_proba(X)
+    with pytest.raises(ValueError, match="NaN"):
+        clf.set_params(estimator=LogisticRegression()).fit(np.full_like(X, np.nan), y)
+    np.testing.assert_array_equal(clf.predict_proba(X), before)
+
+
+def test_empty_narrow_and_odd_input(data):
+    X, y = data
+    clf = DeepEnsemble(TREE, n_members=2, random_state=0).fit(X, y)
+
+    class Rows:
+        """An array, and nothing else."""
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array(X, dtype=dtype)
+
+    members = clf.predict_members(X)
+    clf.fit(Rows(), y)
+    np.testing.assert_array_equal(clf.predict_members(Rows()), members)
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        clf.predict_uncertainty(X[:0])
+    with pytest.raises(ValueError, match="X has 3 features, but"):
+        clf.predict_proba(X[:, :3])
+
+
+class Sparse(LogisticRegression):
+    """Says that it takes sparse rows, which LogisticRegression did not always."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def test_tags_follow_the_estimator():
+    assert get_tags(DeepEnsemble(Sparse())).input_tags.sparse
+    assert get_tags(DeepEnsemble([Sparse(), Sparse()])).input_tags.sparse
+    assert not get_tags(DeepEnsemble([Sparse(), NET])).input_tags.sparse
+    assert not get_tags(DeepEnsemble(NET)).input_tags.sparse
+    assert not get_tags(DeepEnsemble([])).input_tags.sparse
+    assert get_tags(DeepEnsemble([MultinomialNB()])).input_tags.positive_only
+
+
+def test_progress(data, capsys):
+    DeepEnsemble(TREE, n_members=3, verbose=1, random_state=0).fit(*data)
+    assert "DeepEnsemble" in capsys.readouterr().err
+
+
+# ---- processes
+
+
+def test_processes_give_the_same_members(data):
+    """Also with a network whose class nobody can import."""
+    X, y = data
+
+    class Local(nn.Sequential):
+        def __init__(self, input_shape, n_classes):
+            super().__init__(
+                nn.Linear(*input_shape, 5), nn.Tanh(), nn.Linear(5, n_classes)
+            )
+
+    base = make_pipeline(StandardScaler(), TorchClassifier(Local, max_epochs=3))
+    one = DeepEnsemble(base, n_members=3, random_state=0).fit(X, y)
+    two = DeepEnsemble(base, n_members=3, random_state=0, n_jobs=2).fit(X, y)
+    np.testing.assert_array_equal(two.predict_members(X), one.predict_members(X))
+    assert all(type(m[-1].module_) is Local for m in two.estimators_)
+
+
+def test_a_backend_that_gives_all_results_at_once(data):
+    X, y = data
+    one = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
+    with joblib.parallel_config(backend="multiprocessing", n_jobs=2):
+        two = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
+    np.testing.assert_array_equal(two.predict_members(X), one.predict_members(X))
+
+
+def test_in_a_pipeline_a_search_and_a_detector(data):
+    X, y = data
+    clf = DeepEnsemble(TREE, n_members=4, random_state=0)
+    grid = {"deepensemble__estimator__max_depth": [1, 4]}
+    search = GridSearchCV(make_pipeline(StandardScaler(), clf), grid, cv=2).fit(X, y)
+    assert search.best_estimator_[-1].estimators_[0].max_depth == 4
+    detector = UncertaintyDetector(clf).fit(X, y)
+    epistemic = clf.fit(X, y).predict_uncertainty(X).epistemic
+    np.testing.assert_array_equal(detector.score_samples(X), -epistemic)
+
+
+def test_pickle(data):
+    X, y = data
+    clf = DeepEnsemble(NET, n_members=2, bootstrap=True, random_state=0).fit(X, y)
+    loaded = pickle.loads(pickle.dumps(clf))
+    np.testing.assert_array_equal(loaded.predict_members(X), clf.predict_members(X))
