@@ -1,0 +1,70 @@
+"""Networks to make ensembles of, and how a layer of one member looks."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+__all__ = ["ResidualNet", "disturbed", "member_norm", "rows"]
+
+
+class ResidualNet(nn.Module):
+    """Batch norm of the input, a stem, a residual block, and functions in between."""
+
+    def __init__(self, input_shape, n_classes, width=8):
+        super().__init__()
+        channels = input_shape[0]
+        self.norm = nn.BatchNorm2d(channels)
+        self.stem = nn.Conv2d(channels, width, 3, padding="same", bias=False)
+        self.block = nn.Sequential(
+            nn.BatchNorm2d(width, momentum=0.3),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, stride=2, padding=1, padding_mode="circular"),
+            nn.BatchNorm2d(width, affine=False),
+        )
+        self.depth = nn.Conv2d(width, 2 * width, 3, dilation=2, padding=2, groups=width)
+        self.skip = nn.Conv2d(width, 2 * width, 1, stride=2)
+        self.head = nn.Linear(2 * width, n_classes)
+        self.extra = nn.Linear(2 * width, n_classes, bias=False)
+
+    def forward(self, x):
+        x = self.stem(self.norm(x))
+        x = functional.relu(self.depth(self.block(x)) + self.skip(x))
+        x = x.mean((2, 3))
+        return self.head(x) + self.extra(x)
+
+
+def rows(n_rows, shape, seed=0, dtype=torch.float64):
+    """Random rows."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn((n_rows, *shape), generator=generator, dtype=dtype)
+
+
+def disturbed(network):
+    """Give all numbers of a network random values, in double precision."""
+    generator = torch.Generator().manual_seed(5)
+    network = network.double()
+    with torch.no_grad():
+        for tensor in [*network.parameters(), *network.buffers()]:
+            if tensor.is_floating_point():
+                drawn = torch.rand(
+                    tensor.shape, generator=generator, dtype=tensor.dtype
+                )
+                tensor.copy_(drawn + 0.2)  # variances are positive
+        for tensor in network.parameters():
+            tensor.sub_(0.7)
+    return network
+
+
+def member_norm(norm, n_members, m):
+    """Batch normalisation of member m, cut out of that of all members."""
+    width = norm.num_features // n_members
+    new = type(norm)(width, eps=norm.eps, momentum=norm.momentum, affine=norm.affine)
+    state = {
+        name: value[m * width : (m + 1) * width] if value.ndim else value
+        for name, value in norm.state_dict().items()
+    }
+    new.double().load_state_dict(state)
+    return new.train(norm.training)

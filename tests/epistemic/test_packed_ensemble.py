@@ -1,0 +1,124 @@
+"""What is special to `PackedEnsembleClassifier`; the rest is in test_shared_members."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import scale
+from torch import nn
+
+from skood.epistemic import PackedEnsembleClassifier
+from skood.epistemic._packed_layers import PackedLinear
+from skood.nn import TorchClassifier
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return scale(X), y
+
+
+def n_weights(clf):
+    return sum(parameter.numel() for parameter in clf.module_.parameters())
+
+
+@pytest.mark.parametrize(
+    "params, groups, width",
+    [
+        ({}, (4, 4, 4), 200),
+        ({"n_members": 2, "alpha": 1, "gamma": 5}, (2, 10, 2), 100),
+        ({"n_members": 3, "alpha": 1.0, "gamma": 1}, (3, 3, 3), 102),
+    ],
+)
+def test_layers(params, groups, width, iris):
+    options = {"module_params": {"hidden": (100, 100)}, "max_epochs": 1}
+    clf = PackedEnsembleClassifier(**params, **options).fit(*iris)
+    body = clf.module_.body
+    found = [part for part in body if isinstance(part, PackedLinear)]
+    assert tuple(layer.groups for layer in found) == groups
+    assert found[0].out_features == found[1].out_features == width
+    assert found[2].out_features == 3 * clf.n_members
+
+
+def test_as_many_weights_between_hidden_layers_as_one_network(iris):
+    """With alpha^2 = M gamma; what reads the input and gives the logits has more."""
+    options = {"module_params": {"hidden": (64, 64)}, "max_epochs": 1}
+    packed = PackedEnsembleClassifier(**options).fit(*iris)
+    one = TorchClassifier(**options).fit(*iris)
+    hidden = packed.module_.body.linear_2.weight.numel()
+    assert hidden == one.module_.linear_2.weight.numel()
+    assert n_weights(packed) == n_weights(one) + (4 + 1) * 64 + 64 + 64 * 3 + 3 * 3
+
+
+def test_weights_of_the_module_are_not_used(iris):
+    """Layers are built anew: other widths need other weights."""
+
+    def module(input_shape, n_classes):
+        network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, n_classes))
+        for parameter in network.parameters():
+            nn.init.zeros_(parameter)
+        return network
+
+    clf = PackedEnsembleClassifier(module, max_epochs=30, lr=0.02, random_state=0)
+    assert clf.fit(*iris).score(*iris) > 0.9
+
+
+def test_members_equal_networks_that_are_trained_alone(iris):
+    """Adam on the mean of losses moves each member as it would move it alone.
+
+    Its step does not depend on the scale of the loss, but for eps.
+    """
+    X, y = iris
+    clf = PackedEnsembleClassifier(
+        n_members=3, max_epochs=4, batch_size=200, lr=0.01, random_state=0
+    )
+    start = clone_state(clf.set_params(lr=1e-30).fit(X, y))
+    clf.set_params(lr=0.01).fit(X, y)
+    rows, codes = torch.as_tensor(X).float(), torch.as_tensor(y)
+    for m in range(3):
+        first, last = (
+            nn.Linear(*shape) for shape in ((4, 67), (67, 3))
+        )  # 200 / 3, rounded up
+        with torch.no_grad():
+            for layer, name in ((first, "linear_1"), (last, "head")):
+                layer.weight.copy_(start[f"body.{name}.weight"][m])
+                layer.bias.copy_(start[f"body.{name}.bias"][m])
+        alone = nn.Sequential(first, nn.ReLU(), last)
+        optimizer = torch.optim.Adam(alone.parameters(), lr=0.01)
+        for _ in range(4):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(alone(rows), codes).backward()
+            optimizer.step()
+        p = torch.softmax(alone(rows), 1).detach()
+        np.testing.assert_allclose(clf.predict_members(X)[m], p, atol=1e-4)
+
+
+def clone_state(clf):
+    return {name: x.clone() for name, x in clf.module_.state_dict().items()}
+
+
+@pytest.mark.parametrize(
+    "params, match",
+    [
+        ({"alpha": 0}, "'alpha' parameter of PackedEnsembleClassifier must be a float"),
+        ({"gamma": 0}, "'gamma' parameter of PackedEnsembleClassifier must be an int"),
+        ({"gamma": 1.0}, "'gamma' parameter of PackedEnsembleClassifier must be an in"),
+    ],
+)
+def test_parameters(params, match, iris):
+    with pytest.raises(ValueError, match=match):
+        PackedEnsembleClassifier(**params).fit(*iris)
+
+
+def test_network_that_cannot_be_packed(iris):
+    def module(input_shape, n_classes):
+        return nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, n_classes))
+
+    clf = PackedEnsembleClassifier(max_epochs=1, random_state=0).fit(*iris)
+    p = clf.predict_proba(iris[0])
+    with pytest.raises(ValueError, match="Something in it mixes channels"):
+        clf.set_params(module=module).fit(*iris)
+    np.testing.assert_array_equal(clf.predict_proba(iris[0]), p)
