@@ -1,0 +1,336 @@
+"""Hamiltonian Monte Carlo for any log density, many chains together, and R-hat."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from scipy.stats import rankdata
+from sklearn.utils import Bunch
+
+from skood.utils._torch import row_chunks
+
+__all__ = ["leapfrog", "r_hat", "sample"]
+
+# An error of the energy that is larger: the step was too long by far.
+_DIVERGED = 1000.0
+
+# Arrays of the size of the draws that R-hat needs.
+_COPIES = 10
+
+
+def leapfrog(value_and_grad, z, r, value, grad, step, n_steps, inverse_mass):
+    """Follow the motion of all chains for some steps.
+
+    Parameters
+    ----------
+    value_and_grad : callable
+        Maps positions (n_chains, n_dims) to log densities (n_chains,), in float64,
+        and their gradients.
+
+    z, r : torch.Tensor of shape (n_chains, n_dims)
+        Positions and momenta.
+
+    value, grad : torch.Tensor
+        What `value_and_grad` returns for `z`.
+
+    step : torch.Tensor of shape (n_chains, 1)
+        Lengths of the steps.
+
+    n_steps : int
+        Number of steps.
+
+    inverse_mass : torch.Tensor of shape (n_dims,)
+        Velocity is this times momentum.
+
+    Returns
+    -------
+    z, r, value, grad : torch.Tensor
+        The same at the end.
+    """
+    r = r + 0.5 * step * grad
+    for i in range(n_steps):
+        z = z + step * inverse_mass * r
+        value, grad = value_and_grad(z)
+        r = r + (step if i + 1 < n_steps else 0.5 * step) * grad
+    return z, r, value, grad
+
+
+class _DualAveraging:
+    """Step sizes at which a given share is accepted (Hoffman & Gelman 2014, 3.2)."""
+
+    gamma, t0, kappa = 0.05, 10.0, 0.75
+
+    def __init__(self, step, target):
+        self.target = target
+        self.mu = torch.log(10.0 * step)
+        self.h = torch.zeros_like(step)
+        self.log_mean = torch.zeros_like(step)
+        self.n = 0
+        self.step = step
+
+    def update(self, accept):
+        self.n += 1
+        weight = 1.0 / (self.n + self.t0)
+        self.h = (1 - weight) * self.h + weight * (self.target - accept)
+        log_step = self.mu - math.sqrt(self.n) / self.gamma * self.h
+        weight = self.n**-self.kappa
+        self.log_mean = weight * log_step + (1 - weight) * self.log_mean
+        self.step = torch.exp(log_step)
+
+    def mean(self):
+        return torch.exp(self.log_mean) if self.n else self.step
+
+
+class _Sampler:
+    """State of the chains, and one transition of them."""
+
+    def __init__(self, value_and_grad, start, generator):
+        self.value_and_grad = value_and_grad
+        self.generator = generator
+        self.z = start.clone()
+        self.value, self.grad = value_and_grad(self.z)
+        self.inverse_mass = torch.ones_like(start[0])
+
+    def _energy(self, value, r):
+        return 0.5 * (r.square() * self.inverse_mass).double().sum(dim=1) - value
+
+    def _propose(self, step, n_steps):
+        """Return the end of a random trajectory and how the energy fell."""
+        noise = torch.empty_like(self.z).normal_(generator=self.generator)
+        r = noise / self.inverse_mass.sqrt()
+        end = leapfrog(
+            self.value_and_grad,
+            self.z,
+            r,
+            self.value,
+            self.grad,
+            step[:, None].to(r.dtype),
+            n_steps,
+            self.inverse_mass,
+        )
+        gain = self._energy(self.value, r) - self._energy(end[2], end[1])
+        return end, torch.nan_to_num(gain, nan=-math.inf)
+
+    def transition(self, step, n_steps):
+        """Move each chain; return its acceptance probability, and if it diverged."""
+        (z, _, value, grad), gain = self._propose(step, n_steps)
+        accept = gain.clamp(max=0.0).exp()
+        u = torch.empty_like(accept).uniform_(generator=self.generator)
+        moved = u < accept
+        self.z = torch.where(moved[:, None], z, self.z)
+        self.grad = torch.where(moved[:, None], grad, self.grad)
+        self.value = torch.where(moved, value, self.value)
+        return accept, gain < -_DIVERGED
+
+    def first_step(self, step):
+        """Double or halve the step sizes until one step is accepted half the time."""
+        up = None
+        for _ in range(100):
+            _, gain = self._propose(step, 1)
+            good = gain > math.log(0.5)
+            if up is None:
+                up, going = good, torch.ones_like(good)
+            going &= good == up
+            if not going.any():
+                break
+            factor = torch.where(up, 2.0, 0.5).to(step.dtype)
+            step = torch.where(going, step * factor, step)
+        return step
+
+
+def _jitter(n_leapfrog, generator, device):
+    """Draw a number of steps from about half to one and a half of the given one."""
+    low, high = (n_leapfrog + 1) // 2, n_leapfrog + n_leapfrog // 2
+    if low == high:
+        return low
+    drawn = torch.randint(low, high + 1, (1,), generator=generator, device=device)
+    return int(drawn)
+
+
+def _windows(n_warmup):
+    """Cut the warm-up into windows that grow: what is learned late counts."""
+    ends = [n_warmup * share // 8 for share in (0, 1, 2, 4, 8)]
+    return [end - start for start, end in pairwise(ends)]
+
+
+def _warm_up(sampler, n_warmup, n_leapfrog, target_accept, adapt_mass, bar):
+    """Adapt the step sizes (and the masses), and return the former."""
+    z = sampler.z
+    step = torch.full(sampler.value.shape, 0.1, dtype=torch.float64, device=z.device)
+    windows = _windows(n_warmup)
+    for number, n in enumerate(windows):
+        step = sampler.first_step(step)
+        averaging = _DualAveraging(step, target_accept)
+        draws = []
+        for i in range(n):
+            n_steps = _jitter(n_leapfrog, sampler.generator, z.device)
+            accept, _ = sampler.transition(averaging.step, n_steps)
+            averaging.update(accept)
+            if adapt_mass and i >= n // 2:
+                draws.append(sampler.z)
+            bar.update(1)
+        step = averaging.mean()
+        if len(draws) > 1 and number + 1 < len(windows):
+            sampler.inverse_mass = _shrunk_variance(torch.stack(draws))
+    return step
+
+
+def _shrunk_variance(draws):
+    """Variance within the chains, shrunk towards a small one as Stan does."""
+    n_draws = draws.shape[0] * draws.shape[1]
+    variance = draws.double().var(dim=0).mean(dim=0)
+    return ((n_draws * variance + 5e-3) / (n_draws + 5)).to(draws.dtype)
+
+
+def sample(
+    value_and_grad,
+    start,
+    *,
+    n_samples,
+    n_warmup,
+    n_leapfrog,
+    generator,
+    bar,
+    thin=1,
+    target_accept=0.8,
+    step_size=None,
+    adapt_mass=False,
+):
+    """Draw from a density by Hamiltonian Monte Carlo, all chains together.
+
+    Parameters
+    ----------
+    value_and_grad : callable
+        Maps positions (n_chains, n_dims) to log densities (n_chains,), up to a
+        constant, in float64, and their gradients. Each row is on its own.
+
+    start : torch.Tensor of shape (n_chains, n_dims)
+        Where the chains start.
+
+    n_samples : int
+        Samples that are kept of each chain.
+
+    n_warmup : int
+        Transitions before, in which step sizes are adapted.
+
+    n_leapfrog : int
+        Mean number of steps of a trajectory. The number is drawn for each, from
+        half to one and a half of it, so that no orbit is run round and round.
+
+    generator : torch.Generator
+        On the device of `start`.
+
+    bar : object
+        Progress: its `update` is called with the number of transitions.
+
+    thin : int, default=1
+        Every how many transitions a sample is kept.
+
+    target_accept : float, default=0.8
+        Acceptance probability that step sizes aim at.
+
+    step_size : float, default=None
+        Not adapted if it is given.
+
+    adapt_mass : bool, default=False
+        Whether masses are inverse variances in the warm-up, if that adapts at all.
+
+    Returns
+    -------
+    result : Bunch
+        ``samples`` (n_chains, n_samples, n_dims) and ``log_density`` (n_chains,
+        n_samples), tensors; and ndarrays of shape (n_chains,): ``acceptance_rate``,
+        ``step_size`` and ``n_divergences``, those of the transitions after warm-up.
+    """
+    sampler = _Sampler(value_and_grad, start, generator)
+    if step_size is None:
+        step = _warm_up(sampler, n_warmup, n_leapfrog, target_accept, adapt_mass, bar)
+    else:
+        step = torch.full_like(sampler.value, step_size)
+        for _ in range(n_warmup):
+            n_steps = _jitter(n_leapfrog, generator, start.device)
+            sampler.transition(step, n_steps)
+            bar.update(1)
+    n_chains, n_dims = start.shape
+    samples = start.new_empty((n_chains, n_samples, n_dims))
+    log_density = step.new_empty((n_chains, n_samples))
+    accepted, diverged = torch.zeros_like(step), torch.zeros_like(step)
+    for i in range(n_samples * thin):
+        n_steps = _jitter(n_leapfrog, generator, start.device)
+        accept, bad = sampler.transition(step, n_steps)
+        accepted += accept
+        diverged += bad
+        if (i + 1) % thin == 0:
+            samples[:, i // thin] = sampler.z
+            log_density[:, i // thin] = sampler.value
+        bar.update(1)
+    return Bunch(
+        samples=samples,
+        log_density=log_density,
+        acceptance_rate=(accepted / (n_samples * thin)).cpu().numpy(),
+        step_size=step.cpu().numpy(),
+        n_divergences=diverged.cpu().numpy().astype(int),
+    )
+
+
+# --- have the chains found the same? -------------------------------------------
+
+
+def r_hat(draws):
+    r"""Rank-normalised split R-hat, for the bulk and the tails.
+
+    The halves of the chains are compared as chains of their own. Draws are replaced
+    by normal scores of their ranks, and
+
+    .. math:: \hat R = \sqrt{\frac{n - 1}{n} + \frac{B}{n W}}
+
+    with B / n the variance of the chains' means and W the mean of their variances;
+    the same is done for the distances of the draws from their median, and the larger
+    value is returned (Vehtari et al. 2021).
+
+    Parameters
+    ----------
+    draws : ndarray of shape (n_chains, n_draws, ...)
+        At least four draws per chain.
+
+    Returns
+    -------
+    r_hat : ndarray of shape (...)
+        Near 1 if the chains agree. 1 where all draws are the same.
+    """
+    draws = np.asarray(draws)
+    flat = draws.reshape(*draws.shape[:2], -1)
+    n_bytes = _COPIES * 8 * flat.shape[0] * flat.shape[1]
+    parts = [
+        _split_r_hat(flat[:, :, some].astype(np.float64))
+        for some in row_chunks(flat.shape[2], n_bytes)
+    ]
+    return np.concatenate(parts).reshape(draws.shape[2:])
+
+
+def _split_r_hat(draws):
+    n_draws = draws.shape[1] // 2
+    halves = np.concatenate([draws[:, :n_draws], draws[:, -n_draws:]])
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+    return np.maximum(_rank_r_hat(halves), _rank_r_hat(folded))
+
+
+def _rank_r_hat(draws):
+    shape = draws.shape
+    flat = draws.reshape(shape[0] * shape[1], -1)
+    ranks = rankdata(flat, axis=0)
+    scores = ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(shape)
+    n = shape[1]
+    within = scores.var(axis=1, ddof=1).mean(axis=0)
+    between = scores.mean(axis=1).var(axis=0, ddof=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(within > 0, between / within, np.where(between > 0, np.inf, 0))
+        # all the same: nothing to disagree about
+        return np.where(
+            (within == 0) & (between == 0), 1.0, np.sqrt((n - 1) / n + ratio)
+        )

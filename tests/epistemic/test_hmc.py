@@ -1,0 +1,412 @@
+"""HMC on networks against quadrature, and what it tells about its chains."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import re
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_moons
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from skood.base import UncertaintyDetector
+from skood.epistemic import HMC, CyclicalSGHMC, member_uncertainty
+from skood.epistemic._chains import r_hat
+from skood.exceptions import SkoodWarning
+from skood.nn import TorchClassifier, pretrained
+from skood.utils._torch import seeded
+from tests.epistemic import _logistic
+
+X, y = make_moons(60, noise=0.1, random_state=0)
+QUICK = {"n_samples": 8, "n_warmup": 8, "n_chains": 2, "n_leapfrog": 4}
+quiet = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+
+
+def _network():
+    return MLPClassifier((6,), solver="lbfgs", max_iter=50, random_state=0)
+
+
+def _quick(estimator=None, **kwargs):
+    estimator = _network() if estimator is None else estimator
+    return HMC(estimator, **{**QUICK, "random_state": 0, "device": "cpu", **kwargs})
+
+
+# --- against the exact posterior -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "prior_scale, temperature", [(1.0, 1.0), (3.0, 1.0), (1.0, 0.2)]
+)
+def test_logistic_regression_against_quadrature(prior_scale, temperature):
+    hmc = HMC(
+        _logistic.frozen(),
+        n_samples=600,
+        n_warmup=100,
+        n_leapfrog=4,
+        n_chains=4,
+        prior_scale=prior_scale,
+        temperature=temperature,
+        random_state=0,
+        device="cpu",
+    ).fit(_logistic.X, _logistic.y)
+    exact = _logistic.Quadrature(prior_scale, temperature)
+    found, error = _logistic.sample_moments(hmc.samples_)
+    assert (np.abs(found - exact.moments()) < 4 * error).all()
+    assert (error[:2] < 0.1 * np.sqrt(exact.moments()[2:4])).all()
+    assert hmc.r_hat_ < 1.02
+    hmc.set_params(setting="a")
+    points = [-3.0, 0.0, 4.0]
+    expected = [exact.proba(x) for x in points]
+    found = hmc.predict_proba(np.array(points)[:, None])[:, 1]
+    np.testing.assert_allclose(found, expected, atol=0.01)
+
+
+def test_scales_of_single_parameters():
+    """A tight prior holds a parameter at zero, another does not."""
+    hmc = _quick(
+        LogisticRegression(),
+        n_samples=100,
+        n_warmup=50,
+        prior_scale={"0.weight": 2.0, "0.bias": 1e-3},
+    ).fit(X, y)
+    assert np.abs(hmc.samples_["0.bias"]).max() < 5e-3
+    assert hmc.samples_["0.weight"].std(axis=0).min() > 0.1
+
+
+# --- what it keeps ---------------------------------------------------------------
+
+
+@quiet
+def test_members_are_the_samples():
+    hmc = _quick().fit(X, y)
+    shapes = {"0.weight": (6, 2), "0.bias": (6,), "2.weight": (2, 6), "2.bias": (2,)}
+    assert {k: v.shape for k, v in hmc.samples_.items()} == {
+        name: (16, *shape) for name, shape in shapes.items()
+    }
+    members = hmc.predict_members(X)
+    assert members.shape == (16, 60, 2)
+    log_density = hmc.log_density_.ravel()
+    for i in range(16):
+        w = {name: stacked[i] for name, stacked in hmc.samples_.items()}
+        h = np.maximum(X @ w["0.weight"].T + w["0.bias"], 0)
+        margin = np.diff(h @ w["2.weight"].T + w["2.bias"])[:, 0]
+        p = 1 / (1 + np.exp(-margin))
+        np.testing.assert_allclose(members[i, :, 1], p, rtol=1e-9)
+        value = -np.logaddexp(0, np.where(y == 1, -margin, margin)).sum()
+        value -= sum(0.5 * (part**2).sum() for part in w.values())
+        assert log_density[i] == pytest.approx(value, rel=1e-9)
+    np.testing.assert_allclose(hmc.predict_proba(X), members.mean(axis=0), rtol=1e-9)
+    expected = member_uncertainty(np.log(members))
+    found = hmc.predict_uncertainty(X)
+    for name in ("total", "aleatoric", "epistemic"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+
+
+@quiet
+def test_diagnostics_are_those_of_the_samples():
+    hmc = _quick().fit(X, y)
+    chains = hmc.predict_members(X).reshape(2, 8, 60, 2)
+    np.testing.assert_allclose(hmc.r_hat_proba_, r_hat(chains), rtol=1e-6)
+    assert hmc.r_hat_ == hmc.r_hat_proba_.max()
+    assert hmc.r_hat_log_density_ == r_hat(hmc.log_density_)
+    weights = hmc.samples_["0.weight"].reshape(2, 8, 6, 2)
+    np.testing.assert_array_equal(hmc.r_hat_weights_["0.weight"], r_hat(weights))
+    assert hmc.acceptance_rate_.shape == hmc.step_size_.shape == (2,)
+    assert hmc.n_divergences_.tolist() == [0, 0]
+    assert hmc.n_features_in_ == 2
+    assert hmc.classes_.tolist() == [0, 1]
+
+
+@quiet
+def test_given_model_predicts_in_setting_b():
+    frozen = FrozenEstimator(_network().fit(X, y))
+    hmc = _quick(frozen).fit(X, y)
+    np.testing.assert_allclose(hmc.predict_proba(X), frozen.predict_proba(X))
+    found = hmc.predict_uncertainty(X)
+    # the network knows its logits: its probabilities have too few digits
+    margin = np.where(y == 1, 1, -1)
+    assert found.epistemic.shape == margin.shape
+    expected = member_uncertainty(
+        np.log(hmc.predict_members(X)),
+        reference=np.log(frozen.predict_proba(X)),
+        setting="b",
+    )
+    np.testing.assert_allclose(found.epistemic, expected.epistemic, rtol=1e-6)
+    in_a = hmc.set_params(setting="a").predict_uncertainty(X)
+    assert not np.allclose(in_a.epistemic, found.epistemic)
+
+
+# --- options ---------------------------------------------------------------------
+
+
+@quiet
+def test_seeds():
+    state = torch.random.get_rng_state()
+    first, again = (_quick().fit(X, y).samples_ for _ in range(2))
+    other = _quick(random_state=1).fit(X, y).samples_
+    for name in first:
+        np.testing.assert_array_equal(first[name], again[name])
+        assert not np.allclose(first[name], other[name])
+    assert torch.equal(torch.random.get_rng_state(), state)
+    drawn = _quick(random_state=np.random.RandomState(0)).fit(X, y).samples_
+    np.testing.assert_array_equal(drawn["0.bias"], first["0.bias"])
+
+
+@quiet
+def test_chains_start_at_the_prior_or_at_the_given_model():
+    frozen = FrozenEstimator(_network().fit(X, y))
+    still = {"step_size": 1e-9, "n_warmup": 0, "prior_scale": 0.5}
+    hmc = _quick(frozen, init="estimator", **still).fit(X, y)
+    assert max(np.abs(coef).max() for coef in frozen.coefs_) > 1
+    hidden, head = (coef.T for coef in frozen.coefs_)
+    given = {"0.weight": hidden, "2.weight": np.concatenate([-head, head]) / 2}
+    for name, weight in given.items():
+        distance = hmc.samples_[name] - weight
+        assert np.abs(distance).max() < 5 * 0.1 * 0.5
+        assert 0.02 < distance.std() < 0.1
+    hmc = _quick(frozen, n_chains=30, **still).fit(X, y)
+    assert hmc.samples_["0.weight"].std() == pytest.approx(0.5, rel=0.15)
+    assert hmc.step_size_.tolist() == [1e-9] * 30
+
+
+@quiet
+@pytest.mark.parametrize("adapt_mass", [False, True])
+def test_step_sizes_and_masses_are_adapted(adapt_mass):
+    hmc = _quick(n_warmup=60, adapt_mass=adapt_mass).fit(X, y)
+    assert len(set(hmc.step_size_)) == 2
+    assert ((hmc.acceptance_rate_ > 0.4) & (hmc.acceptance_rate_ <= 1)).all()
+
+
+def test_chains_that_do_not_agree_are_reported():
+    with pytest.warns(SkoodWarning, match="chains of HMC do not agree") as caught:
+        hmc = _quick(step_size=1e-6).fit(X, y)
+    message = str(caught[0].message)
+    share = np.mean((hmc.r_hat_proba_ > 1.1).any(axis=1))
+    assert f"up to {hmc.r_hat_:.3g}" in message
+    assert f"{share:.1%} of 60 training rows" in message
+    assert "Raise n_leapfrog, n_warmup or n_samples" in message
+
+
+def test_divergences_are_reported():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hmc = _quick(step_size=1e3, thin=2).fit(X, y)
+    assert hmc.n_divergences_.tolist() == [16, 16]
+    (message,) = (str(w.message) for w in caught if "diverged" in str(w.message))
+    assert "diverged in 32 of 32 transitions: steps of 1e+03" in message
+
+
+def test_chains_that_agree_are_silent():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hmc = _quick(LogisticRegression(), n_samples=100, n_warmup=50).fit(X, y)
+    assert hmc.r_hat_ < 1.1
+
+
+@quiet
+def test_progress_is_shown(capsys):
+    _quick(verbose=1).fit(X, y)
+    assert re.search(r"HMC.*16", capsys.readouterr().err)
+
+
+# --- other estimators, and errors ------------------------------------------------
+
+
+@quiet
+def test_pipelines_torch_networks_and_labels():
+    names = np.array(["left", "right"])[y]
+    torch_network = TorchClassifier(
+        module_params={"hidden": (5,)}, max_epochs=3, random_state=0, device="cpu"
+    )
+    hmc = _quick(make_pipeline(StandardScaler(), torch_network)).fit(100 * X, names)
+    assert hmc.samples_["head.weight"].shape == (16, 2, 5)
+    assert hmc.samples_["head.weight"].dtype == np.float32
+    assert set(hmc.predict(100 * X)) <= {"left", "right"}
+    rows = hmc.predict_uncertainty(100 * X).epistemic
+    alone = [hmc.predict_uncertainty(100 * X[[i]]).epistemic[0] for i in range(5)]
+    np.testing.assert_allclose(rows[:5], alone, rtol=1e-9)
+
+
+@quiet
+def test_detector_and_search():
+    detector = UncertaintyDetector(_quick(LogisticRegression())).fit(X, y)
+    far = detector.score_samples([[30.0, -30.0], [0.5, 0.25]])
+    assert np.isfinite(far).all()
+    search = GridSearchCV(_quick(), {"prior_scale": [0.1, 1.0]}, cv=2).fit(X, y)
+    assert search.best_params_["prior_scale"] in (0.1, 1.0)
+
+
+def test_errors_keep_what_was_fitted():
+    hmc = _quick(LogisticRegression(), n_samples=60, n_warmup=50).fit(X, y)
+    before = hmc.samples_
+    hmc.set_params(estimator=RandomForestClassifier(2))
+    with pytest.raises(TypeError, match="RandomForestClassifier"):
+        hmc.fit(X, y)
+    assert hmc.samples_ is before
+    frozen = FrozenEstimator(LogisticRegression().fit(X, y))
+    hmc.set_params(estimator=frozen)
+    with pytest.raises(ValueError, match="contains the label 7, which is not among"):
+        hmc.fit(X, np.where(y == 1, 7, y))
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        hmc.fit(X, y[:-1])
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        hmc.fit(X, None)
+    hmc.set_params(prior_scale={"weight": 1.0})
+    with pytest.raises(ValueError, match=r"each parameter of the network, \['0.bias'"):
+        hmc.fit(X, y)
+    assert hmc.samples_ is before
+    with pytest.raises(NotFittedError):
+        clone(hmc).predict_uncertainty(X)
+
+
+@pytest.mark.parametrize(
+    "name, bad",
+    [
+        ("n_samples", 3),
+        ("n_warmup", -1),
+        ("n_chains", 0),
+        ("n_leapfrog", 0),
+        ("thin", 0),
+        ("target_accept", 1.0),
+        ("step_size", 0.0),
+        ("init", "zero"),
+        ("prior_scale", "unit"),
+        ("temperature", 0.0),
+        ("setting", "c"),
+    ],
+)
+def test_parameters_are_checked(name, bad):
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of HMC must be"):
+        _quick(**{name: bad}).fit(X, y)
+
+
+# --- networks and modes that torch treats in another way -------------------------
+
+
+class Encoder(nn.Module):
+    """Has a fused form in eval mode, which has no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(1, 4)
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        """Of the mean token."""
+        return self.head(self.encoder(self.embed(x[:, :, None])).mean(1))
+
+
+SAMPLERS = [
+    partial(HMC, **QUICK),
+    partial(CyclicalSGHMC, n_cycles=1, epochs_per_cycle=2, samples_per_cycle=1),
+]
+each_sampler = pytest.mark.parametrize("make", SAMPLERS, ids=["HMC", "CyclicalSGHMC"])
+
+
+@quiet
+@each_sampler
+def test_transformers(make):
+    with seeded(0):
+        module = Encoder()
+    given = FrozenEstimator(pretrained(module, classes=[0, 1]))
+    clf = make(given, random_state=0, device="cpu").fit(X.astype(np.float32), y)
+    assert torch.backends.mha.get_fastpath_enabled()
+    members = clf.predict_members(X.astype(np.float32))
+    twin = copy.deepcopy(module).double().eval()
+    for i, member in enumerate(members):
+        weights = {k: torch.as_tensor(w[i]) for k, w in clf.samples_.items()}
+        twin.load_state_dict(weights)
+        with torch.no_grad():
+            logits = twin(torch.as_tensor(X.astype(np.float32)).double())
+        np.testing.assert_allclose(member, torch.softmax(logits, 1), rtol=1e-8)
+
+
+@quiet
+@each_sampler
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(make, dtype):
+    with seeded(0):
+        module = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 2)).to(dtype)
+    given = FrozenEstimator(pretrained(module, classes=[0, 1]))
+    clf = make(given, random_state=0, device="cpu").fit(X, y)
+    assert clf.samples_["0.weight"].dtype == np.float32
+    assert np.isfinite(clf.predict_uncertainty(X).epistemic).all()
+
+
+@quiet
+@each_sampler
+@pytest.mark.parametrize("kind", ["rows", "tensor"])
+def test_inference_mode_of_the_caller(make, kind):
+    torch_network = TorchClassifier(
+        module_params={"hidden": (5,)}, max_epochs=2, random_state=0, device="cpu"
+    )
+    clf = make(FrozenEstimator(torch_network.fit(X, y)), random_state=0, device="cpu")
+    expected = clf.fit(X, y).samples_
+    with torch.inference_mode():
+        rows = torch.tensor(X, dtype=torch.float32) if kind == "tensor" else X
+        found = clf.fit(rows, y).samples_
+        assert np.isfinite(clf.predict_uncertainty(rows).epistemic).all()
+    for name, samples in expected.items():
+        np.testing.assert_array_equal(found[name], samples)
+
+
+@quiet
+@each_sampler
+def test_no_bias_is_sampled_where_there_is_none(make):
+    given = LogisticRegression(fit_intercept=False)
+    clf = make(given, random_state=0, device="cpu").fit(X, y)
+    assert list(clf.samples_) == ["0.weight"]
+    assert clf.predict_uncertainty([[0.0, 0.0]]).epistemic < 1e-12
+
+
+@each_sampler
+def test_one_model_per_class_is_no_network(make):
+    given = SGDClassifier(loss="log_loss", random_state=0)
+    with pytest.raises(ValueError, match="SGDClassifier are not the softmax of its"):
+        make(given).fit(X, (X[:, 0] > 0).astype(int) + y)
+
+
+# --- diagnostics of many rows and of one chain -----------------------------------
+
+
+@quiet
+def test_many_rows_are_compared_on_some_of_them(monkeypatch):
+    many = np.random.default_rng(0).normal(size=(1200, 2))
+    hmc = _quick(LogisticRegression(), init="estimator")
+    hmc.fit(many, many[:, 0] > 0)
+    assert hmc.r_hat_proba_.shape == (1000, 2)
+    chains = hmc.predict_members(many).reshape(2, 8, 1200, 2)
+    rows = np.sort(np.random.default_rng(0).choice(1200, 1000, replace=False))
+    np.testing.assert_allclose(hmc.r_hat_proba_, r_hat(chains)[rows], rtol=1e-6)
+    monkeypatch.setattr(
+        "skood.epistemic._hmc.row_chunks",
+        lambda n, size: (slice(i, i + 300) for i in range(0, n, 300)),
+    )
+    again = clone(hmc).fit(many, many[:, 0] > 0)
+    np.testing.assert_allclose(again.r_hat_proba_, hmc.r_hat_proba_, rtol=1e-12)
+
+
+def test_halves_of_one_chain():
+    with pytest.warns(SkoodWarning, match="The halves of the chain of HMC do not"):
+        _quick(step_size=1e-6, n_chains=1).fit(X, y)
+
+
+def test_unknown_label_is_not_of_a_first_call():
+    frozen = FrozenEstimator(LogisticRegression().fit(X, y))
+    with pytest.raises(ValueError, match=r"\[0, 1\] of the network\. Leave its rows"):
+        _quick(frozen).fit(X, np.where(y == 1, 7, y))

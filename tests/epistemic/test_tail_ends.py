@@ -1,0 +1,223 @@
+"""Parts of networks that end in other ways, or that torch cannot map."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+from torch.func import functional_call
+from torch.nn import functional
+from torch.nn.utils.parametrizations import spectral_norm
+
+from skood.epistemic._network import OpenNetwork, symmetric
+from skood.epistemic._tail import DenseTail, WholeNetwork, find_tail
+from tests.epistemic._tails import (
+    SIZE,
+    Two,
+    X,
+    assert_is_the_network,
+    make_net,
+    make_tail,
+    other_weights,
+)
+
+# ---- what the network ends in
+
+
+def test_softmax_at_the_end():
+    """The logits are those before it."""
+    module = make_net(lambda: nn.Sequential(Two(nn.ReLU()), nn.Softmax(dim=1)))
+    network, tail = make_tail(module)
+    assert [w for w, _ in tail.layers] == ["0.body.weight", "0.head.weight"]
+    assert_is_the_network(module[0], _renamed(tail))
+    full = WholeNetwork(network)
+    weights = other_weights(full, 2)
+    rows = torch.as_tensor(X)
+    logits, _ = full.logits(weights, rows, rows[:2])
+    with torch.no_grad():
+        expected = functional_call(module, full.named(weights, 1), (rows,)).log()
+    torch.testing.assert_close(torch.log_softmax(logits[1], 1), expected)
+
+
+def _renamed(tail):
+    tail.layers = [
+        tuple(name.removeprefix("0.") for name in pair) for pair in tail.layers
+    ]
+    tail._read = lambda batch: batch  # the first layer reads the rows
+    return tail
+
+
+@pytest.mark.parametrize(
+    "estimator, widths",
+    [
+        (LogisticRegression(), [2]),
+        (MLPClassifier((5, 6), max_iter=20, random_state=0), [5, 6, 2]),
+        (
+            make_pipeline(StandardScaler(), MLPClassifier((5,), max_iter=20)),
+            [5, 2],
+        ),
+    ],
+    ids=["linear", "perceptron", "pipeline"],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_binary_classifiers_of_scikit_learn(estimator, widths):
+    """Their margin is the difference of two logits."""
+    y = (X[:, 0] > 0).astype(int)
+    network = OpenNetwork(estimator.fit(X, y), device="cpu")
+    rows = network.prepare(X)
+    for scope in ("dense", "full"):
+        tail = find_tail(network, scope, network.batch(rows[:2]))
+        assert [weight.shape[1] for weight, _ in tail._given] == widths
+        features = tail.features(rows)
+        logits, points = tail.logits(tail.start(1), features, features[:1])
+        assert logits.shape == (1, 12, 2)
+        assert points.shape == (1, 2)
+        p = torch.softmax(symmetric(logits[0].detach()), 1)
+        np.testing.assert_allclose(p, estimator.predict_proba(X), rtol=1e-10)
+
+
+@pytest.mark.parametrize("scope", ["last", "dense", "full"])
+def test_networks_with_one_output(scope):
+    """A margin stays one: the part has one output, too."""
+    module = make_net(lambda: Two(nn.Tanh(), n_classes=1))
+    network, tail = make_tail(module, scope, n_classes=2)
+    assert isinstance(tail, DenseTail)
+    assert_is_the_network(module, tail)
+    features = tail.features(X)
+    logits, _ = tail.logits(tail.start(1), features, features[:1])
+    p = torch.softmax(symmetric(logits[0].detach()), 1)
+    expected = np.exp(network.log_proba(network.prepare(X)))
+    np.testing.assert_allclose(p, expected, rtol=1e-10)
+
+
+class ScaledHead(nn.Linear):
+    """Its output is not that of a linear layer with its weights."""
+
+    def forward(self, x):
+        """Ten times as sure."""
+        return 10 * super().forward(x)
+
+
+class CosineHead(nn.Linear):
+    """Its weights are not what the linear map is called with."""
+
+    def forward(self, x):
+        """Of normalised rows."""
+        weight = functional.normalize(self.weight)
+        return functional.linear(functional.normalize(x), weight)
+
+
+class Embedded(nn.Module):
+    """The weights of its head are those of its embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.mid = nn.Embedding(3, 5), nn.Linear(5 * SIZE, 5)
+        self.head = nn.Linear(5, 3, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x):
+        """Of token numbers."""
+        return self.head(torch.tanh(self.mid(self.words(x).flatten(1))))
+
+
+class NoHead(nn.Module):
+    """Adds a function to the output of its linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(SIZE, 3)
+
+    def forward(self, x):
+        """Something more."""
+        return self.head(x) + x[:, :3] ** 2
+
+
+def _body(head):
+    return nn.Sequential(nn.Linear(SIZE, 5), nn.ReLU(), head)
+
+
+OTHER_HEADS = {
+    "scaled": lambda: _body(ScaledHead(5, 3)),
+    "cosine": lambda: _body(CosineHead(5, 3, bias=False)),
+    "spectral norm": lambda: _body(spectral_norm(nn.Linear(5, 3))),
+    "embedding": Embedded,
+    "no linear head": NoHead,
+}
+
+
+@pytest.mark.parametrize("name", OTHER_HEADS)
+def test_heads_that_are_no_plain_linear_layer(name):
+    module = make_net(OTHER_HEADS[name])
+    rows = np.random.default_rng(0).integers(3, size=(12, SIZE))
+    rows = rows if name == "embedding" else X
+    for scope in ("last", "dense"):
+        text = (
+            rf"scope='{scope}' searches linear layers at the end of the network, but "
+            rf"the logits of {type(module).__name__} are not the output of a "
+            r"torch\.nn\.Linear with weights of its own\. Use scope='full'\."
+        )
+        with pytest.raises(ValueError, match=text):
+            make_tail(module, scope, rows)
+    _, tail = make_tail(module, "full", rows)
+    assert isinstance(tail, WholeNetwork)
+    assert_is_the_network(module, tail, rows)
+
+
+# ---- networks that need care
+
+
+class Recurrent(nn.Module):
+    """Reads a row as a sequence; torch cannot map it."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.head = nn.GRU(1, 5, batch_first=True), nn.Linear(5, 3)
+
+    def forward(self, x):
+        """Of the last state."""
+        return self.head(self.cell(x[:, :, None])[0][:, -1])
+
+
+class Attentive(nn.Module):
+    """Has a fused form in eval mode, which has no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(1, 4)
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 6, batch_first=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        """Of the mean token."""
+        return self.head(self.encoder(self.embed(x[:, :, None])).mean(1))
+
+
+@pytest.mark.parametrize("make", [Recurrent, Attentive])
+def test_gradients_of_recurrent_and_attentive_networks(make):
+    module = make_net(make)
+    _, tail = make_tail(module, "full")
+    weights = other_weights(tail, 4)
+    features = tail.features(X)
+    for _ in range(2):  # the second time it is known that mapping fails
+        logits, points = tail.logits(weights, features[:5], features[5:7])
+    grads = torch.autograd.grad(logits.square().sum() + points.sum(), weights)
+    for search in range(4):
+        named = tail.named(weights, search)
+        with torch.no_grad():
+            for name, weight in named.items():
+                module.get_parameter(name).copy_(weight)
+        rows = torch.as_tensor(X)
+        own = module(rows[5 + search // 2][None])
+        torch.testing.assert_close(points[search], own[0])
+        loss = module(rows[:5]).square().sum() + own.sum()
+        expected = torch.autograd.grad(loss, list(module.parameters()))
+        for grad, other in zip(grads, expected, strict=True):
+            torch.testing.assert_close(grad[search], other, rtol=1e-8, atol=1e-10)
+    assert torch.backends.mha.get_fastpath_enabled()
