@@ -1,0 +1,449 @@
+"""Curvature of the cross-entropy in the weights of a linear head, and its Gaussian.
+
+A head has Q outputs of D features, the last of which is 1 if there is a bias. For a
+row with features φ and probabilities p, the Hessian of the cross-entropy in the
+weights, row by row, is G ⊗ φφᵀ with G = diag(p) - ppᵀ: it does not depend on the label
+and is also the Fisher information and the generalised Gauss-Newton matrix. The sum H
+over the training rows is kept in one of three forms, each with its eigenvalues, so that
+all that needs H + τI, for any prior precision τ, is cheap.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+
+from skood.utils._linalg import symmetric_eigh
+from skood.utils._torch import to_tensor
+
+__all__ = [
+    "STRUCTURES",
+    "Curvature",
+    "Diagonal",
+    "Full",
+    "Kronecker",
+    "LastLayer",
+    "Outputs",
+    "best_precision",
+    "check_full",
+    "finite",
+    "log_marginal_likelihood",
+]
+
+
+# Curvatures and weights that are smaller count as zero.
+_LEAST = 1e-200
+
+# Bytes of the largest matrix that eigenvectors are computed of.
+_MATRIX_BYTES = 4 * 2**30
+
+
+class Outputs:
+    """Outputs whose weights are uncertain, and the logits that they stand for.
+
+    They are the logits, or one output if this is a binary margin m: its logits are
+    (-m/2, m/2).
+
+    Parameters
+    ----------
+    n_outputs : int
+        One, or the number of classes.
+
+    like : torch.Tensor
+        Of the kind of number, and on the device, that is computed with.
+
+    Attributes
+    ----------
+    spread : torch.Tensor of shape (n_classes, n_outputs)
+        From a change of the outputs to that of the logits.
+    """
+
+    def __init__(self, n_outputs, like):
+        self.spread = torch.eye(n_outputs).to(like)
+        if n_outputs == 1:
+            self.spread = torch.tensor([[-0.5], [0.5]]).to(like)
+
+    def class_moments(self, variances, row_sums):
+        """Variances and row sums of the covariance of the logits, from the outputs'."""
+        if self.spread.shape[1] > 1:
+            return variances, row_sums
+        return variances.expand(-1, 2) / 4, torch.zeros_like(variances.expand(-1, 2))
+
+    def class_covariances(self, covariances):
+        """Covariances of the logits from those of the outputs."""
+        if self.spread.shape[1] > 1:
+            return covariances
+        return self.spread @ covariances @ self.spread.T
+
+
+class LastLayer(Outputs):
+    """The linear head of an open network, and what it reads.
+
+    Parameters
+    ----------
+    network : OpenNetwork
+        After ``prepare``; with `one_margin`.
+
+    Attributes
+    ----------
+    weights : torch.Tensor of shape (n_outputs, n_features)
+        Weights and biases in float64.
+    """
+
+    def __init__(self, network):
+        if network.head_name is None:
+            raise ValueError(
+                "subset='last_layer' is about the torch.nn.Linear that gives the "
+                f"logits, but the logits of {type(network.module).__name__} are not "
+                "the output of one. Use subset='all' or a list of its layers."
+            )
+        self.network = network
+        self._layer = network.module.get_submodule(network.head_name)
+        parts = [self._layer.weight.detach().double()]
+        if self._layer.bias is not None:
+            parts.append(self._layer.bias.detach().double()[:, None])
+        self._has_bias = len(parts) == 2
+        self.weights = torch.cat(parts, dim=1)
+        super().__init__(len(self.weights), self.weights)
+
+    def read(self, batch):
+        """Return what the head reads and the logits of a batch, in float64.
+
+        Parameters
+        ----------
+        batch : torch.Tensor of shape (n_rows, ...)
+            See ``OpenNetwork.batch``.
+
+        Returns
+        -------
+        features : torch.Tensor of shape (n_rows, n_features)
+            With a column of ones if the head has a bias.
+
+        logits : torch.Tensor of shape (n_rows, n_classes)
+            By the network.
+        """
+        kept = []
+        handle = self._layer.register_forward_pre_hook(
+            lambda module, args: kept.append(args[0].detach().double())
+        )
+        try:
+            with torch.no_grad():
+                logits = self.network.logits(batch).double()
+        finally:
+            handle.remove()
+        features = kept[-1].clone()
+        if self._has_bias:
+            features = torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
+        return features, finite(logits)
+
+    def sums(self, hessian, features, logits):
+        """Return a tuple of tensors: what a batch adds to the sums for a form of H."""
+        check_full(hessian, self.weights.numel())
+        return STRUCTURES[hessian].sums(features, logits, len(self.weights))
+
+    def curvature(self, hessian, arrays, n_rows):
+        """The curvature from sums over all training rows."""
+        return STRUCTURES[hessian](*arrays, n_rows=n_rows)
+
+    def changes(self, features, draws):
+        """Changes of the logits by changes of the weights.
+
+        Parameters
+        ----------
+        features : torch.Tensor of shape (n_rows, n_features)
+            See `read`.
+
+        draws : torch.Tensor of shape (n_draws, n_outputs, n_features)
+            Changes of the weights.
+
+        Returns
+        -------
+        changes : torch.Tensor of shape (n_draws, n_rows, n_classes)
+            To be added to the logits.
+        """
+        return features @ draws.transpose(1, 2) @ self.spread.T
+
+
+def check_full(hessian, n_weights):
+    """Raise if all of H would be too large a matrix."""
+    if hessian == "full" and 8 * n_weights**2 > _MATRIX_BYTES:
+        raise ValueError(
+            f"hessian='full' needs a matrix over all {n_weights:,} weights, of "
+            f"{8e-9 * n_weights**2:.3g} GB, and its eigenvectors. Use hessian='kron' "
+            "or 'diag', or a list of small layers as subset."
+        )
+
+
+def finite(logits):
+    """Return logits, or raise if one is not finite."""
+    bad = ~torch.isfinite(logits).all(dim=1)
+    if bad.any():
+        raise ValueError(
+            f"The network returned NaN or infinite logits for {int(bad.sum())} of "
+            f"{len(logits)} rows: their values are too large for it. Scale the "
+            "features."
+        )
+    return logits
+
+
+def _output_probabilities(logits, n_outputs):
+    """Probabilities p that outputs stand for, and 1 - p without cancellation."""
+    p = torch.softmax(logits, dim=1)
+    top = p.argmax(dim=1, keepdim=True)
+    others = (1 - p).scatter(1, top, p.scatter(1, top, 0.0).sum(1, keepdim=True))
+    return p[:, -n_outputs:], others[:, -n_outputs:]
+
+
+class Curvature(ABC):
+    """Base of the forms of H. Its state is a few arrays.
+
+    A form for heads has a static method ``sums(features, logits, n_outputs)``, which
+    returns a tuple of tensors; it is made of their sums over all training rows and of
+    `n_rows`, their number.
+
+    Attributes
+    ----------
+    eigenvalues : ndarray
+        Of H, in any shape.
+    """
+
+    eigenvalues: np.ndarray
+
+    @classmethod
+    def of(cls, state):
+        """Return the curvature whose ``vars`` these are."""
+        curvature = cls.__new__(cls)
+        vars(curvature).update(state)
+        return curvature
+
+    def scales(self, precision, device):
+        """Standard deviations along the eigenvectors, as a tensor."""
+        return to_tensor(1 / np.sqrt(self.eigenvalues + precision), device)
+
+    @abstractmethod
+    def variances(self, features, precision):
+        """Variances of the outputs: a tensor of shape (n_rows, n_outputs)."""
+
+    @abstractmethod
+    def row_sums(self, features, precision):
+        """Sums of the rows of the covariance of the outputs, of the same shape."""
+
+    @abstractmethod
+    def covariances(self, features, precision):
+        """Covariances of the outputs: (n_rows, n_outputs, n_outputs)."""
+
+    @abstractmethod
+    def draw(self, normals, precision):
+        """Turn normals of shape (S, n_outputs, n_features) into changes of weights.
+
+        By the symmetric root of the covariance: that by eigenvectors, which may turn
+        freely where eigenvalues are equal, would be another after any rounding.
+        """
+
+
+class Diagonal(Curvature):
+    """Only the diagonal of H: the weights are independent."""
+
+    def __init__(self, total, *, n_rows):
+        self.eigenvalues = total
+
+    @staticmethod
+    def sums(features, logits, n_outputs):
+        """Return what a batch adds to the sums."""
+        p, others = _output_probabilities(logits, n_outputs)
+        return ((p * others).T @ features**2,)
+
+    def variances(self, features, precision):
+        """See `Curvature`."""
+        return features**2 @ self.scales(precision, features.device).T ** 2
+
+    def row_sums(self, features, precision):
+        """See `Curvature`."""
+        return self.variances(features, precision)
+
+    def covariances(self, features, precision):
+        """See `Curvature`."""
+        return torch.diag_embed(self.variances(features, precision))
+
+    def draw(self, normals, precision):
+        """See `Curvature`."""
+        return normals * self.scales(precision, normals.device)
+
+
+class Kronecker(Curvature):
+    """H as B ⊗ A: the sum of the G and the mean of the φφᵀ."""
+
+    def __init__(self, outputs, inputs, *, n_rows):
+        out_values, self.out_vectors, _ = symmetric_eigh(outputs)
+        in_values, self.in_vectors, _ = symmetric_eigh(inputs / n_rows)
+        out_values, in_values = np.maximum(out_values, 0), np.maximum(in_values, 0)
+        self.eigenvalues = np.multiply.outer(out_values, in_values)
+
+    @staticmethod
+    def sums(features, logits, n_outputs):
+        """Return what a batch adds to the sums."""
+        p, others = _output_probabilities(logits, n_outputs)
+        outputs = -p.T @ p
+        outputs.diagonal().copy_((p * others).sum(0))
+        return outputs, features.T @ features
+
+    def _along_outputs(self, features, precision):
+        """Variances along the eigenvectors of B, and these."""
+        vectors = to_tensor(self.out_vectors, features.device)
+        turned = features @ to_tensor(self.in_vectors, features.device)
+        return turned**2 @ self.scales(precision, features.device).T ** 2, vectors
+
+    def variances(self, features, precision):
+        """See `Curvature`."""
+        along, vectors = self._along_outputs(features, precision)
+        return along @ vectors.T**2
+
+    def row_sums(self, features, precision):
+        """See `Curvature`."""
+        along, vectors = self._along_outputs(features, precision)
+        return (along * vectors.sum(0)) @ vectors.T
+
+    def covariances(self, features, precision):
+        """See `Curvature`."""
+        along, vectors = self._along_outputs(features, precision)
+        return (vectors * along[:, None]) @ vectors.T
+
+    def draw(self, normals, precision):
+        """See `Curvature`."""
+        left = to_tensor(self.out_vectors, normals.device)
+        right = to_tensor(self.in_vectors, normals.device)
+        scaled = left.T @ normals @ right * self.scales(precision, normals.device)
+        return left @ scaled @ right.T
+
+
+class Full(Curvature):
+    """All of H, a square matrix over all weights of the head."""
+
+    def __init__(self, total, *, n_rows):
+        values, self.vectors, _ = symmetric_eigh(total)
+        self.eigenvalues = np.maximum(values, 0)
+
+    @staticmethod
+    def sums(features, logits, n_outputs):
+        """Return what a batch adds to the sums."""
+        p, others = _output_probabilities(logits, n_outputs)
+        stacked = (p[:, :, None] * features[:, None]).flatten(1)
+        total = -stacked.T @ stacked
+        width = features.shape[1]
+        for k in range(n_outputs):
+            block = slice(k * width, (k + 1) * width)
+            weighted = (p[:, k] * others[:, k])[:, None] * features
+            total[block, block] = features.T @ weighted
+        return (total,)
+
+    def _scaled(self, features, precision):
+        """Jacobians along the eigenvectors, scaled: (n_outputs, n_rows, n_weights)."""
+        half = to_tensor(self.vectors, features.device)
+        half = half * self.scales(precision, features.device)
+        return features @ half.view(-1, features.shape[1], len(half))
+
+    def variances(self, features, precision):
+        """See `Curvature`."""
+        return (self._scaled(features, precision) ** 2).sum(2).T
+
+    def row_sums(self, features, precision):
+        """See `Curvature`."""
+        scaled = self._scaled(features, precision)
+        return (scaled * scaled.sum(0)).sum(2).T
+
+    def covariances(self, features, precision):
+        """See `Curvature`."""
+        scaled = self._scaled(features, precision).transpose(0, 1)
+        return scaled @ scaled.transpose(1, 2)
+
+    def draw(self, normals, precision):
+        """See `Curvature`."""
+        vectors = to_tensor(self.vectors, normals.device)
+        turned = normals.flatten(1) @ vectors * self.scales(precision, normals.device)
+        return (turned @ vectors.T).view(normals.shape)
+
+
+STRUCTURES: dict = {
+    "diag": Diagonal,
+    "full": Full,
+    "kron": Kronecker,
+}
+
+
+def log_marginal_likelihood(log_likelihood, eigenvalues, square_norm, precision):
+    r"""Laplace's approximation of the log marginal likelihood.
+
+    .. math:: \log p(D | \hat w) - \frac\tau2 \|\hat w\|^2 -
+       \frac12 \sum_i \log \frac{h_i + \tau}{\tau}
+
+    Parameters
+    ----------
+    log_likelihood : float
+        Of the training rows, at the weights.
+
+    eigenvalues : ndarray
+        The h, in any shape.
+
+    square_norm : float
+        Of the weights.
+
+    precision : float
+        Prior precision τ.
+
+    Returns
+    -------
+    value : float
+        In nats.
+    """
+    log_ratio = np.sum(np.log1p(np.asarray(eigenvalues) / precision))
+    return float(log_likelihood - 0.5 * (precision * square_norm + log_ratio))
+
+
+def best_precision(eigenvalues, square_norm):
+    r"""Prior precision with the largest marginal likelihood.
+
+    It is the root of :math:`\sum_i h_i / (h_i + \tau) = \tau \|\hat w\|^2`, whose sides
+    fall and grow with τ, so that there is one at most.
+
+    Parameters
+    ----------
+    eigenvalues : ndarray
+        Of the curvature, in any shape.
+
+    square_norm : float
+        Of the weights.
+
+    Returns
+    -------
+    precision : float
+        The prior precision.
+    """
+    h = np.asarray(eigenvalues, dtype=np.float64).ravel()
+    largest = float(h.max())
+    if largest * square_norm < _LEAST:
+        raise ValueError(
+            "prior_precision='marglik' finds no best value: "
+            + (
+                "the weights are zero, and the larger it is, the better."
+                if square_norm < _LEAST
+                else "the network is so sure of all training rows that the curvature "
+                "of its loss vanishes."
+            )
+            + " Pass a number."
+        )
+    # one eigenvalue alone gives a root below, all of them as if h << τ one above
+    ratio = 4 / (largest * square_norm)
+    low = 2 / square_norm / (1 + np.sqrt(1 + ratio))
+    high = min(len(h) / square_norm, np.sqrt(h.sum() / square_norm))
+
+    def slope(log_precision):
+        precision = np.exp(log_precision)
+        return np.sum(h / (h + precision)) - precision * square_norm
+
+    # rounding may put the root of a single eigenvalue just outside
+    bracket = np.log(low) - 1e-6, np.log(high) + 1e-6
+    return float(np.exp(brentq(slope, *bracket, xtol=1e-13, rtol=1e-14)))

@@ -1,0 +1,414 @@
+"""Laplace approximations of the last layer against definitions and other routes."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import expit, log_softmax, softmax
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import get_tags
+from torch import nn
+
+from skood.base import UncertaintyDetector
+from skood.epistemic import (
+    HMC,
+    DeepEnsemble,
+    Laplace,
+    MCDropout,
+    MixtureLaplace,
+    _laplace,
+    member_uncertainty,
+)
+from skood.epistemic._network import OpenNetwork
+from skood.nn import TorchClassifier, pretrained
+from skood.rejection import RejectOptionClassifier
+from tests.nn._conv_net import conv_classifier, images
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    return rng.normal(size=(90, 4)) + 2 * np.eye(4)[y], y
+
+
+def _posterior(clf, X, tau):
+    """Features with ones, weights row by row, and (H + τI)^-1 of all weights."""
+    phi = np.column_stack([X, np.ones(len(X))])
+    W = np.column_stack([clf.coef_, clf.intercept_])
+    H = np.zeros((W.size, W.size))
+    for row in phi:
+        p = softmax(W @ row)
+        H += np.kron(np.diag(p) - np.outer(p, p), np.outer(row, row))
+    return phi, W, np.linalg.inv(H + tau * np.eye(W.size))
+
+
+def test_full_posterior_of_a_logistic_regression(data):
+    """Members are normal draws around the weights: moments over many of them."""
+    X, y = data
+    inner = LogisticRegression(C=0.5)
+    clf = Laplace(
+        inner, hessian="full", prior_precision=2.0, n_samples=20_000, random_state=0
+    ).fit(X, y)
+    phi, W, covariance = _posterior(clf.estimator_, X, 2.0)
+    members = np.log(clf.predict_members(X[:3]))
+    differences = members[:, :, 1:] - members[:, :, :1]  # of logits
+    for i in range(3):
+        J = np.kron(np.eye(3), phi[i])
+        contrast = np.array([[-1, 1, 0], [-1, 0, 1]])
+        mean, cov = contrast @ W @ phi[i], contrast @ J @ covariance @ J.T @ contrast.T
+        error = np.sqrt(np.diag(cov) / 20_000)
+        assert (np.abs(differences[:, i].mean(axis=0) - mean) < 4 * error).all()
+        found = np.cov(differences[:, i].T)
+        # standard errors of (co)variances of normals
+        error = np.sqrt((np.outer(np.diag(cov), np.diag(cov)) + cov**2) / 20_000)
+        assert (np.abs(found - cov) < 4 * error).all()
+
+
+def test_mc_predictive_against_draws_of_ones_own(data):
+    X, y = data
+    clf = Laplace(
+        LogisticRegression(),
+        hessian="full",
+        prior_precision=0.5,
+        predictive="mc",
+        n_samples=5000,
+        random_state=0,
+    ).fit(X, y)
+    phi, W, covariance = _posterior(clf.estimator_, X, 0.5)
+    rng = np.random.default_rng(1)
+    draws = rng.multivariate_normal(W.ravel(), covariance, size=5000)
+    proba = softmax(phi[:10] @ draws.reshape(-1, *W.shape).transpose(0, 2, 1), axis=2)
+    error = proba.std(axis=0) * math.sqrt(2 / 5000)
+    assert (np.abs(clf.predict_proba(X[:10]) - proba.mean(axis=0)) < 4.5 * error).all()
+
+
+def test_margin_in_closed_form(data):
+    """MacKay's predictive of a binary logistic regression with a Gaussian prior."""
+    X, y = data[0], data[1] > 0
+    clf = Laplace(LogisticRegression(), hessian="full", prior_precision=1.0).fit(X, y)
+    phi = np.column_stack([X, np.ones(len(X))])
+    w = np.append(clf.estimator_.coef_, clf.estimator_.intercept_)
+    p = expit(phi @ w)
+    H = (phi * (p * (1 - p))[:, None]).T @ phi
+    v = np.einsum("nd,de,ne->n", phi, np.linalg.inv(H + np.eye(5)), phi)
+    expected = expit(phi @ w / np.sqrt(1 + np.pi / 8 * v))
+    for predictive in ("mean_field", "probit"):
+        clf.set_params(predictive=predictive)
+        np.testing.assert_allclose(clf.predict_proba(X)[:, 1], expected, rtol=1e-12)
+    log_lik = np.log(np.where(y, p, 1 - p)).sum()
+    log_det = np.linalg.slogdet(H + np.eye(5))[1]
+    expected = log_lik - 0.5 * w @ w - 0.5 * log_det
+    assert clf.log_marginal_likelihood_ == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
+def test_members_are_networks_with_other_weights(data, hessian):
+    X, y = data
+    net = MLPClassifier((6,), solver="lbfgs", random_state=0, max_iter=30)
+    clf = Laplace(net, hessian=hessian, n_samples=4, random_state=0).fit(X, y)
+    network = OpenNetwork(clf.estimator_, device="cpu")
+    rows = network.prepare(X)
+    given = network.weights()
+    name = network.head_name
+    weight, bias = given[f"{name}.weight"], given[f"{name}.bias"]
+    draws = torch.cat([*clf._draws(torch.cat([weight, bias[:, None]], dim=1))])
+    members = clf.predict_members(X)
+    for draw, member in zip(draws, members, strict=True):
+        other = {f"{name}.weight": weight + draw[:, :-1]}
+        other[f"{name}.bias"] = bias + draw[:, -1]
+        np.testing.assert_allclose(
+            np.log(member), network.log_proba(rows, other), atol=1e-10
+        )
+
+
+def test_prior_precision_is_that_with_the_largest_evidence(data):
+    X, y = data
+    best = Laplace(LogisticRegression()).fit(X, y)
+    for factor in (0.9, 1.1):
+        tau = factor * best.prior_precision_
+        other = Laplace(LogisticRegression(), prior_precision=tau).fit(X, y)
+        assert other.prior_precision_ == tau
+        assert other.log_marginal_likelihood_ < best.log_marginal_likelihood_
+
+
+@pytest.mark.parametrize("setting", ["a", "b"])
+def test_uncertainty_is_that_of_the_members(data, setting):
+    X, y = data
+    clf = Laplace(LogisticRegression(), setting=setting, random_state=0).fit(X, y)
+    found = clf.predict_uncertainty(X)
+    reference = log_softmax(clf.estimator_.decision_function(X), axis=1)
+    expected = member_uncertainty(
+        np.log(clf.predict_members(X)), reference=reference, setting=setting
+    )
+    for name in ("total", "aleatoric", "epistemic"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic)
+
+
+def test_setting_b_predicts_by_the_network(data):
+    X, y = data
+    net = LogisticRegression().fit(X, y)
+    clf = Laplace(FrozenEstimator(net)).fit(X, y)
+    np.testing.assert_allclose(clf.predict_proba(X), net.predict_proba(X), rtol=1e-12)
+    mixture = clone(clf).set_params(setting="a").fit(X, y).predict_proba(X)
+    sure = net.predict_proba(X).max(axis=1)
+    assert (mixture.max(axis=1) < sure).mean() > 0.9  # a doubt makes it less sure
+
+
+@pytest.mark.parametrize(
+    "predictive", ["mean_field", "probit", "mc", "bridge", "bridge_norm"]
+)
+@pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
+def test_rows_are_independent_of_others_and_of_batches(data, predictive, hessian):
+    X, y = data
+    clf = Laplace(
+        MLPClassifier((5,), solver="lbfgs", max_iter=30, random_state=0),
+        predictive=predictive,
+        hessian=hessian,
+        n_samples=7,
+        random_state=0,
+    ).fit(X, y)
+    proba = clf.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    epistemic = clf.predict_uncertainty(X).epistemic
+    one_by_one = np.concatenate([clf.predict_proba(row[None]) for row in X])
+    np.testing.assert_allclose(one_by_one, proba, rtol=1e-10)
+    small = clone(clf).set_params(batch_size=7).fit(X, y)
+    np.testing.assert_allclose(small.predict_proba(X), proba, rtol=1e-8)
+    np.testing.assert_allclose(
+        small.predict_uncertainty(X).epistemic, epistemic, rtol=1e-6
+    )
+
+
+def test_no_variance_is_left_with_a_strong_prior(data):
+    X, y = data
+    net = LogisticRegression().fit(X, y)
+    for predictive in ("mean_field", "probit", "mc"):
+        clf = Laplace(
+            FrozenEstimator(net),
+            prior_precision=1e14,
+            predictive=predictive,
+            setting="a",
+        ).fit(X, y)
+        np.testing.assert_allclose(
+            clf.predict_proba(X), net.predict_proba(X), atol=1e-6
+        )
+        assert clf.predict_uncertainty(X).epistemic.max() < 1e-10
+
+
+def test_same_seed_same_numbers(data):
+    X, y = data
+    first, again, other = (
+        Laplace(LogisticRegression(), random_state=seed).fit(X, y).predict_members(X)
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0.01
+
+
+def test_generators_of_torch_are_left_alone(data):
+    X, y = data
+    before = torch.random.get_rng_state()
+    Laplace(LogisticRegression()).fit(X, y).predict_members(X)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_uncertainty_grows_away_from_the_data(data):
+    X, y = data
+    clf = Laplace(LogisticRegression(), random_state=0).fit(X, y)
+    between = X.mean(axis=0)  # the classes are equally probable far out, too
+    out = between + 5 * np.array([0.0, 0.0, 0.0, 10.0])
+    near, far = clf.predict_uncertainty([between, out]).epistemic
+    assert far > 3 * near
+
+
+def test_images_pipelines_and_labels_of_text():
+    X = images(60)
+    _, net = conv_classifier()
+    y = net.predict(X)
+    clf = Laplace(FrozenEstimator(net), device="cpu", random_state=0).fit(X, y)
+    assert clf.predict_members(X[:5]).shape == (100, 5, 3)
+    np.testing.assert_array_equal(clf.predict(X), y)
+    rows = X.reshape(len(X), -1)
+    names = np.array(["ant", "bee", "cat"])
+    pipe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
+    inside = Laplace(pipe, random_state=0).fit(rows, names[y])
+    scaled = StandardScaler().fit_transform(rows)
+    outside = Laplace(pipe[-1], random_state=0).fit(scaled, names[y])
+    np.testing.assert_allclose(
+        inside.predict_proba(rows), outside.predict_proba(scaled), rtol=1e-9
+    )
+    assert set(inside.predict(rows)) == set(names)
+
+
+def test_network_with_one_output(data):
+    X, y = data[0].astype(np.float32), data[1] > 0
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    clf = Laplace(FrozenEstimator(pretrained(net, classes=[False, True])), setting="a")
+    clf.fit(X, y)
+    assert clf._curvature.eigenvalues.shape == (1, 4)
+    np.testing.assert_allclose(clf.predict_proba(X).sum(axis=1), 1.0)
+    for predictive in ("bridge", "bridge_norm"):
+        proba = clf.set_params(predictive=predictive).predict_proba(X)
+        np.testing.assert_array_equal(proba.argmax(axis=1), clf.predict(X).astype(int))
+
+
+def test_in_other_estimators(data):
+    X, y = data
+    clf = Laplace(LogisticRegression(), random_state=0)
+    detector = UncertaintyDetector(clf).fit(X, y)
+    np.testing.assert_array_equal(
+        detector.score_samples(X), -clf.fit(X, y).predict_uncertainty(X).epistemic
+    )
+    search = GridSearchCV(clf, {"estimator__C": [0.1, 1.0]}, cv=2).fit(X, y)
+    assert search.best_score_ > 0.7
+    rejecting = RejectOptionClassifier(clf).fit(X, y)
+    np.testing.assert_array_equal(rejecting.predict(X), clf.predict(X))
+
+
+def test_progress(data, capsys):
+    X, y = data
+    Laplace(LogisticRegression(), verbose=1, batch_size=40).fit(X, y)
+    assert "Laplace" in capsys.readouterr().err
+
+
+# ---- errors
+
+
+def test_unknown_label_of_a_frozen_network(data):
+    X, y = data
+    frozen = FrozenEstimator(LogisticRegression().fit(X, y))
+    with pytest.raises(ValueError, match=r"label 7, which is not among .*\[0, 1, 2\]"):
+        Laplace(frozen).fit(X, np.where(y == 2, 7, y))
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        Laplace(frozen).fit(X, None)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        Laplace(frozen).fit(X, y[:-1])
+    some = y != 2  # a class without rows is no error
+    assert Laplace(frozen).fit(X[some], y[some]).predict_proba(X).shape == (90, 3)
+
+
+def test_failed_fit_keeps_the_state(data):
+    X, y = data
+    clf = Laplace(LogisticRegression(), random_state=0).fit(X, y)
+    before = clf.predict_proba(X)
+    clf.set_params(estimator=GaussianNB())
+    with pytest.raises(TypeError, match="needs a network, but a GaussianNB"):
+        clf.fit(X, y)
+    np.testing.assert_array_equal(clf.predict_proba(X), before)
+
+
+def test_no_best_prior_precision(data):
+    X, y = data
+    net = LogisticRegression().fit(X, y)
+    net.coef_, net.intercept_ = 0 * net.coef_, 0 * net.intercept_
+    with pytest.raises(ValueError, match=r"weights are zero.* Pass a number"):
+        Laplace(FrozenEstimator(net)).fit(X, y)
+    clf = Laplace(FrozenEstimator(net), prior_precision=1.0).fit(X, y)
+    assert np.isfinite(clf.predict_uncertainty(X).epistemic).all()
+
+
+def test_not_fitted(data):
+    with pytest.raises(NotFittedError):
+        Laplace(TorchClassifier()).predict_proba(data[0])
+
+
+# ---- what is kept, and how much
+
+
+@pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
+def test_only_public_classes_need_to_be_trusted(data, hessian):
+    """Of skops: the fitted state has arrays, and the estimators of the user."""
+    skops = pytest.importorskip("skops.io")
+    X, y = data
+    net = LogisticRegression().fit(X, y)
+    for subset in ("last_layer", "all"):
+        if subset == "all" and hessian == "kron":
+            continue
+        clf = Laplace(FrozenEstimator(net), subset=subset, hessian=hessian).fit(X, y)
+        dumped = skops.dumps(clf)
+        ours = [
+            name
+            for name in skops.get_untrusted_types(data=dumped)
+            if name.startswith("skood.")
+        ]
+        assert ours == ["skood.epistemic._laplace.Laplace"]
+        loaded = skops.loads(dumped, trusted=ours)
+        np.testing.assert_array_equal(loaded.predict_members(X), clf.predict_members(X))
+
+
+@pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
+def test_draws_in_pieces_are_those_of_one(data, hessian, monkeypatch):
+    """Draws that are too many to be kept are made again, and are the same."""
+    X, y = data
+    clf = Laplace(LogisticRegression(), hessian=hessian, n_samples=7, random_state=0)
+    expected = clf.fit(X, y).predict_members(X)
+    sizes = []
+    inner = type(clf._curvature).draw
+
+    def counted(self, normals, precision):
+        sizes.append(len(normals))
+        return inner(self, normals, precision)
+
+    monkeypatch.setattr(type(clf._curvature), "draw", counted)
+    monkeypatch.setattr(_laplace, "_DRAW_BYTES", 3 * 8 * 15)
+    clf.set_params(batch_size=50)
+    np.testing.assert_allclose(clf.predict_members(X), expected, rtol=1e-12)
+    assert sizes == [3, 3, 1]  # once for all blocks of rows
+    monkeypatch.setattr(_laplace, "_KEPT_BYTES", 7 * 8 * 15 - 1)
+    np.testing.assert_allclose(clf.predict_members(X), expected, rtol=1e-12)
+    assert sizes == 3 * [3, 3, 1]
+
+
+def test_list_of_layers_is_copied(data):
+    X, y = data
+    net = MLPClassifier((6,), solver="lbfgs", random_state=0, max_iter=30)
+    layers = ["2"]
+    clf = Laplace(net, subset=layers, hessian="diag", random_state=0).fit(X, y)
+    before = clf.predict_members(X)
+    layers.append("0")
+    np.testing.assert_array_equal(clf.predict_members(X), before)
+
+
+def test_head_of_zeros(data):
+    """Two outputs of a module are two, whatever their weights."""
+    X, y = data[0].astype(np.float32), data[1] > 0
+    net = nn.Linear(4, 2)
+    nn.init.zeros_(net.weight)
+    nn.init.zeros_(net.bias)
+    given = FrozenEstimator(pretrained(net, classes=[False, True]))
+    clf = Laplace(given, prior_precision=1.0, hessian="full").fit(X, y)
+    assert clf._curvature.eigenvalues.shape == (10,)
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "modified_huber"])
+def test_one_model_per_class_is_no_network(data, loss):
+    with pytest.raises(ValueError, match="SGDClassifier are not the softmax of its"):
+        Laplace(SGDClassifier(loss=loss, random_state=0)).fit(*data)
+
+
+def test_no_uncertain_bias_where_there_is_none(data):
+    X, y = data
+    clf = Laplace(LogisticRegression(fit_intercept=False), random_state=0).fit(X, y)
+    assert clf.predict_uncertainty(np.zeros((1, 4))).epistemic < 1e-12
+
+
+@pytest.mark.parametrize("kind", [Laplace, MixtureLaplace, HMC, MCDropout])
+def test_networks_read_dense_rows(kind):
+    assert get_tags(LogisticRegression()).input_tags.sparse
+    assert not get_tags(kind(LogisticRegression())).input_tags.sparse
+    assert get_tags(DeepEnsemble(LogisticRegression())).input_tags.sparse
