@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.covariance import LedoitWolf
 from sklearn.ensemble import IsolationForest, RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, SGDRegressor
 from sklearn.neighbors import LocalOutlierFactor
-from sklearn.neural_network import MLPClassifier
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.svm import OneClassSVM
 from sklearn.utils import Bunch, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -50,7 +50,20 @@ from skood.detectors import (
     SklearnDetector,
     ViM,
 )
-from skood.nn import FeatureExtractor, LinearHead
+from skood.epistemic import (
+    HMC,
+    QUAM,
+    BatchEnsembleClassifier,
+    CyclicalSGHMC,
+    DeepEnsemble,
+    Laplace,
+    MCDropout,
+    MixtureLaplace,
+    PackedEnsembleClassifier,
+    QUAMRegressor,
+    SnapshotEnsemble,
+)
+from skood.nn import FeatureExtractor, LinearHead, TorchClassifier
 from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
 from skood.utils.discovery import all_estimators
@@ -80,7 +93,26 @@ class PlainUncertainty(UncertaintyMixin, LogisticRegression):
 _LINEAR = LogisticRegression()
 _PERCEPTRON = MLPClassifier((8,), solver="lbfgs", random_state=0)
 
+_REGRESSOR = MLPRegressor(
+    hidden_layer_sizes=(16,), learning_rate_init=0.03, max_iter=1000, random_state=0
+)
+
+_LINEAR_REGRESSOR = SGDRegressor(random_state=0)
+
 _MEMBERS = [("knn", KNN(n_neighbors=2)), ("gaussian", SSD(covariance=LedoitWolf()))]
+
+# The networks of ensembles that train their members together.
+_QUICK_NET = {"module_params": {"hidden": (16,)}, "max_epochs": 30, "lr": 0.03}
+
+_DROPOUT_NET = TorchClassifier(
+    module_params={"hidden": (16,), "dropout": 0.2},
+    max_epochs=30,
+    lr=0.03,
+    random_state=0,
+)
+
+_QUICK_CYCLES = {"n_cycles": 2, "epochs_per_cycle": 10, "samples_per_cycle": 2}
+_QUICK_CHAINS = {"n_samples": 6, "n_warmup": 20, "n_chains": 2, "n_leapfrog": 5}
 
 # Classes that are not here are constructed without arguments. Some checks have as few
 # as ten samples, fewer than the 50 neighbours that KNN asks for.
@@ -100,6 +132,10 @@ _INSTANCES = {
         DetectorEnsemble(_MEMBERS, calibration=2, method="ecdf", random_state=0),
     ],
     "ASH": [ASH(), ASH(percentile=50, variant="b"), ASH(variant="p")],
+    "BatchEnsembleClassifier": [
+        BatchEnsembleClassifier(**_QUICK_NET, n_members=3),
+        BatchEnsembleClassifier(**_QUICK_NET, factor_init="normal", setting="b"),
+    ],
     "CADRef": [
         CADRef(),
         CADRef(_LINEAR, logit_score="gen"),
@@ -111,8 +147,22 @@ _INSTANCES = {
         DICE(sparsity=0.0),
         DICE(_LINEAR, sparsity=0.0, ood_label=-9),
     ],
+    "DeepEnsemble": [
+        DeepEnsemble(TorchClassifier(**_QUICK_NET), n_members=3, random_state=0),
+        DeepEnsemble(
+            _LINEAR, n_members=2, bootstrap=True, reference=_LINEAR, random_state=0
+        ),
+        DeepEnsemble(
+            [_LINEAR, LogisticRegression(C=0.1), TorchClassifier(**_QUICK_NET)],
+            random_state=0,
+        ),
+    ],
     "Energy": [Energy(), Energy(_LINEAR, temperature=2.0)],
     "Entropy": [Entropy(), Entropy(_LINEAR)],
+    "CyclicalSGHMC": [
+        CyclicalSGHMC(_LINEAR, **_QUICK_CYCLES),
+        CyclicalSGHMC(_PERCEPTRON, **_QUICK_CYCLES, setting="b"),
+    ],
     "FDBD": [
         FDBD(),
         FDBD(_LINEAR, normalizer="length"),
@@ -142,6 +192,10 @@ _INSTANCES = {
         ),
     ],
     "KLMatching": [KLMatching(), KLMatching(_LINEAR)],
+    "HMC": [
+        HMC(_LINEAR, **_QUICK_CHAINS),
+        HMC(_PERCEPTRON, **_QUICK_CHAINS, init="estimator", setting="b"),
+    ],
     "KNN": [
         KNN(n_neighbors=3),
         KNN(n_neighbors=3, algorithm="sklearn", normalize=False),
@@ -152,6 +206,22 @@ _INSTANCES = {
     ],
     "LinearHead": [LinearHead()],
     "LTS": [LTS(), LTS(_LINEAR, top=0.5)],
+    "Laplace": [
+        Laplace(_LINEAR, random_state=0),
+        Laplace(_PERCEPTRON, hessian="full", predictive="bridge_norm", random_state=0),
+        Laplace(_PERCEPTRON, predictive="probit", prior_precision=1.0, setting="b"),
+        Laplace(
+            TorchClassifier(**_QUICK_NET, random_state=0),
+            hessian="diag",
+            predictive="mc",
+            n_samples=10,
+            random_state=0,
+        ),
+    ],
+    "MCDropout": [
+        MCDropout(_DROPOUT_NET, n_samples=5, random_state=0),
+        MCDropout(_DROPOUT_NET, n_samples=5, setting="b", random_state=0),
+    ],
     "MSP": [
         MSP(),
         MSP(_LINEAR, temperature=2.0),
@@ -166,6 +236,14 @@ _INSTANCES = {
     "MaxLogit": [
         MaxLogit(),
         MaxLogit(_LINEAR),
+    ],
+    "MixtureLaplace": [
+        MixtureLaplace(
+            MLPClassifier((8,), solver="lbfgs"),
+            n_members=2,
+            n_samples=5,
+            random_state=0,
+        ),
     ],
     "MultiLayerMahalanobis": [
         MultiLayerMahalanobis(_LINEAR),
@@ -192,6 +270,26 @@ _INSTANCES = {
         OpenMax(_LINEAR, tail_size=5, alpha=2, distance="euclidean"),
     ],
     "PNML": [PNML(), PNML(_LINEAR), PNML(normalize_logits=True)],
+    "PackedEnsembleClassifier": [
+        PackedEnsembleClassifier(**_QUICK_NET),
+        PackedEnsembleClassifier(**_QUICK_NET, n_members=3, alpha=1.5, gamma=2),
+    ],
+    "QUAM": [
+        QUAM(_PERCEPTRON, n_steps=3, random_state=0),
+        QUAM(_LINEAR, scope="last", setting="a", targets=2, n_steps=2, random_state=0),
+        QUAM(
+            TorchClassifier(**_QUICK_NET, random_state=0),
+            scope="full",
+            n_steps=2,
+            penalty_batch=8,
+            evaluation_rows=20,
+            random_state=0,
+        ),
+    ],
+    "QUAMRegressor": [
+        QUAMRegressor(_REGRESSOR, n_steps=3, random_state=0),
+        QUAMRegressor(_LINEAR_REGRESSOR, setting="a", n_steps=2, random_state=0),
+    ],
     "RankFeat": [RankFeat(map_classifier(), layer="conv")],
     "RejectOptionClassifier": [
         RejectOptionClassifier(_LINEAR),
@@ -223,6 +321,9 @@ _INSTANCES = {
         SHE(_LINEAR),
     ],
     "SSD": [SSD(), SSD(covariance=LedoitWolf()), SSD(_LINEAR)],
+    "SnapshotEnsemble": [
+        SnapshotEnsemble(TorchClassifier(**_QUICK_NET, random_state=0), n_members=2),
+    ],
     "SklearnDetector": [
         SklearnDetector(),
         SklearnDetector(IsolationForest(n_estimators=10, random_state=0)),
@@ -250,6 +351,11 @@ _FLOAT32_SUMS = (
     "A weight of two and a repeated row are summed in another order in float32: "
     "probabilities agree to 1e-6, the check asks for 1e-7."
 )
+_MASKS_ARE_DRAWN = (
+    "The network is trained with dropout, whose masks are drawn for each row of a "
+    "batch: repeated rows draw others than a row with a weight."
+)
+
 _MINUS_ONE = (
     "The check names a class -1, which marks known OOD rows in `y` (`ood_label`) and "
     "rejected rows in predictions (`reject_label`); other values of these pass it."
@@ -324,7 +430,16 @@ def detectors():
 def expected_failures(estimator):
     """Checks of scikit-learn that an instance fails, each with the reason."""
     name = type(estimator).__name__
-    if name == "TorchClassifier":
+    if name in (
+        "BatchEnsembleClassifier",
+        "PackedEnsembleClassifier",
+        "SnapshotEnsemble",
+        "TorchClassifier",
+    ):
+        return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
+    if name == "MCDropout":
+        return {"check_sample_weight_equivalence_on_dense_data": _MASKS_ARE_DRAWN}
+    if name == "DeepEnsemble" and estimator.reference is None:
         return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
     if name in ("DICE", "RejectOptionClassifier") and estimator.ood_label == -1:
         return {"check_classifiers_classes": _MINUS_ONE}

@@ -404,3 +404,22 @@ def test_text_labels_beside_the_number_minus_one():
     detector = KNN(n_neighbors=1).fit(X, ["cat", "dog", "cat", "dog", -1])
     np.testing.assert_array_equal(detector.classes_, ["cat", "dog"])
     assert len(detector.bank_) == 4
+
+
+def test_uncertainty_threshold_of_many_rows():
+    """A search for each of many training rows would cost more than the fit."""
+    rows = []
+
+    class Counting(KernelDensity, UncertaintyMixin):
+        def predict_uncertainty(self, X):
+            rows.append(len(X))
+            return Bunch(total=-self.score_samples(X))
+
+    X = np.random.default_rng(0).normal(size=(3000, 2))
+    detector = UncertaintyDetector(Counting(), component="total").fit(X)
+    assert rows == [1000]
+    scores = detector.score_samples(X)
+    assert 0.03 < np.mean(scores < detector.offset_) < 0.07
+    few = UncertaintyDetector(Counting(), component="total").fit(X[:1000])
+    assert rows[2:] == [1000]
+    assert few.offset_ == np.percentile(few.score_samples(X[:1000]), 5)

@@ -1,0 +1,342 @@
+"""QUAM against plain loops: uncertainties, traces, blocks of points."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from joblib import parallel_config
+from sklearn.datasets import make_blobs
+from sklearn.frozen import FrozenEstimator
+from sklearn.neural_network import MLPClassifier
+from torch import nn
+
+from skood.epistemic import QUAM, _searching
+from skood.nn import pretrained
+from tests.epistemic._lenet import N_CLASSES, digits, lenet, plain_search
+from tests.nn._conv_net import perceptron_in_torch
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+FIELDS = ("total", "aleatoric", "epistemic")
+QUICK = {"n_steps": 5, "penalty_batch": 8, "random_state": 0, "device": "cpu"}
+STEP = {"lr": 0.02, "weight_decay": 1e-2, "c0": 3.0, "eta": 1.6, "update_every": 2}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_blobs(60, 5, centers=3, cluster_std=4.0, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def mlp(data):
+    return MLPClassifier((6,), solver="lbfgs", max_iter=8, random_state=0).fit(*data)
+
+
+@pytest.fixture
+def quam(data, mlp):
+    return QUAM(FrozenEstimator(mlp), **QUICK, **STEP).fit(*data)
+
+
+def _naive(quam, mlp, X, y, x, targets=range(3)):
+    """Plain searches of one point, from the rows that the fit has drawn."""
+    used = quam.penalty_features_
+    place = [int(np.flatnonzero((X == row).all(axis=1))[0]) for row in used]
+    batches = [
+        (torch.as_tensor(X[rows]), torch.as_tensor(y[rows]))
+        for rows in np.array(place)[quam.penalty_index_]
+    ]
+    module = perceptron_in_torch(mlp)
+    names = [name for name, _ in module.named_parameters()]
+    x = torch.as_tensor(x)
+    return [plain_search(module, names, x, t, batches, **STEP) for t in targets]
+
+
+def _softmax(losses, temperature):
+    """Weights of members, from a list of losses."""
+    values = [math.exp(-(loss - min(losses)) / temperature) for loss in losses]
+    return [value / math.fsum(values) for value in values]
+
+
+def _measure(log_p, weights, reference, setting):
+    """Total, aleatoric and epistemic uncertainty of one point, by loops."""
+    p = np.exp(log_p)
+    if setting == "a":
+        other = np.log([math.fsum(weights * p[:, k]) for k in range(p.shape[1])])
+        aleatoric = -math.fsum(
+            w * math.fsum(q * r) for w, q, r in zip(weights, p, log_p, strict=True)
+        )
+        epistemic = math.fsum(
+            w * math.fsum(q * (r - other))
+            for w, q, r in zip(weights, p, log_p, strict=True)
+        )
+    else:
+        own = np.exp(reference)
+        aleatoric = -math.fsum(own * reference)
+        epistemic = math.fsum(
+            w * math.fsum(own * (reference - r))
+            for w, r in zip(weights, log_p, strict=True)
+        )
+    return aleatoric + epistemic, aleatoric, epistemic
+
+
+# ---- the numbers
+
+
+@pytest.mark.parametrize("setting", ["a", "b"])
+@pytest.mark.parametrize("temperature", [0.05, 1.0, np.inf])
+@pytest.mark.parametrize("targets", ["all", 2])
+def test_uncertainty_equals_a_plain_loop(data, mlp, setting, temperature, targets):
+    X, y = data
+    points = np.r_[X[:3], [[0.0] * 5, [30.0] * 5]]
+    quam = QUAM(
+        FrozenEstimator(mlp),
+        setting=setting,
+        temperature=temperature,
+        targets=targets,
+        **QUICK,
+        **STEP,
+    ).fit(X, y)
+    found = quam.predict_uncertainty(points)
+    members = quam.predict_members(points)
+    log_p = mlp.predict_log_proba(points)
+    for i, x in enumerate(points):
+        attacked = range(3) if targets == "all" else np.argsort(-log_p[i])[:2].tolist()
+        searches = _naive(quam, mlp, X, y, x, attacked)
+        # all models, step by step
+        outputs = np.array([one.outputs for one in searches]).swapaxes(0, 1)
+        losses = np.array([one.training_loss for one in searches]).T
+        outputs = outputs.reshape(-1, 3)
+        np.testing.assert_allclose(members[:, i], np.exp(outputs), rtol=1e-8)
+        weights = np.array(_softmax(losses.ravel().tolist(), temperature))
+        expected = _measure(outputs, weights, log_p[i], setting)
+        for name, value in zip(FIELDS, expected, strict=True):
+            assert found[name][i] == pytest.approx(value, rel=1e-7), name
+    np.testing.assert_allclose(quam.predict_proba(points), np.exp(log_p), rtol=1e-12)
+    np.testing.assert_array_equal(quam.predict(points), mlp.predict(points))
+
+
+def test_weights_from_evaluation_rows(data, mlp):
+    """All models are judged on the same rows."""
+    X, y = data
+    quam = QUAM(FrozenEstimator(mlp), evaluation_rows=20, **QUICK, **STEP).fit(X, y)
+    assert quam.evaluation_index_.shape == (20,)
+    rows = quam.penalty_features_[quam.evaluation_index_]
+    answers = quam.penalty_answers_[quam.evaluation_index_]
+    assert len(np.unique(rows, axis=0)) == 20
+    for row, answer in zip(rows, answers, strict=True):
+        assert y[(X == row).all(axis=1)] == answer
+    trace = quam.trace(X[:1])
+    # the last model of each search, and the first, which is the given one
+    searches = _naive(quam, mlp, X, y, X[0])
+    module = perceptron_in_torch(mlp)
+    losses = {}
+    for t, one in enumerate(searches):
+        module.load_state_dict(one.weights)
+        with torch.no_grad():
+            loss = nn.functional.cross_entropy(
+                module(torch.as_tensor(rows)), torch.as_tensor(answers)
+            )
+        losses[t] = float(loss)
+    given = float(-mlp.predict_log_proba(rows)[np.arange(20), answers].mean())
+    for t, loss in losses.items():
+        ratio = trace.weights[-1, t] / trace.weights[0, 0]
+        assert ratio == pytest.approx(math.exp((given - loss) / 0.1), rel=1e-6)
+    assert trace.weights.sum() == pytest.approx(1.0)
+    plain = QUAM(FrozenEstimator(mlp), **QUICK, **STEP).fit(X, y)
+    assert plain.evaluation_index_.shape == (0,)
+    np.testing.assert_array_equal(plain.trace(X[:1]).log_proba, trace.log_proba)
+
+
+def test_weights_are_not_normalised_across_points(data, quam):
+    """What is said of a point depends on no other one."""
+    X, _ = data
+    points = np.r_[X[:4], [[50.0] * 5]]
+    together = quam.predict_uncertainty(points)
+    for i in range(5):
+        alone = quam.predict_uncertainty(points[i : i + 1])
+        for name in FIELDS:
+            np.testing.assert_allclose(together[name][i], alone[name], rtol=1e-9)
+
+
+def test_more_targets_than_classes(data, mlp):
+    X, y = data
+    both = [
+        QUAM(FrozenEstimator(mlp), targets=targets, **QUICK).fit(X, y)
+        for targets in ("all", 3, 7)
+    ]
+    expected = both[0].predict_uncertainty(X[:4])
+    for other in both[1:]:
+        np.testing.assert_array_equal(
+            other.predict_uncertainty(X[:4]).epistemic, expected.epistemic
+        )
+
+
+@pytest.mark.parametrize("scope", ["last", "dense", "full"])
+def test_images(scope):
+    """A convolutional network, by a plain loop in double precision."""
+    X, y = digits(40, dtype=np.float64)
+    module = lenet(torch.float64)
+    names = [
+        name
+        for name, _ in module.named_parameters()
+        if scope == "full" or name.startswith("fc3" if scope == "last" else "fc")
+    ]
+    quam = QUAM(pretrained(module), scope=scope, **QUICK, **STEP).fit(X, y)
+    rng = np.random.RandomState(0)
+    order = np.concatenate([rng.permutation(40) for _ in range(2)])[:48].reshape(6, 8)
+    batches = [(torch.as_tensor(X[r]), torch.as_tensor(y[r])) for r in order]
+    points = X[:2] + 1
+    trace_members = quam.predict_members(points)
+    for i in range(2):
+        for t in range(N_CLASSES):
+            x = torch.as_tensor(points[i])
+            one = plain_search(module, names, x, t, batches, **STEP)
+            np.testing.assert_allclose(
+                trace_members[t::N_CLASSES, i], np.exp(one.outputs), atol=1e-9
+            )
+
+
+# ---- traces
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.3])
+def test_trace_equals_a_plain_loop(data, mlp, gamma):
+    X, y = data
+    quam = QUAM(FrozenEstimator(mlp), gamma=gamma, **QUICK, **STEP).fit(X, y)
+    trace = quam.trace(X[7:8])
+    searches = _naive(quam, mlp, X, y, X[7])
+    log_p = mlp.predict_log_proba(X[7:8])[0]
+    np.testing.assert_array_equal(trace.targets, [0, 1, 2])
+    np.testing.assert_allclose(trace.reference, log_p, rtol=1e-10)
+    all_losses = [loss for one in searches for loss in one.training_loss]
+    weights = np.reshape(_softmax(all_losses, 0.1), (3, 6)).T
+    np.testing.assert_allclose(trace.weights, weights, rtol=1e-7)
+    rows = quam.penalty_features_[quam.penalty_index_]
+    answers = quam.penalty_answers_[quam.penalty_index_]
+    for step in range(6):
+        own = -mlp.predict_log_proba(rows[step])[np.arange(8), answers[step]].mean()
+        assert quam.reference_loss_[step] == pytest.approx(own, rel=1e-10)
+        c = 3.0 * 1.6 ** (step // 2)
+        for t, one in enumerate(searches):
+            training, attack = one.training_loss[step], one.attack_loss[step]
+            at = step, t
+            assert trace.training_loss[at] == pytest.approx(training, abs=1e-9)
+            assert trace.attack_loss[at] == pytest.approx(attack, abs=1e-9)
+            penalty = training - (own + gamma)
+            assert trace.penalty[at] == pytest.approx(penalty, abs=1e-9)
+            assert trace.loss[at] == pytest.approx(attack + c * penalty, abs=1e-8)
+            np.testing.assert_allclose(
+                trace.log_proba[step, t], one.outputs[step], atol=1e-8
+            )
+            kl = math.fsum(np.exp(log_p) * (log_p - one.outputs[step]))
+            assert trace.divergence[at] == pytest.approx(kl, abs=1e-9)
+    np.testing.assert_allclose(trace.penalty[0], -gamma, atol=1e-12)
+    np.testing.assert_allclose(trace.divergence[0], 0, atol=1e-12)
+
+
+def test_gamma_does_not_change_the_search(data, mlp, quam):
+    X, y = data
+    shifted = QUAM(FrozenEstimator(mlp), gamma=0.7, **QUICK, **STEP).fit(X, y)
+    np.testing.assert_array_equal(
+        shifted.predict_uncertainty(X[:5]).epistemic,
+        quam.predict_uncertainty(X[:5]).epistemic,
+    )
+    one, other = quam.trace(X[:1]), shifted.trace(X[:1])
+    assert set(one) == {
+        "targets",
+        "loss",
+        "attack_loss",
+        "training_loss",
+        "penalty",
+        "divergence",
+        "weights",
+        "log_proba",
+        "reference",
+    }
+    for name in set(one) - {"loss", "penalty"}:
+        np.testing.assert_array_equal(one[name], other[name])
+    c = 3.0 * 1.6 ** (np.arange(6) // 2)[:, None]
+    np.testing.assert_allclose(one.loss - other.loss, 0.7 * c * np.ones((1, 3)))
+
+
+def test_trace_is_about_one_point(data, quam):
+    X, _ = data
+    for rows in (2, 0):
+        text = rf"trace shows the searches of one point, got {rows} rows. Pass X\[i : i"
+        with pytest.raises(ValueError, match=text):
+            quam.trace(X[:rows])
+
+
+def test_trace_of_string_labels_and_few_targets(data):
+    X, y = data
+    names = np.array(["ant", "bee", "cat"])[y]
+    clf = MLPClassifier((6,), solver="lbfgs", max_iter=8, random_state=0)
+    quam = QUAM(clf, targets=2, **QUICK).fit(X, names)
+    trace = quam.trace(X[:1])
+    proba = quam.predict_proba(X[:1])[0]
+    assert trace.targets.tolist() == quam.classes_[np.argsort(-proba)[:2]].tolist()
+    assert trace.weights.shape == trace.loss.shape == (6, 2)
+    assert trace.log_proba.shape == (6, 2, 3)
+    # each search moves towards its target
+    for j, target in enumerate(trace.targets):
+        k = list(quam.classes_).index(target)
+        assert trace.log_proba[-1, j, k] > trace.reference[k]
+
+
+# ---- blocks of memory, processes
+
+
+@pytest.mark.parametrize("scope", ["last", "dense", "full"])
+def test_chunks_are_all_the_same(scope):
+    X, y = digits(24, dtype=np.float64)
+    frozen = pretrained(lenet(torch.float64))
+    quam = QUAM(frozen, scope=scope, **QUICK).fit(X, y)
+    points = digits(7, seed=5, dtype=np.float64)[0]
+    expected = quam.set_params(chunk_size=64).predict_uncertainty(points)
+    for chunk_size in (1, 3, "auto"):
+        found = quam.set_params(chunk_size=chunk_size).predict_uncertainty(points)
+        for name in FIELDS:
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-7)
+
+
+def test_targets_of_one_point_in_parts(data, mlp, quam, monkeypatch):
+    """With very little memory, the classes are attacked one after the other."""
+    X, _ = data
+    found, trace = quam.predict_uncertainty(X[:4]), quam.trace(X[:1])
+    sizes = []
+    search = _searching.search
+
+    def spy(tail, points, task, n_searches, *rest):
+        sizes.append((len(points), n_searches))
+        return search(tail, points, task, n_searches, *rest)
+
+    monkeypatch.setattr(_searching, "search", spy)
+    for budget, expected in ((1, 1), (9000, 2)):
+        sizes.clear()
+        monkeypatch.setattr(_searching, "_CPU_BUDGET", budget)
+        split = quam.predict_uncertainty(X[:4])
+        assert max(sizes) == (1, expected)
+        assert sum(n for _, n in sizes) == 12
+        for name in FIELDS:
+            np.testing.assert_allclose(split[name], found[name], rtol=1e-8)
+        parts = quam.trace(X[:1])
+        for name in trace:
+            np.testing.assert_allclose(parts[name], trace[name], rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_parts_of_the_points_at_the_same_time(data, quam, backend):
+    X, _ = data
+    kinds = [X[:5], pd.DataFrame(X[:5]), X[:5].tolist(), torch.as_tensor(X[:5])]
+    expected = quam.set_params(n_jobs=None).predict_uncertainty(X[:5])
+    for rows in kinds if backend == "threading" else kinds[:1]:
+        with parallel_config(backend):
+            found = quam.set_params(n_jobs=2).predict_uncertainty(rows)
+        for name in FIELDS:
+            assert found[name].dtype == np.float64
+            np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)

@@ -1,0 +1,401 @@
+"""QUAM of all kinds of classifiers; what it must not touch; its parameters."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import inspect
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_blobs
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from skorch import NeuralNetClassifier
+from torch import nn
+
+from skood.base import UncertaintyDetector
+from skood.epistemic import QUAM
+from skood.nn import TorchClassifier, pretrained
+from skood.rejection import RejectOptionClassifier
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+FIELDS = ("total", "aleatoric", "epistemic")
+QUICK = {"n_steps": 5, "penalty_batch": 8, "random_state": 0, "device": "cpu"}
+STEP = {"lr": 0.02, "weight_decay": 1e-2, "c0": 3.0, "eta": 1.6, "update_every": 2}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_blobs(60, 5, centers=3, cluster_std=4.0, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def mlp(data):
+    return MLPClassifier((6,), solver="lbfgs", max_iter=8, random_state=0).fit(*data)
+
+
+@pytest.fixture
+def quam(data, mlp):
+    return QUAM(FrozenEstimator(mlp), **QUICK, **STEP).fit(*data)
+
+
+# ---- all kinds of classifiers
+
+
+def _kinds():
+    return {
+        "linear": LogisticRegression(),
+        "mlp": MLPClassifier((6, 5), max_iter=30, random_state=0),
+        "torch": TorchClassifier(max_epochs=3, random_state=0),
+        "pipeline": make_pipeline(
+            StandardScaler(), TorchClassifier(max_epochs=3, random_state=0)
+        ),
+        "search": GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
+    }
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("kind", _kinds())
+def test_kinds_of_classifiers(data, kind, n_classes):
+    X, y = data
+    names = np.array(["ant", "bee", "cat"])[y % n_classes]
+    for scope in ("last", "dense", "full"):
+        quam = QUAM(_kinds()[kind], scope=scope, **QUICK).fit(X, names)
+        assert quam.classes_.tolist() == sorted(set(names))
+        assert quam.n_features_in_ == 5
+        found = quam.predict_uncertainty(X[:6])
+        for name in FIELDS:
+            assert found[name].shape == (6,)
+            assert found[name].dtype == np.float64
+        assert (found.epistemic > 0).all()
+        np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic)
+        p = quam.estimator_.predict_proba(X)
+        np.testing.assert_allclose(quam.predict_proba(X), p, rtol=1e-12)
+        entropy = -(p * np.log(p)).sum(axis=1)[:6]
+        np.testing.assert_allclose(found.aleatoric, entropy, rtol=1e-4)
+        frozen = QUAM(FrozenEstimator(quam.estimator_), scope=scope, **QUICK)
+        again = frozen.fit(X, names).predict_uncertainty(X[:6])
+        np.testing.assert_array_equal(again.epistemic, found.epistemic)
+
+
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_last_layer_of_a_linear_classifier_is_all(data, C):
+    X, y = data
+    found = [
+        QUAM(LogisticRegression(C=C), scope=scope, **QUICK)
+        .fit(X, y % 2)
+        .predict_uncertainty(X[:6])
+        .epistemic
+        for scope in ("last", "dense", "full")
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+def test_skorch(data):
+    X, y = data
+    torch.manual_seed(0)
+    net = NeuralNetClassifier(
+        nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3), nn.Softmax(dim=1)),
+        max_epochs=3,
+        train_split=None,
+        verbose=0,
+    ).fit(X.astype(np.float32), y)
+    quam = QUAM(FrozenEstimator(net), **QUICK).fit(X.astype(np.float32), y)
+    assert (quam.predict_uncertainty(X[:4].astype(np.float32)).epistemic > 0).all()
+
+
+def test_probabilities_are_seen_through(data):
+    """A softmax at the end of a network changes nothing."""
+    X, y = data
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).double()
+    found = []
+    for module in (body, nn.Sequential(body, nn.Softmax(dim=1))):
+        for scope in ("dense", "full"):
+            quam = QUAM(pretrained(module, [0, 1, 2]), scope=scope, **QUICK).fit(X, y)
+            found.append(quam.predict_uncertainty(X[:4]).epistemic)
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_networks_of_few_digits_are_searched_in_float32(data, dtype):
+    X, y = data
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 3)).to(dtype)
+    single = copy.deepcopy(module).float()
+    X = torch.as_tensor(X).to(dtype).double().numpy()  # as the network reads them
+    found, expected = (
+        QUAM(pretrained(net, [0, 1, 2]), **QUICK).fit(X, y).predict_uncertainty(X[:4])
+        for net in (module, single)
+    )
+    np.testing.assert_allclose(found.epistemic, expected.epistemic, rtol=1e-6)
+
+
+def test_kinds_of_arrays(data, mlp):
+    X, y = data
+    expected = QUAM(FrozenEstimator(mlp), **QUICK).fit(X, y).predict_uncertainty(X[:4])
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    kinds = {
+        "tensor": (torch.as_tensor(X), torch.as_tensor(y), torch.as_tensor(X[:4])),
+        "lists": (X.tolist(), y.tolist(), X[:4].tolist()),
+        "fortran": (np.asfortranarray(X), y[::1], np.asfortranarray(X[:4])),
+        "reversed twice": (X[::-1][::-1], y[::-1][::-1], X[:4]),
+    }
+    for rows, labels, points in kinds.values():
+        quam = QUAM(FrozenEstimator(mlp), **QUICK).fit(rows, labels)
+        found = quam.predict_uncertainty(points)
+        np.testing.assert_array_equal(found.epistemic, expected.epistemic)
+    clf = clone(mlp)
+    quam = QUAM(clf, **QUICK).fit(frame, pd.Series(y))
+    assert list(quam.feature_names_in_) == list("abcde")
+    found = quam.predict_uncertainty(frame[:4])
+    np.testing.assert_array_equal(found.epistemic, expected.epistemic)
+
+
+def test_where_uncertainties_are_used(data):
+    X, y = data
+    clf = QUAM(MLPClassifier((6,), max_iter=30, random_state=0), **QUICK)
+    detector = UncertaintyDetector(clf, component="epistemic").fit(X, y)
+    expected = clone(clf).fit(X, y).predict_uncertainty(X[:5]).epistemic
+    np.testing.assert_array_equal(detector.score_samples(X[:5]), -expected)
+    labels = RejectOptionClassifier(clf, detector).fit(X, y).predict(X[:5])
+    assert set(labels) <= {-1, 0, 1, 2}
+    search = GridSearchCV(clf, {"estimator__alpha": [1e-4, 1.0]}, cv=2).fit(X, y)
+    assert search.best_estimator_.predict_uncertainty(X[:2]).total.shape == (2,)
+
+
+def test_far_points_are_uncertain():
+    X, y = make_blobs(200, 2, centers=[[-2, 0], [2, 0]], random_state=0)
+    clf = MLPClassifier((20,), max_iter=500, random_state=0)
+    quam = QUAM(clf, random_state=0).fit(X, y)
+    for setting in ("a", "b"):
+        quam.set_params(setting=setting)
+        near, far = quam.predict_uncertainty([[-2, 0], [0, -9]]).epistemic
+        assert far > 5 * near
+
+
+# ---- what is not touched
+
+
+class Hooked(nn.Module):
+    """A network with a buffer, batch norm, dropout and functions in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(1, 3, 2)
+        self.norm = nn.BatchNorm1d(3)
+        self.drop = nn.Dropout(0.5)
+        self.body, self.head = nn.Linear(12, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        """Of vectors."""
+        h = nn.functional.relu(self.norm(self.conv(x[:, None])), inplace=True)
+        return self.head(self.drop(torch.relu(self.body(h.flatten(1)))))
+
+
+@pytest.mark.parametrize("scope", ["last", "dense", "full"])
+@pytest.mark.parametrize("context", [None, torch.no_grad, torch.inference_mode])
+def test_module_is_as_it_was(data, scope, context):
+    X, y = data[0].astype(np.float32), data[1]
+    torch.manual_seed(0)
+    module = Hooked().train()
+    module.norm.eval()
+    module.body.weight.requires_grad_(False)
+    module(torch.as_tensor(X)).sum().backward()
+    calls = []
+    module.head.register_forward_hook(lambda *call: calls.append(1))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    grads = {n: p.grad.clone() for n, p in module.named_parameters() if p.requires_grad}
+    needs = [p.requires_grad for p in module.parameters()]
+    modes = [part.training for part in module.modules()]
+    state = torch.get_rng_state()
+    ids = [id(p) for p in module.parameters()]
+    quam = QUAM(pretrained(module, [0, 1, 2]), scope=scope, **QUICK)
+    with context() if context else torch.enable_grad():
+        found = quam.fit(X, y).predict_uncertainty(X[:3])
+        quam.trace(X[:1])
+    assert (found.epistemic > 0).all()
+    for name, value in module.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    for name, p in module.named_parameters():
+        assert (p.grad is None) == (name not in grads)
+        assert p.grad is None or torch.equal(p.grad, grads[name])
+        assert not p.is_inference()
+    assert [p.requires_grad for p in module.parameters()] == needs
+    assert [part.training for part in module.modules()] == modes
+    assert [id(p) for p in module.parameters()] == ids
+    assert [len(part._forward_hooks) for part in module.modules()] == [0] * 5 + [1]
+    assert not any(part._forward_pre_hooks for part in module.modules())
+    assert torch.equal(torch.get_rng_state(), state)
+    plain = quam.predict_uncertainty(X[:3])
+    np.testing.assert_array_equal(plain.epistemic, found.epistemic)
+
+
+def test_autocast_of_the_caller_is_off(data):
+    X, y = data[0].astype(np.float32), data[1]
+    torch.manual_seed(0)
+    frozen = pretrained(Hooked(), [0, 1, 2])
+    expected = QUAM(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = QUAM(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
+    np.testing.assert_array_equal(found.epistemic, expected.epistemic)
+
+
+def test_random_state(data, mlp):
+    X, y = data
+    frozen = FrozenEstimator(mlp)
+    state = torch.get_rng_state()
+    first, again, generator, other = (
+        QUAM(frozen, **{**QUICK, "random_state": seed}).fit(X, y)
+        for seed in (0, 0, np.random.RandomState(0), 1)
+    )
+    expected = first.predict_uncertainty(X[:4]).epistemic
+    for quam in (first, again, generator):
+        np.testing.assert_array_equal(quam.penalty_index_, first.penalty_index_)
+        found = quam.predict_uncertainty(X[:4]).epistemic
+        np.testing.assert_array_equal(found, expected)
+    assert (other.predict_uncertainty(X[:4]).epistemic != expected).all()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+# ---- parameters and state
+
+
+def test_parameters_that_may_change_after_fit(data, quam):
+    X, _ = data
+    full = quam.trace(X[:1])
+    fewer = quam.set_params(n_steps=3).trace(X[:1])
+    for name in ("training_loss", "attack_loss", "log_proba", "loss"):
+        np.testing.assert_array_equal(fewer[name], full[name][:4])
+    assert fewer.weights.sum() == pytest.approx(1.0)
+    quam.set_params(n_steps=5, setting="a", temperature=1.0, targets=1, lr=0.1, c0=1.0)
+    assert (quam.predict_uncertainty(X[:3]).epistemic > 0).all()
+
+
+@pytest.mark.parametrize(
+    "change, now",
+    [
+        ({"n_steps": 6}, r"\('dense', 8, None\) and 6 now"),
+        ({"scope": "last"}, r"\('last', 8, None\) and 5 now"),
+        ({"penalty_batch": 9}, r"\('dense', 9, None\) and 5 now"),
+        ({"evaluation_rows": 3}, r"\('dense', 8, 3\) and 5 now"),
+    ],
+)
+def test_parameters_that_need_another_fit(data, quam, change, now):
+    X, y = data
+    text = (
+        r"Training rows are drawn in fit, for scope, penalty_batch, evaluation_rows = "
+        r"\('dense', 8, None\) and at most 5 steps\. They are "
+    )
+    with pytest.raises(ValueError, match=text + now + ": call fit again"):
+        quam.set_params(**change).predict_uncertainty(X[:2])
+    assert (quam.fit(X, y).predict_uncertainty(X[:2]).epistemic > 0).all()
+
+
+BAD = {
+    "estimator": "model",
+    "scope": "conv",
+    "setting": "c",
+    "targets": 0,
+    "n_steps": 0,
+    "lr": 0.0,
+    "weight_decay": -1.0,
+    "c0": -1.0,
+    "eta": 0.9,
+    "update_every": 0,
+    "gamma": -0.1,
+    "temperature": 0.0,
+    "penalty_batch": 0,
+    "evaluation_rows": 0,
+    "chunk_size": 0,
+    "n_jobs": 1.5,
+    "random_state": "seed",
+    "device": 3,
+    "verbose": "loud",
+}
+
+
+def test_every_parameter_is_validated(data, mlp):
+    assert set(BAD) == set(inspect.signature(QUAM).parameters)
+    for name, value in BAD.items():
+        quam = QUAM(FrozenEstimator(mlp)).set_params(**{name: value})
+        with pytest.raises(ValueError, match=f"'{name}' parameter of QUAM must be"):
+            quam.fit(*data)
+
+
+def test_errors(data, mlp):
+    X, y = data
+    frozen = FrozenEstimator(mlp)
+    for method in ("predict_uncertainty", "predict_proba", "predict", "trace"):
+        with pytest.raises(NotFittedError):
+            getattr(QUAM(frozen), method)(X[:1])
+    with pytest.raises(ValueError, match="QUAM requires y to be passed"):
+        QUAM(frozen).fit(X)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        QUAM(frozen).fit(X, y[:-1])
+    with pytest.raises(ValueError, match="label 9, which is not among the classes"):
+        QUAM(frozen).fit(X, np.where(y == 2, 9, y))
+    with pytest.raises(ValueError, match="features"):
+        QUAM(frozen).fit(X[:, :4], y)
+    with pytest.raises(ValueError, match="NaN"):
+        QUAM(frozen).fit(np.where(X > 5, np.nan, X), y)
+    with pytest.raises(TypeError, match="RandomForestClassifier has neither layers"):
+        QUAM(RandomForestClassifier(n_estimators=2)).fit(X, y)
+    with pytest.raises(ValueError, match=r"torch finds no CUDA|there are only"):
+        QUAM(frozen, device="cuda:99").fit(X, y)
+    quam = QUAM(frozen, **QUICK).fit(X, y)
+    with pytest.raises(ValueError, match="features"):
+        quam.predict_uncertainty(X[:2, :4])
+    with pytest.raises(ValueError, match="NaN"):
+        quam.predict_uncertainty(np.full((2, 5), np.nan))
+
+
+def test_steps_that_are_too_large(data, mlp):
+    X, y = data
+    quam = QUAM(FrozenEstimator(mlp), **{**QUICK, "lr": 1e300}).fit(X, y)
+    text = r"says NaN or infinity\. Lower lr=1e\+300, or scale the features"
+    with pytest.raises(ValueError, match=text):
+        quam.predict_uncertainty(X[:2])
+
+
+def test_failed_fit_keeps_the_state(data, quam):
+    X, y = data
+    before = dict(vars(quam))
+    with pytest.raises(ValueError, match="not among the classes"):
+        quam.fit(X, y + 1)
+    assert vars(quam).keys() == before.keys()
+    assert all(vars(quam)[name] is value for name, value in before.items())
+
+
+def test_progress(data, quam, capsys):
+    pytest.importorskip("tqdm")
+    X, _ = data
+    quam.set_params(verbose=1, chunk_size=2).predict_uncertainty(X[:5])
+    shown = capsys.readouterr().err
+    assert "QUAM" in shown
+    assert "5/5" in shown
+    quam.trace(X[:1])
+    assert capsys.readouterr().err == ""
+
+
+def test_setting_auto(data, mlp):
+    X, y = data
+    for estimator, setting in ((FrozenEstimator(mlp), "b"), (clone(mlp), "a")):
+        auto, same = (
+            QUAM(estimator, setting=given, **QUICK).fit(X, y).predict_uncertainty(X[:3])
+            for given in ("auto", setting)
+        )
+        np.testing.assert_array_equal(auto.epistemic, same.epistemic)

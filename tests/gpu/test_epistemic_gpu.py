@@ -1,0 +1,211 @@
+"""Uncertainty classifiers on a GPU give what they give on the CPU."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.neural_network import MLPRegressor
+
+from skood.epistemic import (
+    HMC,
+    QUAM,
+    BatchEnsembleClassifier,
+    CyclicalSGHMC,
+    DeepEnsemble,
+    Laplace,
+    MCDropout,
+    MixtureLaplace,
+    PackedEnsembleClassifier,
+    QUAMRegressor,
+    SnapshotEnsemble,
+)
+from skood.nn import TorchClassifier, pretrained
+from tests.epistemic._lenet import digits, lenet
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@pytest.fixture(autouse=True)
+def full_precision():
+    """Convolutions in TF32 have three digits only."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@pytest.mark.parametrize("kind", [BatchEnsembleClassifier, PackedEnsembleClassifier])
+def test_members_that_share_a_network(kind):
+    """Trained on the GPU, a classifier predicts there what it predicts on the CPU."""
+    X = np.random.default_rng(0).normal(size=(60, 2, 8, 8)).astype(np.float32)
+    y = np.arange(60) % 3
+    X[np.arange(60), 0] += y[:, None, None]
+    clf = kind(max_epochs=30, lr=0.01, device="cuda", random_state=0).fit(X, y)
+    assert {p.device.type for p in clf.module_.parameters()} == {"cuda"}
+    p = clf.predict_members(X)
+    np.testing.assert_allclose(clf.predict_members(torch.as_tensor(X).cuda()), p)
+    logits = clf.module_.cpu().members(torch.as_tensor(X)).detach()
+    expected = torch.softmax(logits, -1).transpose(0, 1)
+    np.testing.assert_allclose(p, expected, rtol=1e-3, atol=1e-5)
+    assert clf.score(X, y) > 0.9
+    assert (clf.predict_uncertainty(X).epistemic >= 0).all()
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        HMC(None, n_samples=8, n_warmup=20, n_chains=2, n_leapfrog=5),
+        CyclicalSGHMC(None, n_cycles=2, epochs_per_cycle=10, samples_per_cycle=2),
+    ],
+    ids=["hmc", "sghmc"],
+)
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_samples_of_weights(sampler):
+    """Samples drawn on the GPU predict the same on the CPU."""
+    X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(int)
+    network = TorchClassifier(max_epochs=5, device="cuda", random_state=0)
+    state = torch.cuda.get_rng_state()
+    clf = clone(sampler).set_params(estimator=network, device="cuda", random_state=0)
+    clf.fit(X, y)
+    again = clone(clf).fit(X, y)
+    for name, stacked in clf.samples_.items():
+        np.testing.assert_allclose(stacked, again.samples_[name], rtol=1e-3, atol=1e-4)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    p = clf.predict_members(X)
+    clf.set_params(device="cpu")
+    np.testing.assert_allclose(clf.predict_members(X), p, rtol=1e-9, atol=1e-12)
+    assert clf.score(X, y) > 0.6
+
+
+@pytest.mark.parametrize("predictive", ["mean_field", "probit", "mc", "bridge_norm"])
+@pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
+@pytest.mark.parametrize("subset", ["last_layer", "all"])
+def test_laplace(subset, hessian, predictive):
+    if subset == "all" and hessian == "kron":
+        pytest.importorskip("laplace")
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    X = (rng.normal(size=(90, 4)) + 2 * np.eye(4)[y]).astype(np.float32)
+    net = TorchClassifier(
+        module_params={"hidden": (8,)}, max_epochs=20, lr=0.03, random_state=0
+    )
+    net.set_params(device="cpu").fit(X, y)
+    both = [
+        Laplace(
+            FrozenEstimator(net),
+            subset=subset,
+            hessian=hessian,
+            predictive=predictive,
+            setting="a",
+            random_state=0,
+            device=device,
+        ).fit(X, y)
+        for device in ("cpu", "cuda")
+    ]
+    cpu, gpu = both
+    assert gpu.prior_precision_ == pytest.approx(cpu.prior_precision_, rel=1e-4)
+    p = cpu.predict_proba(X)
+    np.testing.assert_allclose(gpu.predict_proba(X), p, rtol=1e-3, atol=1e-5)
+    expected = cpu.predict_uncertainty(X).epistemic
+    found = gpu.predict_uncertainty(X).epistemic
+    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-5)
+
+
+def test_mixture_of_laplace_approximations():
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    X = (rng.normal(size=(90, 4)) + 2 * np.eye(4)[y]).astype(np.float32)
+    net = TorchClassifier(max_epochs=10, lr=0.03, device="cuda")
+    clf = MixtureLaplace(net, 2, device="cuda", random_state=0).fit(X, y)
+    assert clf.score(X, y) > 0.7
+    assert (clf.predict_uncertainty(X).epistemic > 0).all()
+
+
+@pytest.mark.parametrize(
+    "kind", [DeepEnsemble, SnapshotEnsemble, MCDropout], ids=lambda kind: kind.__name__
+)
+def test_ensembles_and_dropout(kind):
+    """What was trained on the GPU, or on the CPU, is the same on both."""
+    X = np.random.default_rng(0).normal(size=(80, 1, 8, 8)).astype(np.float32)
+    y = np.arange(80) % 3
+    X[np.arange(80), 0, y] += 1.5
+    net = TorchClassifier(
+        module_params={"dropout": 0.3},
+        max_epochs=20,
+        lr=0.01,
+        random_state=0,
+        device="cuda",
+    )
+    options = {"random_state": 0} if kind is not SnapshotEnsemble else {}
+    clf = kind(net, 4, **options).fit(X, y)
+    assert next(clf.estimator_.module_.parameters()).is_cuda
+    found = clf.predict_members(X)
+    np.testing.assert_array_equal(clf.predict_members(torch.as_tensor(X).cuda()), found)
+    if kind is MCDropout:  # masks are drawn on the CPU
+        expected = clf.set_params(device="cpu").predict_members(X)
+    else:
+        for member in clf.estimators_:
+            member.module_.cpu()
+        expected = clf.predict_members(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    assert np.ptp(found, axis=0).max() > 1e-3
+    assert clf.score(X, y) > 0.7
+
+
+@pytest.mark.parametrize("chunk_size", ["auto", 3])
+@pytest.mark.parametrize("scope", ["last", "dense", "full"])
+def test_adversarial_models(scope, chunk_size):
+    """In double precision the searches are those of the CPU."""
+    X, y = digits(60, dtype=np.float64)
+    module = lenet(torch.float64)
+    cpu, gpu = (
+        QUAM(
+            pretrained(module),
+            scope=scope,
+            n_steps=8,
+            eta=1.5,
+            update_every=3,
+            penalty_batch=16,
+            chunk_size=chunk_size,
+            random_state=0,
+            device=device,
+        ).fit(X, y)
+        for device in ("cpu", "cuda")
+    )
+    np.testing.assert_allclose(
+        gpu.penalty_features_, cpu.penalty_features_, rtol=1e-9, atol=1e-10
+    )
+    points = digits(7, seed=3, dtype=np.float64)[0]
+    expected, found = cpu.predict_uncertainty(points), gpu.predict_uncertainty(points)
+    for name in ("total", "aleatoric", "epistemic"):
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+    rows = torch.as_tensor(points).cuda()
+    again = gpu.predict_uncertainty(rows)
+    np.testing.assert_allclose(again.epistemic, found.epistemic, rtol=1e-6)
+    trace = gpu.trace(points[:1])
+    np.testing.assert_allclose(trace.loss, cpu.trace(points[:1]).loss, rtol=1e-6)
+    assert next(module.parameters()).device.type == "cpu"
+
+
+@pytest.mark.parametrize("scope", ["last", "dense", "full"])
+def test_adversarial_models_of_a_regressor(scope):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3))
+    y = np.sin(X[:, 0]) + rng.normal(scale=0.1, size=60)
+    net = MLPRegressor(hidden_layer_sizes=(8,), max_iter=200, random_state=0)
+    frozen = FrozenEstimator(net.fit(X, y))
+    cpu, gpu = (
+        QUAMRegressor(frozen, scope=scope, n_steps=8, random_state=0, device=device)
+        .fit(X, y)
+        .predict_uncertainty(X[:5])
+        for device in ("cpu", "cuda")
+    )
+    np.testing.assert_allclose(gpu.epistemic, cpu.epistemic, rtol=1e-6)
