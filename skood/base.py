@@ -383,6 +383,8 @@ def take_rows(X, rows):
 
 def n_rows(X):
     """Number of samples of an array, tensor, data frame, sparse matrix or list."""
+    if not hasattr(X, "shape") and not hasattr(X, "__len__"):
+        X = np.asarray(X)
     return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
