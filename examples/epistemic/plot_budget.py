@@ -1,0 +1,115 @@
+r"""
+=====================================
+What a search buys: AUROC over budget
+=====================================
+
+More computation per image buys more models. QUAM spends it on steps of its searches,
+Monte-Carlo dropout on more thinned networks. The budget is counted in passes of a row
+through the layers that are searched: a step of QUAM takes a pass and a gradient (two
+more) for each target, with a batch of training rows and the image itself,
+
+.. math:: 3 \cdot \text{steps} \cdot \text{targets} \cdot (\text{batch} + 1) ,
+
+a sample of MC dropout one pass through the layers behind the first dropout, which here
+are the same.
+
+The images are read from disk. Set the environment variable ``SKOOD_DATA`` to a folder
+that holds the folders ``mnist`` and ``notmnist`` of IDX files. Without it, this example
+does nothing.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+# %%
+# Budgets
+# -------
+import os
+from pathlib import Path
+from time import perf_counter
+
+import matplotlib.pyplot as plt
+from _mnist import judge, lenet, load, uncertainty
+from sklearn.frozen import FrozenEstimator
+from threadpoolctl import threadpool_limits
+
+from skood.epistemic import QUAM, MCDropout
+
+FOLDER = os.environ.get("SKOOD_DATA")
+STEPS = (1, 3, 7, 14, 28)
+SAMPLES = (3, 10, 30, 100, 300, 1000)
+
+
+def quam_budget(quam, n_classes):
+    """Passes of a row for one image."""
+    targets = n_classes if quam.targets == "all" else quam.targets
+    return 3 * quam.n_steps * targets * (quam.penalty_batch + 1)
+
+
+def curves(parts):
+    """AUROC over the budget: QUAM by steps, two numbers of targets; MC dropout."""
+    given = FrozenEstimator(lenet(0).fit(parts.X_train, parts.y_train))
+    methods = {
+        f"QUAM, {targets} targets": [
+            QUAM(given, targets=targets, n_steps=steps, random_state=0)
+            for steps in STEPS
+        ]
+        for targets in (3, 10)
+    }
+    methods["MC dropout"] = [
+        MCDropout(given, n_samples=n, random_state=0) for n in SAMPLES
+    ]
+    found = {}
+    for name, instances in methods.items():
+        found[name] = []
+        for method in instances:
+            method.fit(parts.X_train, parts.y_train)
+            start = perf_counter()
+            u = uncertainty(method, parts)
+            seconds = (perf_counter() - start) / len(u.epistemic)
+            budget = (
+                quam_budget(method, 10)
+                if isinstance(method, QUAM)
+                else method.n_samples
+            )
+            score = judge(parts, u.epistemic, u.predicted).auroc
+            found[name].append((budget, score, seconds))
+            print(f"{name:16} {budget:8} passes {seconds:.4f} s, AUROC {score:.4f}")
+    return found
+
+
+# %%
+# Curves
+# ------
+
+
+def draw(found):
+    """Draw AUROC over passes, and over seconds."""
+    _, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+    colours = "#0072B2", "#009E73", "#D55E00"
+    for (name, rows), colour, marker in zip(found.items(), colours, "osD", strict=True):
+        budgets, scores, seconds = zip(*rows, strict=True)
+        axes[0].semilogx(budgets, scores, marker=marker, color=colour, label=name)
+        axes[1].semilogx(seconds, scores, marker=marker, color=colour, label=name)
+    axes[0].set(xlabel="passes of a row for an image", ylabel="AUROC, epistemic")
+    axes[1].set(xlabel="seconds for an image, one core")
+    axes[0].legend()
+    plt.show()
+
+
+if FOLDER is None:
+    print("SKOOD_DATA is not set: there are no images to read.")
+else:
+    with threadpool_limits(1):
+        draw(curves(load(Path(FOLDER), n_test=100)))
+
+# %%
+# What is seen
+# ------------
+#
+# With 100 digits and 100 letters, MC dropout is at .92 after 30 samples, and more do
+# not help: all thinned networks are near the given one. QUAM passes it after some 14
+# steps (AUROC .94 with 3 targets, .95 with 10) and is at .97 and .98 after 28. Steps
+# count more than targets: with the three most probable classes a search takes a third
+# of the passes, and loses little. It takes thousands of passes to get there, but they
+# are products of matrices: .05 and .17 seconds for an image on a busy core.

@@ -1,0 +1,137 @@
+r"""
+=============================================
+A gap in the data: epistemic bands of a curve
+=============================================
+
+A network learns a sine from rows that have a gap in the middle and end on both sides.
+Where there are no rows, networks that explain the data equally well differ, and this is
+epistemic uncertainty. An ensemble finds some of these networks by training from several
+seeds. :class:`~skood.epistemic.QUAMRegressor` has one network only, and searches at
+each point for one that is as good on the training rows and predicts a higher mean
+there, and for one that predicts a lower mean. The reader will see that both find the
+gap and both ends, and where they disagree.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+# %%
+# The data
+# --------
+#
+# The noise has a standard deviation of 0.1. A few rows are held out, which tell the
+# variance of the targets.
+import numpy as np
+
+rng = np.random.default_rng(0)
+
+
+def draw(n_samples):
+    """Draw rows on both sides of the gap from -1 to 1."""
+    side = rng.choice([-1.0, 1.0], size=n_samples)
+    x = side * rng.uniform(1.0, 4.0, size=n_samples)
+    return x[:, None], np.sin(x) + rng.normal(scale=0.1, size=n_samples)
+
+
+X, y = draw(200)
+X_held_out, y_held_out = draw(100)
+grid = np.linspace(-6, 6, 61)[:, None]
+
+# %%
+# One network, and an ensemble
+# ----------------------------
+#
+# The networks give a mean only. Their variance is the mean squared residual of the
+# given network on the rows that were held out.
+from sklearn.base import clone
+from sklearn.neural_network import MLPRegressor
+
+given = MLPRegressor(
+    hidden_layer_sizes=(50, 50),
+    learning_rate_init=3e-3,
+    max_iter=1000,
+    random_state=0,
+).fit(X, y)
+variance = float(np.mean((given.predict(X_held_out) - y_held_out) ** 2))
+print(f"standard deviation: {np.sqrt(variance):.3f}")
+
+members = [
+    clone(given).set_params(random_state=seed).fit(X, y) for seed in range(1, 21)
+]
+means = np.stack([member.predict(grid) for member in members])
+
+# %%
+# Both are asked about the given network (setting "b"): how far, in nats, do other
+# networks that could have been are from its prediction?
+from skood.epistemic import gaussian_uncertainty
+
+of_ensemble = gaussian_uncertainty(
+    means, variance, reference=(given.predict(grid), variance), setting="b"
+)
+
+# %%
+# Two searches for each point
+# ---------------------------
+#
+# The default weight of the penalty, ``c0=100``, is made for regression: far from the
+# data the divergence grows without bound, and a small weight would let the search give
+# up the training rows for it. Curves change slowly under it, so that the searches get
+# 150 steps here instead of 56.
+from sklearn.frozen import FrozenEstimator
+
+from skood.epistemic import QUAMRegressor
+
+quam = QUAMRegressor(
+    FrozenEstimator(given), variance=variance, n_steps=150, random_state=0
+).fit(X, y)
+of_quam = quam.predict_uncertainty(grid)
+
+# %%
+# Bands and curves
+# ----------------
+#
+# With one variance for all networks, the epistemic uncertainty is
+# :math:`\sum_n \omega_n (\mu - \mu_n)^2 / (2 \sigma^2)`. So
+# :math:`\sigma \sqrt{2 \cdot \text{epistemic}}` is how far the means of the others are
+# from that of the given network, in root mean square: the band in the pictures.
+import matplotlib.pyplot as plt
+
+x, mean = grid[:, 0], given.predict(grid)
+results = {
+    "ensemble of 20": (of_ensemble.epistemic, "#0072B2", "--"),
+    "QUAMRegressor": (of_quam.epistemic, "#D55E00", "-"),
+}
+fig, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
+for ax, (name, (epistemic, colour, _)) in zip(axes, results.items(), strict=False):
+    width = np.sqrt(2 * variance * epistemic)
+    ax.fill_between(
+        x, mean - width, mean + width, color=colour, alpha=0.3, lw=0, label="band"
+    )
+    ax.plot(x, mean, color=colour, label="given network")
+    ax.plot(x, np.sin(x), "k:", label="sine")
+    ax.plot(X[:, 0], y, ".", color="0.4", ms=3, label="training rows")
+    ax.set(title=name, xlabel="x", ylabel="y", ylim=(-3, 3))
+axes[0].legend(loc="upper center", ncols=2, fontsize="small")
+for name, (epistemic, colour, style) in results.items():
+    axes[2].semilogy(x, epistemic, color=colour, ls=style, label=name)
+for left, right in ((-4, -1), (1, 4)):
+    axes[2].axvspan(left, right, color="0.92", zorder=0)
+axes[2].set(
+    title="training rows in grey", xlabel="x", ylabel="epistemic uncertainty (nats)"
+)
+axes[2].legend()
+plt.show()
+
+# %%
+# The numbers: medians where there are training rows, in the gap, and beyond the ends.
+regions = {
+    "training rows": (np.abs(x) > 1) & (np.abs(x) < 4),
+    "gap": np.abs(x) < 1,
+    "beyond": np.abs(x) > 4,
+}
+print(f"{'':16}" + "".join(f"{region:>15}" for region in regions))
+for name, (epistemic, _, _) in results.items():
+    found = [np.median(epistemic[rows]) for rows in regions.values()]
+    print(f"{name:16}" + "".join(f"{value:15.3f}" for value in found))
+curves = [np.log(epistemic) for epistemic, _, _ in results.values()]
+print(f"correlation of the logarithms: {np.corrcoef(curves)[0, 1]:.2f}")
