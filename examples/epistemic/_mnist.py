@@ -1,4 +1,11 @@
-"""What the experiments on digits share: the network, the images, the methods."""
+"""
+===================================
+Digits and letters: network, images
+===================================
+
+What the examples on MNIST share: a LeNet, the images, the methods and how they are
+judged.
+"""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,4 +1,7 @@
-"""Two moons, a small network, and its epistemic uncertainty on a grid.
+"""
+================================
+Two moons: data, network and HMC
+================================
 
 What the study of the methods shares: the data, the network, the grid, the priors, and
 the ground truth, which is Hamiltonian Monte Carlo.
