@@ -409,6 +409,8 @@ def test_no_uncertain_bias_where_there_is_none(data):
 
 @pytest.mark.parametrize("kind", [Laplace, MixtureLaplace, HMC, MCDropout])
 def test_networks_read_dense_rows(kind):
-    assert get_tags(LogisticRegression()).input_tags.sparse
+    # scikit-learn 1.6 does not say yet that a linear model takes sparse rows
+    takes_sparse = get_tags(LogisticRegression()).input_tags.sparse
     assert not get_tags(kind(LogisticRegression())).input_tags.sparse
-    assert get_tags(DeepEnsemble(LogisticRegression())).input_tags.sparse
+    ensemble = DeepEnsemble(LogisticRegression())
+    assert get_tags(ensemble).input_tags.sparse == takes_sparse
