@@ -135,3 +135,13 @@ for name, (epistemic, _, _) in results.items():
     print(f"{name:16}" + "".join(f"{value:15.3f}" for value in found))
 curves = [np.log(epistemic) for epistemic, _, _ in results.values()]
 print(f"correlation of the logarithms: {np.corrcoef(curves)[0, 1]:.2f}")
+
+# %%
+# What is seen
+# ------------
+#
+# Both are near zero where there are training rows (medians of 0.03 and 0.04 nats), some
+# ten times larger in the gap, and largest beyond the ends of the data: 2.6 nats by the
+# ensemble, 6.8 by the search. The logarithms of the two curves have a correlation of
+# 0.86. The ensemble needed twenty networks; the search has one, and says how far this
+# one can be trusted.
