@@ -67,7 +67,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
         How far the mean is moved before the first step, in standard deviations.
 
     n_steps : int, default=56
-        Steps of each search.
+        Steps of each search. In a gap between training rows, more (150) find more.
 
     lr : float, default=5e-3
         Learning rate of Adam.
