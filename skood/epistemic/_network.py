@@ -158,13 +158,7 @@ class OpenNetwork:
 
     def _probe(self, batch):
         """Find out once what the module returns, and the layer that gives logits."""
-        with torch.inference_mode(False), torch.no_grad():
-            watcher = Watcher(self.module)
-            try:
-                output = primary_tensor(self.module(batch.clone()))
-                found = watcher.head_of(output)
-            finally:
-                watcher.remove()
+        output, found = self._run_watched(batch)
         self._gives_probabilities = getattr(
             self._reader, "outputs_probabilities", False
         )
@@ -186,6 +180,16 @@ class OpenNetwork:
                 f"{len(self.classes)} classes: it must have one output per class."
             )
         self._probed = True
+
+    def _run_watched(self, batch):
+        """Return what the module gives, and the linear layer that gave it, or None."""
+        with torch.inference_mode(False), torch.no_grad():
+            watcher = Watcher(self.module)
+            try:
+                output = primary_tensor(self.module(batch.clone()))
+                return output, watcher.head_of(output)
+            finally:
+                watcher.remove()
 
     def _check_softmax(self, X, rows):
         """Raise if a model of scikit-learn does not predict by the softmax."""

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skood.epistemic._network import OpenNetwork, copied, perceptron
 from skood.nn._torch_reader import ModuleReader, check_first_axis
-from skood.nn._watcher import Watcher, primary_tensor
+from skood.nn._watcher import primary_tensor
 from skood.utils._wrapping import unwrapped
 
 __all__ = ["OpenRegressor"]
@@ -76,13 +76,7 @@ class OpenRegressor(OpenNetwork):
         return rows
 
     def _probe(self, batch):
-        with torch.inference_mode(False), torch.no_grad():
-            watcher = Watcher(self.module)
-            try:
-                output = primary_tensor(self.module(batch.clone()))
-                found = watcher.head_of(output)
-            finally:
-                watcher.remove()
+        output, found = self._run_watched(batch)
         check_first_axis(output, batch, "The network")
         if not torch.isfinite(output).all():
             raise ValueError(

@@ -380,8 +380,3 @@ class QUAM(SearchMixin, BaseMembers):
         trace.log_proba = outputs
         trace.reference = reference[0]
         return trace
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = False  # networks read dense rows
-        return tags

@@ -319,19 +319,14 @@ class SearchMixin:
             )
         alone = copy.copy(self).set_params(verbose=0)
         ((reference, targets, found),) = alone._iter_found(x)
-        training, attack, outputs = (
+        training, attack, judged, outputs = (
             np.concatenate([getattr(one, name) for one in found], axis=1)[:, :, 0]
-            for name in ("training_loss", "attack_loss", "outputs")
+            for name in ("training_loss", "attack_loss", "judged", "outputs")
         )
         steps = np.arange(len(training))
         c = self.c0 * self.eta ** (steps // self.update_every)
         penalty = training - (self.reference_loss_[: len(steps), None] + self.gamma)
-        weights = member_weights(
-            np.concatenate([one.judged for one in found], axis=1)[:, :, 0].reshape(
-                -1, 1
-            ),
-            self.temperature,
-        ).reshape(training.shape)
+        weights = member_weights(judged.reshape(-1, 1), self.temperature)
         return (
             Bunch(
                 targets=targets[0],
@@ -339,7 +334,7 @@ class SearchMixin:
                 training_loss=training,
                 penalty=penalty,
                 loss=attack + c[:, None] * penalty,
-                weights=weights,
+                weights=weights.reshape(training.shape),
             ),
             outputs,
             reference,
