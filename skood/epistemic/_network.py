@@ -111,6 +111,14 @@ class OpenNetwork:
         self._probed = False
         self._gives_probabilities = False
 
+    @classmethod
+    def for_steps(cls, *args, device="auto"):
+        """Open a network for small steps: half precision becomes float32."""
+        network = cls(*args, device=device)
+        if torch.finfo(network.dtype).bits < 32:  # too few digits
+            network = cls(*args, device=device, dtype=torch.float32)
+        return network
+
     def _take(self, module, device, dtype):
         """Keep a module that is ours, in eval mode and without gradients."""
         self.device = resolve_device(device)

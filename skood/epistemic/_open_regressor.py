@@ -11,7 +11,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skood.epistemic._network import OpenNetwork, copied, perceptron
+from skood.epistemic._network import (
+    OpenNetwork,
+    copied,
+    perceptron,
+    plain_attention,
+)
 from skood.nn._torch_reader import ModuleReader, check_first_axis
 from skood.nn._watcher import primary_tensor
 from skood.utils._wrapping import unwrapped
@@ -96,9 +101,10 @@ class OpenRegressor(OpenNetwork):
 
     def logits(self, batch, weights=None):
         """Outputs of a batch, of shape (n_rows, n_outputs)."""
-        output = torch.func.functional_call(
-            self.module, weights or {}, (batch.clone(),)
-        )
+        with plain_attention():
+            output = torch.func.functional_call(
+                self.module, weights or {}, (batch.clone(),)
+            )
         return primary_tensor(output).reshape(len(batch), self._n_outputs)
 
     def outputs(self, rows):

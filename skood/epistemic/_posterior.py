@@ -211,9 +211,7 @@ class Posterior:
     def __init__(
         self, estimator, X, codes, *, prior_scale=1.0, temperature=1.0, device="auto"
     ):
-        network = OpenNetwork(estimator, device=device)
-        if torch.finfo(network.dtype).bits < 32:  # too few digits for small steps
-            network = OpenNetwork(estimator, device=device, dtype=torch.float32)
+        network = OpenNetwork.for_steps(estimator, device=device)
         rows = network.prepare(X)
         self.models = StackedWeights(network, rows)
         self.features = self.models.features(rows)

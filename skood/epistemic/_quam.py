@@ -274,12 +274,7 @@ class QUAM(SearchMixin, BaseMembers):
     # --- what the searches ask for -------------------------------------------
 
     def _open(self):
-        network = OpenNetwork(self.estimator_, device=self.device)
-        if torch.finfo(network.dtype).bits < 32:  # too few digits for Adam
-            network = OpenNetwork(
-                self.estimator_, device=self.device, dtype=torch.float32
-            )
-        return network
+        return OpenNetwork.for_steps(self.estimator_, device=self.device)
 
     def _codes(self, y):
         return class_codes(check_target(y, self), self.classes_)

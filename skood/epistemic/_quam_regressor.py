@@ -66,8 +66,9 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
     perturbation : float, default=0.1
         How far the mean is moved before the first step, in standard deviations.
 
-    n_steps : int, default=56
-        Steps of each search. In a gap between training rows, more (150) find more.
+    n_steps : int, default=150
+        Steps of each search. Curves change slowly under the penalty: 56, the default
+        of :class:`QUAM`, can miss a gap between training rows.
 
     lr : float, default=5e-3
         Learning rate of Adam.
@@ -180,7 +181,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
         setting="b",
         variance="residuals",
         perturbation=0.1,
-        n_steps=56,
+        n_steps=150,
         lr=5e-3,
         weight_decay=0.0,
         c0=100.0,
@@ -252,7 +253,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
 
     def _open(self):
         n_outputs = 2 if self.variance == "network" else 1
-        return OpenRegressor(self.estimator_, n_outputs, device=self.device)
+        return OpenRegressor.for_steps(self.estimator_, n_outputs, device=self.device)
 
     def _codes(self, y):
         y = column_or_1d(to_numpy(y), dtype=np.float64)

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from skood.base import UncertaintyMixin
 from skood.epistemic import QUAMRegressor
+from skood.utils._torch import seeded
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -460,6 +461,53 @@ def test_networks_without_a_last_bias(data, scope):
     quam = QUAMRegressor(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="Linear has no bias, which searches around a"):
         quam.predict_uncertainty(X[:1])
+
+
+class Encoder(nn.Module):
+    """Has a fused form in eval mode, which has no gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(1, 4)
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        """Of the mean token."""
+        return self.head(self.encoder(self.embed(x[:, :, None])).mean(1))
+
+
+@pytest.mark.parametrize("scope", ["last", "full"])
+def test_transformers(data, scope):
+    X, y = data
+    with seeded(0):
+        net = NeuralNetRegressor(Encoder().double(), verbose=0).initialize()
+    quam = QUAMRegressor(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
+    assert torch.backends.mha.get_fastpath_enabled()
+    found = quam.predict_uncertainty(X[:3])
+    assert (found.epistemic > 0).all()
+    np.testing.assert_allclose(quam.predict(X), net.predict(X)[:, 0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(data, dtype):
+    """Steps that half precision would round away are done in float32."""
+    X, y = np.round(data[0] * 8).astype(np.float32) / 8, data[1]
+    with seeded(0):
+        half = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).to(dtype)
+    wide = copy.deepcopy(half).float()
+    given = [
+        FrozenEstimator(NeuralNetRegressor(module, verbose=0).initialize())
+        for module in (half, wide)
+    ]
+    found = [
+        QUAMRegressor(net, variance=0.1, lr=1e-4, **QUICK)
+        .fit(X, y)
+        .predict_uncertainty(X[:3])
+        .epistemic
+        for net in given
+    ]
+    np.testing.assert_array_equal(*found)
 
 
 class Squared(nn.Linear):
