@@ -45,7 +45,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
 
     The network is given as a class or another factory that is called with the
     shape of one row and the number of classes. It is trained by a seeded skorch
-    net on the weighted cross-entropy of its logits.
+    net on the weighted cross-entropy of its logits, or on another loss of them.
 
     Read more in the :ref:`User Guide <torch_classifier>`.
 
@@ -64,6 +64,14 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         Further arguments of `module`. The default perceptron takes `hidden` and
         `dropout`, the default convolutional network `channels`, `hidden` and
         `dropout`.
+
+    criterion : callable, default=None
+        The loss, called as ``criterion(logits, codes)`` with tensors of shape
+        (n_rows, n_classes) and (n_rows,), the latter with class numbers; it returns
+        the losses of the rows, a tensor of shape (n_rows,). They are averaged with
+        the weights of the rows. If it has parameters of its own, they are not
+        trained. None: the cross-entropy. `predict_proba` is the softmax of the logits
+        whatever the loss.
 
     max_epochs : int, default=200
         Number of passes over the training rows; with early stopping at most.
@@ -157,8 +165,9 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         \frac{\sum_i w_i \left(\log \sum_k e^{l_k(x_i; \theta)} -
         l_{y_i}(x_i; \theta)\right)}{\sum_i w_i} + \frac{\lambda}{2} \|\theta\|^2
 
-    by steps on batches, :math:`\lambda` being `weight_decay`. Rows of weight zero
-    are left out. Features should be scaled.
+    by steps on batches, :math:`\lambda` being `weight_decay`; with a `criterion` its
+    losses stand in place of the cross-entropies. Rows of weight zero are left out.
+    Features should be scaled.
 
     The same integer `random_state` gives bitwise equal networks on one machine
     (on CUDA as far as its kernels are deterministic). Logits are computed in the
@@ -186,6 +195,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
     _parameter_constraints = {
         "module": [callable, None],
         "module_params": [dict, None],
+        "criterion": [callable, None],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -207,6 +217,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         module=None,
         *,
         module_params=None,
+        criterion=None,
         max_epochs=200,
         lr=1e-3,
         batch_size=128,
@@ -224,6 +235,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
     ):
         self.module = module
         self.module_params = module_params
+        self.criterion = criterion
         self.max_epochs = max_epochs
         self.lr = lr
         self.batch_size = batch_size
@@ -378,6 +390,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
             "module_params": copy.deepcopy(self.module_params),
             "input_shape": self.input_shape_,
             "n_classes": len(self.classes_),
+            "criterion": copy.deepcopy(self.criterion),
             "seed": seed,
             **{name: getattr(self, name) for name in _NET_PARAMS},
         }

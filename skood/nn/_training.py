@@ -30,7 +30,9 @@ from skood.utils._torch import (
 __all__ = [
     "OPTIMIZERS",
     "TrainingNet",
+    "WeightedCriterion",
     "WeightedCrossEntropy",
+    "check_finite",
     "forward",
     "load_state",
     "make_net",
@@ -75,6 +77,47 @@ class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
         codes, weight = target
         losses = functional.cross_entropy(logits, codes, reduction="none")
         return (losses * weight.to(losses.dtype)).mean()
+
+
+class WeightedCriterion(torch.nn.Module):
+    """Mean over the batch of weight times a loss that is given for each row.
+
+    Parameters
+    ----------
+    criterion : callable
+        Called as ``criterion(logits, codes)``; returns a loss for each row. It is
+        copied, and parameters that it has are not trained.
+    """
+
+    def __init__(self, criterion):
+        super().__init__()
+        self.criterion = copy.deepcopy(criterion)
+        self.requires_grad_(False)
+
+    def forward(self, logits, target):
+        """Return the loss for a target of classes, or of (classes, weights)."""
+        if isinstance(target, torch.Tensor):
+            return self.losses(logits, target).mean()
+        codes, weight = target
+        losses = self.losses(logits, codes)
+        return (losses * weight.to(losses.dtype)).mean()
+
+    def losses(self, logits, codes):
+        """Return the losses of the rows, or raise if they are something else."""
+        losses = self.criterion(logits, codes)
+        if not isinstance(losses, torch.Tensor) or losses.shape != codes.shape:
+            found = (
+                f"a tensor of shape {tuple(losses.shape)}"
+                if isinstance(losses, torch.Tensor)
+                else f"an object of type {type(losses).__name__}"
+            )
+            raise ValueError(
+                "criterion(logits, codes) must return a tensor with a loss for each "
+                f"row: of shape {tuple(codes.shape)} for logits of shape "
+                f"{tuple(logits.shape)}, got {found}. Losses of torch do with "
+                "reduction='none'."
+            )
+        return losses
 
 
 class _Batches:
@@ -147,7 +190,7 @@ def make_net(config, device):
     ----------
     config : dict
         `module`, `module_params`, `input_shape`, `n_classes`, `optimizer`, `lr`,
-        `weight_decay`, `batch_size` and `max_epochs`.
+        `weight_decay`, `batch_size` and `max_epochs`; optionally `criterion`.
 
     device : torch.device
         Where to train.
@@ -164,9 +207,12 @@ def make_net(config, device):
         config["n_classes"],
     )
     optimizer, options = OPTIMIZERS[config["optimizer"]]
+    criterion = config.get("criterion")
     return TrainingNet(
         builder,
-        criterion=WeightedCrossEntropy,
+        criterion=(
+            WeightedCrossEntropy if criterion is None else WeightedCriterion(criterion)
+        ),
         optimizer=optimizer,
         optimizer__weight_decay=config["weight_decay"],
         lr=config["lr"],
@@ -266,7 +312,7 @@ def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, t
             net.fit_loop(rows, epochs=1)
         done = net.last_epoch()
         history.append(done)
-        _check_finite(net.module_, done["train_loss"], len(history))
+        check_finite(net.module_, done["train_loss"], len(history))
         if schedule is not None and not by_batch:
             schedule.step()
         if valid is not None:
@@ -298,7 +344,7 @@ def restored_on_error(net):
         raise
 
 
-def _check_finite(module, loss, epoch):
+def check_finite(module, loss, epoch):
     """Raise if training has diverged."""
     finite = np.isfinite(loss) and all(
         bool(torch.isfinite(parameter).all()) for parameter in module.parameters()
