@@ -47,7 +47,10 @@ from skood.metrics._scod import (
     scod_cost_curve,
     scod_risk_coverage_curve,
 )
-from skood.metrics._scorers import make_ood_scorer
+from skood.metrics._scorers import (
+    make_misclassification_scorer,
+    make_ood_scorer,
+)
 from skood.metrics._selective import ccr_at_fpr, oscr
 
 __all__ = [
@@ -77,6 +80,7 @@ __all__ = [
     "expected_calibration_error",
     "fpr_at_tpr",
     "make_cost_scorer",
+    "make_misclassification_scorer",
     "make_ood_scorer",
     "make_precision_recall_risk_scorer",
     "make_selective_risk_scorer",

@@ -15,10 +15,18 @@ from skood.metrics._ranking import (
     detection_error,
     fpr_at_tpr,
 )
-from skood.utils._labels import ood_mask
+from skood.utils._labels import check_labels, ood_mask
 from skood.utils._wrapping import unwrapped
 
-__all__ = ["known_classes", "make_ood_scorer", "ood_rows", "unwrap"]
+__all__ = [
+    "known_classes",
+    "make_misclassification_scorer",
+    "make_ood_scorer",
+    "ood_rows",
+    "unwrap",
+]
+
+_COMPONENTS = ("epistemic", "aleatoric", "total")
 
 # name: (metric, whether greater is better)
 _METRICS = {
@@ -119,25 +127,34 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
 class _OODScorer:
     """What `make_ood_scorer` returns."""
 
-    def __init__(self, metric, sign, ood_label, metric_params, shown):
+    def __init__(self, metric, sign, ood_label, metric_params, shown, component):
         self._metric = metric
         self._sign = sign
         self._ood_label = ood_label
         self._metric_params = metric_params
         self._shown = shown
+        self._component = component
 
     def __call__(self, estimator, X, y):
         """Score a fitted estimator; greater is better."""
         owner = type(estimator).__name__
+        final, final_X = estimator, X
         if not hasattr(estimator, "score_samples"):
+            final, final_X = unwrap(estimator, X)
+        if not hasattr(final, "score_samples") and (
+            not hasattr(final, "predict_uncertainty")
+        ):
             raise TypeError(
                 f"{self!r} needs an estimator with score_samples, high for "
                 f"in-distribution samples; {owner} has none. Pass a detector, for "
                 "example skood.detectors.MSP(classifier) for a classifier."
             )
-        is_ood = ood_rows(y, self._ood_label, known_classes(estimator), owner)
+        is_ood = ood_rows(y, self._ood_label, known_classes(estimator, final), owner)
         y_true = np.where(is_ood, -1, 1)
-        y_score = estimator.score_samples(X)
+        if hasattr(final, "score_samples"):
+            y_score = final.score_samples(final_X)
+        else:
+            y_score = -np.asarray(final.predict_uncertainty(final_X)[self._component])
         return self._sign * float(self._metric(y_true, y_score, **self._metric_params))
 
     def __repr__(self):
@@ -156,16 +173,31 @@ def _check_metric_params(name, metric, metric_params):
         )
 
 
+def _check_component(component):
+    """Refuse an unknown uncertainty."""
+    if component not in _COMPONENTS:
+        raise ValueError(
+            f"component must be one of {list(_COMPONENTS)}. Got {component!r}."
+        )
+
+
 def make_ood_scorer(
-    metric="auroc", *, ood_label=-1, greater_is_better=None, **metric_params
+    metric="auroc",
+    *,
+    ood_label=-1,
+    greater_is_better=None,
+    component="epistemic",
+    **metric_params,
 ):
     """Make a scorer that says how well a detector ranks ID rows above OOD rows.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV`,
     :func:`~sklearn.model_selection.cross_val_score` and the like; greater is better.
-    It reads ``estimator.score_samples(X)``. A row is OOD when its label is
-    `ood_label` or is not in ``estimator.classes_``, if the estimator has them.
+    It reads ``estimator.score_samples(X)`` or, of an uncertainty classifier, which has
+    none, minus one component of ``estimator.predict_uncertainty(X)``. A row is OOD when
+    its label is `ood_label` or is not in ``estimator.classes_``, if the estimator has
+    them.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -186,6 +218,10 @@ def make_ood_scorer(
         None: True for a callable, unless it is one of the named metrics, the
         direction of which is known.
 
+    component : {"epistemic", "aleatoric", "total"}, default="epistemic"
+        Which uncertainty tells ID from OOD rows, of an estimator without
+        `score_samples`.
+
     **metric_params : dict
         Further arguments of the metric, such as ``tpr=0.9`` of "fpr_at_tpr".
 
@@ -194,19 +230,21 @@ def make_ood_scorer(
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
         ValueError if the rows are all ID or all OOD, and a TypeError if the
-        estimator has no `score_samples`. Searches turn errors into NaN unless they
-        are given ``error_score="raise"``.
+        estimator has neither of the two methods. Searches turn errors into NaN
+        unless they are given ``error_score="raise"``.
 
     Raises
     ------
     ValueError
-        If the metric is unknown, or `greater_is_better` contradicts what is known.
+        If the metric or the component is unknown, or `greater_is_better` contradicts
+        what is known.
     TypeError
         If the metric does not have one of `metric_params`, or is a partial of a
         named metric that fixes arguments by position.
 
     See Also
     --------
+    make_misclassification_scorer : Scores how well errors on ID rows are told.
     make_selective_risk_scorer : Scores the errors on accepted rows instead.
     make_cost_scorer : Scores the expected cost of what is accepted and rejected.
     skood.model_selection.LeaveClassesOut : Folds with left-out classes.
@@ -227,6 +265,7 @@ def make_ood_scorer(
     >>> make_ood_scorer("fpr_at_tpr", tpr=0.9)
     make_ood_scorer('fpr_at_tpr', ood_label=-1, tpr=0.9)
     """
+    _check_component(component)
     ours = {function: name for name, (function, _) in _METRICS.items()}
     if isinstance(metric, functools.partial) and metric.func in ours:
         if metric.args:
@@ -259,7 +298,103 @@ def make_ood_scorer(
     shown = [shown, f"ood_label={ood_label!r}"]
     if callable(metric) and not greater:
         shown.append("greater_is_better=False")
+    if component != "epistemic":
+        shown.append(f"component={component!r}")
     shown += [f"{key}={value!r}" for key, value in metric_params.items()]
     return _OODScorer(
-        function, 1 if greater else -1, ood_label, metric_params, ", ".join(shown)
+        function,
+        1 if greater else -1,
+        ood_label,
+        metric_params,
+        ", ".join(shown),
+        component,
     )
+
+
+class _MisclassificationScorer:
+    """What `make_misclassification_scorer` returns."""
+
+    def __init__(self, component, ood_label):
+        self._component = component
+        self._ood_label = ood_label
+
+    def __call__(self, estimator, X, y):
+        """Score a fitted estimator; greater is better."""
+        owner = type(estimator).__name__
+        final, final_X = unwrap(estimator, X)
+        if not hasattr(final, "predict_uncertainty"):
+            raise TypeError(
+                f"{self!r} needs an uncertainty classifier, with predict and "
+                f"predict_uncertainty; {owner} has no predict_uncertainty."
+            )
+        y = check_labels(y)
+        is_id = ~ood_rows(y, self._ood_label, final.classes_, owner, needs_ood=False)
+        wrong = final.predict(final_X)[is_id] != y[is_id]
+        if wrong.all() or not wrong.any():
+            raise ValueError(
+                f"{owner} is {'wrong' if wrong.all() else 'right'} on all {wrong.size} "
+                "in-distribution rows of the fold: there is nothing to tell apart. Use "
+                "larger folds."
+            )
+        uncertainty = np.asarray(final.predict_uncertainty(final_X)[self._component])
+        return float(auroc(np.where(wrong, -1, 1), -uncertainty[is_id]))
+
+    def __repr__(self):
+        return (
+            f"make_misclassification_scorer({self._component!r}, "
+            f"ood_label={self._ood_label!r})"
+        )
+
+
+def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
+    """Make a scorer that says how well an uncertainty tells errors on ID rows.
+
+    The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
+    :class:`~sklearn.model_selection.GridSearchCV` and the like; greater is better. It
+    is the area under the ROC curve of rows that are predicted rightly against those
+    that are not. So an uncertainty classifier can be tuned without OOD rows: those, and
+    rows of classes that it does not know, are left out.
+
+    Read more in the :ref:`User Guide <model_selection>`.
+
+    Parameters
+    ----------
+    component : {"epistemic", "aleatoric", "total"}, default="epistemic"
+        Which uncertainty of ``estimator.predict_uncertainty(X)`` is to be high for
+        errors.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in `y`.
+
+    Returns
+    -------
+    scorer : callable
+        ``scorer(estimator, X, y)`` returns a float. It raises a ValueError if no row is
+        ID or all predictions for them are right, or wrong, and a TypeError if the
+        estimator has no `predict_uncertainty`.
+
+    Raises
+    ------
+    ValueError
+        If the component is unknown.
+
+    See Also
+    --------
+    make_ood_scorer : Scores how well OOD rows are told.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from skood.evidential import EvidentialProbe
+    >>> from skood.metrics import make_misclassification_scorer
+    >>> X, y = load_iris(return_X_y=True)
+    >>> X = X[:, :2]
+    >>> probe = EvidentialProbe(LogisticRegression(), max_epochs=50, random_state=0)
+    >>> scorer = make_misclassification_scorer()
+    >>> bool(cross_val_score(probe, X, y, scoring=scorer, cv=3).mean() > 0.6)
+    True
+    """
+    _check_component(component)
+    return _MisclassificationScorer(component, ood_label)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_digits
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.neighbors import KernelDensity
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skood.metrics import (
     aupr_in,
@@ -24,6 +24,7 @@ from skood.metrics import (
     auroc,
     detection_error,
     fpr_at_tpr,
+    make_misclassification_scorer,
     make_ood_scorer,
     make_selective_risk_scorer,
 )
@@ -173,6 +174,85 @@ def test_pickle():
     again = pickle.loads(pickle.dumps(scorer))
     detector = Detector().fit()
     assert again(detector, X, Y) == scorer(detector, X, Y)
+
+
+# ------------------------------------------------------------ uncertainty classifiers
+
+
+class Doubt(ClassifierMixin, BaseEstimator):
+    """Predicts class 0, and reads its uncertainties off the columns."""
+
+    classes_ = np.array([0, 1, 2])
+
+    def fit(self, X=None, y=None):
+        self.fitted_ = True
+        return self
+
+    def predict(self, X):
+        return np.zeros(len(X), dtype=int)
+
+    def predict_uncertainty(self, X):
+        return {"epistemic": -X[:, 1], "aleatoric": X[:, 1] ** 2, "total": X[:, 0]}
+
+
+@pytest.mark.parametrize("component", ["epistemic", "aleatoric", "total"])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_uncertainty_is_scored_with_a_minus(component, wrapped):
+    estimator, rows = Doubt().fit(), X
+    if wrapped:
+        estimator = make_pipeline(FunctionTransformer(np.negative), estimator).fit(X, Y)
+        rows = -X
+    u = Doubt().fit().predict_uncertainty(X)[component]
+    found = make_ood_scorer(component=component)(estimator, rows, Y)
+    assert_allclose(found, roc_auc_score(IS_ID, -u), rtol=1e-12)
+
+
+def test_score_samples_goes_before_uncertainty():
+    class Both(Detector):
+        def predict_uncertainty(self, X):
+            raise AssertionError
+
+    detector = Both().fit()
+    assert make_ood_scorer()(detector, X, Y) == make_ood_scorer()(
+        Detector().fit(), X, Y
+    )
+
+
+@pytest.mark.parametrize("component", ["epistemic", "aleatoric", "total"])
+def test_misclassification_scorer(component):
+    """The AUROC of right against wrong rows; OOD rows are not looked at."""
+    names = np.where(np.arange(200) % 10 == 0, 7, Y)  # a class that is not known
+    found = make_misclassification_scorer(component)(Doubt().fit(), X, names)
+    is_id = np.isin(names, [0, 1, 2])
+    u = Doubt().fit().predict_uncertainty(X)[component][is_id]
+    assert_allclose(found, roc_auc_score(Y[is_id] == 0, -u), rtol=1e-12)
+    scorer = make_misclassification_scorer(component)
+    assert pickle.loads(pickle.dumps(scorer))(Doubt().fit(), X, names) == found
+
+
+@pytest.mark.parametrize(("label", "word"), [(0, "right"), (1, "wrong")])
+def test_misclassification_scorer_needs_both_kinds(label, word):
+    with pytest.raises(ValueError, match=f"Doubt is {word} on all 200 in-distribution"):
+        make_misclassification_scorer()(Doubt().fit(), X, np.full(200, label))
+
+
+def test_errors_of_scorers_of_uncertainties():
+    with pytest.raises(TypeError, match="Detector has no predict_uncertainty"):
+        make_misclassification_scorer()(Detector().fit(), X, Y)
+    with pytest.raises(ValueError, match="no in-distribution rows to score Doubt"):
+        make_misclassification_scorer(ood_label=3)(Doubt().fit(), X, np.full(200, 3))
+    for make in (make_ood_scorer, make_misclassification_scorer):
+        with pytest.raises(ValueError, match=r"component must be one of .*Got 'all'"):
+            make(component="all")
+
+
+def test_repr_of_components():
+    assert repr(make_ood_scorer(component="total")) == (
+        "make_ood_scorer('auroc', ood_label=-1, component='total')"
+    )
+    assert repr(make_misclassification_scorer("total", ood_label="x")) == (
+        "make_misclassification_scorer('total', ood_label='x')"
+    )
 
 
 # ------------------------------------------------------------ in scikit-learn's hands
