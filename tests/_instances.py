@@ -63,6 +63,14 @@ from skood.epistemic import (
     QUAMRegressor,
     SnapshotEnsemble,
 )
+from skood.evidential import EvidentialClassifier, EvidentialProbe
+from skood.graph import (
+    GKDE,
+    GKDENetwork,
+    GraphClassifier,
+    GraphPosteriorNetwork,
+    Propagation,
+)
 from skood.nn import FeatureExtractor, LinearHead, TorchClassifier
 from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
@@ -104,6 +112,16 @@ _MEMBERS = [("knn", KNN(n_neighbors=2)), ("gaussian", SSD(covariance=LedoitWolf(
 # The networks of ensembles that train their members together.
 _QUICK_NET = {"module_params": {"hidden": (16,)}, "max_epochs": 30, "lr": 0.03}
 
+# The network of classifiers of nodes, which is trained by itself.
+_QUICK_GRAPH = {
+    "hidden": (16,),
+    "dropout": 0.0,
+    "max_epochs": 30,
+    "lr": 0.03,
+    "early_stopping": False,
+    "random_state": 0,
+}
+
 _DROPOUT_NET = TorchClassifier(
     module_params={"hidden": (16,), "dropout": 0.2},
     max_epochs=30,
@@ -113,6 +131,8 @@ _DROPOUT_NET = TorchClassifier(
 
 _QUICK_CYCLES = {"n_cycles": 2, "epochs_per_cycle": 10, "samples_per_cycle": 2}
 _QUICK_CHAINS = {"n_samples": 6, "n_warmup": 20, "n_chains": 2, "n_leapfrog": 5}
+
+_QUICK_POSTERIOR = {**_QUICK_GRAPH, "latent_dim": 4, "flow_layers": 2, "lr": 0.03}
 
 # Classes that are not here are constructed without arguments. Some checks have as few
 # as ten samples, fewer than the 50 neighbours that KNN asks for.
@@ -163,6 +183,32 @@ _INSTANCES = {
         CyclicalSGHMC(_LINEAR, **_QUICK_CYCLES),
         CyclicalSGHMC(_PERCEPTRON, **_QUICK_CYCLES, setting="b"),
     ],
+    "EvidentialClassifier": [
+        EvidentialClassifier(TorchClassifier(**_QUICK_NET, random_state=0)),
+        EvidentialClassifier(
+            GraphClassifier(hidden=(16,), max_epochs=30, lr=0.03, random_state=0),
+            evidence="exp",
+            propagation="both",
+        ),
+    ],
+    "EvidentialProbe": [
+        EvidentialProbe(_LINEAR, max_epochs=30, random_state=0),
+        EvidentialProbe(
+            _PERCEPTRON,
+            layer="penultimate",
+            activation="softplus",
+            max_epochs=30,
+            early_stopping=False,
+            random_state=0,
+        ),
+        EvidentialProbe(
+            GraphClassifier(hidden=(16,), max_epochs=30, lr=0.03, random_state=0),
+            lambda_ice=0.0,
+            max_epochs=30,
+            propagation="both",
+            random_state=0,
+        ),
+    ],
     "FDBD": [
         FDBD(),
         FDBD(_LINEAR, normalizer="length"),
@@ -173,6 +219,11 @@ _INSTANCES = {
         FeatureExtractor(MLPClassifier((8,), solver="lbfgs", random_state=0)),
     ],
     "GEN": [GEN(), GEN(_LINEAR), GEN(gamma=0.5, top=2)],
+    "GKDE": [GKDE(), GKDE(0.5, cutoff=None, metric="euclidean")],
+    "GKDENetwork": [
+        GKDENetwork(**_QUICK_GRAPH),
+        GKDENetwork(**_QUICK_GRAPH, evidence="softplus", lambda_teacher=0.0),
+    ],
     "GMM": [
         GMM(),
         GMM(covariance_type="tied"),
@@ -192,6 +243,17 @@ _INSTANCES = {
         ),
     ],
     "KLMatching": [KLMatching(), KLMatching(_LINEAR)],
+    "GraphClassifier": [
+        GraphClassifier(**_QUICK_GRAPH),
+        GraphClassifier("gat", hidden=(16,), max_epochs=30, lr=0.03, random_state=0),
+        GraphClassifier("sage", **_QUICK_GRAPH),
+    ],
+    "GraphPosteriorNetwork": [
+        GraphPosteriorNetwork(**_QUICK_POSTERIOR),
+        GraphPosteriorNetwork(
+            **_QUICK_POSTERIOR, certainty_budget="latent-classes", warmup_epochs=0
+        ),
+    ],
     "HMC": [
         HMC(_LINEAR, **_QUICK_CHAINS),
         HMC(_PERCEPTRON, **_QUICK_CHAINS, init="estimator", setting="b"),
@@ -274,6 +336,11 @@ _INSTANCES = {
         PackedEnsembleClassifier(**_QUICK_NET),
         PackedEnsembleClassifier(**_QUICK_NET, n_members=3, alpha=1.5, gamma=2),
     ],
+    "Propagation": [
+        Propagation(Energy(_LINEAR)),
+        Propagation(KNN(n_neighbors=3), scheme="gnnsafe", steps=3, alpha=0.5),
+        Propagation(SklearnDetector(OneClassSVM()), scheme="symmetric", teleport=0.2),
+    ],
     "QUAM": [
         QUAM(_PERCEPTRON, n_steps=3, random_state=0),
         QUAM(_LINEAR, scope="last", setting="a", targets=2, n_steps=2, random_state=0),
@@ -350,6 +417,10 @@ _NEEDS_Y = (
 _FLOAT32_SUMS = (
     "A weight of two and a repeated row are summed in another order in float32: "
     "probabilities agree to 1e-6, the check asks for 1e-7."
+)
+_NODES_HAVE_NO_WEIGHT = (
+    "Weights are those of labels: a row of weight zero is a node all the same, and is "
+    "drawn to the evidence of the others; a row that is there twice is two nodes."
 )
 _MASKS_ARE_DRAWN = (
     "The network is trained with dropout, whose masks are drawn for each row of a "
@@ -432,11 +503,21 @@ def expected_failures(estimator):
     name = type(estimator).__name__
     if name in (
         "BatchEnsembleClassifier",
+        "GraphPosteriorNetwork",
         "PackedEnsembleClassifier",
         "SnapshotEnsemble",
         "TorchClassifier",
     ):
         return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
+    if name == "GraphClassifier":
+        reason = _MASKS_ARE_DRAWN if estimator.dropout else _FLOAT32_SUMS
+        return {"check_sample_weight_equivalence_on_dense_data": reason}
+    if name == "GKDENetwork":
+        return {"check_sample_weight_equivalence_on_dense_data": _NODES_HAVE_NO_WEIGHT}
+    if name == "EvidentialClassifier":
+        on_rows = isinstance(estimator.estimator, TorchClassifier)
+        reason = _FLOAT32_SUMS if on_rows else _MASKS_ARE_DRAWN
+        return {"check_sample_weight_equivalence_on_dense_data": reason}
     if name == "MCDropout":
         return {"check_sample_weight_equivalence_on_dense_data": _MASKS_ARE_DRAWN}
     if name == "DeepEnsemble" and estimator.reference is None:

@@ -1,19 +1,26 @@
 """Data sets whose out-of-distribution rows are known.
 
-Loaders return a :class:`sklearn.utils.Bunch`; those that read real images mark the
-rows of left-out classes, and `make_reject_option_1d` knows its true posteriors.
+Loaders of arrays return a :class:`sklearn.utils.Bunch`; those that read real images
+mark the rows of left-out classes, and `make_reject_option_1d` knows its true
+posteriors. Loaders of graphs return a :class:`skood.graph.NodeSet`.
 """
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skood.datasets._block_model import make_ood_graph
 from skood.datasets._embedded import load_digits_ood
 from skood.datasets._files import fetch_mnist, load_idx_images
+from skood.datasets._graphs import load_graph, paper_ood_splits, split_nodes
 from skood.datasets._synthetic import make_reject_option_1d
 
 __all__ = [
     "fetch_mnist",
     "load_digits_ood",
+    "load_graph",
     "load_idx_images",
+    "make_ood_graph",
     "make_reject_option_1d",
+    "paper_ood_splits",
+    "split_nodes",
 ]

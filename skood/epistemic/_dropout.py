@@ -10,7 +10,9 @@ import torch
 from sklearn.utils import check_random_state
 
 from skood.epistemic._base import BaseMembers, Block
-from skood.epistemic._thinned import ThinnedNetwork
+from skood.epistemic._ensembles import GRAPH_BYTES
+from skood.epistemic._thinned import thinned
+from skood.graph._nodes import NodeSet
 from skood.utils._params import Interval, fit_context
 from skood.utils._progress import progress
 from skood.utils._state import fresh_fit
@@ -37,14 +39,15 @@ class MCDropout(BaseMembers):
         A classifier whose network has ``torch.nn`` dropout modules with a probability
         above zero: a :class:`~skood.nn.TorchClassifier` (its default networks take
         ``module_params={"dropout": 0.2}``), a module wrapped by
-        :func:`skood.nn.pretrained`, a skorch net, or a pipeline that ends in one. It is
-        cloned and fitted, unless it is frozen.
+        :func:`skood.nn.pretrained`, a skorch net, a graph network
+        (:class:`~skood.graph.GraphClassifier`, :func:`skood.graph.pretrained_graph`),
+        or a pipeline that ends in one. It is cloned and fitted, unless it is frozen.
 
     n_samples : int, default=100
         Number of thinned networks.
 
     batch_size : int, default=256
-        Rows per forward pass.
+        Rows per forward pass. A graph is always run whole.
 
     setting : {"auto", "a", "b"}, default="auto"
         "a": the mixture of the thinned networks predicts, and it is uncertain which of
@@ -59,7 +62,8 @@ class MCDropout(BaseMembers):
         Where the thinned networks run: "auto" is CUDA if there is one, else the CPU.
 
     verbose : int, default=0
-        1 shows a progress bar over the batches of a prediction.
+        1 shows a progress bar over the batches of a prediction, or over the members
+        on a graph.
 
     Attributes
     ----------
@@ -91,10 +95,17 @@ class MCDropout(BaseMembers):
     ``AlphaDropout`` drop single units, ``Dropout1d``, ``Dropout2d``, ``Dropout3d`` and
     ``FeatureAlphaDropout`` whole channels. Dropout by functions
     (``torch.nn.functional.dropout``), and that inside of attention and recurrent
-    modules, cannot be seen, and stays off.
+    modules, cannot be seen, and stays off: in graph networks that of the weights of
+    attention, such as the ``dropout`` of ``GATConv``.
+
+    On a graph, too, a mask is the same for all nodes (and for all edges, where dropout
+    is applied to these): the members are the same models on every graph. Where there
+    are few of them, masks of each node's own would tell OOD nodes a little better, see
+    the :ref:`User Guide <graph_detectors>`.
 
     What the network computes before its first dropout module is the same for all
-    thinned networks, and is computed once for a batch of rows.
+    thinned networks, and is computed once for a batch of rows; a graph is run anew for
+    each of them.
 
     References
     ----------
@@ -175,27 +186,32 @@ class MCDropout(BaseMembers):
         """
         with fresh_fit(self):
             self._fit_estimator(X, y, sample_weight)
-            ThinnedNetwork(self.estimator_, self.device, 0)  # raises if it cannot be
+            thinned(self.estimator_, self.device, 0)  # raises if it cannot be
             random_state = check_random_state(self.random_state)
             self._seed = int(random_state.randint(np.iinfo(np.int32).max))
         return self
 
     def _blocks(self, X):
-        thinned = ThinnedNetwork(self.estimator_, self.device, self._seed)
-        rows = thinned.prepare(X)
+        networks = thinned(self.estimator_, self.device, self._seed)
+        rows = networks.prepare(X)
         reference = None
         if self._setting() == "b":
             reference = self._reference_log_proba(X)
-        blocks = list(row_chunks(len(rows), 32 * self.n_samples * len(self.classes_)))
-        n_batches = sum(-(-(b.stop - b.start) // self.batch_size) for b in blocks)
+        size, batch_size = 32 * self.n_samples * len(self.classes_), self.batch_size
+        if isinstance(rows, NodeSet):  # all of the graph is run for each block
+            batch_size = len(rows)
+            blocks = list(row_chunks(len(rows), size, GRAPH_BYTES))
+            n_updates = self.n_samples * len(blocks)
+        else:
+            blocks = list(row_chunks(len(rows), size))
+            n_updates = sum(-(-(b.stop - b.start) // batch_size) for b in blocks)
         name = type(self).__name__
-        with progress(n_batches, desc=name, verbose=self.verbose) as bar:
+        with progress(n_updates, desc=name, verbose=self.verbose) as bar:
             for block in blocks:
                 parts = []
-                for part in row_chunks(block.stop - block.start, 1, self.batch_size):
+                for part in row_chunks(block.stop - block.start, 1, batch_size):
                     batch = rows[block][part]
-                    parts.append(thinned.log_proba(batch, self.n_samples))
-                    bar.update(1)
+                    parts.append(networks.log_proba(batch, self.n_samples, bar))
                 yield Block(
                     np.concatenate(parts, axis=1),
                     reference=None if reference is None else reference[block],

@@ -19,6 +19,7 @@ from skood.epistemic._base import (
     check_takes_weight,
     log_proba_of,
 )
+from skood.graph._nodes import NodeSet
 from skood.utils._labels import check_labels
 from skood.utils._params import HasMethods, Interval, fit_context
 from skood.utils._progress import progress
@@ -27,7 +28,16 @@ from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 from skood.utils._wrapping import copy_input_attributes
 
-__all__ = ["DeepEnsemble", "MemberBlocks", "check_members", "row_blocks"]
+__all__ = [
+    "GRAPH_BYTES",
+    "DeepEnsemble",
+    "MemberBlocks",
+    "check_members",
+    "row_blocks",
+]
+
+# What members say about nodes of a graph is handed on in blocks of so much.
+GRAPH_BYTES = 2**30
 
 # Rows that members are compared on, to tell whether they differ at all.
 _N_COMPARED = 100
@@ -125,6 +135,10 @@ class DeepEnsemble(MemberBlocks):
     in threads, because torch has one source of randomness for all threads; a backend of
     threads, chosen by the caller, makes them irreproducible. Where there are as many
     members at work as cores, each uses one thread.
+
+    Graph networks are members as others are; `X` then is a
+    :class:`~skood.graph.NodeSet`. To give them validation nodes, fit them, and pass the
+    list of them, each in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     References
     ----------
@@ -333,7 +347,10 @@ def row_blocks(X, bytes_per_row):
         Consecutive rows, of the kind of `X`.
     """
     X = _indexable(X)
-    chunks = list(row_chunks(n_rows(X), bytes_per_row))
+    if isinstance(X, NodeSet):  # all of the graph is run for each block
+        chunks = list(row_chunks(n_rows(X), bytes_per_row, GRAPH_BYTES))
+    else:
+        chunks = list(row_chunks(n_rows(X), bytes_per_row))
     if len(chunks) <= 1:  # what is empty or not array-like is for the members to judge
         yield X
         return

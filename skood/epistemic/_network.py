@@ -99,6 +99,14 @@ class OpenNetwork:
     def __init__(self, estimator, *, device="auto", dtype=None, one_margin=False):
         self._estimator = estimator
         self._network = make_network(estimator, device="auto")
+        if self._network.reads_graphs:
+            raise TypeError(
+                "A graph network cannot be opened as a function of its weights: what "
+                "it says of a node depends on the whole graph. Split it, body, head = "
+                "skood.nn.split(gnn), and go on with the head and the embeddings, as "
+                "in Laplace(head).fit(body.transform(nodes), y). MCDropout and "
+                "DeepEnsemble take graph networks as they are."
+            )
         self._reader = self._network.reader
         self.classes = np.asarray(estimator.classes_)
         if hasattr(self._reader, "module"):

@@ -5,6 +5,7 @@
 
 import contextlib
 import weakref
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -15,9 +16,10 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from skood.epistemic._network import OpenNetwork, plain_attention, symmetric
+from skood.nn._network import make_network
 from skood.utils._wrapping import unwrapped
 
-__all__ = ["ThinnedNetwork"]
+__all__ = ["ThinnedModule", "ThinnedNetwork", "dropped", "thinned"]
 
 _UNITS = (nn.Dropout, nn.AlphaDropout)
 _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
@@ -30,20 +32,18 @@ _SELU_LIMIT = -1.0507009873554804934193349852946 * 1.673263242354377284817042991
 _MIN_ROWS = 32
 
 
-class ThinnedNetwork:
-    """The networks that dropout makes of a fitted one, by their number.
+class ThinnedModule:
+    """A copy of a network whose dropout modules get a forward pass of their own.
 
-    The dropout modules of a copy of it get a forward pass of their own: a mask for all
-    rows, which depends on the number of the thinned network only. What the network
-    computes before the first of them is computed once for a batch.
+    A subclass implements ``_drop(name, module, x)``, this forward pass.
 
     Parameters
     ----------
-    estimator : object
-        Fitted, see `OpenNetwork`.
+    module : torch.nn.Module
+        The copy.
 
-    device : str or torch.device
-        Where the copy is.
+    estimator : object
+        Named in errors.
 
     seed : int
         With the number of a thinned network and that of a call of a dropout module
@@ -55,21 +55,14 @@ class ThinnedNetwork:
         If there is no dropout module with a probability above zero.
     """
 
-    def __init__(self, estimator, device, seed):
-        self._network = OpenNetwork(estimator, device=device)
-        self.prepare = self._network.prepare
+    def __init__(self, module, estimator, seed):
         self._seed = seed
         self._member = 0
         self._calls = 0
-        self._found: list = []
-        self._kept = None  # the logits, if they are there before the last dropout
-        self._shapes: list | None = None  # of the masks, in the order of the calls
-        self._prefix = _Prefix()
-        self._reuses = False
         found = {
-            name: module
-            for name, module in self._network.module.named_modules()
-            if isinstance(module, (*_UNITS, *_CHANNELS)) and module.p > 0
+            name: part
+            for name, part in module.named_modules()
+            if isinstance(part, (*_UNITS, *_CHANNELS)) and part.p > 0
         }
         if not found:
             raise ValueError(
@@ -79,9 +72,111 @@ class ThinnedNetwork:
                 "skood.nn.TorchClassifier(module_params={'dropout': 0.2}); "
                 "torch.nn.functional.dropout cannot be seen."
             )
-        for name, module in found.items():
-            forward = partial(self._drop, name, module)
-            module.forward = forward  # type: ignore[method-assign]
+        for name, part in found.items():
+            forward = partial(self._drop, name, part)
+            part.forward = forward  # type: ignore[method-assign]
+
+    @abstractmethod
+    def _drop(self, name, module, x):
+        """Forward pass of a dropout module."""
+
+    def _shape(self, module, x):
+        """Shape of a mask, without the first axis."""
+        shape = tuple(x.shape[1:])
+        if isinstance(module, _CHANNELS):
+            shape = (*shape[:1], *(1 for _ in shape[1:]))
+        return shape
+
+    def _mask(self, call, shape, p):
+        """Which units stay, of this thinned network in this call of dropout."""
+        rng = np.random.default_rng([self._seed, self._member, call])
+        return torch.from_numpy(rng.random((1, *shape)) >= p)
+
+
+def check_log_proba(log_proba):
+    """Return log-probabilities, or raise if they are not finite."""
+    if not np.isfinite(log_proba).all():
+        raise ValueError(
+            "A thinned network returned NaN or infinite logits: its inputs are too "
+            "large for it. Scale the features."
+        )
+    return log_proba
+
+
+def logits_come_first(name):
+    """Return an error about a dropout module that would have no effect."""
+    return ValueError(
+        f"The dropout module {name!r} runs after the layer that gives the logits, "
+        "between it and the probabilities, and would have no effect. Build the network "
+        "so that it returns the logits, or has dropout before its last layer."
+    )
+
+
+def does_not_run(module):
+    """Return an error about a network that predicts without its dropout modules."""
+    return ValueError(
+        f"The dropout modules of {type(module).__name__} do not run when it predicts: "
+        "MCDropout has nothing to draw."
+    )
+
+
+def thinned(estimator, device, seed):
+    """Return the networks that dropout makes of a fitted one.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted: a network, also of graphs, or a pipeline that ends in one.
+
+    device, seed
+        See `ThinnedNetwork`.
+
+    Returns
+    -------
+    thinned : ThinnedNetwork or ThinnedGraph
+        With ``prepare`` and ``log_proba``.
+    """
+    network = make_network(estimator)
+    if network.reads_graphs:
+        from skood.graph._thinned import ThinnedGraph
+
+        return ThinnedGraph(network, estimator, device, seed)
+    return ThinnedNetwork(estimator, device, seed)
+
+
+class ThinnedNetwork(ThinnedModule):
+    """The networks that dropout makes of a fitted one, by their number.
+
+    There is a mask for all rows, which depends on the number of the thinned network
+    only. What the network computes before the first of them is computed once for a
+    batch.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted, see `OpenNetwork`.
+
+    device : str or torch.device
+        Where the copy is.
+
+    seed : int
+        See `ThinnedModule`.
+
+    Raises
+    ------
+    ValueError
+        If there is no dropout module with a probability above zero.
+    """
+
+    def __init__(self, estimator, device, seed):
+        self._network = OpenNetwork(estimator, device=device)
+        self.prepare = self._network.prepare
+        self._found: list = []
+        self._kept = None  # the logits, if they are there before the last dropout
+        self._shapes: list | None = None  # of the masks, in the order of the calls
+        self._prefix = _Prefix()
+        self._reuses = False
+        super().__init__(self._network.module, estimator, seed)
 
     # --- masks ---------------------------------------------------------------
 
@@ -89,22 +184,15 @@ class ThinnedNetwork:
         """Forward pass of a dropout module."""
         self._prefix.end()
         call, self._calls = self._calls, self._calls + 1
-        shape = tuple(x.shape[1:])
-        if isinstance(module, _CHANNELS):
-            shape = (*shape[:1], *(1 for _ in shape[1:]))
+        shape = self._shape(module, x)
         if self._shapes is None:
             self._found.append((name, shape))
             self._kept = getattr(self._network, "_kept", None)
             return x
         if self._shapes[call : call + 1] != [(name, shape)]:
             raise ValueError(_masks_differ(name))
-        dropped = _dropped(x, self._mask(call, shape, module.p).to(x.device), module)
-        return x.copy_(dropped) if module.inplace else dropped
-
-    def _mask(self, call, shape, p):
-        """Which units stay, of this thinned network in this call of dropout."""
-        rng = np.random.default_rng([self._seed, self._member, call])
-        return torch.from_numpy(rng.random((1, *shape)) >= p)
+        new = dropped(x, self._mask(call, shape, module.p), module)
+        return x.copy_(new) if module.inplace else new
 
     def _try(self, batch):
         """Learn the shapes of the masks, which must not depend on the batch."""
@@ -114,18 +202,9 @@ class ThinnedNetwork:
             logits = self._network.logits(rows)
             found.append(self._found)
             if self._kept is not None and torch.equal(symmetric(self._kept), logits):
-                raise ValueError(
-                    f"The dropout module {self._found[-1][0]!r} runs after the layer "
-                    "that gives the logits, between it and the probabilities, and "
-                    "would have no effect. Build the network so that it returns the "
-                    "logits, or has dropout before its last layer."
-                )
+                raise logits_come_first(self._found[-1][0])
         if not found[0]:
-            raise ValueError(
-                "The dropout modules of "
-                f"{type(self._network.module).__name__} do not run when it predicts: "
-                "MCDropout has nothing to draw."
-            )
+            raise does_not_run(self._network.module)
         if found[0] != found[1]:
             both = zip_longest(*found)
             name = next((a or b)[0] for a, b in both if a != b)
@@ -157,7 +236,7 @@ class ThinnedNetwork:
         with self._prefix.started(anew):
             return self._network.logits(batch)
 
-    def log_proba(self, rows, n_members):
+    def log_proba(self, rows, n_members, bar=None):
         """Log-probabilities by the first thinned networks.
 
         Parameters
@@ -167,6 +246,9 @@ class ThinnedNetwork:
 
         n_members : int
             How many thinned networks.
+
+        bar : object, default=None
+            Shows the progress; it is updated by one.
 
         Returns
         -------
@@ -192,16 +274,31 @@ class ThinnedNetwork:
                 log_p = torch.log_softmax(logits.double(), 1)
                 log_proba[member] = log_p.cpu().numpy()
         self._prefix.forget()
-        if not np.isfinite(log_proba).all():
-            raise ValueError(
-                "A thinned network returned NaN or infinite logits: its inputs are too "
-                "large for it. Scale the features."
-            )
-        return log_proba
+        if bar is not None:
+            bar.update(1)
+        return check_log_proba(log_proba)
 
 
-def _dropped(x, mask, module):
-    """Drop what is not in the mask, and scale the rest, as a module does."""
+def dropped(x, mask, module):
+    """Drop what is not in a mask, and scale the rest, as a module does.
+
+    Parameters
+    ----------
+    x : torch.Tensor of shape (n_rows, ...)
+        Its input.
+
+    mask : torch.Tensor of shape (1, ...), bool
+        What stays, on the CPU.
+
+    module : torch.nn.Module
+        A dropout module.
+
+    Returns
+    -------
+    x : torch.Tensor of shape (n_rows, ...)
+        Its output.
+    """
+    mask = mask.to(x.device)
     if isinstance(module, _ALPHA):
         if module.p == 1:
             return torch.zeros_like(x)

@@ -14,7 +14,7 @@ from sklearn.base import (
 )
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import fit_wrapped, take_rows, wrapped_tags
+from skood.base import fit_wrapped, n_rows, take_rows, wrapped_tags
 from skood.nn._reader import plain_reader, read
 from skood.utils._params import Classifier, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
@@ -135,7 +135,7 @@ class FeatureExtractor(
         with fresh_fit(self):
             self._fit_estimator(X, y)
             reader = plain_reader(self.estimator_, **self._reader_options)
-            one = take_rows(X, np.arange(1))
+            one = take_rows(X, np.arange(min(1, n_rows(X))))
             (reading,) = reader.iter_read(one, self._reads)
             self._n_features_out = reading.features.shape[1]
         return self

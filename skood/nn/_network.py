@@ -65,6 +65,9 @@ class Network(ABC):
         last step of the pipeline.
     """
 
+    # Whether what it says of a row depends on other rows.
+    reads_graphs = False
+
     def __init__(self, reader, steps):
         self.reader = reader
         self._steps = steps
@@ -259,6 +262,8 @@ def make_network(estimator, *, device="auto"):
         if len(reader.pipeline.steps) > 1:
             steps.append(reader.pipeline[:-1])
         reader = reader.reader
+    if hasattr(reader, "open_network"):  # of a graph
+        return reader.open_network(steps)
     if hasattr(reader, "module"):
         from skood.nn._torch_network import ModuleNetwork
 

@@ -34,6 +34,7 @@ __all__ = [
     "PipelineReader",
     "make_reader",
     "plain_reader",
+    "predicts_softmax",
     "read",
 ]
 
@@ -395,13 +396,21 @@ def plain_reader(
             "with skood.nn.pretrained(module, classes=...), or pass its class to "
             "skood.nn.TorchClassifier(module=...) to have it trained."
         )
+    if hasattr(estimator, "_reads_graphs"):
+        from skood.graph._reader import GraphReader
+
+        check_is_fitted(estimator)
+        return GraphReader(estimator, is_skorch=False, **options)
     if _is(estimator, is_regressor):
         raise TypeError(
             f"Cannot read {type(estimator).__name__}: it is a regressor, and skood "
             "reads classifiers."
         )
     is_skorch = _is_instance(estimator, "skorch.net", "NeuralNet")
-    if is_skorch or hasattr(estimator, "_prepare_input"):
+    has_logits = hasattr(estimator, "_prepare_input") and hasattr(
+        estimator, "predict_logits"
+    )
+    if is_skorch or has_logits:
         from skood.nn._torch_reader import ModuleReader
 
         check_is_fitted(estimator)
@@ -420,6 +429,31 @@ def plain_reader(
         "predict_proba or decision_function, a Pipeline that ends in one, a skorch "
         "net, or a torch module wrapped by skood.nn.pretrained(module, classes=...)."
     )
+
+
+def predicts_softmax(estimator):
+    """Tell whether probabilities of a classifier are the softmax of its logits.
+
+    Those of scikit-learn's linear classifiers need not be: for some of them there is
+    one classifier for each class, and their probabilities are scaled to sum to one.
+    Neither are those of a network that makes evidence of its outputs.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted classifier that skood can read.
+
+    Returns
+    -------
+    predicts : bool
+        False: they are asked of its ``predict_proba``. True also if it has none.
+    """
+    estimator = unwrapped(estimator)
+    if isinstance(estimator, Pipeline):
+        return predicts_softmax(estimator[-1])
+    if hasattr(estimator, "predict_logits") or not hasattr(estimator, "predict_proba"):
+        return True
+    return not (hasattr(estimator, "_reads_graphs") or _LinearReader.serves(estimator))
 
 
 def read(estimator, X, want, **options):

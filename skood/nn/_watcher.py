@@ -15,7 +15,14 @@ import numpy as np
 import torch
 from torch import nn
 
-__all__ = ["Watcher", "parse_layer", "pool", "primary_tensor", "replacing"]
+__all__ = [
+    "Watcher",
+    "own_thread",
+    "parse_layer",
+    "pool",
+    "primary_tensor",
+    "replacing",
+]
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -141,7 +148,7 @@ class Watcher:
                 self._hook(child.register_forward_hook, self._output, outputs[name])
 
     def _hook(self, register, function, *options):
-        self.handles.append(register(_own_thread(function, *options), with_kwargs=True))
+        self.handles.append(register(own_thread(function, *options), with_kwargs=True))
 
     def _lay_out(self, module, args, kwargs, output):
         if primary_tensor(output).ndim == 3:
@@ -195,7 +202,7 @@ class Watcher:
         return None
 
 
-def _own_thread(function, *options):
+def own_thread(function, *options):
     """A hook that other threads, which may run the same module, do not call."""
     thread = threading.get_ident()
 
@@ -254,10 +261,10 @@ def replacing(module, layer, function):
 
     child = dict(module.named_modules())[name]
     if of_input:
-        hook = _own_thread(replace_input)
+        hook = own_thread(replace_input)
         handle = child.register_forward_pre_hook(hook, with_kwargs=True)
     else:
-        hook = _own_thread(replace_output)
+        hook = own_thread(replace_output)
         handle = child.register_forward_hook(hook, with_kwargs=True)
     try:
         yield ran

@@ -126,6 +126,8 @@ def id_rows(y, ood_label=-1):
         If no row is left.
     """
     is_id = ~ood_mask(y, ood_label=ood_label)
+    if is_id.size == 0:
+        raise ValueError("Found 0 samples in y while a minimum of 1 is required.")
     if not is_id.any():
         raise ValueError(
             f"No in-distribution rows to fit: every label in y equals "

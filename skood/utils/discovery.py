@@ -12,7 +12,17 @@ from skood.base import BaseDetector
 
 __all__ = ["all_estimators"]
 
-_ROOMS = ("base", "combine", "detectors", "epistemic", "nn", "rectifiers", "rejection")
+_ROOMS = (
+    "base",
+    "combine",
+    "detectors",
+    "epistemic",
+    "evidential",
+    "graph",
+    "nn",
+    "rectifiers",
+    "rejection",
+)
 
 _KINDS = {
     "detector": BaseDetector,

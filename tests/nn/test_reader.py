@@ -36,7 +36,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from skood.detectors import MSP, Energy
 from skood.nn import LinearHead, TorchClassifier, split
-from skood.nn._reader import make_reader, read
+from skood.nn._reader import make_reader, predicts_softmax, read
 
 ALL = {"features", "logits", "head"}
 
@@ -339,6 +339,36 @@ def test_searches_and_frozen_estimators_are_looked_through():
                 getattr(actual, name), getattr(expected, name)
             )
     np.testing.assert_array_equal(read(wrapped, X, ALL).head.coef, best[-1].coef_)
+
+
+def test_which_probabilities_are_the_softmax_of_the_logits():
+    """All that the readers take as such are, and linear classifiers are asked."""
+    X, y = make_classification(
+        n_samples=80, n_features=4, n_informative=3, n_redundant=0, n_classes=3,
+        random_state=0,
+    )  # fmt: skip
+    found = {}
+    for name, model in {
+        "logistic": LogisticRegression(),
+        "one_vs_rest": SGDClassifier(loss="log_loss", random_state=0),
+        "ridge": RidgeClassifier(),
+        "svc": SVC(),
+        "mlp": MLPClassifier((4,), max_iter=5, random_state=0),
+        "forest": RandomForestClassifier(n_estimators=5, random_state=0),
+        "torch": TorchClassifier(max_epochs=1, random_state=0),
+    }.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X, y)
+        found[name] = predicts_softmax(model)
+        assert predicts_softmax(FrozenEstimator(model)) == found[name]
+        assert predicts_softmax(Pipeline([("last", model)])) == found[name]
+        if found[name] and hasattr(model, "predict_proba"):
+            logits = read(model, X, {"logits"}).logits.astype(float)
+            np.testing.assert_allclose(
+                softmax(logits, axis=1), model.predict_proba(X), atol=1e-6
+            )
+    assert [name for name in found if not found[name]] == ["logistic", "one_vs_rest"]
 
 
 def test_text():

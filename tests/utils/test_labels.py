@@ -133,6 +133,8 @@ def test_id_rows():
             match=rf"No in-distribution rows to fit: .* ood_label={ood_label!r}",
         ):
             id_rows([ood_label] * 3, ood_label)
+    with pytest.raises(ValueError, match="0 samples in y while a minimum of 1"):
+        id_rows([])
 
 
 def test_a_list_of_text_and_numbers_keeps_both():

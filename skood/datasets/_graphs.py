@@ -1,0 +1,339 @@
+"""Published graphs, and how their nodes are split when classes are left out."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import os
+from numbers import Integral, Real
+from pathlib import Path
+
+import numpy as np
+from scipy import sparse
+from sklearn.preprocessing import normalize
+from sklearn.utils import Bunch, check_random_state
+
+from skood.utils._labels import check_labels, label_codes
+from skood.utils._params import Interval, StrOptions, validate_params
+
+__all__ = ["load_graph", "paper_ood_splits", "split_nodes"]
+
+# Left-out classes of OS-1, OS-2, …
+_OOD_SPLITS = {
+    "CoraML": ((4, 5, 6), (0, 1, 2), (0, 2, 4), (1, 3, 5), (3, 4, 5)),
+    "CiteSeer": ((4, 5), (0, 1), (1, 2), (3, 4), (0, 5)),
+    "PubMed": ((2,), (0,), (1,)),
+    "AmazonPhoto": ((5, 6, 7), (0, 1, 2), (3, 4, 5), (1, 4, 6), (2, 3, 7)),
+    "AmazonComputers": (
+        (5, 6, 7, 8, 9),
+        (0, 1, 2, 3, 4),
+        (2, 3, 4, 5, 7),
+        (1, 2, 3, 6, 7),
+        (2, 4, 5, 8, 9),
+    ),
+    "CoauthorCS": (
+        (11, 12, 13, 14),
+        (0, 1, 2, 3),
+        (1, 2, 9, 12),
+        (3, 6, 10, 13),
+        (2, 3, 6, 10),
+    ),
+    "CoauthorPhysics": ((3, 4), (0, 1), (2, 3), (0, 4), (1, 2)),
+}
+
+
+@validate_params(
+    {"name": [StrOptions(set(_OOD_SPLITS))]}, prefer_skip_nested_validation=True
+)
+def paper_ood_splits(name):
+    """Return the classes that are left out of a published graph.
+
+    Those of the study of evidential probes [1]_: five choices for each graph, three
+    for PubMed. :func:`split_nodes` makes the split of each.
+
+    Read more in the :ref:`User Guide <datasets>`.
+
+    Parameters
+    ----------
+    name : str
+        "CoraML", "CiteSeer", "PubMed", "AmazonPhoto", "AmazonComputers", "CoauthorCS"
+        or "CoauthorPhysics".
+
+    Returns
+    -------
+    splits : dict of str to tuple of int
+        Left-out classes of "OS-1", "OS-2" and so on.
+
+    See Also
+    --------
+    load_graph : The graphs.
+    split_nodes : Training, validation and test nodes.
+
+    References
+    ----------
+    .. [1] L. Yu et al., "Evidential uncertainty probes for graph neural networks",
+       2025.
+
+    Examples
+    --------
+    >>> from skood.datasets import paper_ood_splits
+    >>> paper_ood_splits("PubMed")
+    {'OS-1': (2,), 'OS-2': (0,), 'OS-3': (1,)}
+    """
+    return {f"OS-{i}": left for i, left in enumerate(_OOD_SPLITS[name], start=1)}
+
+
+@validate_params(
+    {
+        "y": ["array-like"],
+        "left_out": ["array-like"],
+        "n_train_per_class": [Interval(Integral, 1, None, closed="left")],
+        "test_size": [
+            Interval(Real, 0, 1, closed="neither"),
+            Interval(Integral, 1, None, closed="left"),
+        ],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def split_nodes(
+    y, left_out=(), *, n_train_per_class=20, test_size=0.2, random_state=None
+):
+    """Split the nodes of a graph by the protocol of left-out classes.
+
+    First over all classes: of each, `n_train_per_class` nodes are for training; of
+    the other nodes, a part drawn at random is for testing and the rest for
+    validation. Then the nodes of the left-out classes leave the training and the
+    validation part. Those in the test part are its out-of-distribution nodes.
+
+    Read more in the :ref:`User Guide <datasets>`.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_nodes,)
+        Labels of all nodes.
+
+    left_out : sequence of labels, default=()
+        The left-out classes.
+
+    n_train_per_class : int, default=20
+        Number of training nodes of each class.
+
+    test_size : float or int, default=0.2
+        Share of all nodes, or number of nodes, that are for testing.
+
+    random_state : int, RandomState instance or None, default=None
+        Determines the split. With one seed, all choices of left-out classes have the
+        same nodes for testing.
+
+    Returns
+    -------
+    split : :class:`~sklearn.utils.Bunch`
+        train, valid, test : ndarray of int
+            Numbers of the nodes, in ascending order.
+        is_ood : ndarray of shape (n_nodes,), dtype bool
+            True for all nodes of the left-out classes.
+
+    Raises
+    ------
+    ValueError
+        If a class has too few nodes, or no test node is of a left-out class.
+
+    See Also
+    --------
+    skood.model_selection.LeaveClassesOut : Cross-validation with left-out classes.
+
+    Notes
+    -----
+    ``[(split.train, split.test)]`` is a `cv` of one split for scikit-learn.
+
+    Examples
+    --------
+    >>> from skood.datasets import make_ood_graph, split_nodes
+    >>> nodes, y = make_ood_graph(200, return_X_y=True, random_state=0)
+    >>> split = split_nodes(y, left_out=[3], random_state=0)
+    >>> len(split.train), len(split.valid), len(split.test)
+    (60, 61, 40)
+    >>> int(split.is_ood[split.test].sum())
+    11
+    """
+    y = check_labels(y)
+    classes = np.array(list(dict.fromkeys(y.tolist())), dtype=y.dtype)
+    left_codes = label_codes(check_labels(left_out, "left_out"), classes)
+    if (left_codes < 0).any() or len(set(left_codes)) == len(classes):
+        raise ValueError(
+            "left_out must name classes of y, but not all of them. y has "
+            f"{classes.tolist()}. Got {left_out!r}."
+        )
+    if len(set(left_codes)) < len(left_codes):
+        raise ValueError(f"left_out must name each class once, got {left_out!r}.")
+    codes = label_codes(y, classes)
+    n_nodes = len(y)
+    n_test = (
+        test_size if isinstance(test_size, Integral) else round(test_size * n_nodes)
+    )
+    _check_counts(classes, codes, n_train_per_class, n_test)
+    rng = check_random_state(random_state)
+    train = np.concatenate(
+        [
+            rng.permutation(np.flatnonzero(codes == code))[:n_train_per_class]
+            for code in range(len(classes))
+        ]
+    )
+    others = rng.permutation(np.setdiff1d(np.arange(n_nodes), train))
+    test, valid = others[:n_test], others[n_test:]
+    is_ood = np.isin(codes, left_codes)
+    if len(left_codes) and not is_ood[test].any():
+        raise ValueError(
+            f"None of the {n_test} test nodes is of the left-out classes {left_out!r}. "
+            "Raise test_size or give more nodes."
+        )
+    return Bunch(
+        train=np.sort(train[~is_ood[train]]),
+        valid=np.sort(valid[~is_ood[valid]]),
+        test=np.sort(test),
+        is_ood=is_ood,
+    )
+
+
+def _check_counts(classes, codes, n_train_per_class, n_test):
+    """Refuse parts that the nodes do not suffice for."""
+    counts = np.bincount(codes)
+    if counts.min() < n_train_per_class:
+        raise ValueError(
+            f"Class {classes[counts.argmin()].item()!r} has {counts.min()} nodes, "
+            f"fewer than n_train_per_class={n_train_per_class}. Lower it, or drop the "
+            "nodes of this class."
+        )
+    n_train = n_train_per_class * len(classes)
+    if not 0 < n_test <= len(codes) - n_train:
+        raise ValueError(
+            f"Of {len(codes)} nodes, {n_train} are for training, so that {n_test} "
+            "cannot be for testing. Change test_size or n_train_per_class."
+        )
+
+
+@validate_params(
+    {
+        "name": [StrOptions(set(_OOD_SPLITS))],
+        "root": [str, os.PathLike],
+        "download": ["boolean"],
+        "binarize": ["boolean"],
+        "row_normalize": ["boolean"],
+        "symmetrize": ["boolean"],
+        "drop_loops": ["boolean"],
+        "label_names": ["boolean"],
+        "return_X_y": ["boolean"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def load_graph(
+    name,
+    root,
+    *,
+    download=False,
+    binarize=True,
+    row_normalize=True,
+    symmetrize=True,
+    drop_loops=True,
+    label_names=False,
+    return_X_y=False,
+):
+    """Load a published graph from its raw files.
+
+    The files lie where ``torch_geometric.datasets`` expects them, for instance
+    ``root/cora_ml/raw/cora_ml.npz``. They are read as they are: nothing is written to
+    `root`, and nothing is downloaded unless that is asked for.
+
+    Read more in the :ref:`User Guide <datasets>`.
+
+    Parameters
+    ----------
+    name : str
+        "CoraML" (of ``CitationFull``), "CiteSeer" or "PubMed" (of ``Planetoid``),
+        "AmazonPhoto", "AmazonComputers" (of ``Amazon``), "CoauthorCS" or
+        "CoauthorPhysics" (of ``Coauthor``).
+
+    root : str or path-like
+        Folder of all graphs.
+
+    download : bool, default=False
+        Whether torch_geometric fetches raw files that are missing.
+
+    binarize : bool, default=True
+        Whether positive features are replaced by ones.
+
+    row_normalize : bool, default=True
+        Whether the features of each node, binarized or not, are divided by the sum of
+        their magnitudes.
+
+    symmetrize : bool, default=True
+        Whether each edge is added in the other direction, too.
+
+    drop_loops : bool, default=True
+        Whether edges from a node to itself are dropped; torch_geometric always drops
+        those of Planetoid.
+
+    label_names : bool, default=False
+        Whether labels are the names of the classes, if the file has them, rather than
+        their numbers.
+
+    return_X_y : bool, default=False
+        Whether to return `(nodes, y)`.
+
+    Returns
+    -------
+    nodes : :class:`~skood.graph.NodeSet`
+        All nodes, with sparse features and with labels. Edges have a weight of one.
+
+    (nodes, y) : tuple if ``return_X_y=True``
+        The nodes and their labels.
+
+    Raises
+    ------
+    FileNotFoundError
+        If files are missing; it says which.
+
+    ValueError
+        If a file is not such a graph, or has no names of classes.
+
+    See Also
+    --------
+    paper_ood_splits : Classes to leave out of these graphs.
+    make_ood_graph : A graph without any files.
+
+    Notes
+    -----
+    The files of Planetoid are pickles, which can run any code when they are read: use
+    such files only from a source that you trust. Its CiteSeer has nodes without
+    features and without a class, which get the class 0.
+
+    Examples
+    --------
+    >>> from skood.datasets import load_graph
+    >>> load_graph("CoraML", "data")  # doctest: +SKIP
+    NodeSet of 2995 of 2995 nodes with 2879 features and 16316 edges
+    """
+    from skood.graph import NodeSet
+    from skood.graph._loaders import read_graph
+
+    X, adjacency, labels, class_names = read_graph(
+        name, Path(root).expanduser(), download=download
+    )
+    if label_names:
+        if class_names is None:
+            raise ValueError(
+                f"The raw files of {name} do not name its classes. Leave label_names "
+                "at False, for their numbers."
+            )
+        labels = class_names[labels]
+    if binarize:
+        X.data[X.data > 0] = 1
+    if row_normalize:
+        X = normalize(X, norm="l1")
+    if symmetrize:
+        adjacency = sparse.csr_array(adjacency.maximum(adjacency.T))
+    if drop_loops:
+        first = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
+        adjacency.data[first == adjacency.indices] = 0  # which is no edge
+    nodes = NodeSet((X, adjacency), labels=labels)
+    return (nodes, nodes.labels) if return_X_y else nodes

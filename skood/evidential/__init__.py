@@ -1,0 +1,60 @@
+"""Evidence: networks and probes whose outputs are Dirichlet distributions.
+
+The closed forms need NumPy and SciPy only. Estimators and losses are imported on
+first use, and torch with them.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from skood.evidential._dirichlet import (
+    dirichlet_entropy,
+    dirichlet_expected_entropy,
+    dirichlet_expected_log,
+    dirichlet_expected_nll,
+    dirichlet_kl,
+    dirichlet_log_normalizer,
+    dirichlet_mutual_information,
+)
+from skood.evidential._subjective import dissonance, vacuity
+
+if TYPE_CHECKING:
+    from skood.evidential._classifier import EvidentialClassifier
+    from skood.evidential._losses import EvidentialLoss
+    from skood.evidential._probe import EvidentialProbe
+
+__all__ = [
+    "EvidentialClassifier",
+    "EvidentialLoss",
+    "EvidentialProbe",
+    "dirichlet_entropy",
+    "dirichlet_expected_entropy",
+    "dirichlet_expected_log",
+    "dirichlet_expected_nll",
+    "dirichlet_kl",
+    "dirichlet_log_normalizer",
+    "dirichlet_mutual_information",
+    "dissonance",
+    "vacuity",
+]
+
+# The files that are imported on first use, and what they define.
+_LAZY: dict = {
+    "_classifier": ("EvidentialClassifier",),
+    "_losses": ("EvidentialLoss",),
+    "_probe": ("EvidentialProbe",),
+}
+
+
+def __getattr__(name):
+    for file, names in _LAZY.items():
+        if name in names:
+            return getattr(import_module(f"skood.evidential.{file}"), name)
+    raise AttributeError(f"module 'skood.evidential' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

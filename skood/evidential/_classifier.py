@@ -1,0 +1,336 @@
+"""Evidential networks: classifiers whose outputs are Dirichlet distributions."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import inspect
+from numbers import Integral, Real
+
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from skood.base import UncertaintyMixin, wrapped_tags
+from skood.epistemic._base import check_takes_weight
+from skood.evidential._losses import EVIDENCES, LOSSES, EvidentialLoss
+from skood.evidential._uncertainty import evidential_uncertainty, whole_graph
+from skood.graph._nodes import NodeSet, as_nodes
+from skood.nn._classifier import TorchClassifier
+from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
+from skood.utils._state import fresh_fit
+from skood.utils._wrapping import copy_input_attributes
+
+__all__ = ["EvidentialClassifier"]
+
+
+class EvidentialClassifier(UncertaintyMixin, ClassifierMixin, BaseEstimator):
+    r"""A network that is trained to say how much evidence it has.
+
+    Its outputs l for a sample become evidence :math:`e = g(l) \ge 0` for each of the C
+    classes, and the parameters :math:`\alpha = e + 1` of a Dirichlet distribution over
+    the distributions over classes [1]_. With :math:`S = \sum_c \alpha_c`, the mean
+    :math:`\alpha / S` predicts, and the vacuity C / S tells how little evidence there
+    is. The loss of a sample of class y is
+
+    .. math:: \psi(S) - \psi(\alpha_y) + \lambda \, KL\bigl(\mathrm{Dir}(\tilde\alpha)
+       \,\|\, \mathrm{Dir}(1)\bigr), \qquad
+       \tilde\alpha_y = 1, \quad \tilde\alpha_c = \alpha_c \text{ for } c \neq y:
+
+    the expected cross-entropy, and how far the evidence for wrong classes is from none.
+    On arrays and images this is an evidential network (ENN), on the nodes of a graph an
+    evidential graph network (EGNN) [2]_.
+
+    Read more in the :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    estimator : TorchClassifier or GraphClassifier, default=None
+        What builds and trains the network, as it is before `fit`. It is cloned, and the
+        clone's `criterion` is set to the loss. None: a
+        :class:`~skood.graph.GraphClassifier` for a :class:`~skood.graph.NodeSet`, else
+        a :class:`~skood.nn.TorchClassifier`.
+
+    evidence : {"softplus", "exp", "relu"}, default="softplus"
+        The function g. "exp" goes on as its tangent for outputs above 10. "relu" has no
+        gradient where there is no evidence, and may fail to learn some of the samples.
+
+    loss : {"cross_entropy", "squared_error", "log_likelihood"}, default="cross_entropy"
+        The first part of the loss: see :class:`EvidentialLoss`.
+
+    lambda_kl : float, default=0.1
+        Weight :math:`\lambda` of the second part. With a small one, wrong classes keep
+        evidence; with a large one there is none at all.
+
+    propagation : {"vacuity", "evidence", "both"} or None, default=None
+        What `predict_uncertainty` averages over the neighbours of a node, by a random
+        walk with restarts: the vacuity; the parameters, from which all uncertainties
+        follow; or first these and then the vacuity. It can be changed without another
+        fit. Predictions do not change. Rows of arrays have no neighbours.
+
+    steps : int, default=None
+        Steps of the walk. None: 30 for the vacuity, 10 for the parameters.
+
+    teleport : float, default=None
+        Weight of a node's own value in each step. None: 0.02 for the vacuity, 0.1 for
+        the parameters.
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds the training, if the `random_state` of the estimator is None.
+
+    Attributes
+    ----------
+    estimator_ : TorchClassifier or GraphClassifier
+        The trained network, whose logits are the outputs l. Its own probabilities, the
+        softmax of these, mean nothing.
+
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, sorted.
+
+    n_features_in_ : int
+        Number of features, or of channels of images.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if all of them are strings.
+
+    Raises
+    ------
+    ValueError
+        If the estimator has no parameter `criterion`, or has one set.
+
+    See Also
+    --------
+    EvidentialLoss : The loss.
+    EvidentialProbe : Evidence for a network that is trained already.
+    dirichlet_mutual_information : Another epistemic uncertainty, of what
+        `predict_alpha` returns.
+    skood.base.UncertaintyDetector : Makes a detector of it.
+
+    Notes
+    -----
+    The total uncertainty is the entropy of the mean; the aleatoric one is minus its
+    largest probability, between -1 and -1 / C; the epistemic one is the vacuity, in
+    (0, 1]. The first is not the sum of the others. High means uncertain.
+
+    Nothing makes evidence fall far from all training data: outputs of a network may
+    grow there as anywhere.
+
+    References
+    ----------
+    .. [1] M. Sensoy, L. Kaplan, M. Kandemir. Evidential deep learning to quantify
+       classification uncertainty. NeurIPS 2018.
+    .. [2] X. Zhao, F. Chen, S. Hu, J.-H. Cho. Uncertainty aware semi-supervised
+       learning on graph data. NeurIPS 2020.
+
+    Examples
+    --------
+    Two classes around (0, 2) and (0, -2), and a sample between them:
+
+    >>> import numpy as np
+    >>> from skood.evidential import EvidentialClassifier
+    >>> from skood.nn import TorchClassifier
+    >>> y = np.arange(100) % 2
+    >>> X = np.random.default_rng(0).normal(size=(100, 2)) + np.c_[0 * y, 4 * y - 2]
+    >>> net = TorchClassifier(lr=0.01, max_epochs=50, random_state=0)
+    >>> clf = EvidentialClassifier(net).fit(X, y)
+    >>> clf.predict([[0, 2], [0, -2]])
+    array([1, 0])
+    >>> lone, between = clf.predict_uncertainty([[0, 2], [0, 0]]).epistemic
+    >>> bool(between > 2 * lone)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        "estimator": [HasMethods(["fit", "predict_logits"]), None],
+        "evidence": [StrOptions(set(EVIDENCES))],
+        "loss": [StrOptions(set(LOSSES))],
+        "lambda_kl": [Interval(Real, 0, None, closed="left")],
+        "propagation": [StrOptions({"vacuity", "evidence", "both"}), None],
+        "steps": [Interval(Integral, 0, None, closed="left"), None],
+        "teleport": [Interval(Real, 0, 1, closed="both"), None],
+        "random_state": ["random_state"],
+    }
+
+    def __init__(
+        self,
+        estimator=None,
+        *,
+        evidence="softplus",
+        loss="cross_entropy",
+        lambda_kl=0.1,
+        propagation=None,
+        steps=None,
+        teleport=None,
+        random_state=None,
+    ):
+        self.estimator = estimator
+        self.evidence = evidence
+        self.loss = loss
+        self.lambda_kl = lambda_kl
+        self.propagation = propagation
+        self.steps = steps
+        self.teleport = teleport
+        self.random_state = random_state
+
+    @fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
+    def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None):
+        """Train the network.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or NodeSet of shape (n_samples, ...)
+            Rows, images or nodes.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples.
+
+        X_val : NodeSet or array-like of shape (n_val, ...), default=None
+            Validation samples, if the fit of the estimator takes them, as that of
+            :class:`~skood.graph.GraphClassifier` does.
+
+        y_val : array-like of shape (n_val,), default=None
+            Their labels.
+
+        Returns
+        -------
+        self : EvidentialClassifier
+            The fitted classifier.
+
+        Raises
+        ------
+        ValueError
+            If the data are invalid, or the estimator does not take what is passed. The
+            classifier then is as it was before the call.
+        """
+        with fresh_fit(self):
+            estimator = self._new_estimator(X)
+            check_takes_weight(estimator, sample_weight)
+            passed = {"sample_weight": sample_weight, "X_val": X_val, "y_val": y_val}
+            passed = {name: v for name, v in passed.items() if v is not None}
+            missing = set(passed) - set(inspect.signature(estimator.fit).parameters)
+            if missing:
+                raise ValueError(
+                    f"{' and '.join(sorted(missing))} were passed, but the fit of "
+                    f"{type(estimator).__name__} does not take them. Leave them out; "
+                    "TorchClassifier holds out rows with early_stopping=True."
+                )
+            self.estimator_ = estimator.fit(X, y, **passed)
+            self.classes_ = self.estimator_.classes_
+            copy_input_attributes(self, self.estimator_)
+        return self
+
+    def _new_estimator(self, X):
+        """Return an unfitted estimator with the evidential loss."""
+        if self.estimator is not None:
+            estimator = clone(self.estimator)
+        elif isinstance(X, NodeSet):
+            from skood.graph._classifier import GraphClassifier
+
+            estimator = GraphClassifier()
+        else:
+            estimator = TorchClassifier()
+        params = estimator.get_params(deep=False)
+        if "criterion" not in params:
+            raise ValueError(
+                "EvidentialClassifier trains a network by its own loss, so its "
+                "estimator needs a parameter criterion: use a TorchClassifier or a "
+                f"GraphClassifier, got {type(estimator).__name__}. Transformers go "
+                "before an EvidentialClassifier in a Pipeline; for a network that is "
+                "trained already there is EvidentialProbe."
+            )
+        if params["criterion"] is not None:
+            raise ValueError(
+                "EvidentialClassifier sets the criterion of its estimator, which must "
+                f"be None, got {params['criterion']!r}. Choose the loss by evidence, "
+                "loss and lambda_kl."
+            )
+        new = {
+            "criterion": EvidentialLoss(
+                evidence=self.evidence, loss=self.loss, lambda_kl=self.lambda_kl
+            )
+        }
+        if params.get("random_state") is None:
+            new["random_state"] = self.random_state
+        return estimator.set_params(**new)
+
+    def predict_alpha(self, X):
+        r"""Parameters of the Dirichlet distributions.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or NodeSet of shape (n_samples, ...)
+            Samples.
+
+        Returns
+        -------
+        alpha : ndarray of shape (n_samples, n_classes), dtype float64
+            At least one: evidence plus one, in the order of ``classes_``. They are the
+            network's, whatever the `propagation`.
+        """
+        check_is_fitted(self)
+        outputs = torch.from_numpy(self.estimator_.predict_logits(X))
+        return self.estimator_.criterion.alpha(outputs).numpy()
+
+    def predict_proba(self, X):
+        """Mean of the Dirichlet distributions.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or NodeSet of shape (n_samples, ...)
+            Samples.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes), dtype float64
+            Probability of each class, in the order of ``classes_``.
+        """
+        alpha = self.predict_alpha(X)
+        return alpha / alpha.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        """Class with the most evidence.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or NodeSet of shape (n_samples, ...)
+            Samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels.
+        """
+        alpha = self.predict_alpha(X)
+        return self.classes_[alpha.argmax(axis=1)]
+
+    def predict_uncertainty(self, X):
+        """Total, aleatoric and epistemic uncertainty.
+
+        Parameters
+        ----------
+        X : array-like, torch.Tensor or NodeSet of shape (n_samples, ...)
+            Samples.
+
+        Returns
+        -------
+        uncertainty : Bunch
+            ``total``, the entropy of the mean, ``aleatoric``, minus its largest
+            probability, and ``epistemic``, the vacuity, each an ndarray of shape
+            (n_samples,), high for uncertain samples.
+        """
+        check_is_fitted(self)
+        if isinstance(X, NodeSet):
+            as_nodes(X, estimator=self)  # raises if there are none
+        return evidential_uncertainty(
+            self.predict_alpha(whole_graph(X)),
+            X,
+            propagation=self.propagation,
+            steps=self.steps,
+            teleport=self.teleport,
+        )
+
+    def __sklearn_tags__(self):
+        inner = TorchClassifier() if self.estimator is None else self.estimator
+        return wrapped_tags(super().__sklearn_tags__(), inner)

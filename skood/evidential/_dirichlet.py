@@ -1,0 +1,501 @@
+r"""Closed forms of Dirichlet distributions.
+
+All functions are pure, work in float64 and measure in nats. None of them is a
+difference of large numbers: with
+
+.. math:: \log\Gamma(x) = (x - \tfrac12) \log x - x + \tfrac12 \log 2\pi + \Delta(x),
+   \qquad \psi(x) = \log x - \delta(x),
+
+the large terms are cancelled on paper, and what is computed is left of them.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.evidential._stirling import (
+    HALF_LOG_2PI,
+    digamma_gain,
+    digamma_next_minus_log,
+    log_minus_digamma,
+    stirling_rest,
+)
+from skood.utils._torch import to_numpy
+
+__all__ = [
+    "check_alpha",
+    "dirichlet_entropy",
+    "dirichlet_expected_entropy",
+    "dirichlet_expected_log",
+    "dirichlet_expected_nll",
+    "dirichlet_kl",
+    "dirichlet_log_normalizer",
+    "dirichlet_mutual_information",
+    "totals",
+]
+
+# Between these parameters nothing that is computed of them overflows: not even the
+# ratio of the sum of many to one of them.
+_SMALLEST, _LARGEST = 1e-150, 1e150
+
+# Two logarithms that are this close need care when they are subtracted.
+_CLOSE = 1.0
+
+
+# --- what users pass ---------------------------------------------------------------
+
+
+def check_alpha(alpha, name="alpha"):
+    """Return parameters as float64, all positive, or raise.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        What a user passed.
+
+    name : str, default="alpha"
+        What an error calls it.
+
+    Returns
+    -------
+    alpha : ndarray of shape (..., n_classes), dtype float64
+        The parameters.
+    """
+    alpha = np.asarray(to_numpy(alpha))
+    if alpha.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold real numbers, got dtype {alpha.dtype}.")
+    alpha = alpha.astype(np.float64, copy=False)
+    if alpha.ndim == 0 or alpha.shape[-1] == 0:
+        raise ValueError(
+            f"{name} must have classes along its last axis, got the shape "
+            f"{alpha.shape}."
+        )
+    wrong = ~(np.isfinite(alpha) & (alpha > 0))
+    if wrong.any():
+        raise ValueError(
+            f"The parameters {name} of a Dirichlet distribution must be positive and "
+            f"finite, but {int(wrong.sum())} of {alpha.size} are not, such as "
+            f"{alpha[wrong][0]}."
+        )
+    if alpha.size and alpha.min() < _SMALLEST:
+        raise ValueError(
+            f"The parameters {name} must be at least {_SMALLEST:g}, so that what is "
+            f"divided by them is finite; the smallest is {alpha.min():g}. Raise them "
+            "to that."
+        )
+    with np.errstate(over="ignore"):
+        n_wrong = int((~np.isfinite(alpha.sum(axis=-1))).sum())
+    if n_wrong:
+        raise ValueError(
+            f"The sum of the parameters {name} overflows in {n_wrong} of "
+            f"{alpha.size // alpha.shape[-1]} Dirichlet distributions; the largest "
+            f"parameter is {alpha.max():g}. Lower the evidence."
+        )
+    return alpha
+
+
+def _check_parameters(alpha, name="alpha"):
+    """Return parameters that the closed forms are finite for, or raise."""
+    alpha = check_alpha(alpha, name)
+    if alpha.size and alpha.max() > _LARGEST:
+        raise ValueError(
+            f"The parameters {name} must be at most {_LARGEST:g}, so that their "
+            f"products and ratios are finite; the largest is {alpha.max():g}. Lower "
+            "the evidence."
+        )
+    return alpha
+
+
+def _check_codes(codes, alpha):
+    """Return class numbers, one for each distribution, or raise."""
+    codes = np.asarray(to_numpy(codes))
+    if codes.dtype.kind not in "iu" or codes.shape != alpha.shape[:-1]:
+        raise ValueError(
+            f"codes must be integers of shape {alpha.shape[:-1]}, one for each "
+            f"distribution, got {codes.dtype} of shape {codes.shape}. Class numbers of "
+            "labels are np.searchsorted(classes_, y)."
+        )
+    n_classes = alpha.shape[-1]
+    if codes.size and not 0 <= codes.min() <= codes.max() < n_classes:
+        raise ValueError(
+            f"codes must be class numbers from 0 to {n_classes - 1}, got values from "
+            f"{codes.min()} to {codes.max()}."
+        )
+    return codes
+
+
+def totals(alpha):
+    """Sum of the parameters, and for each of them the sum of the others.
+
+    Parameters
+    ----------
+    alpha : ndarray of shape (..., n_classes)
+        Parameters, or anything that is not negative.
+
+    Returns
+    -------
+    total : ndarray of shape (..., 1)
+        Sums.
+
+    others : ndarray of shape (..., n_classes)
+        Sums without one of them, to all digits also where this is nearly the whole.
+    """
+    total = alpha.sum(axis=-1, keepdims=True)
+    others = total - alpha
+    # only the largest can be nearly the whole sum
+    largest = np.expand_dims(alpha.argmax(axis=-1), -1)
+    rest = alpha.copy()
+    np.put_along_axis(rest, largest, 0.0, axis=-1)
+    np.put_along_axis(others, largest, rest.sum(axis=-1, keepdims=True), axis=-1)
+    return total, others
+
+
+# --- public ------------------------------------------------------------------------
+
+
+def dirichlet_log_normalizer(alpha):
+    r"""Logarithm of the normaliser of Dirichlet distributions.
+
+    .. math:: \log B(\alpha) = \sum_c \log\Gamma(\alpha_c) - \log\Gamma(S),
+       \qquad S = \sum_c \alpha_c.
+
+    Read more in the :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters, positive.
+
+    Returns
+    -------
+    log_normalizer : ndarray of shape (...), dtype float64
+        The density of p is :math:`\prod_c p_c^{\alpha_c - 1} / B(\alpha)`.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive and finite, from 1e-150 to 1e150.
+
+    See Also
+    --------
+    dirichlet_entropy : Entropy of the density.
+
+    Examples
+    --------
+    >>> from skood.evidential import dirichlet_log_normalizer
+    >>> dirichlet_log_normalizer([[1.0, 1.0, 1.0], [2.0, 3.0, 4.0]]).round(4)
+    array([-0.6931, -8.1197])
+    """
+    return _log_normalizer(_check_parameters(alpha))
+
+
+def _log_normalizer(alpha):
+    total, others = totals(alpha)
+    terms = (
+        stirling_rest(alpha)
+        + HALF_LOG_2PI
+        - 0.5 * np.log(alpha)
+        - alpha * np.log1p(others / alpha)  # alpha log(alpha / total)
+    )
+    of_total = stirling_rest(total) + HALF_LOG_2PI - 0.5 * np.log(total)
+    return terms.sum(axis=-1) - of_total[..., 0]
+
+
+def dirichlet_entropy(alpha):
+    r"""Differential entropy of Dirichlet distributions, in nats.
+
+    .. math:: H[\mathrm{Dir}(\alpha)] = \log B(\alpha) + (S - C) \psi(S)
+       - \sum_c (\alpha_c - 1) \psi(\alpha_c), \qquad S = \sum_c \alpha_c.
+
+    Read more in the :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters, positive.
+
+    Returns
+    -------
+    entropy : ndarray of shape (...), dtype float64
+        Of a density, so it may be negative. It is largest, ``-log((C - 1)!)``, for
+        the uniform distribution.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive and finite, from 1e-150 to 1e150.
+
+    See Also
+    --------
+    dirichlet_mutual_information : What a class tells of the distribution over classes.
+    dirichlet_kl : The divergence from the uniform distribution is the distance from
+        the largest entropy.
+
+    Examples
+    --------
+    >>> from skood.evidential import dirichlet_entropy
+    >>> dirichlet_entropy([[1.0, 1.0, 1.0], [2.0, 3.0, 4.0]]).round(4)
+    array([-0.6931, -1.3126])
+    """
+    alpha = _check_parameters(alpha)
+    total, _ = totals(alpha)
+    n_classes = alpha.shape[-1]
+    terms = (
+        0.5 * np.log(alpha)
+        + HALF_LOG_2PI
+        + stirling_rest(alpha)
+        + (alpha - 1.0) * log_minus_digamma(alpha)
+    )
+    of_total = (
+        (n_classes - 0.5) * np.log(total)
+        + HALF_LOG_2PI
+        + stirling_rest(total)
+        + (total - n_classes) * log_minus_digamma(total)
+    )
+    return terms.sum(axis=-1) - of_total[..., 0]
+
+
+def dirichlet_expected_log(alpha):
+    r"""Expected log-probabilities under Dirichlet distributions.
+
+    .. math:: E[\log p_c] = \psi(\alpha_c) - \psi(S), \qquad S = \sum_c \alpha_c.
+
+    Read more in the :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters, positive.
+
+    Returns
+    -------
+    expected_log : ndarray of shape (..., n_classes), dtype float64
+        At most 0.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive and finite, from 1e-150 to 1e150.
+
+    See Also
+    --------
+    dirichlet_expected_nll : Minus that of one class.
+
+    Examples
+    --------
+    >>> from skood.evidential import dirichlet_expected_log
+    >>> dirichlet_expected_log([1.0, 1.0, 1.0])
+    array([-1.5, -1.5, -1.5])
+    """
+    alpha = _check_parameters(alpha)
+    return -digamma_gain(alpha, totals(alpha)[1])
+
+
+def dirichlet_expected_nll(alpha, codes):
+    r"""Expected negative log-likelihood of a class, the uncertain cross-entropy.
+
+    .. math:: E[-\log p_y] = \psi(S) - \psi(\alpha_y), \qquad S = \sum_c \alpha_c,
+
+    the loss of evidential networks [1]_. Read more in the
+    :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters, positive.
+
+    codes : array-like of int of shape (...)
+        Class numbers y, from 0.
+
+    Returns
+    -------
+    nll : ndarray of shape (...), dtype float64
+        At least 0.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive and finite, from 1e-150 to 1e150, or there is
+        no such class.
+
+    See Also
+    --------
+    EvidentialLoss : The same for torch, with other losses.
+
+    References
+    ----------
+    .. [1] M. Sensoy, L. Kaplan, M. Kandemir. Evidential deep learning to quantify
+       classification uncertainty. NeurIPS 2018.
+
+    Examples
+    --------
+    >>> from skood.evidential import dirichlet_expected_nll
+    >>> dirichlet_expected_nll([[1.0, 1.0, 1.0], [9.0, 1.0, 1.0]], [0, 0]).round(4)
+    array([1.5   , 0.2111])
+    """
+    alpha = _check_parameters(alpha)
+    codes = np.expand_dims(_check_codes(codes, alpha), -1)
+    of_class = np.take_along_axis(alpha, codes, axis=-1)
+    others = np.take_along_axis(totals(alpha)[1], codes, axis=-1)
+    return digamma_gain(of_class, others)[..., 0]
+
+
+def dirichlet_expected_entropy(alpha):
+    r"""Expected entropy of the categorical distributions of Dirichlet distributions.
+
+    .. math:: E\bigl[H[p]\bigr] = \sum_c \frac{\alpha_c}{S}
+       \bigl(\psi(S + 1) - \psi(\alpha_c + 1)\bigr), \qquad S = \sum_c \alpha_c:
+
+    the aleatoric part of the entropy of the mean. Read more in the
+    :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters, positive.
+
+    Returns
+    -------
+    entropy : ndarray of shape (...), dtype float64
+        From 0 to ``log(n_classes)``.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive and finite, from 1e-150 to 1e150.
+
+    See Also
+    --------
+    dirichlet_mutual_information : The epistemic part.
+
+    Examples
+    --------
+    >>> from skood.evidential import dirichlet_expected_entropy
+    >>> dirichlet_expected_entropy([[0.1, 0.1], [100.0, 100.0]]).round(4)
+    array([0.1347, 0.6907])
+    """
+    alpha = _check_parameters(alpha)
+    total, others = totals(alpha)
+    return (alpha / total * digamma_gain(alpha + 1.0, others)).sum(axis=-1)
+
+
+def dirichlet_mutual_information(alpha):
+    r"""Mutual information of the class and the distribution over classes.
+
+    .. math:: I = H[\bar p] - E\bigl[H[p]\bigr] = \sum_c \bar p_c \bigl(
+       \psi(\alpha_c + 1) - \log \alpha_c - \psi(S + 1) + \log S \bigr),
+       \qquad \bar p_c = \frac{\alpha_c}{S}, \quad S = \sum_c \alpha_c:
+
+    the epistemic part of the entropy of the mean [1]_. Read more in the
+    :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters, positive.
+
+    Returns
+    -------
+    information : ndarray of shape (...), dtype float64
+        From 0 to ``log(n_classes)``; about (C - 1) / 2S where there is much evidence.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive and finite, from 1e-150 to 1e150.
+
+    See Also
+    --------
+    dirichlet_expected_entropy : The aleatoric part.
+    skood.epistemic.member_uncertainty : The same split for members of an ensemble.
+
+    References
+    ----------
+    .. [1] A. Malinin, M. Gales. Predictive uncertainty estimation via prior networks.
+       NeurIPS 2018.
+
+    Examples
+    --------
+    >>> from skood.evidential import dirichlet_mutual_information
+    >>> dirichlet_mutual_information([[0.1, 0.1], [100.0, 100.0]]).round(4)
+    array([0.5584, 0.0025])
+    """
+    alpha = _check_parameters(alpha)
+    total, _ = totals(alpha)
+    # falling in alpha, so that no term is negative
+    terms = digamma_next_minus_log(alpha) - digamma_next_minus_log(total)
+    return (alpha / total * np.maximum(terms, 0.0)).sum(axis=-1)
+
+
+def dirichlet_kl(alpha, beta=None):
+    r"""Kullback-Leibler divergence of Dirichlet distributions, in nats.
+
+    .. math:: KL\bigl(\mathrm{Dir}(\alpha) \,\|\, \mathrm{Dir}(\beta)\bigr)
+       = \log \frac{B(\beta)}{B(\alpha)} + \sum_c (\alpha_c - \beta_c)
+       \bigl(\psi(\alpha_c) - \psi(S)\bigr), \qquad S = \sum_c \alpha_c.
+
+    Read more in the :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    alpha : array-like of shape (..., n_classes)
+        Parameters of the first, positive.
+
+    beta : array-like of shape (..., n_classes), default=None
+        Parameters of the second, of a shape that broadcasts. None: ones, the uniform
+        distribution.
+
+    Returns
+    -------
+    divergence : ndarray of shape (...), dtype float64
+        At least 0.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not positive and finite, from 1e-150 to 1e150.
+
+    See Also
+    --------
+    dirichlet_entropy : ``-log((C - 1)!)`` minus the divergence from the uniform one.
+    skood.epistemic.kl_divergence : Of categorical distributions.
+
+    Examples
+    --------
+    >>> from skood.evidential import dirichlet_kl
+    >>> dirichlet_kl([[1.0, 1.0, 1.0], [2.0, 3.0, 4.0]]).round(4)
+    array([0.    , 0.6194])
+    >>> round(float(dirichlet_kl([2.0, 3.0, 4.0], [4.0, 3.0, 2.0])), 4)
+    1.6667
+    """
+    alpha = _check_parameters(alpha)
+    beta = np.ones_like(alpha) if beta is None else _check_parameters(beta, "beta")
+    if beta.shape[-1] != alpha.shape[-1]:
+        raise ValueError(
+            f"beta has {beta.shape[-1]} classes, but alpha has {alpha.shape[-1]}."
+        )
+    alpha, beta = np.broadcast_arrays(alpha, beta)
+    total, total_beta = (a.sum(axis=-1, keepdims=True) for a in (alpha, beta))
+    # log B is a sum of convex functions: the divergence is one of Bregman, whose
+    # leading part is the total of beta times a divergence of the means
+    d = np.log(beta / alpha) - np.log(total_beta / total)
+    p = beta / total_beta
+    close = np.abs(d) < _CLOSE
+    of_means = np.where(
+        close, d + np.expm1(-np.where(close, d, 0.0)), d - 1.0
+    ) + np.where(close, 0.0, alpha / total / p)
+    leading = (total_beta * p * np.maximum(of_means, 0.0)).sum(axis=-1)
+    rest = _bregman_rest(beta, alpha).sum(axis=-1)
+    rest_of_totals = _bregman_rest(total_beta, total)[..., 0]
+    return np.maximum(leading + rest - rest_of_totals, 0.0)
+
+
+def _bregman_rest(b, a):
+    """Divergence of Bregman of log gamma, less b log(b / a) - (b - a)."""
+    return (
+        (b - a) * log_minus_digamma(a)
+        - 0.5 * np.log(b / a)
+        + stirling_rest(b)
+        - stirling_rest(a)
+    )

@@ -1,0 +1,277 @@
+"""Losses of evidential networks, one number for each row, in torch."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from numbers import Real
+
+import torch
+from torch.nn import functional
+
+from skood.utils._params import Interval, StrOptions, validate_params
+
+__all__ = [
+    "EVIDENCES",
+    "LOSSES",
+    "EvidentialLoss",
+    "exp_evidence",
+    "expected_cross_entropy",
+    "expected_squared_error",
+    "marginal_nll",
+    "misleading_kl",
+]
+
+# Where the exponential function goes on as its tangent: 22,026 pieces of evidence.
+_MAX_EXPONENT = 10.0
+
+
+# --- evidence ----------------------------------------------------------------------
+
+
+def exp_evidence(outputs):
+    """Exponential function that goes on as its tangent from 10 on.
+
+    So it neither overflows nor loses its gradient.
+
+    Parameters
+    ----------
+    outputs : torch.Tensor
+        Outputs of a network.
+
+    Returns
+    -------
+    evidence : torch.Tensor
+        Of the same shape, at least 0.
+    """
+    return outputs.clamp(max=_MAX_EXPONENT).exp() * (
+        1.0 + (outputs - _MAX_EXPONENT).clamp(min=0.0)
+    )
+
+
+EVIDENCES = {
+    "softplus": functional.softplus,
+    "exp": exp_evidence,
+    "relu": torch.relu,
+}
+
+
+# --- losses of parameters ----------------------------------------------------------
+
+
+def _of_class(alpha, codes):
+    """Parameter of the class of each row."""
+    return alpha.gather(1, codes[:, None])[:, 0]
+
+
+def expected_cross_entropy(alpha, codes):
+    r"""Expected cross-entropy, psi(S) - psi(alpha_y).
+
+    Parameters
+    ----------
+    alpha : torch.Tensor of shape (n_rows, n_classes)
+        Parameters of Dirichlet distributions.
+
+    codes : torch.Tensor of shape (n_rows,), dtype int64
+        Class numbers.
+
+    Returns
+    -------
+    losses : torch.Tensor of shape (n_rows,)
+        At least 0.
+    """
+    return torch.digamma(alpha.sum(dim=1)) - torch.digamma(_of_class(alpha, codes))
+
+
+def marginal_nll(alpha, codes):
+    r"""Negative logarithm of the expected probability, log S - log alpha_y.
+
+    Parameters
+    ----------
+    alpha, codes : torch.Tensor
+        See `expected_cross_entropy`.
+
+    Returns
+    -------
+    losses : torch.Tensor of shape (n_rows,)
+        At least 0.
+    """
+    return alpha.sum(dim=1).log() - _of_class(alpha, codes).log()
+
+
+def expected_squared_error(alpha, codes):
+    r"""Expected squared error of the probabilities: squared bias plus variance.
+
+    With the mean m it is the sum over classes of (y_c - m_c)^2 + m_c (1 - m_c) /
+    (S + 1).
+
+    Parameters
+    ----------
+    alpha, codes : torch.Tensor
+        See `expected_cross_entropy`.
+
+    Returns
+    -------
+    losses : torch.Tensor of shape (n_rows,)
+        At least 0.
+    """
+    total = alpha.sum(dim=1, keepdim=True)
+    mean = alpha / total
+    truth = functional.one_hot(codes, alpha.shape[1]).to(alpha.dtype)
+    variance = mean * (1.0 - mean) / (total + 1.0)
+    return ((truth - mean).square() + variance).sum(dim=1)
+
+
+def misleading_kl(alpha, codes):
+    r"""Divergence of the evidence for wrong classes from none.
+
+    It is KL(Dir(a) || Dir(1)), where a are the parameters with that of the class of
+    the row replaced by one.
+
+    Parameters
+    ----------
+    alpha, codes : torch.Tensor
+        See `expected_cross_entropy`. Parameters are evidence plus one.
+
+    Returns
+    -------
+    losses : torch.Tensor of shape (n_rows,)
+        At least 0.
+    """
+    n_classes = alpha.shape[1]
+    alpha = alpha.scatter(1, codes[:, None], 1.0)
+    total = alpha.sum(dim=1)
+    log_normalizer = torch.lgamma(alpha).sum(dim=1) - torch.lgamma(total)
+    gains = torch.digamma(alpha) - torch.digamma(total)[:, None]
+    moved = ((alpha - 1.0) * gains).sum(dim=1)
+    return moved - log_normalizer - math.lgamma(n_classes)
+
+
+LOSSES = {
+    "cross_entropy": expected_cross_entropy,
+    "squared_error": expected_squared_error,
+    "log_likelihood": marginal_nll,
+}
+
+
+# --- the loss of a network ---------------------------------------------------------
+
+
+class EvidentialLoss:
+    r"""Loss of a network whose outputs are evidence.
+
+    The outputs l of the network for a row become evidence :math:`e = g(l) \ge 0`, and
+    the parameters :math:`\alpha = e + 1` of a Dirichlet distribution with the total
+    S. With the default `loss`, that of a row of class y is
+
+    .. math:: \psi(S) - \psi(\alpha_y) + \lambda \, KL\bigl(\mathrm{Dir}(\tilde\alpha)
+       \,\|\, \mathrm{Dir}(1)\bigr), \qquad
+       \tilde\alpha_y = 1, \quad \tilde\alpha_c = \alpha_c \text{ for } c \neq y
+
+    [1]_: the expected cross-entropy, and what the evidence for wrong classes tells.
+
+    Read more in the :ref:`User Guide <evidential>`.
+
+    Parameters
+    ----------
+    evidence : {"softplus", "exp", "relu"}, default="softplus"
+        The function g. "exp" goes on as its tangent for outputs above 10, so that it
+        does not overflow. Where "relu" is zero it has no gradient: rows without
+        evidence learn nothing.
+
+    loss : {"cross_entropy", "squared_error", "log_likelihood"}, default="cross_entropy"
+        The expected cross-entropy; the expected squared error
+        :math:`\sum_c (y_c - m_c)^2 + m_c (1 - m_c) / (S + 1)` with the mean
+        :math:`m = \alpha / S`; or :math:`-\log m_y`, the marginal likelihood.
+
+    lambda_kl : float, default=0.1
+        Weight of the divergence.
+
+    See Also
+    --------
+    EvidentialClassifier : Trains a network with it.
+    dirichlet_expected_nll : The expected cross-entropy, in NumPy.
+    dirichlet_kl : The divergence, in NumPy.
+
+    Notes
+    -----
+    It can be the `criterion` of :class:`~skood.nn.TorchClassifier`, whose
+    probabilities however are not those of the distribution. It computes in float64,
+    and returns the kind of number of the outputs.
+
+    References
+    ----------
+    .. [1] M. Sensoy, L. Kaplan, M. Kandemir. Evidential deep learning to quantify
+       classification uncertainty. NeurIPS 2018.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skood.evidential import EvidentialLoss
+    >>> loss = EvidentialLoss(evidence="relu")
+    >>> loss
+    EvidentialLoss(evidence='relu', loss='cross_entropy', lambda_kl=0.1)
+    >>> loss(torch.tensor([[8.0, 0.0, 0.0], [8.0, 0.0, 0.0]]), torch.tensor([0, 1]))
+    tensor([0.2111, 3.1407])
+    """
+
+    @validate_params(
+        {
+            "self": "no_validation",
+            "evidence": [StrOptions(set(EVIDENCES))],
+            "loss": [StrOptions(set(LOSSES))],
+            "lambda_kl": [Interval(Real, 0, None, closed="left")],
+        },
+        prefer_skip_nested_validation=True,
+    )
+    def __init__(self, *, evidence="softplus", loss="cross_entropy", lambda_kl=0.1):
+        self.evidence = evidence
+        self.loss = loss
+        self.lambda_kl = lambda_kl
+
+    def alpha(self, outputs):
+        """Parameters of the Dirichlet distributions of outputs.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor of shape (n_rows, n_classes)
+            Outputs of the network.
+
+        Returns
+        -------
+        alpha : torch.Tensor of shape (n_rows, n_classes), dtype float64
+            At least one.
+        """
+        return EVIDENCES[self.evidence](outputs.to(torch.float64)) + 1.0
+
+    def __call__(self, outputs, codes):
+        """Loss of each row.
+
+        Parameters
+        ----------
+        outputs : torch.Tensor of shape (n_rows, n_classes)
+            Outputs of the network.
+
+        codes : torch.Tensor of shape (n_rows,), dtype int64
+            Class numbers.
+
+        Returns
+        -------
+        losses : torch.Tensor of shape (n_rows,)
+            Of the kind of number of the outputs.
+        """
+        alpha = self.alpha(outputs)
+        losses = LOSSES[self.loss](alpha, codes)
+        if self.lambda_kl > 0:
+            losses = losses + self.lambda_kl * misleading_kl(alpha, codes)
+        return losses.to(outputs.dtype)
+
+    def __eq__(self, other):
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self):
+        return hash((type(self), *vars(self).values()))
+
+    def __repr__(self):
+        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({values})"

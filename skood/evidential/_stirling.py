@@ -1,0 +1,140 @@
+"""Log gamma and digamma, less their large terms."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+__all__ = [
+    "HALF_LOG_2PI",
+    "digamma_gain",
+    "digamma_next_minus_log",
+    "log_minus_digamma",
+    "stirling_rest",
+]
+
+# From here on the series of Stirling have full precision. They are in powers of
+# 1 / x^2, with the Bernoulli numbers B_2k: of Delta B_2k / (2k (2k - 1)), of delta
+# B_2k / 2k.
+_LARGE = 10.0
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
+_DELTA_GAMMA = [b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, start=1)]
+_DELTA_PSI = [b / (2 * k) for k, b in enumerate(_BERNOULLI, start=1)]
+
+HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
+
+
+def _series(x, coefficients, start):
+    """Sum of coefficient k times x to the power of start - 2k."""
+    squared = x**-2
+    total = np.zeros_like(x)
+    for coefficient in reversed(coefficients):
+        total = total * squared + coefficient
+    return total * x**start
+
+
+def _by_size(x, small, large):
+    """Evaluate one function below `_LARGE`, another above."""
+    is_large = x >= _LARGE
+    found = np.empty_like(x)
+    found[is_large] = large(x[is_large])
+    found[~is_large] = small(x[~is_large])
+    return found
+
+
+def stirling_rest(x):
+    """Rest of Stirling's formula, Delta(x) = 1 / 12x - 1 / 360x^3 + ...
+
+    Parameters
+    ----------
+    x : ndarray of positive float
+        Arguments, with at least one axis.
+
+    Returns
+    -------
+    rest : ndarray
+        Of the same shape.
+    """
+    return _by_size(
+        x,
+        lambda x: gammaln(x) - ((x - 0.5) * np.log(x) - x + HALF_LOG_2PI),
+        lambda x: _series(x, _DELTA_GAMMA, -1),
+    )
+
+
+def log_minus_digamma(x):
+    """Return delta(x) = log x - digamma(x) = 1 / 2x + 1 / 12x^2 - ...
+
+    Parameters
+    ----------
+    x : ndarray of positive float
+        Arguments, with at least one axis.
+
+    Returns
+    -------
+    difference : ndarray
+        Of the same shape, positive.
+    """
+    return _by_size(
+        x,
+        lambda x: 1.0 / x - (digamma(x + 1.0) - np.log(x)),
+        lambda x: 0.5 / x + _series(x, _DELTA_PSI, -2),
+    )
+
+
+def digamma_next_minus_log(x):
+    """Return digamma(x + 1) - log x = 1 / 2x - 1 / 12x^2 + ..., which falls to 0.
+
+    Parameters
+    ----------
+    x : ndarray of positive float
+        Arguments, with at least one axis.
+
+    Returns
+    -------
+    difference : ndarray
+        Of the same shape, positive.
+    """
+    return _by_size(
+        x,
+        lambda x: digamma(x + 1.0) - np.log(x),
+        lambda x: 0.5 / x - _series(x, _DELTA_PSI, -2),
+    )
+
+
+def digamma_gain(x, gain):
+    """Return digamma(x + gain) - digamma(x) as a sum of positive numbers.
+
+    The recurrence of digamma shifts x to `_LARGE`; differences of the powers in the
+    series there are multiples of the gain.
+
+    Parameters
+    ----------
+    x : ndarray of positive float
+        Arguments, with at least one axis.
+
+    gain : ndarray of non-negative float
+        By how much they grow, of the same shape.
+
+    Returns
+    -------
+    difference : ndarray
+        Of the same shape, at least 0.
+    """
+    total = np.zeros_like(x)
+    while (is_small := x < _LARGE).any():
+        total += np.where(is_small, gain / x / (x + gain), 0.0)
+        x = np.where(is_small, x + 1.0, x)
+    u, v = 1.0 / x, 1.0 / (x + gain)
+    difference = gain * u * v  # u - v
+    total += np.log1p(gain * u) + 0.5 * difference
+    # u^2k - v^2k = (u^2 - v^2) (u^(2k-2) + u^(2k-4) v^2 + ... + v^(2k-2))
+    sum_of_powers = np.zeros_like(total)
+    series = np.zeros_like(total)
+    v_power = np.ones_like(total)
+    for coefficient in _DELTA_PSI:
+        sum_of_powers = sum_of_powers * u**2 + v_power
+        v_power = v_power * v**2
+        series += coefficient * sum_of_powers
+    return total + difference * (u + v) * series

@@ -1,0 +1,52 @@
+"""Graphs: nodes as samples, graph networks as classifiers, evidence along edges.
+
+Names are imported on first use, and torch and torch_geometric with those that need
+them.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from skood.graph._nodes import NodeSet
+
+if TYPE_CHECKING:
+    from skood.graph._classifier import GraphClassifier
+    from skood.graph._gkde import GKDE
+    from skood.graph._gkde_network import GKDENetwork
+    from skood.graph._gpn import GraphPosteriorNetwork
+    from skood.graph._pretrained import pretrained_graph
+    from skood.graph._propagation import Propagation, propagate
+
+_LAZY = {
+    "GKDE": "skood.graph._gkde",
+    "GKDENetwork": "skood.graph._gkde_network",
+    "GraphClassifier": "skood.graph._classifier",
+    "GraphPosteriorNetwork": "skood.graph._gpn",
+    "Propagation": "skood.graph._propagation",
+    "pretrained_graph": "skood.graph._pretrained",
+    "propagate": "skood.graph._propagation",
+}
+
+__all__ = [
+    "GKDE",
+    "GKDENetwork",
+    "GraphClassifier",
+    "GraphPosteriorNetwork",
+    "NodeSet",
+    "Propagation",
+    "pretrained_graph",
+    "propagate",
+]
+
+
+def __getattr__(name):
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'skood.graph' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

@@ -1,0 +1,300 @@
+"""A classifier of nodes that trains a graph network."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import inspect
+from numbers import Real
+
+import torch
+
+from skood.graph._base import BaseGraphClassifier, check_widths
+from skood.graph._networks import NETWORKS, EdgeModule
+from skood.nn._logits import LogitsMixin
+from skood.nn._reader import read
+from skood.nn._training import WeightedCriterion
+from skood.utils._params import Interval, StrOptions
+
+__all__ = ["GraphClassifier"]
+
+
+class GraphClassifier(LogitsMixin, BaseGraphClassifier):
+    r"""A classifier of nodes that trains a graph network in `fit`.
+
+    Each layer of the network maps what the nodes have, and aggregates it over
+    neighbours. A GCN [1]_ with one hidden layer has the logits
+
+    .. math:: L = \hat A \, \max(0, \hat A X W_1 + b_1) \, W_2 + b_2 , \qquad
+        \hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2} .
+
+    Read more in the :ref:`User Guide <graph>`.
+
+    Parameters
+    ----------
+    conv : {"gcn", "gat", "sage", "appnp"} or callable, default="gcn"
+        The kind of network: graph convolutions [1]_, attention [2]_ (eight heads in
+        hidden layers), GraphSAGE with means [3]_, or a perceptron whose embeddings are
+        propagated by personalised PageRank [4]_. Or a module class or another
+        factory, called as ``conv(n_features, n_classes, **conv_params)``, of a module
+        that is called as ``module(x, edge_index)`` and returns logits for all nodes.
+        If it has a parameter ``edge_weight``, it is given the weights of a graph that
+        has some; if the parameter has no default, also those of other graphs, ones.
+
+    conv_params : dict, default=None
+        Further arguments of `conv`: for "gat" `heads`, for "appnp" `steps` and
+        `teleport`.
+
+    hidden : tuple of int, default=(64,)
+        Units of the hidden layers. Not used with a `conv` of your own.
+
+    dropout : float, default=0.5
+        Probability of dropout before each layer. Not used with a `conv` of your own.
+
+    lr : float, default=1e-2
+        Learning rate of Adam.
+
+    weight_decay : float, default=1e-4
+        Its weight decay.
+
+    max_epochs : int, default=1000
+        Number of epochs, with early stopping at most.
+
+    early_stopping : bool, default=True
+        Stop when the loss of validation nodes no longer falls, and return to the
+        weights with the smallest one. Validation nodes that `fit` is given switch it
+        on, too.
+
+    validation_fraction : float, default=0.1
+        Share of the training nodes held out, stratified by class, if `fit` is given
+        no validation nodes. Where there are few labels, give it some.
+
+    patience : int, default=50
+        Early stopping waits for this many epochs without a gain of `tol`.
+
+    tol : float, default=0.0
+        The gain in validation loss that counts.
+
+    class_weight : {"balanced"}, dict or None, default=None
+        Weights of the classes, which multiply `sample_weight`.
+
+    criterion : callable, default=None
+        ``criterion(outputs, codes)`` gives the loss of each row of the outputs, a
+        tensor of shape (n_rows, n_classes), for the numbers of the classes. If it has
+        parameters of its own, they are not trained. None: the cross-entropy.
+
+    batch_size : int, default=None
+        Training nodes per step, each step with a sampled neighbourhood of the batch.
+        None: all nodes and the whole graph in one step, as long as the activations
+        need less than 8 GiB, else 1024.
+
+    n_neighbors : int, default=10
+        Incoming edges of a node that a sampled neighbourhood keeps, at most. Their
+        weights are raised in place of those that are left out, and "gcn" and "appnp"
+        know the degrees in the whole graph, so that nothing is lost if no node has
+        more edges.
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds the initial weights, dropout, held-out nodes and samples. The generators
+        of torch are left as they were.
+
+    device : {"auto"}, str or torch.device, default="auto"
+        Where to train: "auto" is CUDA if there is one, else the CPU.
+
+    verbose : int, default=0
+        1 shows a progress bar over the epochs.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, sorted.
+
+    n_features_in_ : int
+        Number of features of a node.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if `X` was a data frame with names.
+
+    module_ : torch.nn.Module
+        The trained network, in eval mode. It holds no graph.
+
+    n_iter_ : int
+        Number of epochs trained.
+
+    history_ : list of dict
+        For each epoch: `epoch` (from 1), `train_loss` and, with validation nodes,
+        `valid_loss`.
+
+    See Also
+    --------
+    pretrained_graph : Wrap a graph network that is trained already.
+    NodeSet : Nodes as samples.
+    skood.evidential.EvidentialProbe : Adds uncertainty to a trained one.
+
+    Notes
+    -----
+    The network is trained on one graph and predicts nodes of any graph with the same
+    features. All nodes of a graph are run, whichever are asked for. Rows of an array
+    are nodes without edges.
+
+    What detectors read as features are the embeddings that the last, linear, map turns
+    into logits: with the last aggregation done. So each array detector works on a
+    frozen graph network.
+
+    References
+    ----------
+    .. [1] T. Kipf and M. Welling. "Semi-supervised classification with graph
+       convolutional networks". ICLR 2017.
+
+    .. [2] P. Veličković et al. "Graph attention networks". ICLR 2018.
+
+    .. [3] W. Hamilton, Z. Ying and J. Leskovec. "Inductive representation learning on
+       large graphs". NeurIPS 2017.
+
+    .. [4] J. Gasteiger, A. Bojchevski and S. Günnemann. "Predict then propagate: graph
+       neural networks meet personalized PageRank". ICLR 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.graph import GraphClassifier, NodeSet
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1], 30)
+    >>> X = y[:, None] + rng.normal(size=(60, 4))
+    >>> adjacency = rng.random((60, 60)) < np.where(y[:, None] == y, 0.2, 0.02)
+    >>> nodes = NodeSet((X, adjacency | adjacency.T))
+    >>> train = np.arange(0, 60, 3)
+    >>> clf = GraphClassifier(max_epochs=50, random_state=0)
+    >>> bool(clf.fit(nodes[train], y[train]).score(nodes, y) > 0.9)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **BaseGraphClassifier._parameter_constraints,
+        "conv": [StrOptions(set(NETWORKS)), callable],
+        "conv_params": [dict, None],
+        "hidden": ["array-like"],
+        "dropout": [Interval(Real, 0, 1, closed="left")],
+        "criterion": [callable, None],
+    }
+
+    _reads_graphs = True
+
+    def __init__(
+        self,
+        conv="gcn",
+        *,
+        conv_params=None,
+        hidden=(64,),
+        dropout=0.5,
+        lr=1e-2,
+        weight_decay=1e-4,
+        max_epochs=1000,
+        early_stopping=True,
+        validation_fraction=0.1,
+        patience=50,
+        tol=0.0,
+        class_weight=None,
+        criterion=None,
+        batch_size=None,
+        n_neighbors=10,
+        random_state=None,
+        device="auto",
+        verbose=0,
+    ):
+        self.conv = conv
+        self.conv_params = conv_params
+        self.hidden = hidden
+        self.dropout = dropout
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.max_epochs = max_epochs
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.tol = tol
+        self.class_weight = class_weight
+        self.criterion = criterion
+        self.batch_size = batch_size
+        self.n_neighbors = n_neighbors
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def _module_recipe(self):
+        """What the network is built of; kept, so that it can be built again."""
+        if isinstance(self.conv, torch.nn.Module):
+            raise TypeError(
+                f"conv is a module, a {type(self.conv).__name__}, but each fit trains "
+                "a new one: pass the class or a factory, or wrap a trained module by "
+                "skood.graph.pretrained_graph."
+            )
+        return {
+            "conv": self.conv,
+            "conv_params": copy.deepcopy(self.conv_params) or {},
+            "hidden": check_widths(self.hidden),
+            "dropout": self.dropout,
+        }
+
+    def _make_module(self, n_features, n_classes, recipe):
+        conv, params = recipe["conv"], recipe["conv_params"]
+        if conv in NETWORKS:
+            sizes = recipe["hidden"], recipe["dropout"]
+            return _built(conv, (n_features, n_classes, *sizes), params)
+        module = _built(conv, (n_features, n_classes), params)
+        if not isinstance(module, torch.nn.Module):
+            raise TypeError(
+                f"conv must make a torch.nn.Module, got {type(module).__name__}."
+            )
+        return EdgeModule(module)
+
+    def _make_loss(self, device):
+        losses = super()._make_loss(device)
+        if self.criterion is not None:
+            losses = WeightedCriterion(self.criterion).to(device).losses
+
+        def checked(outputs, codes):
+            if outputs.shape[1] != len(self.classes_):
+                raise ValueError(
+                    f"The network has {outputs.shape[1]} outputs, but y has "
+                    f"{len(self.classes_)} classes: {self.classes_.tolist()}. conv is "
+                    "called with the number of features and the number of classes."
+                )
+            return losses(outputs, codes)
+
+        return checked
+
+    def predict_logits(self, X):
+        """Logits of the network.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Nodes, or rows, which are nodes without edges.
+
+        Returns
+        -------
+        logits : ndarray of shape (n_samples, n_classes), dtype float64
+            What the network returns.
+        """
+        logits = read(self, X, {"logits"}, device=self.device).logits
+        return logits.astype("float64")
+
+
+def _built(conv, args, params):
+    """Call `conv`, the name of a network or a factory; refuse wrong parameters."""
+    factory = NETWORKS[conv] if conv in NETWORKS else conv
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:  # written in C
+        return factory(*args, **params)
+    try:
+        signature.bind(*args, **params)
+    except TypeError as error:
+        names = list(signature.parameters)[len(args) :]
+        raise TypeError(
+            f"conv={conv!r} cannot be built with conv_params={params!r}: {error}. It "
+            "is called as conv(n_features, n_classes, **conv_params), and conv_params "
+            f"may hold: {', '.join(names) or 'nothing'}."
+        ) from error
+    return factory(*args, **params)

@@ -1,0 +1,162 @@
+"""Radial normalising flows: a density of each class, all of them at once."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from skood.utils._torch import row_chunks
+
+__all__ = ["RadialFlows"]
+
+# Coordinates are kept below this, whose square and its gradient are floats.
+_FAR = 1e18
+
+# Activations that are kept for the backward pass at once, at most.
+_MAX_BLOCK_BYTES = 2**29
+
+# The least of a and s: softplus alone underflows to zero.
+_NEAR = 1e-6
+
+
+class RadialFlows(torch.nn.Module):
+    r"""A density of each class, by radial flows to a standard normal distribution.
+
+    A layer moves points along the rays from its centre :math:`c`: with
+    :math:`r = \|z - c\|`
+
+    .. math:: f(z) = z + \frac{\beta}{a + r} (z - c), \qquad a > 0, \beta > -a,
+
+    which is invertible, because :math:`\beta = s - a` with :math:`s > 0`. Its Jacobian
+    has d - 1 eigenvalues across the ray and one along it,
+
+    .. math:: \frac{s + r}{a + r}, \qquad \frac{r (r + 2 a) + s a}{(a + r)^2},
+
+    written without a difference, so that neither is rounded to zero [1]_. At first s
+    is about a, so that layers hardly move points: no class is denser by chance.
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of densities.
+
+    n_features : int
+        Number d of coordinates of a point.
+
+    n_layers : int
+        Layers per density. With none all of them are standard normal.
+
+    References
+    ----------
+    .. [1] D. J. Rezende, S. Mohamed. Variational inference with normalizing flows.
+       ICML 2015. Section 4.1.
+    """
+
+    def __init__(self, n_classes, n_features, n_layers):
+        super().__init__()
+        self.n_classes = n_classes
+        bound = 1 / math.sqrt(n_features)
+        self.centers = self._parameter(bound, n_layers, n_classes, n_features)
+        self.raw_a = self._parameter(bound, n_layers, n_classes)
+        # not quite a: the gradient of the centres would be nothing but rounding
+        self.raw_s = self._parameter(0.1 * bound, n_layers, n_classes)
+        with torch.no_grad():
+            self.raw_s += self.raw_a
+
+    @staticmethod
+    def _parameter(bound, *shape):
+        return torch.nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+
+    def transform(self, z):
+        """Move points to where the base distribution is.
+
+        Parameters
+        ----------
+        z : Tensor of shape (n_points, n_features)
+            Points.
+
+        Returns
+        -------
+        moved : Tensor of shape (n_points, n_classes, n_features)
+            Where the flow of each class takes them.
+
+        log_det : Tensor of shape (n_points, n_classes)
+            Logarithm of the Jacobian's determinant.
+        """
+        n_points, n_features = z.shape
+        z = z.clamp(-_FAR, _FAR)[:, None].expand(-1, self.n_classes, -1)
+        log_det = z.new_zeros(n_points, self.n_classes)
+        a, s = (functional.softplus(raw) + _NEAR for raw in (self.raw_a, self.raw_s))
+        for center, a_k, s_k in zip(self.centers, a, s, strict=True):
+            from_center = z - center
+            r = torch.linalg.vector_norm(from_center, dim=-1)
+            reach = a_k + r
+            along = (r * (r + 2 * a_k) + s_k * a_k) / reach**2
+            across = (s_k + r) / reach
+            z = z + ((s_k - a_k) / reach)[..., None] * from_center
+            log_det = log_det + (n_features - 1) * across.log() + along.log()
+        return z, log_det
+
+    def forward(self, z):
+        """Logarithm of the density of each class.
+
+        Parameters
+        ----------
+        z : Tensor of shape (n_points, n_features)
+            Points.
+
+        Returns
+        -------
+        log_density : Tensor of shape (n_points, n_classes)
+            Finite, with a finite gradient, for all points.
+        """
+        n_features = z.shape[1]
+        z, log_det = self.transform(z)
+        log_base = -0.5 * (z.square().sum(dim=-1) + n_features * math.log(2 * math.pi))
+        return log_base + log_det
+
+    def blocks(self, n_points):
+        """Cut points into blocks whose activations can be kept at once.
+
+        Parameters
+        ----------
+        n_points : int
+            Number of points.
+
+        Returns
+        -------
+        blocks : list of slice
+            Neighbouring points, in order.
+        """
+        n_layers, _, n_features = self.centers.shape
+        row_bytes = 4 * self.n_classes * n_features * 4 * (1 + n_layers)
+        return list(row_chunks(n_points, row_bytes, _MAX_BLOCK_BYTES))
+
+    def in_blocks(self, z):
+        """Return what `forward` does, with the activations of one block at a time.
+
+        Where there are several blocks, each is run again in the backward pass, whose
+        results for the parameters are added to their ``grad``: call ``backward``.
+
+        Parameters
+        ----------
+        z : Tensor of shape (n_points, n_features)
+            Points.
+
+        Returns
+        -------
+        log_density : Tensor of shape (n_points, n_classes)
+            See `forward`.
+        """
+        blocks = self.blocks(len(z))
+        run: Callable = self
+        if len(blocks) > 1 and z.requires_grad:
+            # nothing is drawn in a flow, so no state of generators has to be kept
+            run = partial(checkpoint, run, use_reentrant=True, preserve_rng_state=False)
+        return torch.cat([run(z[block]) for block in blocks])

@@ -1,0 +1,191 @@
+"""Layers of torch_geometric that are linear in what they aggregate, taken apart.
+
+Such a layer maps linearly and aggregates, and the two may change places: its output is
+W h + b for aggregated values h.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["LinearForm", "linear_features", "linear_form"]
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """The linear map of a layer that also aggregates.
+
+    Parameters
+    ----------
+    weight : torch.Tensor of shape (n_outputs, n_inputs)
+        W.
+
+    bias : torch.Tensor of shape (n_outputs,) or None
+        b.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+
+def linear_form(layer):
+    """Return the linear map of a layer.
+
+    Parameters
+    ----------
+    layer : torch.nn.Module
+        Any.
+
+    Returns
+    -------
+    form : LinearForm or None
+        None: it is not known to be linear in what it aggregates.
+    """
+    kind = _kind(layer)
+    return None if kind is None else kind[0](layer)
+
+
+def linear_features(layer, args, kwargs):
+    """Return what the linear map of a layer is applied to.
+
+    Parameters
+    ----------
+    layer : torch.nn.Module
+        A layer that has a `linear_form`. It is not changed.
+
+    args : tuple
+        What it is called with.
+
+    kwargs : dict
+        Likewise, by name.
+
+    Returns
+    -------
+    features : torch.Tensor of shape (n_nodes, n_inputs) or None
+        None: in this call it is not linear in what it aggregates.
+    """
+    return _kind(layer)[1](layer, *args, **kwargs)
+
+
+def _kind(layer):
+    """Functions for a layer of torch_geometric, but not for a subclass of one."""
+    kind = type(layer)
+    is_known = kind.__module__.startswith("torch_geometric.nn.conv.")
+    return _KINDS.get(kind.__name__) if is_known else None
+
+
+def _weight(linear):
+    return getattr(linear, "weight", None)
+
+
+class _Same(torch.nn.Module):
+    """Takes the place of a linear map."""
+
+    def forward(self, x):
+        """Return what it is given."""
+        return x
+
+
+def _changed(layer, modules, parameters):
+    """A copy of a layer that shares all but some of its parts, and has no hooks."""
+    twin = copy.copy(layer)
+    twin._modules = {**layer._modules, **modules}
+    twin._parameters = {**layer._parameters, **parameters}
+    # what it is called with has been through them
+    twin._forward_hooks = OrderedDict()
+    twin._forward_pre_hooks = OrderedDict()
+    return twin
+
+
+# --- GCNConv: sum over neighbours of weight * W x, plus b --------------------------
+
+
+def _gcn(layer):
+    weight = _weight(layer.lin)
+    if weight is None or layer.aggr not in ("add", "sum", "mean"):
+        return None
+    return LinearForm(weight, layer.bias)
+
+
+def _gcn_features(layer, x, edge_index, edge_weight=None):
+    twin = _changed(layer, {"lin": _Same()}, {"bias": None})
+    return twin(x, edge_index, edge_weight)
+
+
+# --- SAGEConv: W_l (any aggregate of x) + b + W_r x --------------------------------
+
+
+def _sage(layer):
+    if layer.normalize or layer.project:
+        return None
+    weights = [_weight(layer.lin_l)]
+    if layer.root_weight:
+        weights.append(_weight(layer.lin_r))
+    if any(weight is None for weight in weights):
+        return None
+    return LinearForm(torch.cat(weights, dim=1), layer.lin_l.bias)
+
+
+def _sage_features(layer, x, edge_index, size=None):
+    if not torch.is_tensor(x):
+        return None
+    twin = _changed(layer, {"lin_l": _Same()}, {})
+    twin.root_weight = False
+    features = twin(x, edge_index, size)
+    return torch.cat([features, x], dim=1) if layer.root_weight else features
+
+
+# --- GATConv: for each head, sum over neighbours of attention * W x ------------------
+
+
+def _gat_map(layer):
+    return layer.lin if layer.lin is not None else layer.lin_src
+
+
+def _gat(layer):
+    weight = _weight(_gat_map(layer))
+    if weight is None or layer.aggr not in ("add", "sum"):
+        return None
+    weight = weight.view(layer.heads, -1, weight.shape[1])
+    if layer.concat:
+        weight = torch.block_diag(*weight)
+    else:
+        weight = torch.cat(list(weight / layer.heads), dim=1)
+    if getattr(layer, "res", None) is not None:  # of the node's own values
+        weight = torch.cat([weight, layer.res.weight], dim=1)
+    return LinearForm(weight, layer.bias)
+
+
+def _gat_features(
+    layer, x, edge_index, edge_attr=None, size=None, return_attention_weights=None
+):
+    if not (torch.is_tensor(x) and torch.is_tensor(edge_index)):
+        return None
+    if edge_index.layout != torch.strided:
+        return None
+    twin = _changed(layer, {}, {})
+    _, (edges, attention) = twin(
+        x, edge_index, edge_attr, size, return_attention_weights=True
+    )
+    if layer.flow == "source_to_target":
+        edges = edges.flip(0)
+    shape = (x.shape[0], x.shape[0])
+    features = [
+        torch.sparse_coo_tensor(edges, attention[:, head], shape) @ x
+        for head in range(layer.heads)
+    ]
+    if getattr(layer, "res", None) is not None:
+        features.append(x)
+    return torch.cat(features, dim=1)
+
+
+_KINDS = {
+    "GATConv": (_gat, _gat_features),
+    "GCNConv": (_gcn, _gcn_features),
+    "SAGEConv": (_sage, _sage_features),
+}

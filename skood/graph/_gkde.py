@@ -1,0 +1,421 @@
+"""Evidence of labelled nodes by a kernel of their distance: GKDE."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import hashlib
+from abc import abstractmethod
+from numbers import Real
+
+import numpy as np
+from scipy import sparse
+from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skood.base import UncertaintyMixin
+from skood.evidential._uncertainty import dirichlet_uncertainty
+from skood.graph._nodes import NodeSet, as_nodes
+from skood.nn._rows import check_target, check_weights
+from skood.utils._params import Interval, StrOptions, fit_context
+from skood.utils._state import fresh_fit
+from skood.utils._torch import row_chunks
+
+__all__ = ["GKDE", "DirichletMixin", "resolve_metric"]
+
+# Nodes that a search of the graph starts from at once: one for each bit of a word.
+_WORD = 64
+
+
+def resolve_metric(metric, X):
+    """Say what "auto" is for samples; paths need edges.
+
+    Parameters
+    ----------
+    metric : {"auto", "hops", "euclidean"}
+        What was asked for.
+
+    X : NodeSet or array-like
+        Training samples.
+
+    Returns
+    -------
+    metric : {"hops", "euclidean"}
+        What a distance is.
+    """
+    if metric == "auto":
+        return "hops" if isinstance(X, NodeSet) else "euclidean"
+    if metric == "hops" and not isinstance(X, NodeSet):
+        raise ValueError(
+            "metric='hops' counts edges on paths, and the rows of an array have no "
+            "edges. Pass a NodeSet, or set metric='euclidean'."
+        )
+    return metric
+
+
+class DirichletMixin(UncertaintyMixin):
+    """What classifiers do with the Dirichlet distributions that they predict.
+
+    The class implements ``predict_alpha(X)`` and has ``classes_``.
+    """
+
+    classes_: np.ndarray
+
+    @abstractmethod
+    def predict_alpha(self, X):
+        """Parameters of the Dirichlet distributions, (n_samples, n_classes)."""
+
+    def predict_proba(self, X):
+        """Mean of the Dirichlet distribution.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Nodes.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes), dtype float64
+            Probabilities in the order of ``classes_``.
+        """
+        alpha = self.predict_alpha(X)
+        return alpha / alpha.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        """Class with the most evidence.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Nodes.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels; the first of those that tie.
+        """
+        alpha = self.predict_alpha(X)
+        return self.classes_[alpha.argmax(axis=1)]
+
+    def predict_uncertainty(self, X):
+        """Total, aleatoric and epistemic uncertainty.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Nodes.
+
+        Returns
+        -------
+        uncertainty : Bunch
+            ``total``, the entropy of the mean, ``aleatoric``, minus its largest
+            probability, and ``epistemic``, the vacuity, each an ndarray of shape
+            (n_samples,), high for uncertain samples.
+        """
+        return dirichlet_uncertainty(self.predict_alpha(X))
+
+
+class GKDE(DirichletMixin, ClassifierMixin, BaseEstimator):
+    r"""Graph-based kernel Dirichlet estimation: near labelled nodes are evidence.
+
+    Each training node is evidence for its class, in all nodes that can be reached from
+    it, the less the longer the path. With :math:`d_{ij}` the number of edges on the
+    shortest path from the training node i to node j, node j has the Dirichlet
+    distribution with the parameters [1]_
+
+    .. math::
+
+        \alpha_{jk} = 1 + \sum_{i: y_i = k,\, d_{ij} \le \text{cutoff}} g(d_{ij}),
+        \qquad g(d) = \frac{1}{\sigma \sqrt{2 \pi}} e^{-d^2 / (2 \sigma^2)} .
+
+    Nothing is trained, and features do not count. Of arrays, whose rows have no edges,
+    distances are Euclidean.
+
+    Read more in the :ref:`User Guide <gkde>`.
+
+    Parameters
+    ----------
+    sigma : float, default=1.0
+        Bandwidth of the kernel, in edges, or in units of the features.
+
+    cutoff : float, default=10.0
+        Training nodes at a greater distance are no evidence. None: all are that can be
+        reached.
+
+    metric : {"auto", "hops", "euclidean"}, default="auto"
+        What a distance is: "hops" counts edges on the shortest path, in their direction
+        and whatever their weights are; "euclidean" is the distance of the features.
+        "auto" is "hops" for a `NodeSet`, and "euclidean" for arrays.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, sorted.
+
+    metric_ : str
+        "hops" or "euclidean".
+
+    nodes_ : ndarray of shape (n_train,)
+        Numbers of the training nodes, ordered by class; those of weight zero are left
+        out. Of arrays: numbers of rows.
+
+    n_features_in_ : int
+        Number of features of a node.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if all of them are strings.
+
+    Raises
+    ------
+    ValueError
+        If hops are to be counted in another graph than that of `fit`.
+
+    See Also
+    --------
+    GKDENetwork : A graph network that is drawn to this evidence.
+    skood.evidential.vacuity : How little evidence there is.
+
+    Notes
+    -----
+    A node that no training node reaches has no evidence: its vacuity is one, its
+    probabilities are equal, and its predicted class, the first, means nothing.
+
+    Hops are counted by a breadth-first search of the graph from 64 training nodes at a
+    time. So memory does not grow with their number, but time does: there is a search
+    for each 64 of them, and each step of it goes through all edges.
+
+    References
+    ----------
+    .. [1] Xujiang Zhao, Feng Chen, Shu Hu, Jin-Hee Cho. "Uncertainty aware
+       semi-supervised learning on graph data." NeurIPS 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.graph import GKDE, NodeSet
+    >>> adjacency = np.zeros((5, 5))
+    >>> adjacency[[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]] = 1  # 0 - 1 - 2 - 3, and 4
+    >>> nodes = NodeSet((np.zeros((5, 1)), adjacency))
+    >>> clf = GKDE().fit(nodes[[0, 3]], ["a", "b"])
+    >>> clf.predict_alpha(nodes).round(3)
+    array([[1.399, 1.004],
+           [1.242, 1.054],
+           [1.054, 1.242],
+           [1.004, 1.399],
+           [1.   , 1.   ]])
+    >>> clf.predict_uncertainty(nodes).epistemic.round(3)
+    array([0.832, 0.871, 0.871, 0.832, 1.   ])
+    """
+
+    _parameter_constraints: dict = {
+        "sigma": [Interval(Real, 0, None, closed="neither")],
+        "cutoff": [Interval(Real, 0, None, closed="left"), None],
+        "metric": [StrOptions({"auto", "hops", "euclidean"})],
+    }
+
+    def __init__(self, sigma=1.0, *, cutoff=10.0, metric="auto"):
+        self.sigma = sigma
+        self.cutoff = cutoff
+        self.metric = metric
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None):
+        """Remember the training nodes.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Training nodes. A node that is there twice counts twice.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the nodes, which multiply their evidence.
+
+        Returns
+        -------
+        self : GKDE
+            The fitted classifier.
+        """
+        with fresh_fit(self):
+            nodes, y = as_nodes(X, estimator=self), check_target(y, self)
+            validate_data(self, X, reset=True, skip_check_array=True)
+            check_consistent_length(nodes, y)
+            weight = check_weights(sample_weight, len(y))
+            self.metric_ = resolve_metric(self.metric, X)
+            self._sigma = float(self.sigma)
+            self._cutoff = np.inf if self.cutoff is None else float(self.cutoff)
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            order = np.argsort(codes, kind="stable")
+            order = order[weight[order] > 0]
+            self.nodes_ = nodes.nodes[order]
+            self._codes, self._weight = codes[order], weight[order]
+            if self.metric_ == "hops":
+                self._graph_id, self._n_nodes = _graph_id(nodes.graph), nodes.n_nodes
+            else:
+                self._rows = _dense(nodes.features[order])
+            self._check_finite()
+        return self
+
+    def _check_finite(self):
+        """Raise if the most evidence there could be overflows."""
+        with np.errstate(over="ignore"):
+            most = self._weight.sum() * self._kernel(0.0)
+        if not np.isfinite(most):
+            raise ValueError(
+                f"The evidence at sigma={self.sigma} and weights up to "
+                f"{self._weight.max():g} overflows. Use a greater sigma, or smaller "
+                "weights."
+            )
+
+    # --- evidence ------------------------------------------------------------
+
+    def _kernel(self, distance):
+        """Density of the normal distribution; zero beyond the cutoff."""
+        distance = np.asarray(distance, dtype=np.float64)
+        with np.errstate(over="ignore", under="ignore"):
+            g = np.exp(-0.5 * (distance / self._sigma) ** 2)
+            g = g / (self._sigma * np.sqrt(2.0 * np.pi))
+        return np.where(distance > self._cutoff, 0.0, g)
+
+    def _class_sums(self, values, part=slice(None)):
+        """Sum over training nodes, the last axis, by class: (n_rows, n_classes)."""
+        codes = self._codes[part]
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        sums = np.zeros((len(values), len(self.classes_)))
+        sums[:, codes[starts]] = np.add.reduceat(
+            values * self._weight[part], starts, axis=1
+        )
+        return sums
+
+    def _evidence_by_hops(self, graph):
+        """Evidence in all nodes of the graph."""
+        incoming = graph.operator("sum")
+        evidence = np.zeros((graph.n_nodes, len(self.classes_)))
+        for part in row_chunks(len(self.nodes_), 1, budget=_WORD):
+            rings = _rings(incoming, self.nodes_[part])
+            for hops, ring in enumerate(rings):
+                g = self._kernel(hops)
+                if g == 0:
+                    break
+                reached = np.flatnonzero(ring)
+                for some in row_chunks(len(reached), 32 * _WORD):
+                    rows = reached[some]
+                    bits = _unpacked(ring[rows])[:, : part.stop - part.start]
+                    evidence[rows] += g * self._class_sums(bits, part)
+        return evidence
+
+    def _evidence_by_features(self, X):
+        """Evidence in rows."""
+        evidence = np.empty((X.shape[0], len(self.classes_)))
+        # a few numbers for each training node, and a dense copy of the row or two
+        row_bytes = 32 * len(self._rows) + 16 * X.shape[1]
+        for rows in row_chunks(X.shape[0], row_bytes):
+            with np.errstate(over="ignore"):  # rows that are infinitely far apart
+                distances = cdist(_dense(X[rows]), self._rows)
+            evidence[rows] = self._class_sums(self._kernel(distances))
+        return evidence
+
+    def _check_nodes(self, X):
+        """Return a set of nodes that distances can be told of."""
+        check_is_fitted(self)
+        nodes = as_nodes(X, estimator=self)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        if self.metric_ == "hops":
+            if not isinstance(X, NodeSet):
+                raise ValueError(
+                    f"{type(self).__name__} was fitted on nodes of a graph and counts "
+                    "edges on paths from them, but X is an array, whose rows have no "
+                    "edges. Pass a NodeSet of the same graph, or fit with "
+                    "metric='euclidean'."
+                )
+            if _graph_id(nodes.graph) != self._graph_id:
+                raise ValueError(
+                    f"{type(self).__name__} counts edges on paths from its training "
+                    "nodes, so they must be in the graph that is scored: it was fitted "
+                    f"on a graph of {self._n_nodes} nodes, and X is of another graph, "
+                    f"of {nodes.n_nodes} nodes and {nodes.adjacency.nnz} edges. Fit on "
+                    "nodes of this graph, or with metric='euclidean'."
+                )
+        return nodes
+
+    # --- prediction ----------------------------------------------------------
+
+    def predict_alpha(self, X):
+        """Parameters of the Dirichlet distribution of each node.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Nodes; for "hops" of the graph of `fit`.
+
+        Returns
+        -------
+        alpha : ndarray of shape (n_samples, n_classes), dtype float64
+            Evidence plus one, in the order of ``classes_``.
+        """
+        nodes = self._check_nodes(X)
+        if self.metric_ == "hops":
+            return 1.0 + self._evidence_by_hops(nodes.graph)[nodes.nodes]
+        return 1.0 + self._evidence_by_features(nodes.features)
+
+
+# --- paths -------------------------------------------------------------------------
+
+
+def _graph_id(graph):
+    """Name of the edges of a graph, whatever they weigh."""
+
+    def make():
+        digest = hashlib.sha256()
+        for array in (graph.adjacency.indptr, graph.adjacency.indices):
+            digest.update(array.astype(np.int64).tobytes())
+        return digest.hexdigest()
+
+    return graph.derived("edges id", make)
+
+
+def _rings(incoming, seeds):
+    """Yield, for 0, 1, … hops, which nodes are so far from which seeds.
+
+    Parameters
+    ----------
+    incoming : csr_array of shape (n_nodes, n_nodes)
+        Row j has an entry for each node that has an edge to node j.
+
+    seeds : ndarray of int
+        At most 64 nodes.
+
+    Yields
+    ------
+    ring : ndarray of shape (n_nodes,), dtype uint64
+        A bit for each seed; the last ring that is not empty is the last.
+    """
+    bits = np.zeros((incoming.shape[0], _WORD), dtype=np.uint8)
+    bits[seeds, np.arange(len(seeds))] = 1
+    ring = np.packbits(bits, axis=1).view(np.uint64)[:, 0]
+    del bits
+    seen = ring.copy()
+    hearing = np.flatnonzero(np.diff(incoming.indptr))
+    starts = incoming.indptr[hearing]
+    while ring.any():
+        yield ring
+        reached = np.zeros_like(ring)
+        if len(hearing):
+            told = ring[incoming.indices]
+            reached[hearing] = np.bitwise_or.reduceat(told, starts)
+        ring = reached & ~seen
+        seen |= ring
+
+
+def _unpacked(ring):
+    """Bits of words, one row of 64 for each."""
+    return np.unpackbits(ring.view(np.uint8).reshape(-1, 8), axis=1)
+
+
+def _dense(rows):
+    """Rows of features as a float64 array."""
+    rows = rows.toarray() if sparse.issparse(rows) else rows
+    return np.ascontiguousarray(rows, dtype=np.float64)

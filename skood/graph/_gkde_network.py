@@ -1,0 +1,527 @@
+"""A graph network that is drawn to the evidence of near labelled nodes: SGNN-GKDE."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+import torch
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from skood.epistemic._base import log_proba_of
+from skood.evidential._losses import EVIDENCES, EvidentialLoss
+from skood.graph._base import BaseGraphClassifier
+from skood.graph._classifier import GraphClassifier
+from skood.graph._gkde import GKDE, DirichletMixin, resolve_metric
+from skood.graph._nodes import NodeSet
+from skood.utils._labels import label_codes
+from skood.utils._params import HasMethods, Interval, StrOptions
+from skood.utils._wrapping import unwrapped
+
+__all__ = ["GKDENetwork"]
+
+# Log-probabilities of the teacher are at least this, as if each class had 1e-10.
+_LOG_FLOOR = float(np.log(1e-10))
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """What the Dirichlet distributions of all nodes of a graph are drawn to.
+
+    Parameters
+    ----------
+    prior : torch.Tensor of shape (n_nodes, n_classes) or None
+        Parameters of the distributions that GKDE estimates.
+
+    log_teacher : torch.Tensor of shape (n_nodes, n_classes) or None
+        Log-probabilities that the teacher predicts.
+    """
+
+    prior: torch.Tensor | None
+    log_teacher: torch.Tensor | None
+
+
+def dirichlet_divergence(alpha, beta):
+    """KL divergence of Dir(alpha) from Dir(beta), differentiable.
+
+    Parameters
+    ----------
+    alpha, beta : torch.Tensor of shape (n_rows, n_classes)
+        Parameters, positive.
+
+    Returns
+    -------
+    divergence : torch.Tensor of shape (n_rows,)
+        In nats.
+    """
+    total = alpha.sum(dim=1, keepdim=True)
+    gain = torch.digamma(alpha) - torch.digamma(total)
+    return (
+        torch.lgamma(total[:, 0])
+        - torch.lgamma(beta.sum(dim=1))
+        + (torch.lgamma(beta) - torch.lgamma(alpha) + (alpha - beta) * gain).sum(dim=1)
+    )
+
+
+def divergence_of_means(alpha, log_teacher):
+    """KL divergence of the mean of Dir(alpha) from a teacher, differentiable.
+
+    Parameters
+    ----------
+    alpha : torch.Tensor of shape (n_rows, n_classes)
+        Parameters, positive.
+
+    log_teacher : torch.Tensor of shape (n_rows, n_classes)
+        Log-probabilities.
+
+    Returns
+    -------
+    divergence : torch.Tensor of shape (n_rows,)
+        In nats.
+    """
+    mean = alpha / alpha.sum(dim=1, keepdim=True)
+    return (mean * (mean.log() - log_teacher)).sum(dim=1)
+
+
+@contextmanager
+def _given(teacher, samples):
+    """Say what to do if a teacher does not read nodes."""
+    try:
+        yield
+    except TypeError as error:
+        if not isinstance(samples, NodeSet):
+            raise
+        raise TypeError(
+            f"The teacher {type(unwrapped(teacher)).__name__} could not be given nodes "
+            "of a graph. Pass a classifier of nodes, such as a GraphClassifier, or a "
+            "Pipeline whose first step returns their features; or set "
+            "lambda_teacher=0."
+        ) from error
+
+
+class GKDENetwork(DirichletMixin, BaseGraphClassifier):
+    r"""A graph network whose evidence is drawn to that of near labelled nodes.
+
+    The outputs of the network are evidence :math:`e = g(l)`, and :math:`\alpha = e + 1`
+    the parameters of the Dirichlet distribution of a node, with the total S and the
+    mean :math:`\bar p = \alpha / S`. It is trained on [1]_
+
+    .. math::
+
+        \frac{1}{n} \sum_{i \text{ labelled}} \sum_k \Bigl( (y_{ik} - \bar p_{ik})^2 +
+        \frac{\bar p_{ik} (1 - \bar p_{ik})}{S_i + 1} \Bigr)
+        + \frac{1}{N} \sum_{j = 1}^N \Bigl( \lambda_1 \, KL \bigl(
+        \mathrm{Dir}(\alpha_j) \,\|\, \mathrm{Dir}(\hat\alpha_j) \bigr)
+        + \lambda_2 \, KL \bigl( \bar p_j \,\|\, \hat p_j \bigr) \Bigr):
+
+    the expected squared error of the n labelled nodes; and of all N nodes of the graph
+    how far they are from the distributions with the parameters :math:`\hat\alpha` that
+    `GKDE` estimates from the labelled nodes, and from the probabilities
+    :math:`\hat p` of a teacher, a plain graph network. So nodes that are far from all
+    labels have little evidence, unless their features tell a class.
+
+    Read more in the :ref:`User Guide <gkde>`.
+
+    Parameters
+    ----------
+    conv : {"gcn", "gat", "sage", "appnp"} or callable, default="gcn"
+        The kind of network, see `GraphClassifier`.
+
+    lambda_gkde : float, default=0.1
+        The weight :math:`\lambda_1`. 0: `GKDE` is not used.
+
+    lambda_teacher : float, default=0.1
+        The weight :math:`\lambda_2`. 0: there is no teacher.
+
+    teacher : object, default=None
+        A classifier of nodes with ``predict_proba``. It is cloned and fitted to the
+        training nodes, with their weights, in which those of the classes are, unless
+        it is in a :class:`~sklearn.frozen.FrozenEstimator`. It has to know all of
+        their classes. Of arrays it is given arrays. None: a `GraphClassifier` with the
+        same parameters.
+
+    sigma : float, default=1.0
+        Bandwidth of `GKDE`, in edges, or in units of the features.
+
+    cutoff : float, default=10.0
+        Labelled nodes at a greater distance are no evidence for `GKDE`. None: all are
+        that can be reached.
+
+    metric : {"auto", "hops", "euclidean"}, default="auto"
+        What a distance is for `GKDE`: "hops" counts edges on the shortest path,
+        "euclidean" is the distance of the features. "auto" is "hops" for a `NodeSet`,
+        and "euclidean" for arrays.
+
+    evidence : {"exp", "softplus", "relu"}, default="exp"
+        The function g, see :class:`~skood.evidential.EvidentialLoss`.
+
+    conv_params : dict, default=None
+        Further arguments of `conv`.
+
+    hidden : tuple of int, default=(64,)
+        Units of the hidden layers. Not used with a `conv` of your own.
+
+    dropout : float, default=0.5
+        Probability of dropout before each layer. Not used with a `conv` of your own.
+
+    lr : float, default=1e-2
+        Learning rate of Adam.
+
+    weight_decay : float, default=1e-4
+        Its weight decay.
+
+    max_epochs : int, default=1000
+        Number of epochs, with early stopping at most.
+
+    early_stopping : bool, default=True
+        Stop when the loss of validation nodes, with what all nodes are drawn to, no
+        longer falls, and return to the weights with the smallest one. Validation nodes
+        that `fit` is given switch it on, too.
+
+    validation_fraction : float, default=0.1
+        Share of the training nodes held out, stratified by class, if `fit` is given
+        no validation nodes. They are no evidence for `GKDE`.
+
+    patience : int, default=50
+        Early stopping waits for this many epochs without a gain of `tol`.
+
+    tol : float, default=0.0
+        The gain that counts.
+
+    class_weight : {"balanced"}, dict or None, default=None
+        Weights of the classes, which multiply `sample_weight`. Weights are scaled to a
+        mean of one, and multiply the evidence of `GKDE`, too.
+
+    batch_size : int, default=None
+        Training nodes per step, see `GraphClassifier`.
+
+    n_neighbors : int, default=10
+        Incoming edges of a node that a sampled neighbourhood keeps, at most.
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds the initial weights, dropout, held-out nodes and samples, and those of
+        the default teacher. The generators of torch are left as they were.
+
+    device : {"auto"}, str or torch.device, default="auto"
+        Where to train: "auto" is CUDA if there is one, else the CPU.
+
+    verbose : int, default=0
+        1 shows a progress bar over the epochs.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, sorted.
+
+    metric_ : str
+        "hops" or "euclidean".
+
+    gkde_ : GKDE or None
+        What the distributions are drawn to, fitted to the training nodes.
+
+    teacher_ : object or None
+        The fitted teacher.
+
+    n_features_in_ : int
+        Number of features of a node.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if `X` was a data frame with names.
+
+    module_ : torch.nn.Module
+        The trained network, in eval mode. It holds no graph.
+
+    n_iter_ : int
+        Number of epochs trained, without those of the teacher.
+
+    history_ : list of dict
+        For each epoch: `epoch` (from 1), `train_loss` and, with validation nodes,
+        `valid_loss`, with what all nodes are drawn to.
+
+    See Also
+    --------
+    GKDE : The kernel estimate alone; nothing is trained.
+    skood.evidential.EvidentialClassifier : Evidence without what draws it.
+    skood.evidential.dissonance : Evidence that contradicts itself, of `predict_alpha`.
+
+    Notes
+    -----
+    The network predicts nodes of any graph with the same features; only in `fit` paths
+    are counted. In validation nodes of another graph than that of the training nodes,
+    to which there are no paths, only the loss and the teacher count.
+
+    Detectors that read the network find its outputs l where others have logits: of
+    `evidence` "exp" the logarithms of the evidence, so that
+    :class:`~skood.detectors.Energy` is that of the total evidence.
+
+    Where neighbourhoods are sampled, the means over all nodes are those over the nodes
+    of a sample.
+
+    References
+    ----------
+    .. [1] Xujiang Zhao, Feng Chen, Shu Hu, Jin-Hee Cho. "Uncertainty aware
+       semi-supervised learning on graph data." NeurIPS 2020.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.graph import GKDENetwork, NodeSet
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0, 1], 30)
+    >>> X = y[:, None] + rng.normal(size=(60, 4))
+    >>> adjacency = rng.random((60, 60)) < np.where(y[:, None] == y, 0.2, 0.02)
+    >>> nodes = NodeSet((X, adjacency | adjacency.T))
+    >>> train = np.arange(0, 60, 3)
+    >>> clf = GKDENetwork(max_epochs=50, random_state=0).fit(nodes[train], y[train])
+    >>> bool(clf.score(nodes, y) > 0.9)
+    True
+    >>> clf.predict_uncertainty(nodes).epistemic.shape
+    (60,)
+    """
+
+    _reads_graphs = True
+
+    _parameter_constraints: dict = {
+        **GraphClassifier._parameter_constraints,
+        **GKDE._parameter_constraints,
+        "lambda_gkde": [Interval(Real, 0, None, closed="left")],
+        "lambda_teacher": [Interval(Real, 0, None, closed="left")],
+        "teacher": [HasMethods(["fit", "predict_proba"]), None],
+        "evidence": [StrOptions(set(EVIDENCES))],
+    }
+    del _parameter_constraints["criterion"]
+
+    def __init__(
+        self,
+        conv="gcn",
+        *,
+        lambda_gkde=0.1,
+        lambda_teacher=0.1,
+        teacher=None,
+        sigma=1.0,
+        cutoff=10.0,
+        metric="auto",
+        evidence="exp",
+        conv_params=None,
+        hidden=(64,),
+        dropout=0.5,
+        lr=1e-2,
+        weight_decay=1e-4,
+        max_epochs=1000,
+        early_stopping=True,
+        validation_fraction=0.1,
+        patience=50,
+        tol=0.0,
+        class_weight=None,
+        batch_size=None,
+        n_neighbors=10,
+        random_state=None,
+        device="auto",
+        verbose=0,
+    ):
+        self.conv = conv
+        self.lambda_gkde = lambda_gkde
+        self.lambda_teacher = lambda_teacher
+        self.teacher = teacher
+        self.sigma = sigma
+        self.cutoff = cutoff
+        self.metric = metric
+        self.evidence = evidence
+        self.conv_params = conv_params
+        self.hidden = hidden
+        self.dropout = dropout
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.max_epochs = max_epochs
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.patience = patience
+        self.tol = tol
+        self.class_weight = class_weight
+        self.batch_size = batch_size
+        self.n_neighbors = n_neighbors
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    # --- the network, and a plain one like it -------------------------------------
+
+    def _plain(self, random_state=None):
+        """Return an unfitted classifier with the same network."""
+        own = self.get_params(deep=False)
+        shared = GraphClassifier().get_params(deep=False).keys() & own.keys()
+        params = {name: own[name] for name in shared}
+        return GraphClassifier(**{**params, "random_state": random_state})
+
+    def _module_recipe(self):
+        return self._plain()._module_recipe()
+
+    def _make_module(self, n_features, n_classes, recipe):
+        return GraphClassifier()._make_module(n_features, n_classes, recipe)
+
+    # --- what it is drawn to --------------------------------------------------------
+
+    def _check_nodes(self, X, reset):
+        if reset:
+            self.metric_ = resolve_metric(self.metric, X)
+            self._of_arrays = not isinstance(X, NodeSet)
+        return super()._check_nodes(X, reset)
+
+    def _train(self, nodes, codes, weight, factors, X_val, y_val):
+        self._factors = factors  # the weights of the classes
+        super()._train(nodes, codes, weight, factors, X_val, y_val)
+
+    def _run_epochs(self, module, train, valid, seed, bar):
+        """Fit what the network is drawn to, then train it."""
+        self._evidence = self.evidence  # predictions keep it until another fit
+        self._fit_prior(train)
+        self._fit_teacher(train, valid, seed)
+        of_train = of_valid = self._targets(train, same_graph=True)
+        if valid is not None and valid.tensors.graph is not train.tensors.graph:
+            of_valid = self._targets(valid, same_graph=False)
+
+        def penalty(outputs, numbers):
+            targets = of_train if module.training else of_valid
+            return self._distance(outputs, targets, numbers)
+
+        self._penalty = penalty  # of this fit only: it knows the graph
+        try:
+            return super()._run_epochs(module, train, valid, seed, bar)
+        finally:
+            del self._penalty
+
+    def _fit_prior(self, train):
+        """Fit GKDE on the training nodes."""
+        self.gkde_ = None
+        if self.lambda_gkde > 0:
+            nodes = NodeSet(train.tensors.graph, train.nodes)
+            gkde = GKDE(self.sigma, cutoff=self.cutoff, metric=self.metric_)
+            self.gkde_ = gkde.fit(nodes, self.classes_[train.codes], train.weight)
+
+    def _fit_teacher(self, train, valid, seed):
+        """Fit the teacher on the training nodes; let a frozen one through."""
+        self.teacher_ = None
+        if self.lambda_teacher == 0:
+            return
+        teacher, weight = self.teacher, train.weight
+        if teacher is None:
+            teacher, weight = self._default_teacher(train, seed)
+        teacher, more = clone(teacher), {}
+        if has_fit_parameter(teacher, "sample_weight"):
+            more["sample_weight"] = weight
+        elif not isinstance(teacher, FrozenEstimator) and np.ptp(weight) > 0:
+            raise ValueError(
+                "The training nodes have weights, by sample_weight or class_weight, "
+                f"but the fit of the teacher {type(teacher).__name__} does not take "
+                "sample_weight. Leave the weights out, pass a teacher that takes them, "
+                "or fit it before and pass it in a sklearn.frozen.FrozenEstimator."
+            )
+        if valid is not None and has_fit_parameter(teacher, "X_val"):
+            more["X_val"] = self._samples(valid.tensors.graph, valid.nodes)
+            more["y_val"] = self.classes_[valid.codes]
+        samples = self._samples(train.tensors.graph, train.nodes)
+        with _given(teacher, samples):
+            self.teacher_ = teacher.fit(samples, self.classes_[train.codes], **more)
+        self._check_classes(np.asarray(teacher.classes_), train.codes)
+
+    def _default_teacher(self, train, seed):
+        """Return a plain network, and weights of nodes without those of classes.
+
+        It multiplies by these itself, in validation nodes, too.
+        """
+        rng = np.random.RandomState([seed, 1])
+        teacher = self._plain(int(rng.randint(np.iinfo(np.int32).max)))
+        if self.class_weight is not None:
+            labels, factors = self.classes_.tolist(), self._factors.tolist()
+            present = np.unique(train.codes)  # those of weight zero are left out
+            teacher.class_weight = {labels[c]: factors[c] for c in present}
+        return teacher, train.weight / self._factors[train.codes]
+
+    def _check_classes(self, found, codes):
+        """Raise if the teacher has other classes than the training nodes."""
+        known = label_codes(found, self.classes_)
+        if (known < 0).any():
+            raise ValueError(
+                f"The teacher predicts the classes {found.tolist()!r}, "
+                f"and y has {self.classes_.tolist()!r}. Pass a teacher of these "
+                "classes, or lambda_teacher=0."
+            )
+        missing = np.setdiff1d(codes, known)
+        if len(missing):
+            raise ValueError(
+                f"The teacher predicts the classes {found.tolist()!r}, but y also has "
+                f"{self.classes_[missing].tolist()!r}, whose probabilities it would "
+                "draw to zero. Pass a teacher of all classes, leave the nodes of these "
+                "out of X and y, or set lambda_teacher=0."
+            )
+
+    def _samples(self, graph, nodes=None):
+        """What a teacher is given: nodes, or if `fit` was given rows, rows."""
+        if self._of_arrays and graph.adjacency.nnz == 0:
+            return graph.X if nodes is None else graph.X[nodes]
+        return NodeSet(graph, nodes)
+
+    def _targets(self, rows, same_graph):
+        """What all nodes of a graph are drawn to."""
+        whole, prior, log_teacher = NodeSet(rows.tensors.graph), None, None
+        # to nodes of another graph there are no paths
+        if self.gkde_ is not None and (same_graph or self.metric_ == "euclidean"):
+            alpha = self.gkde_.predict_alpha(whole)
+            prior = self._columns(alpha, self.gkde_.classes_, 1.0, rows)
+        if self.teacher_ is not None:
+            samples = self._samples(rows.tensors.graph)
+            with _given(self.teacher_, samples):
+                log_p = np.maximum(log_proba_of(self.teacher_, samples), _LOG_FLOOR)
+            log_teacher = self._columns(log_p, self.teacher_.classes_, _LOG_FLOOR, rows)
+        return _Targets(prior, log_teacher)
+
+    def _columns(self, values, classes, missing, rows):
+        """Put columns in the order of ``classes_``, as a tensor in float64."""
+        ordered = np.full((len(values), len(self.classes_)), missing)
+        ordered[:, label_codes(np.asarray(classes), self.classes_)] = values
+        return torch.tensor(ordered, device=rows.tensors.device)
+
+    def _evidential(self):
+        """What makes Dirichlet distributions of outputs, and their loss."""
+        return EvidentialLoss(
+            evidence=self._evidence, loss="squared_error", lambda_kl=0.0
+        )
+
+    def _loss(self, outputs, codes):
+        return self._evidential()(outputs, codes)
+
+    def _distance(self, outputs, targets, numbers):
+        """How far distributions of nodes are, in the mean, from what draws them."""
+        alpha = self._evidential().alpha(outputs)
+        distance = alpha.new_zeros(())
+        if targets.prior is not None:
+            divergence = dirichlet_divergence(alpha, targets.prior[numbers])
+            distance = distance + self.lambda_gkde * divergence.mean()
+        if targets.log_teacher is not None:
+            divergence = divergence_of_means(alpha, targets.log_teacher[numbers])
+            distance = distance + self.lambda_teacher * divergence.mean()
+        return distance.to(outputs.dtype)
+
+    # --- prediction -----------------------------------------------------------------
+
+    def predict_alpha(self, X):
+        """Parameters of the Dirichlet distribution of each node.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Nodes of any graph, or rows, which are nodes without edges.
+
+        Returns
+        -------
+        alpha : ndarray of shape (n_samples, n_classes), dtype float64
+            Evidence plus one, in the order of ``classes_``.
+        """
+        check_is_fitted(self)
+        outputs = torch.from_numpy(self._outputs(X))
+        return self._evidential().alpha(outputs).numpy()

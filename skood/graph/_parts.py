@@ -1,0 +1,303 @@
+"""Features, edges and labels of graphs, checked and copied from what users have."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import sys
+from importlib import import_module
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_array
+from sklearn.utils.validation import column_or_1d
+
+from skood.utils._torch import is_tensor, to_numpy
+from skood.utils._warnings import warn
+
+__all__ = [
+    "check_features",
+    "check_labels",
+    "check_parts",
+    "check_sizes",
+    "from_data",
+    "import_geometric",
+    "is_data",
+    "node_numbers",
+    "read_only",
+]
+
+
+def import_geometric(module, purpose):
+    """Import a module of torch_geometric, or say who needs it.
+
+    Parameters
+    ----------
+    module : str
+        Its name, without "torch_geometric.".
+
+    purpose : str
+        The subject of the error, such as "conv='gat'".
+
+    Returns
+    -------
+    module : module
+        The module.
+
+    Raises
+    ------
+    ImportError
+        If torch_geometric is not installed.
+    """
+    try:
+        return import_module(f"torch_geometric.{module}")
+    except ImportError as error:
+        raise ImportError(
+            f"{purpose} needs torch_geometric, which is not installed: "
+            'pip install "skood[graph]".'
+        ) from error
+
+
+def is_data(data):
+    """Tell a ``Data`` without importing torch_geometric."""
+    module = sys.modules.get("torch_geometric.data")
+    return module is not None and isinstance(data, module.Data)
+
+
+def from_data(data):
+    """Features, adjacency and labels of a ``Data``."""
+    if data.x is None:
+        raise ValueError(
+            "The Data has no features x. Give each node a feature, such as its degree "
+            "or a one."
+        )
+    X = _to_scipy(data.x)
+    n_nodes = X.shape[0]
+    edge_weight = getattr(data, "edge_weight", None)
+    if data.edge_index is not None:
+        edges = to_numpy(data.edge_index)
+    elif is_tensor(getattr(data, "adj_t", None)):
+        edges, edge_weight = _coordinates(data.adj_t)
+        edges = edges[::-1]
+    else:
+        raise ValueError("The Data has no edges: neither edge_index nor a torch adj_t.")
+    if edges.ndim != 2 or edges.shape[0] != 2:
+        raise ValueError(
+            f"edge_index must have shape (2, n_edges); got {tuple(edges.shape)}."
+        )
+    if edges.size and (edges.min() < 0 or edges.max() >= n_nodes):
+        wrong = edges.min() if edges.min() < 0 else edges.max()
+        raise ValueError(
+            f"edge_index names the node {wrong}, but x has {n_nodes} rows, for the "
+            f"nodes 0 to {n_nodes - 1}."
+        )
+    if edge_weight is None:
+        _warn_of_attributes(getattr(data, "edge_attr", None), edges.shape[1])
+        edge_weight = np.ones(edges.shape[1], dtype=np.float32)
+    else:
+        edge_weight = to_numpy(edge_weight).ravel()
+        if len(edge_weight) != edges.shape[1]:
+            raise ValueError(
+                f"edge_weight has {len(edge_weight)} weights for {edges.shape[1]} "
+                "edges."
+            )
+    adjacency = sparse.coo_array((edge_weight, tuple(edges)), shape=(n_nodes, n_nodes))
+    return X, adjacency, _labels_of(getattr(data, "y", None), n_nodes)
+
+
+def _warn_of_attributes(edge_attr, n_edges):
+    """Warn if attributes of edges, which are not read, look like weights."""
+    if edge_attr is None:
+        return
+    edge_attr = np.asarray(to_numpy(edge_attr))
+    is_column = edge_attr.ndim in (1, 2) and edge_attr.size == n_edges
+    if is_column and (edge_attr != 1).any():
+        warn(
+            f"The Data has edge_attr with one number for each of its {n_edges} edges, "
+            "and no edge_weight. Attributes are not read, so all edges have a weight "
+            "of one. If they are weights, set data.edge_weight = data.edge_attr."
+        )
+
+
+def _labels_of(y, n_nodes):
+    """The labels of nodes of a ``Data``, or None."""
+    if y is None:
+        return None
+    y = np.asarray(to_numpy(y))
+    if y.ndim > 1 and y.shape[0] == n_nodes and y.size > n_nodes:
+        warn(
+            f"The Data has {y.size // n_nodes} values of y for each of its {n_nodes} "
+            "nodes, which are not taken as labels. Pass labels=, one for each node, "
+            "such as data.y.argmax(1) of classes in columns."
+        )
+    if y.ndim == 0 or y.size != n_nodes:
+        return None  # several for a node, or a label of the whole graph
+    return y.ravel()
+
+
+def _coordinates(tensor):
+    """Rows and columns, and values, of a torch matrix of any layout."""
+    tensor = tensor.detach().to_sparse_coo().coalesce()
+    return to_numpy(tensor.indices()), to_numpy(tensor.values())
+
+
+def _to_scipy(matrix):
+    """Return a sparse tensor as a SciPy matrix, never dense; see `to_numpy`."""
+    if is_tensor(matrix) and "sparse" in str(matrix.layout):
+        indices, values = _coordinates(matrix)
+        return sparse.coo_array((values, tuple(indices)), shape=tuple(matrix.shape))
+    return to_numpy(matrix)
+
+
+def check_parts(X, adjacency, labels=None):
+    """Return the parts of a graph, checked and copied; see `Graph`.
+
+    Parameters
+    ----------
+    X : array-like or sparse matrix of shape (n_nodes, n_features)
+        Features, also as a tensor.
+
+    adjacency : array-like or sparse matrix of shape (n_nodes, n_nodes)
+        Weights of edges, also as a tensor.
+
+    labels : array-like of shape (n_nodes,), default=None
+        Labels.
+
+    Returns
+    -------
+    X, adjacency, labels
+        The parts, which nobody else has.
+    """
+    for name, part in (("X", X), ("adjacency", adjacency)):
+        if part is None:
+            raise TypeError(
+                f"{name} of the pair (X, adjacency) is None. A graph without edges has "
+                "the adjacency matrix scipy.sparse.csr_array((n_nodes, n_nodes)), and "
+                "one without features may have its degrees or ones in place of them. "
+                "Rows without edges can be given to estimators as an array."
+            )
+    X = check_features(X)
+    adjacency = _check_adjacency(adjacency)
+    check_sizes(X, adjacency)
+    return X, adjacency, check_labels(labels, X.shape[0])
+
+
+def check_features(X):
+    """Return a copy of features: an ndarray, or a csr_array in canonical format."""
+    X = check_array(
+        _to_scipy(X),
+        accept_sparse="csr",
+        dtype=[np.float64, np.float32],
+        copy=True,
+        input_name="features",
+    )
+    if sparse.issparse(X):
+        X = sparse.csr_array(X)
+        X.sum_duplicates()
+    return X
+
+
+def _check_adjacency(adjacency):
+    adjacency = _to_scipy(adjacency)
+    if sparse.issparse(adjacency):  # before repeated edges add up
+        _check_weights(adjacency.tocoo().data)
+    adjacency = check_array(
+        adjacency,
+        accept_sparse="coo",
+        dtype=np.float32,
+        ensure_min_samples=0,
+        ensure_min_features=0,
+        input_name="adjacency",
+    )
+    adjacency = sparse.csr_array(adjacency)  # a copy: what was given stays as it is
+    _check_weights(adjacency.data)
+    if not np.isfinite(adjacency.data).all():
+        raise ValueError(
+            "Weights of repeated edges add up to more than float32 can hold, "
+            f"{np.finfo(np.float32).max:.3g}. Scale the weights."
+        )
+    adjacency.eliminate_zeros()
+    adjacency.sum_duplicates()
+    return adjacency
+
+
+def _check_weights(weights):
+    if weights.size and weights.min() < 0:
+        raise ValueError(
+            f"Weights of edges must not be negative, got a weight of {weights.min():g}."
+        )
+
+
+def check_sizes(X, adjacency):
+    """Refuse features and edges of different numbers of nodes."""
+    n_nodes = X.shape[0]
+    if adjacency.shape != (n_nodes, n_nodes):
+        raise ValueError(
+            f"There are features of {n_nodes} nodes, so the adjacency matrix must have "
+            f"shape ({n_nodes}, {n_nodes}); got {adjacency.shape}."
+        )
+
+
+def check_labels(labels, n_nodes):
+    """Return a copy of labels, or None."""
+    if labels is None:
+        return None
+    labels = np.array(column_or_1d(to_numpy(labels)))
+    if len(labels) != n_nodes:
+        raise ValueError(
+            f"labels must have one label per node, {n_nodes}; got {len(labels)}."
+        )
+    return labels
+
+
+def read_only(*arrays):
+    """Have nobody write to arrays, of which some may be sparse or None."""
+    for array in arrays:
+        if sparse.issparse(array):
+            read_only(array.data, array.indices, array.indptr)
+        elif array is not None:
+            array.flags.writeable = False
+
+
+def node_numbers(nodes, size, what):
+    """Return an index of any kind as numbers from 0 to size - 1.
+
+    Parameters
+    ----------
+    nodes : array-like of int or bool, slice or None
+        The index; None for all.
+
+    size : int
+        Length of what is indexed.
+
+    what : str
+        What that is, for errors.
+
+    Returns
+    -------
+    numbers : ndarray of int64
+        As an array of this length would be indexed.
+    """
+    if nodes is None:
+        return np.arange(size)
+    if isinstance(nodes, slice):
+        return np.arange(size)[nodes]
+    nodes = np.atleast_1d(to_numpy(nodes))
+    if nodes.ndim != 1:
+        raise IndexError(f"Nodes are named by a 1-D array, got {nodes.ndim} axes.")
+    if nodes.dtype == bool:
+        if len(nodes) != size:
+            raise IndexError(
+                f"A mask must tell for each of the {size} {what}; got {len(nodes)}."
+            )
+        return np.flatnonzero(nodes)
+    if nodes.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if nodes.dtype.kind not in "iu":
+        raise IndexError(
+            f"Nodes are named by integers or a mask, got dtype {nodes.dtype}."
+        )
+    low, high = int(nodes.min()), int(nodes.max())
+    if low < -size or high >= size:
+        wrong = high if high >= size else low
+        raise IndexError(f"There is no node {wrong}: there are {size} {what}.")
+    return nodes.astype(np.int64) % size

@@ -1,0 +1,316 @@
+"""Read graph networks: embeddings of nodes, logits, and the head between them.
+
+The layers of torch_geometric that aggregate and map linearly are read as what they
+are: a linear head on aggregated embeddings.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch import nn
+
+from skood.graph._base import iter_graphs
+from skood.graph._forms import linear_features, linear_form
+from skood.graph._networks import EdgeModule, FeatureLinear
+from skood.graph._nodes import Graph
+from skood.graph._tensors import graph_tensors
+from skood.nn._reading import Reading
+from skood.nn._torch_reader import ModuleReader, _weights, borrowed
+from skood.nn._watcher import Watcher, parse_layer, primary_tensor
+from skood.utils._torch import parameter_dtype
+
+__all__ = ["GraphReader", "GraphWatcher"]
+
+
+class GraphReader(ModuleReader):
+    """Reader of graph networks: `GraphClassifier`, `pretrained_graph`.
+
+    Each graph is run whole, in one forward pass. Layers have the names that they have
+    in the module that the user wrote.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted, with ``module_``, which is called with `GraphTensors`, and
+        ``_prepare_input``.
+
+    is_skorch : bool
+        False.
+
+    layer, pooling, batch_size, device
+        See `FeatureExtractor`; an integer counts convolutions and the linear layers
+        outside of them. `batch_size` has no effect.
+    """
+
+    def __init__(self, estimator, *, is_skorch, layer, **options):
+        super().__init__(estimator, is_skorch=is_skorch, layer="penultimate", **options)
+        self.network = self.module
+        if isinstance(self.network, EdgeModule):
+            self.module = self.network.module
+        if isinstance(layer, (int, np.integer)):
+            layer = _named_by_number(self.module, layer)
+        parse_layer(self.module, layer)  # an unknown name raises now
+        self.layer = layer
+        self.place = (layer, self.pooling)
+
+    def iter_together(self, X, wanted):
+        """Yield the readings of nodes: all of a set at once, arrays in blocks."""
+        for graph, rows in iter_graphs(self.prepare(X)):
+            yield self._read_graph(graph, rows, wanted)
+
+    def _read_graph(self, graph, rows, wanted):
+        with borrowed(self.module, self.device) as device, ExitStack() as stack:
+            watchers = []
+            for reader, _ in wanted:
+                watcher = GraphWatcher(self.module, [reader.layer], reader.pooling)
+                watchers.append(watcher)
+                stack.callback(watcher.remove)
+            tensors = graph_tensors(graph, device, parameter_dtype(self.module))
+            output = primary_tensor(self.network(tensors))
+            readings = []
+            for (reader, want), watcher in zip(wanted, watchers, strict=True):
+                found, features, logits = reader._taken(output, tensors, watcher, want)
+                readings.append(
+                    Reading(
+                        None if features is None else features[rows],
+                        None if logits is None else logits[rows],
+                        reader._head(found) if "head" in want else None,
+                    )
+                )
+            return readings
+
+    def blocks(self, reading):
+        """Cut a reading of all rows as `iter_read` does: not at all."""
+        yield reading
+
+    @contextmanager
+    def watched(self, graph, layers=(), pooling=None):
+        """Run the network on a graph, watched.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph.
+
+        layers : sequence of str, default=()
+            Layers whose outputs are kept.
+
+        pooling : str, default=None
+            See `Watcher`.
+
+        Yields
+        ------
+        watcher : GraphWatcher
+            Of this forward pass.
+
+        output : torch.Tensor of shape (n_nodes, n_classes)
+            What the network gave.
+
+        tensors : GraphTensors
+            What it was given.
+        """
+        with borrowed(self.module, self.device) as device:
+            watcher = GraphWatcher(self.module, layers, pooling)
+            try:
+                tensors = graph_tensors(graph, device, parameter_dtype(self.module))
+                yield watcher, primary_tensor(self.network(tensors)), tensors
+            finally:
+                watcher.remove()
+
+    def open_network(self, steps):
+        """Return the layers of the network, see `make_network`."""
+        from skood.graph._network import GraphNetwork
+
+        return GraphNetwork(self, steps)
+
+    def _head(self, found):
+        """Weights of the layer that gave the logits, if it reads the features."""
+        if found is not None and not isinstance(found[1], nn.Module):
+            # a convolution: what it is called with is not yet aggregated
+            if found[1] is None or self.layer != "penultimate":
+                found = None
+        return super()._head(found)
+
+    def find_head(self):
+        """Return the head without nodes to read, and the name of its place.
+
+        Where the number of features is known, a small graph finds the layer that gives
+        the logits; otherwise it is the only one with an output per class.
+        """
+        if self.layer != "penultimate":
+            return super().find_head()
+        n_features = getattr(self.estimator, "n_features_in_", None)
+        if n_features is not None:
+            with self.watched(_small_graph(n_features)) as (watcher, output, _):
+                return self._head(watcher.head_of(output)), self.layer
+        n_classes = len(self.estimator.classes_)
+        heads = {
+            name: head
+            for name, head in _linear_maps(self.module)
+            if max(2, head.weight.shape[0]) == n_classes
+        }
+        if len(heads) != 1:
+            raise ValueError(
+                f"The network {type(self.module).__name__} cannot be split: without "
+                "the number of features it cannot be told which layer gives the "
+                "logits. The linear ones with an output per class are: "
+                f"{', '.join(heads) or 'none'}. If one of them does, give n_features "
+                "to skood.graph.pretrained_graph."
+            )
+        (head,) = heads.values()
+        return _weights(head), self.layer
+
+
+def _small_graph(n_features):
+    """Three nodes in a path, whose features differ."""
+    X = np.linspace(-1, 1, 3 * n_features).reshape(3, n_features)
+    edges = [0, 1, 1, 2], [1, 0, 2, 1]
+    adjacency = sparse.csr_array((np.ones(4, np.float32), edges), shape=(3, 3))
+    return Graph(X, adjacency)
+
+
+def _is_convolution(module):
+    """Tell the layers of torch_geometric that pass messages."""
+    return hasattr(module, "message") and hasattr(module, "propagate")
+
+
+def _is_linear(module):
+    """Tell linear layers: torch's, and torch_geometric's, which are no subclass."""
+    kind = type(module)
+    return isinstance(module, (nn.Linear, FeatureLinear)) or (
+        kind.__name__ == "Linear" and kind.__module__.startswith("torch_geometric.nn")
+    )
+
+
+def _layers(module):
+    """Yield the convolutions and the linear layers outside of them, with names."""
+    inside: tuple = ()
+    for name, child in module.named_modules():
+        if name.startswith(inside) and inside:
+            continue
+        if _is_convolution(child):
+            yield name, child
+            inside = (*inside, f"{name}." if name else "")
+        elif _is_linear(child):
+            yield name, child
+
+
+def _named_by_number(module, number):
+    """Name of a layer, from its number in the order of definition."""
+    names = [name for name, _ in _layers(module) if name]
+    if not -len(names) <= number < len(names):
+        raise ValueError(
+            f"layer={number} is out of range: the network has {len(names)} linear "
+            f"layers and convolutions: {names}."
+        )
+    return names[number]
+
+
+def _linear_maps(module):
+    """Yield the linear maps in a network, and their names."""
+    for name, child in _layers(module):
+        head = linear_form(child) if _is_convolution(child) else child
+        if head is not None and not isinstance(child, FeatureLinear):
+            yield name, head
+
+
+class GraphWatcher(Watcher):
+    """A `Watcher` that also knows the layers of torch_geometric.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network.
+
+    layers, pooling
+        See `Watcher`.
+    """
+
+    def __init__(self, module, layers=(), pooling=None):
+        self.convolutions: dict = {}
+        super().__init__(module, layers, pooling)
+        for name, child in _layers(module):
+            if isinstance(child, nn.Linear):
+                continue  # hooked already
+            self._hook(child.register_forward_hook, self._ran, name)
+            if _is_convolution(child):
+                self._hook(child.register_forward_hook, self._convolution, name)
+            elif not isinstance(child, FeatureLinear):
+                self._hook(child.register_forward_hook, self._linear, name)
+
+    def _convolution(self, name, module, args, kwargs, output):
+        if isinstance(output, tuple) and output:  # with weights of attention
+            output = output[0]
+        if isinstance(output, torch.Tensor):
+            call = (args, kwargs)
+            self.convolutions[name] = (name, module, call, output)
+            values = _values(args, kwargs)
+            if values is not None:
+                self.last = (name, module, values, output)
+
+    def forget(self):
+        """Let go of a forward pass."""
+        super().forget()
+        self.convolutions = {}
+
+    def giver_of(self, output):
+        """Find the layer that gives the logits, linear or not.
+
+        Parameters
+        ----------
+        output : torch.Tensor
+            What the network returned.
+
+        Returns
+        -------
+        found : tuple or None
+            Its name, the layer, what it was called with, and the logits.
+        """
+        found = super().head_of(output)
+        if found is None and self.convolutions:
+            own, self.candidates = self.candidates, self.convolutions
+            found = super().head_of(output)
+            self.candidates = own
+        return found
+
+    def head_of(self, output):
+        """Find the layer whose output is what the network returned.
+
+        Directly, or before a closing softmax or log-softmax.
+
+        Parameters
+        ----------
+        output : torch.Tensor
+            What the network returned.
+
+        Returns
+        -------
+        found : tuple or None
+            Name; the linear layer, or the `LinearForm` of a convolution, or None for a
+            convolution without one; its input, of a `LinearForm` aggregated; logits.
+        """
+        found = self.giver_of(output)
+        if found is None or not _is_convolution(found[1]):
+            return found
+        name, layer, (args, kwargs), logits = found
+        form = linear_form(layer)
+        features = None if form is None else linear_features(layer, args, kwargs)
+        if features is not None:
+            return name, form, features, logits
+        values = _values(args, kwargs)
+        return None if values is None else (name, None, values, logits)
+
+
+def _values(args, kwargs):
+    """What nodes have, among the arguments of a convolution."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (tuple, list)) and value:  # of sources and targets
+            value = value[-1]
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value
+    return None

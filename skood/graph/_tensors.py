@@ -1,0 +1,248 @@
+"""Graphs as torch tensors, and what networks do with them."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import warnings
+
+import numpy as np
+import torch
+from scipy import sparse
+
+__all__ = ["GraphTensors", "SparseRows", "graph_tensors", "sparse_pair"]
+
+
+def _csr(matrix, device, dtype):
+    """A SciPy matrix in CSR format as a torch tensor."""
+    with warnings.catch_warnings():  # that the layout is in a beta state
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(
+            torch.tensor(matrix.indptr, dtype=torch.int32, device=device),
+            torch.tensor(matrix.indices, dtype=torch.int32, device=device),
+            torch.tensor(matrix.data, dtype=dtype, device=device),
+            size=matrix.shape,
+        )
+
+
+def sparse_pair(matrix, device, dtype):
+    """Return a SciPy matrix and its transpose as torch tensors in CSR format.
+
+    Parameters
+    ----------
+    matrix : sparse array
+        The matrix.
+
+    device : torch.device
+        Where.
+
+    dtype : torch.dtype
+        Kind of number.
+
+    Returns
+    -------
+    pair : tuple of torch.Tensor
+        The matrix, and its transpose for the backward pass.
+    """
+    matrix = sparse.csr_array(matrix)
+    return _csr(matrix, device, dtype), _csr(sparse.csr_array(matrix.T), device, dtype)
+
+
+def _product(matrix, dense):
+    """A sparse matrix times a dense one."""
+    if dense.device.type != "cpu" or not torch.backends.mkl.is_available():
+        return matrix @ dense
+    # `@` fills the result with zeros and copies it, which takes a third of the time
+    out = dense.new_empty(matrix.shape[0], dense.shape[1])
+    return torch.addmm(out, matrix, dense, beta=0, out=out)
+
+
+class _Product(torch.autograd.Function):
+    """A constant sparse matrix times a dense one."""
+
+    @staticmethod
+    def forward(ctx, matrix, transposed, dense):
+        ctx.swapped = transposed, matrix
+        return _product(matrix, dense)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return None, None, _Product.apply(*ctx.swapped, gradient.contiguous())
+
+
+class SparseRows:
+    """Sparse features of nodes, which networks multiply by weights.
+
+    Parameters
+    ----------
+    pair : tuple of torch.Tensor
+        The features and their transpose, see `sparse_pair`.
+
+    order : torch.Tensor of int
+        Where the values of the transpose are among those of the features.
+    """
+
+    def __init__(self, pair, order):
+        self.pair = pair
+        self.order = order
+
+    @property
+    def shape(self):
+        """(n_nodes, n_features)."""
+        return self.pair[0].shape
+
+    @property
+    def columns(self):
+        """Column of each value."""
+        return self.pair[0].col_indices()
+
+    @property
+    def values(self):
+        """Values that are not zero, row by row."""
+        return self.pair[0].values()
+
+    def with_values(self, values):
+        """Return features with other values in the same places."""
+        matrix, transposed = self.pair
+        pair = []
+        for old, new in ((matrix, values), (transposed, values[self.order])):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                pair.append(
+                    torch.sparse_csr_tensor(
+                        old.crow_indices(), old.col_indices(), new, size=old.shape
+                    )
+                )
+        return SparseRows(tuple(pair), self.order)
+
+    def to_dense(self):
+        """Return the features as a dense tensor."""
+        return self.pair[0].to_dense()
+
+    def __matmul__(self, dense):
+        return _Product.apply(*self.pair, dense)
+
+
+class GraphTensors:
+    """A graph on a device, as networks are given it.
+
+    Its tensors are made when they are asked for, once for a device and a kind of
+    number, and kept by the graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+
+    device : torch.device
+        Where.
+
+    dtype : torch.dtype
+        Kind of number.
+    """
+
+    def __init__(self, graph, device, dtype):
+        self.graph = graph
+        self.device = device
+        self.dtype = dtype
+        # The graph keeps the tensors, but nothing that refers to the graph.
+        self._made = graph.derived(("tensors", str(device), str(dtype)), dict)
+
+    def _once(self, key, make):
+        if key not in self._made:
+            # Tensors that are made in inference mode could not be trained with.
+            with torch.inference_mode(False):
+                self._made[key] = make()
+        return self._made[key]
+
+    @property
+    def shape(self):
+        """(n_nodes, n_features)."""
+        return self.graph.X.shape
+
+    @property
+    def x(self):
+        """Features of all nodes: a dense tensor, or `SparseRows`."""
+        return self._once("x", self._features)
+
+    def _features(self):
+        X = self.graph.X
+        if not sparse.issparse(X):
+            X = np.ascontiguousarray(X)  # the layout decides what dropout drops
+            return torch.tensor(X, device=self.device, dtype=self.dtype)
+        places = sparse.csr_array(
+            (np.arange(1, X.nnz + 1), X.indices, X.indptr), shape=X.shape
+        )
+        order = torch.tensor(sparse.csr_array(places.T).data - 1, device=self.device)
+        return SparseRows(sparse_pair(X, self.device, self.dtype), order)
+
+    @property
+    def dense(self):
+        """Features of all nodes as a dense tensor."""
+        if isinstance(self.x, SparseRows):
+            return self._once("dense", self.x.to_dense)
+        return self.x
+
+    @property
+    def edge_index(self):
+        """First and second node of each edge, int64 of shape (2, n_edges)."""
+        return self._once("edges", self._edges)
+
+    def _edges(self):
+        edges = self.graph.adjacency.tocoo()
+        index = np.stack([edges.row, edges.col]).astype(np.int64)
+        return torch.tensor(index, device=self.device)
+
+    @property
+    def edge_weight(self):
+        """Weight of each edge, or None if all are one."""
+        return self._once("weights", self._weights)
+
+    def _weights(self):
+        if not self.graph.is_weighted:
+            return None
+        weights = self.graph.adjacency.data
+        return torch.tensor(weights, device=self.device, dtype=self.dtype)
+
+    def aggregate(self, kind, values):
+        """Aggregate what the in-neighbours of each node have.
+
+        Parameters
+        ----------
+        kind : {"sum", "mean", "walk", "symmetric"}
+            See `Graph.operator`.
+
+        values : torch.Tensor of shape (n_nodes, k)
+            It may require a gradient.
+
+        Returns
+        -------
+        aggregated : torch.Tensor of shape (n_nodes, k)
+            The operator times the values.
+        """
+        pair = self._once(
+            kind,
+            lambda: sparse_pair(self.graph.operator(kind), self.device, self.dtype),
+        )
+        return _Product.apply(*pair, values)
+
+
+def graph_tensors(graph, device, dtype=torch.float32):
+    """Return a graph as tensors, by default in float32.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+
+    device : torch.device
+        Where.
+
+    dtype : torch.dtype, default=torch.float32
+        Kind of number.
+
+    Returns
+    -------
+    tensors : GraphTensors
+        Those that others have of the same graph.
+    """
+    return GraphTensors(graph, device, dtype)

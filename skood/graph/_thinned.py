@@ -1,0 +1,176 @@
+"""The networks that dropout makes of one graph network."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from skood.epistemic._network import copied, plain_attention, symmetric
+from skood.epistemic._thinned import (
+    ThinnedModule,
+    check_log_proba,
+    does_not_run,
+    dropped,
+    logits_come_first,
+)
+from skood.graph._base import iter_graphs
+from skood.graph._networks import EdgeModule
+from skood.graph._nodes import NodeSet
+from skood.graph._reader import GraphWatcher
+from skood.graph._tensors import SparseRows, graph_tensors
+from skood.nn._watcher import primary_tensor
+from skood.utils._progress import progress
+from skood.utils._torch import parameter_dtype, resolve_device
+
+__all__ = ["ThinnedGraph"]
+
+
+class ThinnedGraph(ThinnedModule):
+    """The networks that dropout makes of a fitted graph network, by their number.
+
+    There is a mask for all nodes, which depends on the number of the thinned network
+    only: so it is the same on every graph, and for rows of arrays. Each graph is run
+    whole.
+
+    Parameters
+    ----------
+    network : GraphNetwork
+        Opened.
+
+    estimator : object
+        Fitted; named in errors.
+
+    device : str or torch.device
+        Where the copy is.
+
+    seed : int
+        See `ThinnedModule`.
+
+    Raises
+    ------
+    ValueError
+        If there is no dropout module with a probability above zero.
+    """
+
+    def __init__(self, network, estimator, device, seed):
+        self.prepare = network.prepare
+        self._reader = network.reader
+        self._n_classes = len(self._reader.estimator.classes_)
+        self._device = resolve_device(device)
+        self._network = copied(self._reader.network).to(self._device)
+        for part in self._network.modules():
+            part.training = False
+        self._module = self._network
+        if isinstance(self._network, EdgeModule):
+            self._module = self._network.module
+        self._tensors: Any = None  # the graph that is run
+        self._is_known = False  # whether a layer gives the logits, as is told next
+        self._gives_logits = False
+        self._kept = None  # what it gave, if the network returns something else
+        self._too_late: tuple | None = None  # a dropout module after it
+        super().__init__(self._module, estimator, seed)
+
+    def _drop(self, name, module, x):
+        """Forward pass of a dropout module."""
+        call, self._calls = self._calls, self._calls + 1
+        if not self._is_known:
+            return x
+        if self._kept is not None:
+            self._too_late = (name, self._kept)
+        if x.shape[0] not in self._lengths():
+            raise ValueError(
+                f"The dropout module {name!r} is called with an array of shape "
+                f"{tuple(x.shape)}, on a graph of {self._tensors.shape[0]} nodes and "
+                f"{self._tensors.graph.adjacency.nnz} edges: its mask would depend on "
+                "the graph. Build the network so that nodes, or edges, are the first "
+                "axis in all of its layers."
+            )
+        mask = self._mask(call, self._shape(module, x), module.p)
+        if isinstance(x, SparseRows):
+            mask = mask[:, x.columns.cpu()]
+            return x.with_values(dropped(x.values[None], mask, module)[0])
+        new = dropped(x, mask, module)
+        return x.copy_(new) if module.inplace else new
+
+    def _lengths(self):
+        """Lengths of arrays with a row for each node, or each edge."""
+        n_nodes, n_edges = self._tensors.shape[0], self._tensors.graph.adjacency.nnz
+        n_loops = np.count_nonzero(self._tensors.graph.adjacency.diagonal())
+        return {n_nodes, n_edges, n_edges + n_nodes, n_edges - n_loops + n_nodes}
+
+    def _find_logits(self):
+        """Find the layer that gives the logits, and keep what it gives if need be."""
+        watcher = GraphWatcher(self._module)
+        try:
+            output = primary_tensor(self._network(self._tensors))
+            found = watcher.giver_of(output)
+        finally:
+            watcher.remove()
+        if self._calls == 0:
+            raise does_not_run(self._module)
+        if found is not None and not torch.equal(found[3], output):
+            # behind a softmax the digits of sure predictions are lost
+            found[1].register_forward_hook(self._keep)
+        self._gives_logits = found is not None
+        self._is_known = True
+
+    def _keep(self, layer, args, output):
+        self._kept = output[0] if isinstance(output, tuple) else output
+
+    def _logits(self, member):
+        """Logits of all nodes by one of the thinned networks."""
+        self._member, self._calls, self._kept, self._too_late = member, 0, None, None
+        output = primary_tensor(self._network(self._tensors))
+        if self._kept is not None:
+            if self._too_late is not None and self._too_late[1] is self._kept:
+                raise logits_come_first(self._too_late[0])
+            output = self._kept
+        found = (None, None, None, output) if self._gives_logits else None
+        return symmetric(self._reader.logits_of(output, found, self._tensors))
+
+    def log_proba(self, rows, n_members, bar=None):
+        """Log-probabilities by the first thinned networks.
+
+        Parameters
+        ----------
+        rows : NodeSet or ndarray of shape (n_rows, n_features)
+            Prepared samples.
+
+        n_members : int
+            How many thinned networks.
+
+        bar : object, default=None
+            Shows the progress: it is updated by one for each member on a graph, or for
+            the rows of an array.
+
+        Returns
+        -------
+        log_proba : ndarray of shape (n_members, n_rows, n_classes), dtype float64
+            Logarithms of the softmax of the logits.
+
+        Raises
+        ------
+        ValueError
+            If logits are not finite, or a mask would depend on the graph.
+        """
+        parts = []
+        bar = progress(1, desc="", verbose=0) if bar is None else bar
+        is_graph = isinstance(rows, NodeSet)
+        with torch.inference_mode(False), torch.no_grad(), plain_attention():
+            for graph, nodes in iter_graphs(rows):
+                dtype = parameter_dtype(self._module)
+                self._tensors = graph_tensors(graph, self._device, dtype)
+                if not self._is_known:
+                    self._find_logits()
+                part = np.empty((n_members, len(nodes), self._n_classes))
+                for member in range(n_members):
+                    logits = self._logits(member)[nodes].double()
+                    part[member] = torch.log_softmax(logits, 1).cpu().numpy()
+                    bar.update(int(is_graph))
+                parts.append(check_log_proba(part))
+        self._tensors = self._kept = self._too_late = None  # and with them the graph
+        bar.update(int(not is_graph))
+        return np.concatenate(parts, axis=1)

@@ -1,0 +1,359 @@
+"""How networks are trained on nodes: epochs over the whole graph, or over samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import torch
+from scipy import sparse
+from torch.nn import functional
+
+from skood.graph._nodes import Graph
+from skood.graph._tensors import GraphTensors, graph_tensors
+from skood.nn._rows import row_batches
+from skood.nn._training import check_finite
+from skood.utils._torch import evaluating
+
+__all__ = ["NodeRows", "cross_entropy", "neighbourhood", "train_nodes"]
+
+
+def cross_entropy(outputs, codes):
+    """Cross-entropy of logits, one for each row."""
+    return functional.cross_entropy(outputs, codes, reduction="none")
+
+
+@dataclass(frozen=True)
+class NodeRows:
+    """Nodes with their class and their weight.
+
+    Parameters
+    ----------
+    tensors : GraphTensors
+        The graph.
+
+    nodes : ndarray of shape (n_samples,), dtype int64
+        Numbers of the nodes.
+
+    codes : ndarray of shape (n_samples,), dtype int64
+        Number of the class of each.
+
+    weight : ndarray of shape (n_samples,)
+        Weight of each, of mean one.
+
+    numbers : ndarray of int or slice, default=slice(None)
+        Numbers that the nodes of the graph have in the graph that it was sampled
+        from.
+    """
+
+    tensors: GraphTensors
+    nodes: np.ndarray
+    codes: np.ndarray
+    weight: np.ndarray
+    numbers: np.ndarray | slice = field(default_factory=partial(slice, None))
+
+    def on_device(self):
+        """Return nodes, codes and weights as tensors."""
+        device, dtype = self.tensors.device, self.tensors.dtype
+        return (
+            torch.tensor(self.nodes, device=device),
+            torch.tensor(self.codes, device=device),
+            torch.tensor(self.weight, device=device, dtype=dtype),
+        )
+
+    def with_weight(self, weight):
+        """Return the same rows with other weights."""
+        return replace(self, weight=weight)
+
+    def with_dtype(self, dtype):
+        """Return the same rows of a graph in another kind of number."""
+        tensors = graph_tensors(self.tensors.graph, self.tensors.device, dtype)
+        return replace(self, tensors=tensors)
+
+    def part(self, rows):
+        """Return some of the rows."""
+        return replace(
+            self,
+            nodes=self.nodes[rows],
+            codes=self.codes[rows],
+            weight=self.weight[rows],
+        )
+
+
+class _Sample(Graph):
+    """A sampled graph.
+
+    In the "symmetric" operator, nodes have the degrees of the whole graph: those at
+    the border of a sample have lost their edges.
+
+    Parameters
+    ----------
+    X, adjacency
+        See `Graph`.
+
+    degrees : ndarray of shape (n_nodes,)
+        Of the nodes in the whole graph, loops included.
+    """
+
+    def __init__(self, X, adjacency, degrees):
+        super().__init__(X, adjacency)
+        self.degrees = degrees
+
+    def _operator(self, kind):
+        operator = super()._operator(kind)
+        if kind != "symmetric":
+            return operator
+        scale = sparse.diags_array(np.sqrt(_degrees(self) / self.degrees))
+        return sparse.csr_array(scale @ operator @ scale)
+
+
+def _degrees(graph):
+    """Weights of the incoming edges of each node, with a loop of one if it has none."""
+    incoming = graph.operator("sum")
+    return incoming.sum(axis=1) + (incoming.diagonal() == 0)
+
+
+def _incoming(graph):
+    """Edges to each node but loops, weights of the loops, and degrees."""
+    edges = graph.adjacency.tocoo()
+    between = edges.row != edges.col
+    edges = sparse.coo_array(
+        (edges.data[between], (edges.col[between], edges.row[between])),
+        shape=edges.shape,
+    )
+    return sparse.csr_array(edges), graph.adjacency.diagonal(), _degrees(graph)
+
+
+def neighbourhood(graph, nodes, n_layers, n_neighbors, rng):
+    """Sample the neighbourhood of some nodes: a graph of what they are told.
+
+    For each layer, from the last to the first, each node that was reached last keeps
+    at most `n_neighbors` of its incoming edges, drawn without replacement, and its
+    loop. The weights of those kept of a node are multiplied by the number of its edges
+    over that of those kept. So a sum over edges is that of the whole graph in
+    expectation, and all that built-in networks compute of the nodes is exact if no
+    node has more edges.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+
+    nodes : ndarray of int
+        The nodes.
+
+    n_layers : int
+        How far messages go.
+
+    n_neighbors : int
+        Incoming edges of each node, at most.
+
+    rng : numpy.random.Generator
+        Source of randomness.
+
+    Returns
+    -------
+    sample : Graph
+        Of the nodes that were reached, those asked for first.
+
+    numbers : ndarray of int
+        Their numbers in the graph.
+
+    of_nodes : ndarray of int
+        Where the nodes that were asked for are in the sample.
+    """
+    incoming, loops, degrees = graph.derived("incoming", lambda: _incoming(graph))
+    numbers, of_nodes = np.unique(nodes, return_inverse=True)
+    place = np.full(graph.n_nodes, -1, dtype=np.int64)
+    place[numbers] = np.arange(len(numbers))
+    frontier = numbers
+    edges: list = []
+    for _ in range(n_layers):
+        kept, targets, factor = _draw_edges(incoming, frontier, n_neighbors, rng)
+        sources = incoming.indices[kept]
+        new = np.unique(sources[place[sources] < 0])
+        place[new] = np.arange(len(numbers), len(numbers) + len(new))
+        numbers = np.concatenate([numbers, new])
+        edges.append((place[sources], place[targets], factor * incoming.data[kept]))
+        frontier = new
+    with_loop = np.flatnonzero(loops[numbers])
+    edges.append((with_loop, with_loop, loops[numbers[with_loop]]))
+    first, second, weights = (
+        np.concatenate(parts) for parts in zip(*edges, strict=True)
+    )
+    adjacency = sparse.csr_array(
+        (weights.astype(np.float32), (first, second)), shape=(len(numbers),) * 2
+    )
+    sample = _Sample(graph.X[numbers], adjacency, degrees[numbers])
+    return sample, numbers, of_nodes.ravel()
+
+
+def _draw_edges(incoming, nodes, n_neighbors, rng):
+    """Positions of the edges that are kept, where they go, and factors of weights."""
+    starts = incoming.indptr[nodes].astype(np.int64)
+    degrees = incoming.indptr[nodes + 1] - starts
+    owner = np.repeat(np.arange(len(nodes)), degrees)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
+    kept = np.ones(len(owner), dtype=bool)
+    drawn = np.flatnonzero(degrees[owner] > n_neighbors)
+    # edges of each node in random order; the first of them are kept
+    order = drawn[np.lexsort((rng.random(len(drawn)), owner[drawn]))]
+    kept[order] = within[drawn] < n_neighbors
+    owner = owner[kept]
+    factor = np.maximum(degrees / n_neighbors, 1.0)
+    return starts[owner] + within[kept], nodes[owner], factor[owner]
+
+
+def train_nodes(
+    module,
+    train,
+    valid=None,
+    *,
+    loss=cross_entropy,
+    penalty=None,
+    lr=1e-2,
+    weight_decay=0.0,
+    max_epochs=200,
+    patience=50,
+    tol=0.0,
+    batch_size=None,
+    n_neighbors=10,
+    n_layers=2,
+    seed=0,
+    bar=None,
+):
+    """Train a network by Adam; with validation nodes keep the best weights.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Called with `GraphTensors`, it returns a row for each node. Trained in place.
+
+    train : NodeRows
+        Training nodes.
+
+    valid : NodeRows, default=None
+        Validation nodes, maybe of another graph. They switch on early stopping.
+
+    loss : callable, default=cross_entropy
+        ``loss(outputs, codes)`` gives a loss for each row of the outputs.
+
+    penalty : callable, default=None
+        ``penalty(outputs, numbers)`` of the outputs of all nodes of a graph, and their
+        numbers in it (a slice for all), is added to the mean loss.
+
+    lr, weight_decay : float
+        Of Adam.
+
+    max_epochs : int, default=200
+        Number of epochs, at most.
+
+    patience : int, default=50
+        Stop after this many epochs without a gain of `tol` in validation loss.
+
+    tol : float, default=0.0
+        The gain that counts.
+
+    batch_size : int, default=None
+        Training nodes per step, each batch with a sampled neighbourhood. None: all
+        nodes in one step, with the whole graph.
+
+    n_neighbors, n_layers : int
+        See `neighbourhood`.
+
+    seed : int, default=0
+        Of the order of batches and of the neighbourhoods; the rest is drawn from
+        torch.
+
+    bar : object, default=None
+        Progress, see :func:`skood.utils._progress.progress`.
+
+    Returns
+    -------
+    history : list of dict
+        For each epoch `train_loss` and, with validation nodes, `valid_loss`.
+
+    Raises
+    ------
+    ValueError
+        If training diverges, or the network does not return a row for each node.
+    """
+    optimizer = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay)
+    rng = np.random.default_rng(seed)
+    history: list[dict] = []
+    best_loss, best_state, waited = np.inf, None, 0
+
+    def objective(rows):
+        nodes, codes, weight = rows.on_device()
+        outputs = _outputs(module, rows.tensors)
+        value = (loss(outputs[nodes], codes) * weight).mean()
+        return value if penalty is None else value + penalty(outputs, rows.numbers)
+
+    def step(rows):
+        optimizer.zero_grad()
+        value = objective(rows)
+        value.backward()
+        optimizer.step()
+        return float(value.detach())
+
+    while len(history) < max_epochs and waited < patience:
+        module.train()
+        if batch_size is None:
+            done = {"train_loss": step(train)}
+        else:
+            batches = _sampled(train, batch_size, n_layers, n_neighbors, rng)
+            total = sum(step(batch) * len(batch.nodes) for batch in batches)
+            done = {"train_loss": total / len(train.nodes)}
+        history.append(done)
+        check_finite(module, done["train_loss"], len(history))
+        if valid is not None:
+            with torch.no_grad(), evaluating(module):
+                done["valid_loss"] = float(objective(valid))
+            if not np.isfinite(done["valid_loss"]):
+                raise ValueError(
+                    f"The loss of the validation nodes was {done['valid_loss']} in "
+                    f"epoch {len(history)}: their features are too large for the "
+                    "network. Scale them as those of the training nodes."
+                )
+            waited = 0 if done["valid_loss"] < best_loss - tol else waited + 1
+            if done["valid_loss"] < best_loss:
+                best_loss = done["valid_loss"]
+                best_state = copy.deepcopy(module.state_dict())
+        if bar is not None:
+            bar.set_postfix(**{name: f"{value:.3g}" for name, value in done.items()})
+            bar.update(1)
+    if best_state is not None:
+        module.load_state_dict(best_state)
+    module.eval()
+    return history
+
+
+def _outputs(module, tensors):
+    """Run a network on a graph; it has to return a row for each node."""
+    outputs = module(tensors)
+    n_nodes = tensors.shape[0]
+    if not isinstance(outputs, torch.Tensor):
+        found = f"an object of type {type(outputs).__name__}"
+    elif outputs.ndim != 2 or outputs.shape[0] != n_nodes:
+        found = f"a tensor of shape {tuple(outputs.shape)}"
+    else:
+        return outputs
+    raise ValueError(
+        f"The network must return a tensor with a row for each of the {n_nodes} nodes "
+        f"of the graph, got {found}."
+    )
+
+
+def _sampled(rows, batch_size, n_layers, n_neighbors, rng):
+    """Yield the rows of each batch as nodes of a sampled graph."""
+    tensors = rows.tensors
+    for part in row_batches(len(rows.nodes), batch_size, shuffle=True):
+        batch = rows.part(part)
+        graph, numbers, of_nodes = neighbourhood(
+            tensors.graph, batch.nodes, n_layers, n_neighbors, rng
+        )
+        sampled = GraphTensors(graph, tensors.device, tensors.dtype)
+        yield replace(batch, tensors=sampled, nodes=of_nodes, numbers=numbers)

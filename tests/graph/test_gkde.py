@@ -1,0 +1,452 @@
+"""Evidence of labelled nodes by a kernel of their distance."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import pickle
+import re
+
+import joblib
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.stats import norm
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+
+from skood.base import UncertaintyDetector
+from skood.graph import GKDE, NodeSet
+from skood.graph import _gkde as gkde_module
+
+
+def _path(n_nodes, *, directed=False, X=None):
+    """The path 0 - 1 - … with features of zeros."""
+    X = np.zeros((n_nodes, 1)) if X is None else X
+    first = np.arange(n_nodes - 1)
+    adjacency = sparse.lil_array((n_nodes, n_nodes))
+    adjacency[first, first + 1] = 1
+    if not directed:
+        adjacency[first + 1, first] = 1
+    return NodeSet((X, adjacency.tocsr()))
+
+
+def _random_graph(n_nodes, n_edges, seed, *, directed=True, weighted=True):
+    """Random edges with loops; the last node has none."""
+    rng = np.random.default_rng(seed)
+    A = np.zeros((n_nodes, n_nodes))
+    i, j = rng.integers(n_nodes - 1, size=(2, n_edges))
+    A[i, j] = rng.uniform(0.1, 9.0, size=n_edges) if weighted else 1.0
+    if not directed:
+        A = np.maximum(A, A.T)
+    return NodeSet((rng.normal(size=(n_nodes, 3)), A)), A
+
+
+def _hops(A, start):
+    """Number of edges on the shortest path to each node that can be reached."""
+    found, queue = {start: 0}, [start]
+    while queue:
+        node = queue.pop(0)
+        for other in range(len(A)):
+            if A[node][other] != 0 and other not in found:
+                found[other] = found[node] + 1
+                queue.append(other)
+    return found
+
+
+def _naive_alpha(A, nodes, labels, classes, *, sigma=1.0, cutoff=10, weight=None):
+    """The equation of the docstring, node by node."""
+    alpha = [[1.0] * len(classes) for _ in range(len(A))]
+    for position, (node, label) in enumerate(zip(nodes, labels, strict=True)):
+        for other, d in _hops(A, node).items():
+            if cutoff is None or d <= cutoff:
+                g = math.exp(-(d**2) / (2 * sigma**2)) / (
+                    sigma * math.sqrt(2 * math.pi)
+                )
+                g *= 1.0 if weight is None else weight[position]
+                alpha[other][classes.index(label)] += g
+    return np.array(alpha)
+
+
+# --- hops --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize("sigma, cutoff", [(1.0, 10), (0.5, 2), (3.0, None), (2.0, 0)])
+def test_against_a_search_in_plain_python(directed, sigma, cutoff):
+    nodes, A = _random_graph(60, 90, seed=1, directed=directed)
+    rng = np.random.default_rng(2)
+    # more than a word of training nodes, in any order, some of them twice
+    train = rng.choice(60, size=80)
+    y = rng.choice(["c", "a", "b"], size=80)
+    clf = GKDE(sigma, cutoff=cutoff).fit(nodes[train], y)
+    expected = _naive_alpha(A, train, y, ["a", "b", "c"], sigma=sigma, cutoff=cutoff)
+    np.testing.assert_allclose(clf.predict_alpha(nodes), expected, rtol=1e-13)
+    assert clf.metric_ == "hops"
+    view = nodes[[59, 3, 3, 0]]
+    np.testing.assert_array_equal(
+        clf.predict_alpha(view), clf.predict_alpha(nodes)[[59, 3, 3, 0]]
+    )
+
+
+@pytest.mark.parametrize("n_train", [1, 63, 64, 65, 128])
+def test_words_are_filled(n_train):
+    nodes, A = _random_graph(130, 200, seed=3)
+    train = np.random.default_rng(4).permutation(130)[:n_train]
+    y = np.arange(n_train) % 2
+    alpha = GKDE(2.0).fit(nodes[train], y).predict_alpha(nodes)
+    classes = [0] if n_train == 1 else [0, 1]
+    expected = _naive_alpha(A, train, y, classes, sigma=2.0)
+    np.testing.assert_allclose(alpha, expected, rtol=1e-13)
+
+
+def test_path_in_closed_form():
+    nodes = _path(15)
+    alpha = GKDE(sigma=2.0, cutoff=10).fit(nodes[[0, 14]], [0, 1]).predict_alpha(nodes)
+    d = np.arange(15)
+    g = np.where(d <= 10, norm.pdf(d, scale=2.0), 0.0)
+    np.testing.assert_allclose(alpha, 1 + np.stack([g, g[::-1]], axis=1), rtol=1e-14)
+
+
+def test_messages_go_along_edges():
+    nodes = _path(4, directed=True)
+    alpha = GKDE().fit(nodes[[2]], ["a"]).predict_alpha(nodes)
+    np.testing.assert_allclose(
+        alpha[:, 0], 1 + np.array([0, 0, norm.pdf(0), norm.pdf(1)]), rtol=1e-14
+    )
+
+
+def test_weights_of_edges_do_not_count():
+    nodes, A = _random_graph(40, 80, seed=5)
+    plain = NodeSet((nodes.features, (A > 0).astype(float)))
+    train, y = [1, 5, 7], [0, 1, 1]
+    np.testing.assert_array_equal(
+        GKDE().fit(nodes[train], y).predict_alpha(nodes),
+        GKDE().fit(plain[train], y).predict_alpha(plain),
+    )
+
+
+def test_features_do_not_count():
+    nodes, _ = _random_graph(40, 80, seed=5)
+    clf = GKDE().fit(nodes[[1, 5]], [0, 1])
+    other = nodes.with_features(np.zeros((40, 3)))  # another graph, the same edges
+    np.testing.assert_array_equal(clf.predict_alpha(other), clf.predict_alpha(nodes))
+
+
+def test_parts_that_cannot_be_reached_are_vacuous():
+    """Two paths: a training node in the first is no evidence in the second."""
+    A = np.zeros((6, 6))
+    A[[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]] = 1  # 0 - 1 - 2, 3 - 4, and 5
+    nodes = NodeSet((np.zeros((6, 1)), A))
+    clf = GKDE().fit(nodes[[0, 2]], ["x", "y"])
+    uncertainty = clf.predict_uncertainty(nodes[[3, 4, 5]])
+    np.testing.assert_array_equal(uncertainty.epistemic, 1.0)
+    np.testing.assert_array_equal(clf.predict_proba(nodes[[3, 5]]), 0.5)
+    assert list(clf.predict(nodes[[0, 2, 5]])) == ["x", "y", "x"]
+
+
+def test_isolated_training_node_is_evidence_for_itself():
+    nodes = NodeSet((np.zeros((3, 1)), np.zeros((3, 3))))
+    alpha = GKDE().fit(nodes[[1, 2]], [0, 1]).predict_alpha(nodes)
+    g = norm.pdf(0)
+    np.testing.assert_allclose(alpha, [[1, 1], [1 + g, 1], [1, 1 + g]], rtol=1e-14)
+
+
+def test_loops_are_no_shorter_paths():
+    A = np.eye(3)
+    A[0, 1] = A[1, 2] = 1
+    nodes = NodeSet((np.zeros((3, 1)), A))
+    alpha = GKDE().fit(nodes[[0]], [0]).predict_alpha(nodes)
+    np.testing.assert_allclose(alpha[:, 0], 1 + norm.pdf([0, 1, 2]), rtol=1e-14)
+
+
+def test_search_ends_where_the_kernel_does():
+    """A long path without a cutoff: beyond 39 sigma the density is zero."""
+    nodes = _path(5000)
+    alpha = GKDE(cutoff=None).fit(nodes[[0]], [0]).predict_alpha(nodes)
+    np.testing.assert_allclose(alpha[:, 0], 1 + norm.pdf(np.arange(5000)), rtol=1e-14)
+    clf = GKDE(cutoff=None).fit(nodes[[0]], [0])
+    searched = []
+    clf._kernel = lambda d: searched.append(d) or GKDE._kernel(clf, d)
+    clf.predict_alpha(nodes)
+    assert len(searched) == 40
+
+
+def test_memory_does_not_grow_with_the_training_nodes():
+    import tracemalloc
+
+    n = 20_000
+    nodes = _path(n)
+    y = np.arange(n) % 5
+    clf = GKDE(cutoff=2).fit(nodes[: 64 * 20], y[: 64 * 20])
+    nodes.graph.operator("sum")
+    tracemalloc.start()
+    clf.predict_alpha(nodes)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * 2**20  # distances in float64 would be 195 MiB
+
+
+def test_nodes_that_are_there_twice_count_twice():
+    nodes = _path(4)
+    once = GKDE().fit(nodes[[0, 3]], [0, 1]).predict_alpha(nodes)
+    twice = GKDE().fit(nodes[[0, 0, 3]], [0, 0, 1]).predict_alpha(nodes)
+    np.testing.assert_allclose(twice[:, 0], 2 * once[:, 0] - 1, rtol=1e-14)
+    np.testing.assert_array_equal(twice[:, 1], once[:, 1])
+    weighted = GKDE().fit(nodes[[0, 3]], [0, 1], sample_weight=[2, 1])
+    np.testing.assert_allclose(weighted.predict_alpha(nodes), twice, rtol=1e-14)
+
+
+def test_nodes_may_be_labelled_twice():
+    """Evidence for both labels, with the weights of each."""
+    nodes, A = _random_graph(20, 40, seed=6)
+    train, y, w = [4, 4, 9], ["b", "a", "b"], [0.5, 2.0, 3.0]
+    clf = GKDE().fit(nodes[train], y, sample_weight=w)
+    expected = _naive_alpha(A, train, y, ["a", "b"], weight=w)
+    np.testing.assert_allclose(clf.predict_alpha(nodes), expected, rtol=1e-14)
+
+
+def test_class_without_weight_has_no_evidence():
+    nodes = _path(4)
+    clf = GKDE().fit(nodes[[0, 1, 3]], [0, 1, 2], sample_weight=[1, 0, 1])
+    assert list(clf.classes_) == [0, 1, 2]
+    assert list(clf.nodes_) == [0, 3]
+    np.testing.assert_array_equal(clf.predict_alpha(nodes)[:, 1], 1.0)
+
+
+# --- rows of arrays ----------------------------------------------------------------
+
+
+def test_euclidean_against_a_loop():
+    rng = np.random.default_rng(7)
+    X, T = rng.normal(size=(30, 4)), rng.normal(size=(20, 4))
+    y, w = rng.integers(3, size=30), rng.uniform(size=30)
+    clf = GKDE(1.5, cutoff=2.5).fit(X, y, sample_weight=w)
+    expected = np.ones((20, 3))
+    for j in range(20):
+        for i in range(30):
+            d = math.sqrt(sum((T[j, k] - X[i, k]) ** 2 for k in range(4)))
+            if d <= 2.5:
+                expected[j, y[i]] += w[i] * norm.pdf(d, scale=1.5)
+    assert clf.metric_ == "euclidean"
+    np.testing.assert_allclose(clf.predict_alpha(T), expected, rtol=1e-12)
+    # rows do not depend on each other
+    one = np.concatenate([clf.predict_alpha(row[None]) for row in T])
+    np.testing.assert_array_equal(one, clf.predict_alpha(T))
+
+
+def test_euclidean_in_chunks(monkeypatch):
+    rng = np.random.default_rng(8)
+    X, y = rng.normal(size=(50, 2)), np.arange(50) % 3
+    clf = GKDE().fit(X, y)
+    expected = clf.predict_alpha(X)
+    chunks = []
+
+    def small(n_rows, bytes_per_row):
+        chunks.append(bytes_per_row)
+        return (slice(start, min(start + 7, n_rows)) for start in range(0, n_rows, 7))
+
+    monkeypatch.setattr("skood.graph._gkde.row_chunks", small)
+    np.testing.assert_array_equal(clf.predict_alpha(X), expected)
+    assert chunks == [32 * 50 + 16 * 2]
+
+
+def test_chunks_of_wide_sparse_rows(monkeypatch):
+    """They are made dense, so fewer of them are worked on at once."""
+    n_features = 200_000
+    X = sparse.random(60, n_features, density=1e-4, format="csr", random_state=0)
+    y = np.arange(60) % 3
+    nodes = NodeSet((X, sparse.csr_array((60, 60))))
+    clf = GKDE(metric="euclidean").fit(nodes[:3], y[:3])
+    expected = clf.predict_alpha(nodes)
+    sizes = []
+    dense = gkde_module._dense
+    monkeypatch.setattr(
+        gkde_module, "_dense", lambda rows: sizes.append(rows.shape[0]) or dense(rows)
+    )
+    np.testing.assert_array_equal(clf.predict_alpha(nodes), expected)
+    assert sizes == [20, 20, 20]  # 3.2 MB each, of 64 MiB
+
+
+@pytest.mark.parametrize("as_array", [False, True])
+def test_parameters_are_those_of_fit(as_array):
+    nodes = _path(30)
+    X = np.arange(30.0)[:, None] if as_array else nodes
+    clf = GKDE(2.0, cutoff=3.0).fit(X[[4, 20]], [0, 1])
+    expected = clf.predict_alpha(X)
+    clf.set_params(sigma=0.5, cutoff=None)
+    np.testing.assert_array_equal(clf.predict_alpha(X), expected)
+    assert (clf.fit(X[[4, 20]], [0, 1]).predict_alpha(X) != expected).any()
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_euclidean_on_nodes(is_sparse):
+    """Features of nodes in place of paths; any graph can then be scored."""
+    rng = np.random.default_rng(9)
+    X = rng.normal(size=(12, 3)) * (rng.uniform(size=(12, 3)) < 0.5)
+    y = np.arange(12) % 2
+    nodes = NodeSet((sparse.csr_array(X) if is_sparse else X, np.ones((12, 12))))
+    clf = GKDE(metric="euclidean").fit(nodes, y)
+    expected = GKDE().fit(X, y).predict_alpha(X[::2])
+    np.testing.assert_array_equal(clf.predict_alpha(nodes[::2]), expected)
+    np.testing.assert_array_equal(clf.predict_alpha(X[::2]), expected)
+
+
+def test_rows_that_are_infinitely_far_are_vacuous():
+    X = np.array([[1e300, 0.0], [-1e300, 0.0]])
+    clf = GKDE(cutoff=None).fit(X, [0, 1])
+    g = norm.pdf(0)
+    np.testing.assert_allclose(
+        clf.predict_alpha(X), [[1 + g, 1], [1, 1 + g]], rtol=1e-14
+    )
+
+
+# --- what it predicts --------------------------------------------------------------
+
+
+def test_probabilities_and_uncertainty_follow_from_alpha():
+    nodes, _ = _random_graph(50, 120, seed=10)
+    clf = GKDE().fit(nodes[:20], np.arange(20) % 4)
+    alpha = clf.predict_alpha(nodes)
+    total = alpha.sum(axis=1)
+    np.testing.assert_allclose(clf.predict_proba(nodes), alpha / total[:, None])
+    found = clf.predict_uncertainty(nodes)
+    np.testing.assert_allclose(found.epistemic, 4 / total, rtol=1e-14)
+    np.testing.assert_array_equal(clf.predict(nodes), alpha.argmax(axis=1))
+
+
+def test_far_nodes_are_more_uncertain():
+    nodes = _path(9)
+    found = GKDE().fit(nodes[[0]], [0]).predict_uncertainty(nodes).epistemic
+    assert (np.diff(found) > 0).all()
+
+
+def test_detector():
+    nodes = _path(9)
+    detector = UncertaintyDetector(GKDE()).fit(nodes[[0, 1, 2]], [0, 0, 1])
+    scores = detector.score_samples(nodes)
+    assert (np.diff(scores[2:]) < 0).all()
+
+
+def test_one_class():
+    nodes = _path(3)
+    clf = GKDE().fit(nodes[[0]], ["a"])
+    np.testing.assert_array_equal(clf.predict_proba(nodes), 1.0)
+
+
+# --- in scikit-learn ---------------------------------------------------------------
+
+
+def _two_groups():
+    """Two cliques of ten nodes, joined by an edge."""
+    A = np.zeros((20, 20))
+    A[:10, :10] = A[10:, 10:] = 1 - np.eye(10)
+    A[9, 10] = A[10, 9] = 1
+    return NodeSet((np.zeros((20, 1)), A)), np.repeat(["left", "right"], 10)
+
+
+def test_searches_and_splits():
+    nodes, y = _two_groups()
+    assert cross_val_score(GKDE(), nodes, y, cv=5).min() == 1.0
+    assert (cross_val_predict(make_pipeline(GKDE()), nodes, y, cv=5) == y).all()
+    search = GridSearchCV(GKDE(), {"sigma": [0.01, 1.0]}, cv=5).fit(nodes, y)
+    assert search.best_params_ == {"sigma": 1.0}
+    assert (search.predict(nodes[[0, 19]]) == ["left", "right"]).all()
+
+
+@pytest.mark.parametrize(
+    "library", [pickle, joblib], ids=lambda library: library.__name__
+)
+def test_pickles_hold_no_graph(library, tmp_path):
+    nodes, y = _two_groups()
+    wide = nodes.with_features(np.random.default_rng(0).normal(size=(20, 5000)))
+    clf = GKDE().fit(wide, y)
+    path = tmp_path / "clf"
+    with path.open("wb") as file:
+        library.dump(clf, file)
+    assert path.stat().st_size < 8000
+    with path.open("rb") as file:
+        loaded = library.load(file)
+    # the graph itself may come out of a pickle, too
+    again = pickle.loads(pickle.dumps(wide))
+    np.testing.assert_array_equal(loaded.predict_alpha(again), clf.predict_alpha(wide))
+
+
+def test_refit_forgets():
+    nodes, y = _two_groups()
+    clf = GKDE().fit(nodes, y).fit(np.eye(3), [0, 1, 2])
+    assert clf.metric_ == "euclidean"
+    assert clf.predict_alpha(np.eye(3)).shape == (3, 3)
+
+
+# --- errors ------------------------------------------------------------------------
+
+
+def test_another_graph():
+    nodes, y = _two_groups()
+    clf = GKDE().fit(nodes, y)
+    with pytest.raises(
+        ValueError,
+        match="fitted on a graph of 20 nodes, and X is of another graph, of 4 nodes "
+        r"and 6 edges\. Fit on nodes of this graph, or with metric='euclidean'",
+    ):
+        clf.predict(_path(4))
+    A = nodes.adjacency.toarray()
+    A[9, 10] = 0  # one edge less
+    with pytest.raises(ValueError, match="of another graph, of 20 nodes and 181 edges"):
+        clf.predict(NodeSet((nodes.features, A)))
+
+
+def test_arrays_have_no_paths():
+    nodes, y = _two_groups()
+    with pytest.raises(
+        ValueError, match="metric='hops' counts edges on paths, and the"
+    ):
+        GKDE(metric="hops").fit(np.eye(3), [0, 1, 2])
+    with pytest.raises(ValueError, match="but X is an array, whose rows have no edges"):
+        GKDE().fit(nodes, y).predict(np.zeros((3, 1)))
+
+
+def test_overflow():
+    with pytest.raises(
+        ValueError, match=r"at sigma=1e-300 and weights up to 1e\+10 overflows"
+    ):
+        GKDE(1e-300).fit(np.eye(2), [0, 1], sample_weight=[1e10, 1.0])
+
+
+def test_failed_fit_keeps_state():
+    nodes, y = _two_groups()
+    clf = GKDE().fit(nodes, y)
+    before = clf.predict_alpha(nodes)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        clf.fit(nodes[:3], y)
+    np.testing.assert_array_equal(clf.predict_alpha(nodes), before)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"sigma": 0.0}, {"sigma": "1"}, {"cutoff": -1}, {"metric": "cosine"}],
+    ids=str,
+)
+def test_parameters(parameters):
+    name = next(iter(parameters))
+    with pytest.raises(ValueError, match=f"'{name}' parameter of GKDE must be"):
+        GKDE(**parameters).fit(np.eye(2), [0, 1])
+
+
+def test_wrong_input():
+    nodes, y = _two_groups()
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        GKDE().predict(nodes)
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        GKDE().fit(nodes, None)
+    with pytest.raises(ValueError, match="0 nodes of 20 while a minimum of 1"):
+        GKDE().fit(nodes[[]], [])
+    clf = GKDE().fit(nodes, y)
+    with pytest.raises(ValueError, match="0 nodes of 20 while a minimum of 1"):
+        clf.predict(nodes[[]])
+    with pytest.raises(ValueError, match=re.escape("X has 2 features, but GKDE is")):
+        clf.predict(nodes.with_features(np.zeros((20, 2))))
+    with pytest.raises(ValueError, match="must not be negative"):
+        GKDE().fit(nodes, y, sample_weight=-np.ones(20))

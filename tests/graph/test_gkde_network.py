@@ -1,0 +1,672 @@
+"""A graph network that is drawn to the evidence of near labelled nodes."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import pickle
+import re
+
+import joblib
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from scipy.special import digamma, gammaln
+from scipy.stats import entropy
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from skood.base import UncertaintyDetector
+from skood.detectors import KNN, MSP, Energy
+from skood.evidential import EvidentialProbe, dirichlet_kl, vacuity
+from skood.graph import GKDE, GKDENetwork, GraphClassifier, NodeSet
+from skood.graph._gkde_network import dirichlet_divergence, divergence_of_means
+
+
+def _blocks(n_nodes=90, n_classes=3, seed=0, noise=1.0):
+    """Nodes that are mostly linked to nodes of their class; the last has no edge."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n_nodes) % n_classes
+    X = 2 * np.eye(n_classes)[y] + noise * rng.normal(size=(n_nodes, n_classes))
+    likely = np.where(y[:, None] == y, 0.15, 0.01)
+    linked = np.triu(rng.random((n_nodes, n_nodes)) < likely, 1)
+    linked[:, -1] = False
+    return NodeSet((X, (linked | linked.T).astype(float))), y
+
+
+# Weights that stay what they are drawn as: the loss of the first epoch is theirs.
+_STILL = {
+    "lr": 1e-12,
+    "max_epochs": 1,
+    "dropout": 0.0,
+    "weight_decay": 0.0,
+    "early_stopping": False,
+    "hidden": (8,),
+    "random_state": 0,
+    "device": "cpu",
+}
+
+_QUICK = {
+    "hidden": (16,),
+    "max_epochs": 40,
+    "early_stopping": False,
+    "random_state": 0,
+    "device": "cpu",
+}
+
+
+# --- the parts of the loss ----------------------------------------------------------
+
+
+def test_divergences_against_scipy():
+    rng = np.random.default_rng(0)
+    alpha, beta = 1 + rng.gamma(2.0, size=(2, 50, 4))
+    a, b = torch.tensor(alpha), torch.tensor(beta)
+    expected = [
+        gammaln(p.sum())
+        - gammaln(p).sum()
+        - gammaln(q.sum())
+        + gammaln(q).sum()
+        + ((p - q) * (digamma(p) - digamma(p.sum()))).sum()
+        for p, q in zip(alpha, beta, strict=True)
+    ]
+    np.testing.assert_allclose(dirichlet_divergence(a, b), expected, rtol=1e-11)
+    np.testing.assert_allclose(
+        dirichlet_divergence(a, b), dirichlet_kl(alpha, beta), rtol=1e-11
+    )
+    np.testing.assert_allclose(dirichlet_divergence(a, a), 0.0, atol=1e-14)
+    q = beta / beta.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        divergence_of_means(a, torch.tensor(np.log(q))),
+        entropy(alpha, q, axis=1),
+        rtol=1e-11,
+    )
+
+
+def test_gradients():
+    rng = np.random.default_rng(1)
+    alpha, beta = torch.tensor(1 + rng.gamma(2.0, size=(2, 5, 3)))
+    alpha.requires_grad_()
+    log_q = torch.log_softmax(beta, dim=1)
+    assert torch.autograd.gradcheck(lambda a: dirichlet_divergence(a, beta), alpha)
+    assert torch.autograd.gradcheck(lambda a: divergence_of_means(a, log_q), alpha)
+
+
+def _naive_penalty(clf, nodes, prior, teacher):
+    """What all nodes are drawn to, one node at a time."""
+    alpha, penalty = clf.predict_alpha(nodes.whole()), 0.0
+    for j in range(nodes.n_nodes):
+        p = alpha[j] / alpha[j].sum()
+        if prior is not None:
+            penalty += clf.lambda_gkde * dirichlet_kl(alpha[j], prior[j])
+        if teacher is not None:
+            penalty += clf.lambda_teacher * entropy(p, teacher[j])
+    return penalty / nodes.n_nodes
+
+
+def _naive_risk(clf, nodes, codes, weight):
+    """Expected squared error of labelled nodes by the moments of the distribution."""
+    risks = []
+    for a, k in zip(clf.predict_alpha(nodes), codes, strict=True):
+        total, risk = sum(a), 0.0
+        for c in range(len(a)):
+            mean = a[c] / total
+            variance = a[c] * (total - a[c]) / (total**2 * (total + 1))
+            risk += ((c == k) - mean) ** 2 + variance
+        risks.append(risk)
+    return np.average(risks, weights=weight)
+
+
+@pytest.mark.parametrize("evidence", ["exp", "softplus"])
+@pytest.mark.parametrize(
+    "lambdas", [(0.0, 0.0), (0.1, 0.0), (0.0, 2.0), (0.3, 0.5)], ids=str
+)
+def test_training_loss_against_a_loop(evidence, lambdas):
+    nodes, y = _blocks()
+    train = np.arange(0, 90, 2)
+    clf = GKDENetwork(
+        lambda_gkde=lambdas[0], lambda_teacher=lambdas[1], evidence=evidence, **_STILL
+    ).fit(nodes[train], y[train])
+    prior = teacher = None
+    if lambdas[0]:
+        prior = GKDE().fit(nodes[train], y[train]).predict_alpha(nodes)
+    if lambdas[1]:
+        plain = {key: value for key, value in _STILL.items() if key != "random_state"}
+        assert clf.teacher_.get_params(deep=False).items() >= plain.items()
+        teacher = clf.teacher_.predict_proba(nodes)
+    expected = _naive_risk(clf, nodes[train], y[train], np.ones(45))
+    expected += _naive_penalty(clf, nodes, prior, teacher)
+    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    assert (clf.gkde_ is None) == (lambdas[0] == 0)
+    assert (clf.teacher_ is None) == (lambdas[1] == 0)
+
+
+def test_weights_multiply_evidence_and_loss():
+    nodes, y = _blocks()
+    train = np.arange(0, 90, 2)
+    w = np.random.default_rng(3).uniform(size=45)
+    clf = GKDENetwork(class_weight={0: 1, 1: 2, 2: 5}, lambda_teacher=0.0, **_STILL)
+    clf.fit(nodes[train], y[train], sample_weight=w)
+    w = w * np.array([1, 2, 5])[y[train]]
+    w /= w.mean()
+    prior = GKDE().fit(nodes[train], y[train], w).predict_alpha(nodes)
+    expected = _naive_risk(clf, nodes[train], y[train], w)
+    expected += _naive_penalty(clf, nodes, prior, None)
+    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("metric", ["hops", "euclidean"])
+@pytest.mark.parametrize("same_graph", [True, False])
+def test_validation_loss_against_a_loop(metric, same_graph):
+    nodes, y = _blocks()
+    train, others = np.arange(0, 90, 2), np.arange(1, 90, 3)
+    of_val, y_val = (nodes, y) if same_graph else _blocks(60, seed=5)
+    valid = others[others < len(y_val)]
+    clf = GKDENetwork(lambda_gkde=0.3, metric=metric, **_STILL)
+    clf.fit(nodes[train], y[train], X_val=of_val[valid], y_val=y_val[valid])
+    prior = None
+    if same_graph or metric == "euclidean":
+        gkde = GKDE(metric=metric).fit(nodes[train], y[train])
+        prior = gkde.predict_alpha(of_val)
+    expected = _naive_risk(clf, of_val[valid], y_val[valid], np.ones(len(valid)))
+    expected += _naive_penalty(clf, of_val, prior, clf.teacher_.predict_proba(of_val))
+    assert clf.history_[0]["valid_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_held_out_nodes_are_no_evidence():
+    nodes, y = _blocks()
+    clf = GKDENetwork(**{**_STILL, "early_stopping": True}, validation_fraction=0.3)
+    clf.fit(nodes, y)
+    assert len(clf.gkde_.nodes_) == 63
+    assert "valid_loss" in clf.history_[0]
+    assert "valid_loss" in clf.teacher_.history_[0]  # of the same nodes
+
+
+# --- what it learns -----------------------------------------------------------------
+
+
+def test_distributions_come_close_to_those_of_gkde():
+    nodes, y = _blocks()
+    train = np.arange(0, 60, 2)
+    near, far = (
+        GKDENetwork(lambda_gkde=weight, lambda_teacher=0.0, **_QUICK)
+        .set_params(max_epochs=200)
+        .fit(nodes[train], y[train])
+        .predict_alpha(nodes)
+        for weight in (10.0, 0.0)
+    )
+    prior = GKDE().fit(nodes[train], y[train]).predict_alpha(nodes)
+    assert dirichlet_kl(near, prior).mean() < 0.05 < dirichlet_kl(far, prior).mean()
+
+
+def test_means_come_close_to_those_of_the_teacher():
+    nodes, y = _blocks(noise=2.0)
+    train = np.arange(0, 60, 4)
+    teacher = GraphClassifier(**_QUICK).fit(nodes[train], y[train])
+    q = teacher.predict_proba(nodes)
+    divergence = [
+        entropy(
+            GKDENetwork(
+                lambda_gkde=0.0,
+                lambda_teacher=weight,
+                teacher=FrozenEstimator(teacher),
+                **_QUICK,
+            )
+            .set_params(max_epochs=200)
+            .fit(nodes[train], y[train])
+            .predict_proba(nodes),
+            q,
+            axis=1,
+        ).mean()
+        for weight in (100.0, 0.0)
+    ]
+    assert divergence[0] < 0.02 < divergence[1]
+
+
+def test_left_out_class_is_uncertain():
+    nodes, y = _blocks(150, seed=2)
+    train = np.flatnonzero((y != 2) & (np.arange(150) % 2 == 0))
+    test = np.arange(1, 150, 2)
+    clf = GKDENetwork(**_QUICK).fit(nodes[train], y[train])
+    found = clf.predict_uncertainty(nodes[test])
+    assert roc_auc_score(y[test] == 2, found.epistemic) > 0.9
+    known = test[y[test] != 2]
+    assert clf.score(nodes[known], y[known]) > 0.9
+    alpha = clf.predict_alpha(nodes[test])
+    np.testing.assert_array_equal(found.epistemic, vacuity(alpha))
+    np.testing.assert_array_equal(
+        found.aleatoric, -clf.predict_proba(nodes[test]).max(1)
+    )
+    np.testing.assert_allclose(found.total, entropy(alpha, axis=1), rtol=1e-10)
+    detector = UncertaintyDetector(FrozenEstimator(clf)).fit(nodes[train], y[train])
+    np.testing.assert_array_equal(detector.score_samples(nodes[test]), -found.epistemic)
+    assert detector.score(nodes[test], y[test]) > 0.9
+
+
+def test_nodes_that_labels_do_not_reach_have_less_evidence():
+    """Two copies of a graph, labels in one only: their features are the same."""
+    one, y = _blocks()
+    X = np.concatenate([one.features, one.features])
+    nodes = NodeSet((X, sparse.block_diag([one.adjacency, one.adjacency])))
+    train = np.arange(0, 90, 4)
+    both, alone = (
+        GKDENetwork(lambda_gkde=10.0, lambda_teacher=0.0, **_QUICK)
+        .set_params(dropout=0.0, max_epochs=300)
+        .fit(graph[train], y[train])
+        for graph in (nodes, one)
+    )
+    np.testing.assert_array_equal(both.gkde_.predict_alpha(nodes[90:]), 1.0)
+    # the network cannot tell them apart, so both get the mean of what draws them
+    alpha = both.predict_alpha(nodes)
+    np.testing.assert_allclose(alpha[90:], alpha[:90], rtol=1e-5)
+    assert (alpha - 1).sum() < 1.5 * (alone.predict_alpha(one) - 1).sum()
+
+
+@pytest.mark.parametrize("conv", ["gat", "sage", "appnp"])
+def test_other_networks(conv):
+    nodes, y = _blocks()
+    clf = GKDENetwork(conv, **_QUICK).fit(nodes[::2], y[::2])
+    assert clf.score(nodes[1::2], y[1::2]) > 0.9
+    assert clf.teacher_.conv == conv
+
+
+def test_sampled_neighbourhoods():
+    nodes, y = _blocks()
+    clf = GKDENetwork(batch_size=16, n_neighbors=3, **_QUICK).fit(nodes[::2], y[::2])
+    assert clf.score(nodes[1::2], y[1::2]) > 0.9
+    again = clone(clf).fit(nodes[::2], y[::2])
+    np.testing.assert_array_equal(again.predict_alpha(nodes), clf.predict_alpha(nodes))
+
+
+def test_other_graphs_are_predicted():
+    nodes, y = _blocks()
+    other, y_other = _blocks(60, seed=7)
+    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    assert clf.score(other, y_other) > 0.9
+    rows = clf.predict_alpha(other.features)  # without edges
+    assert rows.shape == (60, 3)
+    np.testing.assert_allclose(rows[-1], clf.predict_alpha(other)[-1], rtol=1e-5)
+
+
+def test_detectors_read_it():
+    nodes, y = _blocks()
+    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    energy = Energy(FrozenEstimator(clf)).fit(nodes)
+    evidence = clf.predict_alpha(nodes) - 1
+    np.testing.assert_allclose(
+        energy.score_samples(nodes), np.log(evidence.sum(axis=1)), rtol=1e-5
+    )
+    knn = KNN(FrozenEstimator(clf), n_neighbors=3).fit(nodes, y)
+    assert knn.score_samples(nodes[[0, 89]]).shape == (2,)
+
+
+# --- the teacher --------------------------------------------------------------------
+
+
+class _Teacher(ClassifierMixin, BaseEstimator):
+    """Tells what it was fitted on; predicts by counts of classes."""
+
+    def fit(self, X, y):
+        self.given_ = X, y
+        self.classes_ = np.unique(y)[::-1]  # not sorted: columns are put in order
+        return self
+
+    def predict_proba(self, X):
+        p = np.array([(self.given_[1] == c).mean() for c in self.classes_])
+        return np.tile(p, (len(X), 1))
+
+
+class _WeightedTeacher(_Teacher):
+    """It also takes weights and validation nodes."""
+
+    def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None):
+        self.more_ = sample_weight, X_val, y_val
+        return super().fit(X, y)
+
+
+def test_teacher_of_any_kind():
+    nodes, y = _blocks()
+    names = np.array(["a", "b", "c"])[y]
+    train = np.r_[0:30, 30:60:3, 30:60:3]
+    given = _Teacher()
+    clf = GKDENetwork(teacher=given, lambda_gkde=0.0, **_STILL)
+    clf.fit(nodes[train], names[train])
+    assert not hasattr(given, "given_")
+    np.testing.assert_array_equal(clf.teacher_.given_[0].nodes, train)
+    np.testing.assert_array_equal(clf.teacher_.given_[1], names[train])
+    p = [np.mean(names[train] == c) for c in "abc"]
+    expected = _naive_risk(clf, nodes[train], y[train], np.ones(50))
+    expected += _naive_penalty(clf, nodes, None, np.tile(p, (90, 1)))
+    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_teacher_is_given_weights_and_validation_nodes():
+    nodes, y = _blocks()
+    clf = GKDENetwork(teacher=_WeightedTeacher(), **_STILL)
+    w = np.arange(60.0)  # a node of weight zero is no training node
+    clf.fit(nodes[:60], y[:60], w, X_val=nodes[60:], y_val=y[60:])
+    weight, X_val, y_val = clf.teacher_.more_
+    np.testing.assert_array_equal(clf.teacher_.given_[0].nodes, np.arange(1, 60))
+    np.testing.assert_allclose(weight, w[1:] / w[1:].mean())
+    np.testing.assert_array_equal(X_val.nodes, np.arange(60, 90))
+    np.testing.assert_array_equal(y_val, y[60:])
+
+
+def test_class_without_weight():
+    """No evidence for it, neither by GKDE nor by the teacher; but it is a class."""
+    nodes, y = _blocks()
+    clf = GKDENetwork(**_QUICK).fit(nodes, y, sample_weight=(y != 1).astype(float))
+    assert list(clf.classes_) == [0, 1, 2]
+    assert list(clf.teacher_.classes_) == [0, 2]
+    proba = clf.predict_proba(nodes)
+    assert proba.shape == (90, 3)
+    assert proba[:, 1].mean() < 0.1
+    assert np.isfinite(clf.history_[-1]["train_loss"])
+
+
+def test_teacher_of_other_classes():
+    nodes, y = _blocks()
+    teacher = FrozenEstimator(GraphClassifier(**_QUICK).fit(nodes, y))
+    names = np.array(["a", "b", "c"])[y]
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "The teacher predicts the classes [0, 1, 2], and y has ['a', 'b', 'c']. "
+            "Pass a teacher of these classes, or lambda_teacher=0."
+        ),
+    ):
+        GKDENetwork(teacher=teacher, **_QUICK).fit(nodes, names)
+
+
+def test_frozen_teacher_without_a_class():
+    nodes, y = _blocks()
+    names = np.array(["a", "b", "c"])[y]
+    known = np.flatnonzero(y != 1)
+    teacher = GraphClassifier(**_QUICK).fit(nodes[known], names[known])
+    clf = GKDENetwork(teacher=FrozenEstimator(teacher), **_QUICK)
+    with pytest.raises(
+        ValueError,
+        match=re.escape(
+            "The teacher predicts the classes ['a', 'c'], but y also has ['b'], whose "
+            "probabilities it would draw to zero. Pass a teacher of all classes, leave "
+            "the nodes of these out of X and y, or set lambda_teacher=0."
+        ),
+    ):
+        clf.fit(nodes, names)
+    # a class without weight is none to be drawn anywhere
+    clf.fit(nodes, names, sample_weight=(y != 1).astype(float))
+    assert list(clf.classes_) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("class_weight", [{0: 1.0, 1: 4.0, 2: 0.5}, "balanced"])
+def test_class_weights_of_the_default_teacher_count_once(class_weight):
+    """It is the network that would be fitted alone with the same weights."""
+    nodes, y = _blocks()
+    train, valid = np.r_[0:30, 30:60:3], np.arange(60, 90)
+    w = np.random.default_rng(3).uniform(0.5, 2.0, size=40)
+    data = {"X_val": nodes[valid], "y_val": y[valid]}
+    clf = GKDENetwork(class_weight=class_weight, **_QUICK)
+    clf.fit(nodes[train], y[train], sample_weight=w, **data)
+    seed = clf.teacher_.random_state
+    alone = GraphClassifier(class_weight=class_weight, **_QUICK)
+    alone.set_params(random_state=seed).fit(nodes[train], y[train], w, **data)
+    for name in ("train_loss", "valid_loss"):
+        np.testing.assert_allclose(
+            [done[name] for done in clf.teacher_.history_],
+            [done[name] for done in alone.history_],
+            rtol=1e-3,
+        )
+    np.testing.assert_allclose(
+        clf.teacher_.predict_proba(nodes), alone.predict_proba(nodes), atol=1e-3
+    )
+
+
+def test_class_weight_of_zero_and_the_default_teacher():
+    """It is of the classes that are left, one of which has no entry."""
+    nodes, y = _blocks()
+    clf = GKDENetwork(class_weight={0: 0.0, 1: 2.0}, **_QUICK).fit(nodes, y)
+    assert list(clf.teacher_.classes_) == [1, 2]
+    assert clf.teacher_.class_weight == {1: 2.0, 2: 1.0}
+
+
+def test_weights_that_a_teacher_does_not_take():
+    nodes, y = _blocks()
+    w = np.arange(1.0, 91.0)
+    pipeline = make_pipeline(GraphClassifier(**_QUICK))
+    message = re.escape(
+        "The training nodes have weights, by sample_weight or class_weight, but the "
+        "fit of the teacher Pipeline does not take sample_weight. Leave the weights "
+        "out, pass a teacher that takes them, or fit it before and pass it in a "
+        "sklearn.frozen.FrozenEstimator."
+    )
+    with pytest.raises(ValueError, match=message):
+        GKDENetwork(teacher=pipeline, **_QUICK).fit(nodes, y, sample_weight=w)
+    with pytest.raises(ValueError, match=message):
+        GKDENetwork(teacher=pipeline, class_weight={0: 2, 1: 1, 2: 1}, **_QUICK).fit(
+            nodes, y
+        )
+    equal = GKDENetwork(teacher=pipeline, **_QUICK).fit(nodes, y, np.full(90, 3.0))
+    assert equal.teacher_.score(nodes, y) > 0.8
+    frozen = FrozenEstimator(equal.teacher_)
+    clf = GKDENetwork(teacher=frozen, **_QUICK).fit(nodes, y, sample_weight=w)
+    assert clf.teacher_ is frozen
+
+
+def test_teacher_of_arrays():
+    nodes, y = _blocks()
+    X = nodes.features
+    clf = GKDENetwork(teacher=LogisticRegression(), lambda_gkde=0.0, **_STILL).fit(X, y)
+    alone = LogisticRegression().fit(X, y)
+    np.testing.assert_allclose(clf.teacher_.coef_, alone.coef_, rtol=1e-6)
+    rows = NodeSet((X, np.zeros((90, 90))))
+    expected = _naive_risk(clf, rows, y, np.ones(90))
+    expected += _naive_penalty(clf, rows, None, alone.predict_proba(X))
+    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    # held-out rows, and those of weight zero, are not among what it is given
+    clf = GKDENetwork(teacher=_WeightedTeacher(), **_STILL)
+    w = np.arange(60.0)
+    clf.fit(X[:60], y[:60], w, X_val=X[60:], y_val=y[60:])
+    np.testing.assert_array_equal(clf.teacher_.given_[0], X[1:60])
+    np.testing.assert_array_equal(clf.teacher_.more_[1], X[60:])
+    # validation nodes with edges remain nodes
+    clf.fit(X[:60], y[:60], X_val=nodes[60:], y_val=y[60:])
+    assert clf.teacher_.more_[1].graph is nodes.graph
+
+
+def test_teacher_that_does_not_read_nodes():
+    nodes, y = _blocks()
+    message = re.escape(
+        "The teacher LogisticRegression could not be given nodes of a graph. Pass a "
+        "classifier of nodes, such as a GraphClassifier, or a Pipeline whose first "
+        "step returns their features; or set lambda_teacher=0."
+    )
+    fitted = LogisticRegression().fit(nodes.features, y)
+    for teacher in (LogisticRegression(), FrozenEstimator(fitted)):
+        with pytest.raises(TypeError, match=message) as error:
+            GKDENetwork(teacher=teacher, **_QUICK).fit(nodes, y)
+        assert "A NodeSet is a set of nodes" in str(error.value.__cause__)
+    pipeline = make_pipeline(FunctionTransformer(_features), LogisticRegression())
+    clf = GKDENetwork(teacher=pipeline, **_QUICK).fit(nodes, y)
+    np.testing.assert_allclose(
+        clf.teacher_.predict_proba(nodes), fitted.predict_proba(nodes.features)
+    )
+
+
+def _features(nodes):
+    return nodes.features
+
+
+def test_errors_of_a_teacher_of_arrays_come_through():
+    nodes, y = _blocks()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+        GKDENetwork(teacher=_Failing(), **_QUICK).fit(nodes.features, y)
+
+
+class _Failing(_Teacher):
+    def fit(self, X, y):
+        raise TypeError("unexpected keyword argument 'nonsense'")
+
+
+def test_evidence_is_that_of_fit():
+    nodes, y = _blocks()
+    clf = GKDENetwork(evidence="softplus", **_QUICK).fit(nodes, y)
+    expected = clf.predict_alpha(nodes)
+    clf.set_params(evidence="exp")
+    np.testing.assert_array_equal(clf.predict_alpha(nodes), expected)
+
+
+def test_probes_keep_its_probabilities():
+    """They are not the softmax of its outputs."""
+    nodes, y = _blocks()
+    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    outputs = np.log(clf.predict_alpha(nodes) - 1)
+    for X, z in ((nodes, outputs), (nodes.features, None)):
+        proba = clf.predict_proba(X)
+        probe = EvidentialProbe(FrozenEstimator(clf), max_epochs=5, random_state=0)
+        probe.fit(X, y)
+        np.testing.assert_allclose(probe.predict_proba(X), proba, rtol=1e-10)
+        e = probe.predict_evidence(X)
+        np.testing.assert_allclose(
+            probe.predict_alpha(X), e[:, None] * proba + 1, rtol=1e-10
+        )
+        if z is not None:  # the probe reads the outputs
+            q = np.exp(z @ probe.coef_.T + probe.intercept_)
+            np.testing.assert_allclose(e, q.sum(axis=1), rtol=1e-4)
+    own = MSP(FrozenEstimator(GKDE().fit(nodes, y))).fit(nodes, y)
+    expected = GKDE().fit(nodes, y).predict_proba(nodes).max(axis=1) - 1
+    np.testing.assert_allclose(own.score_samples(nodes), expected, rtol=1e-10)
+
+
+# --- in scikit-learn ----------------------------------------------------------------
+
+
+def test_searches_and_splits():
+    nodes, y = _blocks()
+    clf = GKDENetwork(**_QUICK)
+    assert cross_val_score(clf, nodes, y, cv=3).min() > 0.8
+    predicted = cross_val_predict(make_pipeline(clf), nodes, y, cv=3)
+    assert np.mean(predicted == y) > 0.8
+    search = GridSearchCV(
+        GKDENetwork(teacher=GraphClassifier(**_QUICK), **_QUICK),
+        {"lambda_gkde": [0.1, 1.0], "teacher__dropout": [0.0]},
+        cv=2,
+    ).fit(nodes, y)
+    assert search.best_estimator_.teacher_.dropout == 0.0
+    assert search.score(nodes, y) > 0.9
+
+
+def test_seeds():
+    nodes, y = _blocks()
+    state = torch.random.get_rng_state()
+    first, again, other = (
+        GKDENetwork(**_QUICK).set_params(random_state=seed).fit(nodes, y)
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(torch.random.get_rng_state(), state)
+    np.testing.assert_array_equal(
+        first.predict_alpha(nodes), again.predict_alpha(nodes)
+    )
+    assert (first.predict_alpha(nodes) != other.predict_alpha(nodes)).any()
+    # teacher and network do not start from the same weights
+    same = first.module_.head.weight, first.teacher_.module_.head.weight
+    assert not torch.allclose(*same)
+
+
+@pytest.mark.parametrize(
+    "library", [pickle, joblib], ids=lambda library: library.__name__
+)
+def test_pickles_hold_no_graph(library, tmp_path):
+    nodes, y = _blocks(300)
+    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    path = tmp_path / "clf"
+    with path.open("wb") as file:
+        library.dump(clf, file)
+    assert path.stat().st_size < 40_000  # the adjacency matrix alone has 70 kB
+    with path.open("rb") as file:
+        loaded = library.load(file)
+    np.testing.assert_array_equal(loaded.predict_alpha(nodes), clf.predict_alpha(nodes))
+    np.testing.assert_array_equal(
+        loaded.gkde_.predict_alpha(nodes), clf.gkde_.predict_alpha(nodes)
+    )
+    assert "_penalty" not in vars(clf)
+
+
+def test_arrays_have_distances_of_features():
+    nodes, y = _blocks()
+    X = nodes.features
+    clf = GKDENetwork(lambda_teacher=0.0, **_STILL).fit(X, y)
+    assert clf.metric_ == clf.gkde_.metric_ == "euclidean"
+    prior = GKDE().fit(X, y).predict_alpha(X)
+    rows = NodeSet((X, np.zeros((90, 90))))
+    expected = _naive_risk(clf, rows, y, np.ones(90))
+    expected += _naive_penalty(clf, rows, prior, None)
+    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+# --- errors -------------------------------------------------------------------------
+
+
+def test_failed_fit_keeps_state():
+    nodes, y = _blocks()
+    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    before = clf.predict_alpha(nodes)
+    clf.set_params(lr=1e30)
+    with pytest.raises(ValueError, match="Training diverged"):
+        clf.fit(nodes, y)
+    np.testing.assert_array_equal(clf.predict_alpha(nodes), before)
+    assert "_penalty" not in vars(clf)
+
+
+def test_interrupted_fit_keeps_state(monkeypatch):
+    nodes, y = _blocks()
+    clf = GKDENetwork(lambda_teacher=0.0, **_QUICK).fit(nodes, y)
+    before = clf.predict_alpha(nodes)
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GKDENetwork, "_distance", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        clf.fit(nodes[:60], y[:60])
+    np.testing.assert_array_equal(clf.predict_alpha(nodes), before)
+    assert "_penalty" not in vars(clf)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"lambda_gkde": -0.1},
+        {"lambda_teacher": -1.0},
+        {"teacher": "gcn"},
+        {"sigma": 0.0},
+        {"cutoff": -1},
+        {"metric": "cosine"},
+        {"evidence": "square"},
+        {"conv": "cheb"},
+        {"lr": 0.0},
+    ],
+    ids=str,
+)
+def test_parameters(parameters):
+    nodes, y = _blocks()
+    name = next(iter(parameters))
+    with pytest.raises(ValueError, match=f"'{name}' parameter of GKDENetwork must be"):
+        GKDENetwork(**parameters).fit(nodes, y)
+
+
+def test_wrong_input():
+    nodes, y = _blocks()
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        GKDENetwork().predict_alpha(nodes)
+    with pytest.raises(ValueError, match="metric='hops' counts edges on paths"):
+        GKDENetwork(metric="hops").fit(nodes.features, y)
+    with pytest.raises(ValueError, match="needs nodes of at least two classes"):
+        GKDENetwork().fit(nodes[::3], y[::3])
+    assert math.isfinite(GKDENetwork(**_STILL).fit(nodes, y).history_[0]["train_loss"])

@@ -1,0 +1,594 @@
+"""Graph posterior network: its evidence, its training, NodeSets in scikit-learn."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.special import digamma
+from scipy.stats import dirichlet
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from skood.base import UncertaintyDetector
+from skood.detectors import MSP, Entropy
+from skood.evidential import EvidentialProbe
+from skood.exceptions import SkoodWarning
+from skood.graph import GraphPosteriorNetwork, NodeSet, Propagation, _flows, propagate
+from skood.graph._base import BaseGraphClassifier
+from skood.graph._tensors import graph_tensors
+from skood.utils._torch import seeded
+
+_QUICK = {
+    "hidden": (16,),
+    "latent_dim": 3,
+    "flow_layers": 2,
+    "dropout": 0.0,
+    "lr": 0.03,
+    "max_epochs": 15,
+    "early_stopping": False,
+    "random_state": 0,
+}
+
+
+def _gpn(**params):
+    return GraphPosteriorNetwork(**{**_QUICK, **params})
+
+
+def _blocks(n_nodes=90, n_classes=3, seed=0):
+    """Nodes that are linked to nodes of their own class, and their classes."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n_nodes) % n_classes
+    X = 3 * np.eye(n_classes)[y] + rng.normal(size=(n_nodes, n_classes))
+    linked = np.triu(rng.random((n_nodes, n_nodes)) < 0.2 * (y[:, None] == y), 1)
+    return NodeSet((X, linked | linked.T), labels=y), y
+
+
+def _odd(seed=0):
+    """Directed and weighted edges, a loop, and two nodes that nothing is sent to."""
+    rng = np.random.default_rng(seed)
+    n_nodes = 20
+    y = np.arange(n_nodes) % 2
+    X = 3 * np.eye(2)[y] + rng.normal(size=(n_nodes, 2))
+    adjacency = rng.uniform(0.5, 3.0, size=(n_nodes, n_nodes))
+    adjacency *= rng.random((n_nodes, n_nodes)) < 0.2
+    adjacency[4, 4] = 2.5
+    adjacency[:, [7, 8]] = 0
+    adjacency[8] = 0
+    return NodeSet((X, adjacency), labels=y), y
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    nodes, y = _blocks()
+    return _gpn().fit(nodes[::2], y[::2]), nodes, y
+
+
+# --- evidence --------------------------------------------------------------------
+
+
+def _softplus(value):
+    return math.log1p(math.exp(value)) + 1e-6
+
+
+def _naive_log_density(flows, z, c):
+    """log p(z | c) by the change of variables, as the paper writes radial flows."""
+    z, log_det = z.copy(), 0.0
+    for k in range(len(flows.centers)):
+        center = flows.centers[k, c].detach().double().numpy()
+        a = _softplus(flows.raw_a[k, c].item())
+        beta = -a + _softplus(flows.raw_s[k, c].item())
+        r = math.sqrt(sum((z - center) ** 2))
+        h, slope = 1 / (a + r), -1 / (a + r) ** 2
+        log_det += (len(z) - 1) * math.log(1 + beta * h)
+        log_det += math.log(1 + beta * h + beta * slope * r)
+        z = z + beta * h * (z - center)
+    return log_det - 0.5 * sum(z**2) - 0.5 * len(z) * math.log(2 * math.pi)
+
+
+def _naive_encode(encoder, x):
+    weight = encoder.layers[0].weight.detach().double().numpy()
+    hidden = np.maximum(weight @ x + encoder.biases[0].detach().double().numpy(), 0)
+    head = encoder.head
+    bias = head.bias.detach().double().numpy()
+    return head.weight.detach().double().numpy() @ hidden + bias
+
+
+def test_evidence_is_budget_times_density_times_prior(fitted):
+    gpn, nodes, _ = fitted
+    evidence = gpn.predict_alpha(nodes[:5], propagated=False) - 1
+    module = gpn.module_
+    for i in range(5):
+        z = _naive_encode(module.encoder, nodes.features[i])
+        for c in range(3):
+            density = math.exp(_naive_log_density(module.flows, z, c))
+            expected = (4 * math.pi) ** 1.5 * density * gpn.class_prior_[c]
+            assert_allclose(evidence[i, c], expected, rtol=1e-4)
+
+
+def test_prior_is_the_share_of_the_training_weight():
+    nodes, y = _blocks()
+    rows = np.flatnonzero((y < 2) | (np.arange(len(y)) < 30))
+    gpn = _gpn(max_epochs=1).fit(nodes[rows], y[rows])
+    assert_allclose(gpn.class_prior_, np.array([30, 30, 10]) / 70)
+    gpn.set_params(class_weight={0: 1.0, 1: 2.0, 2: 3.0}).fit(nodes[rows], y[rows])
+    assert_allclose(gpn.class_prior_, np.array([30, 60, 30]) / 120)
+    weight = np.where(y[rows] == 0, 0.5, 1.0)
+    gpn.set_params(class_weight=None).fit(nodes[rows], y[rows], sample_weight=weight)
+    assert_allclose(gpn.class_prior_, np.array([15, 30, 10]) / 55)
+
+
+def test_budgets_scale_the_evidence():
+    """Of networks that have not moved from where they were initialised."""
+    nodes, y = _blocks()
+    evidence = {}
+    for budget in ("latent", "latent-classes", 50.0):
+        gpn = _gpn(certainty_budget=budget, max_epochs=1, lr=1e-12, warmup_epochs=0)
+        evidence[budget] = gpn.fit(nodes, y).predict_alpha(nodes) - 1
+    assert_allclose(evidence["latent-classes"], 3 * evidence["latent"], rtol=1e-5)
+    factor = 50 / (4 * math.pi) ** 1.5
+    assert_allclose(evidence[50.0], factor * evidence["latent"], rtol=1e-5)
+
+
+def test_far_from_the_training_nodes_there_is_no_evidence(fitted):
+    gpn, nodes, _ = fitted
+    for distance in (1e4, 1e15, 1e30):
+        far = nodes.with_features(nodes.features + distance)
+        assert_allclose(gpn.predict_alpha(far), 1.0, rtol=1e-10)
+        assert_allclose(gpn.predict_proba(far), 1 / 3, rtol=1e-10)
+        assert_allclose(gpn.predict_uncertainty(far).epistemic, 1.0, rtol=1e-10)
+    near = gpn.predict_uncertainty(nodes).epistemic
+    assert near.max() < 0.95
+    assert near.min() < 0.3
+
+
+# --- propagation -----------------------------------------------------------------
+
+
+def _naive_propagation(adjacency, evidence, steps, teleport):
+    """Messages along edges, one after the other."""
+    n_nodes = len(evidence)
+    B = [[adjacency[j, i] for j in range(n_nodes)] for i in range(n_nodes)]
+    for i in range(n_nodes):
+        if B[i][i] == 0:
+            B[i][i] = 1.0
+    degree = [sum(row) for row in B]
+    values = evidence
+    for _ in range(steps):
+        new = np.zeros_like(evidence)
+        for i in range(n_nodes):
+            for j in range(n_nodes):
+                norm = math.sqrt(degree[i] * degree[j])
+                new[i] += (1 - teleport) * B[i][j] / norm * values[j]
+            new[i] += teleport * evidence[i]
+        values = new
+    return values
+
+
+def test_evidence_is_propagated_as_in_a_loop_over_edges():
+    nodes, y = _odd()
+    gpn = _gpn(steps=4, teleport=0.2).fit(nodes, y)
+    own = gpn.predict_alpha(nodes, propagated=False) - 1
+    expected = _naive_propagation(nodes.adjacency.toarray(), own, 4, 0.2)
+    assert_allclose(gpn.predict_alpha(nodes) - 1, expected, rtol=1e-5)
+
+
+def test_many_steps_solve_the_linear_system_of_page_rank():
+    nodes, y = _odd()
+    gpn = _gpn(steps=150, teleport=0.3).fit(nodes, y)
+    own = gpn.predict_alpha(nodes, propagated=False) - 1
+    operator = nodes.graph.operator("symmetric").toarray()
+    expected = np.linalg.solve(np.eye(20) - 0.7 * operator, 0.3 * own)
+    assert_allclose(gpn.predict_alpha(nodes) - 1, expected, rtol=1e-5)
+
+
+def test_nodes_that_hear_of_nobody_keep_their_evidence():
+    nodes, y = _odd()
+    gpn = _gpn().fit(nodes, y)
+    own = gpn.predict_alpha(nodes, propagated=False)
+    after = gpn.predict_alpha(nodes)
+    assert_allclose(after[8], own[8], rtol=1e-6)  # isolated
+    assert_allclose(after[7], own[7], rtol=1e-6)  # it sends, and receives nothing
+    assert np.abs(after[0] / own[0] - 1).max() > 1e-3
+
+
+@pytest.mark.parametrize("params", [{"steps": 0}, {"teleport": 1.0}])
+def test_network_that_does_not_see_edges(params):
+    nodes, y = _odd()
+    gpn = _gpn(**params).fit(nodes, y)
+    own = gpn.predict_alpha(nodes, propagated=False)
+    assert_allclose(gpn.predict_alpha(nodes), own, rtol=1e-6)
+    rows = clone(gpn).fit(nodes.features, y)
+    assert_allclose(rows.predict_alpha(nodes.features), own, rtol=1e-4)
+
+
+def test_rows_of_an_array_are_nodes_without_edges(fitted):
+    gpn, nodes, _ = fitted
+    rows = nodes.features
+    assert_allclose(
+        gpn.predict_alpha(rows), gpn.predict_alpha(nodes, propagated=False), rtol=1e-6
+    )
+    assert_allclose(
+        gpn.predict_alpha(rows),
+        gpn.predict_alpha(rows, propagated=False),
+        rtol=1e-6,
+    )
+
+
+def test_nodes_do_not_depend_on_the_others_of_the_view(fitted):
+    gpn, nodes, _ = fitted
+    alpha = gpn.predict_alpha(nodes)
+    assert_array_equal(gpn.predict_alpha(nodes[[5, 2, 5]]), alpha[[5, 2, 5]])
+
+
+def test_sparse_features_give_what_dense_ones_do():
+    nodes, y = _blocks()
+    X = np.where(nodes.features > 1, nodes.features, 0)
+    dense, thin = nodes.with_features(X), nodes.with_features(sparse.csr_array(X))
+    expected = _gpn().fit(dense, y).predict_proba(dense)
+    assert_allclose(_gpn().fit(thin, y).predict_proba(thin), expected, atol=1e-4)
+
+
+def test_another_graph_is_scored():
+    nodes, y = _blocks()
+    gpn = _gpn(max_epochs=60).fit(nodes, y)
+    other, y_other = _blocks(n_nodes=60, seed=1)
+    assert gpn.score(other, y_other) > 0.9
+
+
+# --- what it says ----------------------------------------------------------------
+
+
+def test_probabilities_and_uncertainties_are_those_of_the_dirichlet(fitted):
+    gpn, nodes, _ = fitted
+    for propagated in (True, False):
+        alpha = gpn.predict_alpha(nodes, propagated=propagated)
+        p = alpha / alpha.sum(axis=1, keepdims=True)
+        u = gpn.predict_uncertainty(nodes, propagated=propagated)
+        assert_allclose(u.total, -(p * np.log(p)).sum(axis=1), rtol=1e-10)
+        assert_allclose(u.aleatoric, -p.max(axis=1), rtol=1e-12)
+        assert_allclose(u.epistemic, 3 / alpha.sum(axis=1), rtol=1e-12)
+        if propagated:
+            assert_allclose(gpn.predict_proba(nodes), p, rtol=1e-12)
+            assert_array_equal(gpn.predict(nodes), p.argmax(axis=1))
+    assert alpha.dtype == np.float64
+
+
+def test_detector_finds_a_class_that_was_left_out():
+    rng = np.random.default_rng(0)
+    nodes, y = _blocks(n_nodes=160, n_classes=4)
+    rows = rng.permutation(np.flatnonzero(y < 3))[:90]
+    gpn = _gpn(max_epochs=80, steps=2)
+    detector = UncertaintyDetector(gpn).fit(nodes[rows], y[rows])
+    test = np.setdiff1d(np.arange(160), rows)
+    assert detector.score(nodes[test], y[test]) > 0.9
+    known = test[y[test] < 3]
+    assert detector.estimator_.score(nodes[known], y[known]) > 0.9
+
+
+def test_string_labels():
+    nodes, y = _blocks()
+    names = np.array(["ant", "bee", "cat"])
+    by_name, by_number = _gpn().fit(nodes, names[y]), _gpn().fit(nodes, y)
+    assert_array_equal(by_name.classes_, names)
+    assert_array_equal(by_name.predict(nodes), names[by_number.predict(nodes)])
+    assert_array_equal(by_name.predict_alpha(nodes), by_number.predict_alpha(nodes))
+
+
+# --- training --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lambda_entropy", [0.0, 1e-3, 0.5])
+def test_loss_is_expected_cross_entropy_less_entropy(lambda_entropy):
+    evidence = np.random.default_rng(0).gamma(2.0, 5.0, size=(6, 4))
+    codes = np.array([0, 1, 2, 3, 0, 1])
+    ignored = np.full((6, 4), 1e9)
+    outputs = torch.tensor(np.hstack([evidence, ignored]))
+    losses = _gpn(lambda_entropy=lambda_entropy)._loss(outputs, torch.tensor(codes))
+    for i, (e, code) in enumerate(zip(evidence, codes, strict=True)):
+        alpha = e + 1
+        expected = digamma(alpha.sum()) - digamma(alpha[code])
+        expected -= lambda_entropy * dirichlet(alpha).entropy()
+        assert_allclose(losses[i], expected, rtol=1e-10)
+
+
+def test_loss_of_extreme_evidence_has_a_finite_gradient():
+    evidence = torch.tensor([[1e-13, 1e13], [1e13, 1e13], [1e-13, 1e-13]])
+    evidence.requires_grad_()
+    outputs = torch.cat([evidence, evidence.detach()], dim=1)
+    losses = _gpn(lambda_entropy=0.5)._loss(outputs, torch.tensor([0, 0, 1]))
+    assert losses.dtype == torch.float32
+    assert torch.isfinite(losses).all()
+    losses.sum().backward()
+    assert torch.isfinite(evidence.grad).all()
+    # without evidence: d/da of psi(2) - psi(1) is trigamma(2), less trigamma(1) for
+    # the class; the entropy is largest there
+    expected = [math.pi**2 / 6 - 1, -1.0]
+    assert_allclose(evidence.grad[2], expected, rtol=1e-5)
+
+
+def _until_warm(monkeypatch, **params):
+    """A network after its warm-up, and one that is as it was initialised."""
+    found = []
+
+    def stop(self, module, train, valid, seed, bar):
+        found.append((module, train))
+        return []
+
+    monkeypatch.setattr(BaseGraphClassifier, "_run_epochs", stop)
+    nodes, y = _blocks()
+    gpn = _gpn(**params).fit(nodes[::2], y[::2])
+    with seeded(gpn._config["seed"]):
+        fresh = gpn._build()
+    [(module, train)] = found
+    return module, fresh, train
+
+
+def test_warm_up_trains_the_flows_and_nothing_else(monkeypatch):
+    module, fresh, train = _until_warm(monkeypatch, warmup_epochs=20)
+    for name, before in fresh.encoder.state_dict().items():
+        assert torch.equal(before, module.encoder.state_dict()[name])
+    assert all(p.grad is None for p in module.encoder.parameters())
+    nodes, codes, _ = train.on_device()
+    with torch.no_grad():
+        z = module.encoder(train.tensors)[nodes]
+        before, after = (
+            one.flows(z).gather(1, codes[:, None]).mean() for one in (fresh, module)
+        )
+    assert after > before + 0.1
+
+
+def test_without_warm_up_nothing_is_trained(monkeypatch):
+    module, fresh, _ = _until_warm(monkeypatch, warmup_epochs=0)
+    for name, before in fresh.state_dict().items():
+        if name != "log_prior":
+            assert torch.equal(before, module.state_dict()[name])
+
+
+def test_training_lowers_the_loss_and_early_stopping_keeps_the_best():
+    nodes, y = _blocks()
+    train, valid = np.arange(0, 90, 2), np.arange(1, 90, 2)
+    gpn = _gpn(max_epochs=300, patience=5)
+    gpn.fit(nodes[train], y[train], X_val=nodes[valid], y_val=y[valid])
+    losses = [done["valid_loss"] for done in gpn.history_]
+    assert gpn.n_iter_ == len(losses) < 300
+    assert min(losses) < 0.5 * losses[0]
+    outputs = torch.tensor(gpn._outputs(nodes[valid]))
+    loss = gpn._loss(outputs, torch.tensor(y[valid])).mean()
+    assert_allclose(loss, min(losses), rtol=1e-5)
+
+
+def test_validation_nodes_are_held_out():
+    nodes, y = _blocks()
+    gpn = _gpn(early_stopping=True, validation_fraction=0.2).fit(nodes, y)
+    assert "valid_loss" in gpn.history_[0]
+    assert_allclose(gpn.class_prior_.sum(), 1.0)
+
+
+def test_many_blocks_give_what_one_gives(monkeypatch):
+    nodes, y = _blocks()
+    expected = _gpn(dropout=0.3).fit(nodes, y)
+    monkeypatch.setattr(_flows, "_MAX_BLOCK_BYTES", 4000)
+    calls = []
+    forward = _flows.RadialFlows.forward
+
+    def counted(self, z):
+        calls.append(len(z))
+        return forward(self, z)
+
+    monkeypatch.setattr(_flows.RadialFlows, "forward", counted)
+    gpn = _gpn(dropout=0.3).fit(nodes, y)
+    assert max(calls) < 20  # in the warm-up, too
+    assert_allclose(gpn.predict_alpha(nodes), expected.predict_alpha(nodes), rtol=1e-3)
+
+
+def test_flows_without_layers():
+    """Standard normal densities, which no warm-up can train."""
+    nodes, y = _blocks()
+    gpn = _gpn(flow_layers=0, warmup_epochs=3).fit(nodes, y)
+    alpha = gpn.predict_alpha(nodes[:4], propagated=False)
+    for i in range(4):
+        z = _naive_encode(gpn.module_.encoder, nodes.features[i])
+        density = math.exp(-0.5 * sum(z**2)) / (2 * math.pi) ** 1.5
+        expected = (4 * math.pi) ** 1.5 * density * gpn.class_prior_
+        assert_allclose(alpha[i] - 1, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "budget, bound, remedy",
+    [
+        (1e30, "30", "Lower certainty_budget or latent_dim."),
+        (1e-30, "-30", "Scale the features, raise warmup_epochs or certainty_budget"),
+    ],
+)
+def test_evidence_at_its_bounds_warns(budget, bound, remedy):
+    nodes, y = _blocks()
+    message = (
+        "The logarithm of the evidence of 100% of the training nodes for their own "
+        f"class is beyond the bound {bound}, where it is cut: "
+    )
+    gpn = _gpn(certainty_budget=budget, max_epochs=1)
+    with pytest.warns(SkoodWarning) as caught:
+        gpn.fit(nodes[::2], y[::2])
+    [text] = [str(one.message) for one in caught]
+    assert text.startswith(message)
+    assert remedy in text
+    own = gpn.predict_alpha(nodes[::2], propagated=False)[range(45), y[::2]] - 1
+    assert_allclose(np.log(own), float(bound), rtol=1e-2)
+
+
+def test_evidence_of_a_few_nodes_at_a_bound_does_not_warn():
+    """Four of 45 are far from all others, and no epoch moves the perceptron."""
+    nodes, y = _blocks()
+    still = {"lr": 1e-12, "max_epochs": 1, "warmup_epochs": 0}
+    for n_far, warns in ((4, False), (5, True)):
+        X = nodes.features.copy()
+        X[: 2 * n_far : 2] *= 1000
+        far = nodes.with_features(X)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            gpn = _gpn(**still).fit(far[::2], y[::2])
+        own = gpn.predict_alpha(far[::2], propagated=False) - 1
+        assert (own.max(axis=1) < 1e-12).sum() == n_far
+        assert len(caught) == warns
+        if warns:
+            assert "evidence of 11% of the training nodes" in str(caught[0].message)
+
+
+# --- detectors and probes ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("of_arrays", [False, True])
+def test_detectors_and_probes_read_its_probabilities(fitted, of_arrays):
+    gpn, nodes, y = fitted
+    X = nodes.features if of_arrays else nodes
+    frozen = FrozenEstimator(gpn)
+    proba = gpn.predict_proba(X)
+    confidence = proba.max(axis=1) - 1
+    assert_allclose(MSP(frozen).fit(X, y).score_samples(X), confidence, rtol=1e-10)
+    entropy = Entropy(frozen).fit(X, y).score_samples(X)
+    assert_allclose(entropy, (proba * np.log(proba)).sum(axis=1), rtol=1e-10)
+    walked = Propagation(MSP(frozen)).fit(X, y).score_samples(X[:20])
+    expected = confidence if of_arrays else propagate(confidence, nodes)
+    assert_allclose(walked, expected[:20], rtol=1e-10)
+    probe = EvidentialProbe(frozen, max_epochs=5, random_state=0).fit(X, y)
+    assert_allclose(probe.predict_proba(X), proba, rtol=1e-10)
+    q = np.exp(np.log(proba) @ probe.coef_.T + probe.intercept_)
+    assert_allclose(probe.predict_evidence(X), q.sum(axis=1), rtol=1e-10)
+    assert probe.predict_uncertainty(X[:3]).epistemic.shape == (3,)
+
+
+def test_seeds():
+    nodes, y = _blocks()
+    state = torch.get_rng_state()
+    first, second = (_gpn(dropout=0.5).fit(nodes, y) for _ in range(2))
+    other = _gpn(dropout=0.5, random_state=1).fit(nodes, y)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert_array_equal(first.predict_alpha(nodes), second.predict_alpha(nodes))
+    assert np.abs(first.predict_alpha(nodes) - other.predict_alpha(nodes)).max() > 0.1
+
+
+# --- scikit-learn ----------------------------------------------------------------
+
+
+def test_pickle_holds_arrays_and_no_graph(fitted):
+    gpn, nodes, _ = fitted
+    X = np.zeros((50_000, 3))
+    big = NodeSet((X, sparse.csr_array((50_000, 50_000))))
+    gpn.predict_alpha(big)
+    data = pickle.dumps(gpn)
+    assert len(data) < 50_000
+    loaded = pickle.loads(data)
+    assert_array_equal(loaded.predict_alpha(nodes), gpn.predict_alpha(nodes))
+
+
+def _scaled(nodes):
+    return nodes.with_features(nodes.graph.X / 3)
+
+
+def test_model_selection_on_nodes():
+    nodes, y = _blocks()
+    pipeline = make_pipeline(FunctionTransformer(_scaled), _gpn(max_epochs=60, steps=2))
+    assert cross_val_score(pipeline, nodes, y, cv=StratifiedKFold(3)).mean() > 0.9
+    search = GridSearchCV(
+        pipeline,
+        {
+            "graphposteriornetwork__steps": [0, 2],
+            "graphposteriornetwork__lambda_entropy": [1e-4, 1e-2],
+        },
+        cv=2,
+    )
+    search.fit(nodes, y)
+    assert search.best_estimator_.predict(nodes[:4]).shape == (4,)
+
+
+def test_failed_fit_keeps_the_state(fitted):
+    gpn, nodes, y = fitted
+    before = gpn.predict_alpha(nodes)
+    with pytest.raises(ValueError, match="has no training node"):
+        gpn.fit(nodes, y, sample_weight=(y != 1).astype(float))
+    assert_array_equal(gpn.predict_alpha(nodes), before)
+
+
+# --- errors ----------------------------------------------------------------------
+
+
+def test_a_class_without_training_nodes_raises():
+    nodes, y = _blocks()
+    message = (
+        "estimates a density of each class, and the class 'bee' has no training node "
+        "with a weight above zero. Give it some, or leave its nodes out of X and y"
+    )
+    names = np.array(["ant", "bee", "cat"])[y]
+    with pytest.raises(ValueError, match=message):
+        _gpn().fit(nodes, names, sample_weight=np.where(y == 1, 0.0, 1.0))
+    with pytest.raises(ValueError, match=message):
+        _gpn(class_weight={"ant": 1, "bee": 0, "cat": 1}).fit(nodes, names)
+
+
+def test_one_class_raises():
+    nodes, y = _blocks()
+    with pytest.raises(ValueError, match="needs nodes of at least two classes"):
+        _gpn().fit(nodes[y == 0], y[y == 0])
+
+
+def test_empty_view_raises(fitted):
+    gpn, nodes, _ = fitted
+    with pytest.raises(ValueError, match="0 nodes"):
+        gpn.predict_proba(nodes[[]])
+
+
+def test_wrong_hidden_raises():
+    nodes, y = _blocks()
+    with pytest.raises(ValueError, match=r"hidden must hold widths of at least 1, got"):
+        _gpn(hidden=(8, 0)).fit(nodes, y)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("latent_dim", 0),
+        ("flow_layers", -1),
+        ("dropout", 1.0),
+        ("certainty_budget", 0.0),
+        ("certainty_budget", "samples"),
+        ("steps", -1),
+        ("teleport", 1.5),
+        ("warmup_epochs", -1),
+        ("lambda_entropy", -1.0),
+    ],
+)
+def test_wrong_parameters_raise(name, value):
+    nodes, y = _blocks()
+    with pytest.raises(ValueError, match=f"The '{name}' parameter of GraphPosterior"):
+        _gpn(**{name: value}).fit(nodes, y)
+
+
+@pytest.mark.parametrize(
+    "method", ["predict", "predict_proba", "predict_alpha", "predict_uncertainty"]
+)
+def test_not_fitted(method):
+    nodes, _ = _blocks()
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        getattr(_gpn(), method)(nodes)
+
+
+def test_module_is_given_tensors(fitted):
+    gpn, nodes, _ = fitted
+    tensors = graph_tensors(nodes.graph, torch.device("cpu"))
+    with torch.no_grad():
+        outputs = gpn.module_(tensors).numpy()
+    alpha = gpn.predict_alpha(nodes)
+    own = gpn.predict_alpha(nodes, propagated=False)
+    assert_allclose(outputs, np.hstack([alpha, own]) - 1, rtol=1e-4)

@@ -1,0 +1,703 @@
+"""Propagation along edges: naive loops, limits, and detectors that are propagated."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.neighbors import KernelDensity
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+
+from skood.combine import DetectorEnsemble
+from skood.detectors import KNN, MSP, Energy, Mahalanobis
+from skood.graph import NodeSet, Propagation, propagate
+from skood.metrics import make_ood_scorer
+from skood.model_selection import LeaveClassesOut
+from skood.nn import FeatureExtractor
+from skood.nn._sharing import network_groups, shared_readings
+from skood.utils.estimator_checks import check_detector
+
+SCHEMES = ["random-walk", "gnnsafe", "symmetric"]
+USUAL = {
+    "random-walk": {"steps": 30, "teleport": 0.02},
+    "gnnsafe": {"steps": 2, "alpha": 0.2},
+    "symmetric": {"steps": 10, "teleport": 0.1},
+}
+
+
+def _directed(n_nodes=12, seed=0):
+    """Directed weighted edges with loops; the last two nodes receive nothing."""
+    rng = np.random.default_rng(seed)
+    adjacency = rng.random((n_nodes, n_nodes)) * (rng.random((n_nodes, n_nodes)) < 0.3)
+    adjacency = adjacency.astype(np.float32)
+    adjacency[:, -2:] = 0
+    adjacency[-1, :] = 0  # the last is isolated, the one before sends to another
+    adjacency[-2, 0] = 2.0
+    adjacency[3, 3] = 0.7
+    return NodeSet((rng.normal(size=(n_nodes, 2)), adjacency))
+
+
+def _naive(values, nodes, scheme, steps, teleport=None, alpha=None):
+    """Loops over edges in plain Python."""
+    edges = nodes.adjacency.tocoo()
+    edges = list(
+        zip(edges.row.tolist(), edges.col.tolist(), edges.data.tolist(), strict=True)
+    )
+    if scheme != "gnnsafe":
+        looped = {source for source, target, _ in edges if source == target}
+        edges += [(i, i, 1.0) for i in range(nodes.n_nodes) if i not in looped]
+    degree = [0.0] * nodes.n_nodes
+    for _, target, weight in edges:
+        degree[target] += weight
+    initial = values = [float(v) for v in values]
+    for _ in range(steps):
+        received = [0.0] * nodes.n_nodes
+        for source, target, weight in edges:
+            if scheme == "symmetric":
+                scale = (degree[source] * degree[target]) ** 0.5
+            else:
+                scale = degree[target]
+            received[target] += weight * values[source] / scale
+        if scheme == "gnnsafe":
+            values = [
+                alpha * old + (1 - alpha) * new if d > 0 else old
+                for old, new, d in zip(values, received, degree, strict=True)
+            ]
+        else:
+            values = [
+                (1 - teleport) * new + teleport * own
+                for new, own in zip(received, initial, strict=True)
+            ]
+    return np.array(values)
+
+
+# --- the function --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_loops_over_edges(scheme, seed):
+    nodes = _directed(seed=seed)
+    values = np.random.default_rng(seed).normal(size=nodes.n_nodes)
+    expected = _naive(values, nodes, scheme, **USUAL[scheme])
+    found = propagate(values, nodes, scheme=scheme)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    own = {"alpha": 0.6} if scheme == "gnnsafe" else {"teleport": 0.3}
+    expected = _naive(values, nodes, scheme, 3, **own)
+    found = propagate(values, nodes.graph, scheme=scheme, steps=3, **own)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_columns_are_propagated_each(scheme):
+    nodes = _directed()
+    values = np.random.default_rng(0).normal(size=(nodes.n_nodes, 3))
+    found = propagate(values, nodes, scheme=scheme)
+    assert found.dtype == np.float64
+    for column, expected in zip(found.T, values.T, strict=True):
+        one = propagate(expected, nodes, scheme=scheme)
+        np.testing.assert_allclose(column, one, rtol=1e-14)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_is_linear(scheme):
+    nodes = _directed()
+    v, w = np.random.default_rng(0).normal(size=(2, nodes.n_nodes))
+    together = propagate(2 * v - 3 * w, nodes, scheme=scheme)
+    apart = 2 * propagate(v, nodes, scheme=scheme)
+    apart -= 3 * propagate(w, nodes, scheme=scheme)
+    np.testing.assert_allclose(together, apart, atol=1e-13)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_nodes_that_receive_nothing_keep_their_value_to_the_last_digit(scheme):
+    nodes = _directed()
+    values = np.random.default_rng(0).normal(size=nodes.n_nodes) / 3
+    found = propagate(values, nodes, scheme=scheme)
+    hears = (nodes.adjacency.toarray() * (1 - np.eye(12))).any(axis=0)
+    assert 2 <= np.sum(~hears) < 6
+    np.testing.assert_array_equal(found == values, ~hears)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_loop_is_no_neighbour(scheme):
+    """A node that only it itself sends to keeps its value, whatever the weight."""
+    nodes = NodeSet((np.eye(3), [[0.3, 0, 0], [0, 0, 1], [0, 1, 0]]))
+    found = propagate([0.1, 5.0, 7.0], nodes, scheme=scheme)
+    assert found[0] == 0.1
+    assert 5 < found[1] < 7
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_no_edges_and_no_steps(scheme):
+    values = np.arange(4.0)
+    for nodes, steps in ((NodeSet((np.eye(4), np.zeros((4, 4)))), 5), (_path(4), 0)):
+        found = propagate(values, nodes, scheme=scheme, steps=steps)
+        np.testing.assert_array_equal(found, values)
+        found[0] = 9.0  # a copy
+        assert values[0] == 0.0
+
+
+def _path(n_nodes):
+    """Nodes in a row, each linked to the next, in both directions."""
+    adjacency = np.diag(np.ones(n_nodes - 1), 1)
+    return NodeSet((np.arange(n_nodes)[:, None].astype(float), adjacency + adjacency.T))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_messages_go_along_edges(scheme):
+    """The node 0 sends to 1, and 1 to 2: what 2 has reaches nobody."""
+    nodes = NodeSet((np.eye(3), [[0, 1, 0], [0, 0, 1], [0, 0, 0]]))
+    np.testing.assert_array_equal(propagate([0, 0, 1.0], nodes, scheme=scheme)[:2], 0)
+    assert propagate([1.0, 0, 0], nodes, scheme=scheme, steps=1)[2] == 0
+    assert propagate([1.0, 0, 0], nodes, scheme=scheme, steps=2)[2] > 0
+
+
+def test_weights_count():
+    nodes = NodeSet((np.eye(3), [[0, 0, 3], [0, 0, 1], [0, 0, 0]]))
+    found = propagate([1.0, 0.0, 0.0], nodes, scheme="gnnsafe", steps=1, alpha=0.0)
+    assert found[2] == 0.75
+    found = propagate([1.0, 0.0, 0.0], nodes, steps=1, teleport=0.0)
+    np.testing.assert_allclose(found[2], 0.6)  # a loop of weight one is added
+
+
+@pytest.mark.parametrize("scheme", ["random-walk", "gnnsafe"])
+def test_averages(scheme):
+    """Equal values stay equal; others stay between the smallest and the largest."""
+    nodes = _directed()
+    found = propagate(np.full(nodes.n_nodes, 0.3), nodes, scheme=scheme)
+    np.testing.assert_allclose(found, 0.3, rtol=1e-14)
+    values = np.random.default_rng(0).normal(size=nodes.n_nodes)
+    found = propagate(values, nodes, scheme=scheme)
+    assert found.min() >= values.min() and found.max() <= values.max()
+    assert np.ptp(found[:-2]) < np.ptp(values[:-2])
+
+
+def test_symmetric_favours_nodes_with_many_edges():
+    """Of equal values of a star's nodes, that of the centre grows with its degree."""
+    adjacency = np.zeros((6, 6))
+    adjacency[0, 1:] = adjacency[1:, 0] = 1
+    nodes = NodeSet((np.eye(6), adjacency))
+    found = propagate(np.ones(6), nodes, scheme="symmetric", steps=1, teleport=0.0)
+    np.testing.assert_allclose(found[0], 1 / 6 + 5 / np.sqrt(12))
+    np.testing.assert_allclose(found[1:], 1 / 2 + 1 / np.sqrt(12))
+
+
+@pytest.mark.parametrize("scheme", ["random-walk", "symmetric"])
+def test_many_steps_solve_the_linear_system(scheme):
+    nodes = _directed()
+    values = np.random.default_rng(0).normal(size=(nodes.n_nodes, 2))
+    loops = np.diag(nodes.adjacency.diagonal() == 0).astype(float)
+    B = nodes.adjacency.toarray().T.astype(float) + loops
+    degree = B.sum(axis=1)
+    if scheme == "symmetric":
+        P = B / np.sqrt(degree[:, None] * degree)
+    else:
+        P = B / degree[:, None]
+    exact = 0.1 * np.linalg.solve(np.eye(nodes.n_nodes) - 0.9 * P, values)
+    found = propagate(values, nodes, scheme=scheme, steps=400, teleport=0.1)
+    np.testing.assert_allclose(found, exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["random-walk", "symmetric"])
+def test_full_teleport_returns_the_values(scheme):
+    nodes = _directed()
+    values = np.random.default_rng(0).normal(size=nodes.n_nodes)
+    found = propagate(values, nodes, scheme=scheme, teleport=1.0)
+    np.testing.assert_array_equal(found, values)
+
+
+def test_ends_of_alpha():
+    """With alpha=1 nodes hear of nobody, with alpha=0 not even of themselves."""
+    nodes = _path(3)
+    values = [1.0, 2.0, 4.0]
+    found = propagate(values, nodes, scheme="gnnsafe", alpha=1.0)
+    np.testing.assert_array_equal(found, values)
+    found = propagate(values, nodes, scheme="gnnsafe", alpha=0.0, steps=1)
+    np.testing.assert_array_equal(found, [2.0, 2.5, 2.0])
+
+
+def test_the_view_does_not_matter():
+    nodes = _directed()
+    values = np.arange(nodes.n_nodes, dtype=np.float32)
+    found = propagate(values, nodes[[3, 3, 1]])
+    np.testing.assert_array_equal(found, propagate(values, nodes))
+
+
+def test_tensors():
+    torch = pytest.importorskip("torch")
+    values = torch.arange(4, dtype=torch.float32, requires_grad=True)
+    found = propagate(values, _path(4))
+    np.testing.assert_array_equal(found, propagate([0.0, 1.0, 2.0, 3.0], _path(4)))
+
+
+def test_wrong_arguments_of_the_function():
+    nodes = _path(4)
+    with pytest.raises(
+        ValueError,
+        match=r"one row for each of the 4 nodes of the graph, got 2. Give the values "
+        r"of nodes.whole\(\)",
+    ):
+        propagate([1.0, 2.0], nodes[:2])
+    with pytest.raises(ValueError, match="Input values contains NaN"):
+        propagate([1.0, np.nan, 0.0, 0.0], nodes)
+    with pytest.raises(ValueError, match="Input values contains infinity"):
+        propagate([1.0, -np.inf, 0.0, 0.0], nodes)
+    with pytest.raises(TypeError, match="The 'nodes' parameter of propagate"):
+        propagate([1.0, 2.0], np.eye(2))
+    for name, value in (
+        ("scheme", "walk"),
+        ("steps", -1),
+        ("steps", 1.5),
+        ("teleport", 1.1),
+        ("alpha", -0.1),
+    ):
+        with pytest.raises(ValueError, match=f"The '{name}' parameter of propagate"):
+            propagate(np.ones(4), nodes, **{name: value})
+
+
+def test_neither_torch_nor_torch_geometric_is_imported():
+    code = (
+        "import sys; from skood.graph import NodeSet, propagate, Propagation; "
+        "propagate([1.0, 2.0], NodeSet(([[0.0], [1.0]], [[0, 1], [1, 0]]))); "
+        "assert not {'torch', 'torch_geometric', 'skorch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# --- the detector --------------------------------------------------------------------
+
+
+def _features(nodes):
+    """Features of nodes as an array."""
+    return nodes.features if isinstance(nodes, NodeSet) else nodes
+
+
+def _blocks(per_class=30, n_classes=4, seed=0, spread=1.2):
+    """A graph whose nodes are mostly linked to nodes of their own class."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(n_classes), per_class)
+    X = 2 * np.eye(n_classes)[y] + spread * rng.normal(size=(len(y), n_classes))
+    linked = rng.random((len(y), len(y))) < np.where(y[:, None] == y, 0.15, 0.01)
+    linked = np.triu(linked, 1)
+    return NodeSet((X, sparse.csr_array(linked | linked.T)), labels=y), y
+
+
+def _classifier(**params):
+    return make_pipeline(
+        FunctionTransformer(_features), LogisticRegression(max_iter=1000, **params)
+    )
+
+
+def _frozen(nodes, y):
+    return FrozenEstimator(_classifier().fit(nodes, y))
+
+
+def _knn():
+    return make_pipeline(
+        FunctionTransformer(_features), KNN(n_neighbors=3, normalize=False)
+    )
+
+
+class _Counted(Energy):
+    """Counts how often it is fitted, and scores."""
+
+    calls: list = []
+
+    def fit(self, X, y=None):
+        self.calls.append(("fit", len(X)))
+        return super().fit(X, y)
+
+    def score_samples(self, X):
+        self.calls.append(("score", len(X)))
+        return super().score_samples(X)
+
+
+class _Given(OutlierMixin, BaseEstimator):
+    """A detector that gives the scores that it was made with."""
+
+    def __init__(self, scores):
+        self.scores = scores
+
+    def fit(self, X, y=None):
+        self.fitted_ = True
+        return self
+
+    def score_samples(self, X):
+        return np.asarray(self.scores)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("kind", ["classifier", "pipeline", "frozen"])
+def test_scores_are_those_of_all_nodes_propagated(scheme, kind):
+    nodes, y = _blocks()
+    train = np.random.default_rng(0).permutation(90)[:40]  # of three classes
+    inner = {
+        "classifier": Energy(_classifier()),
+        "pipeline": _knn(),
+        "frozen": FrozenEstimator(Energy(_classifier()).fit(nodes[train], y[train])),
+    }[kind]
+    detector = Propagation(inner, scheme=scheme, contamination=0.1)
+    assert detector.fit(nodes[train], y[train]) is detector
+    alone = clone(inner).fit(nodes[train], y[train]).score_samples(nodes)
+    expected = propagate(alone, nodes, scheme=scheme)
+    np.testing.assert_array_equal(detector.score_samples(nodes), expected)
+    assert detector.offset_ == np.percentile(expected[train], 10)
+    rows = [7, 3, 3, 100]  # in any order, also twice
+    np.testing.assert_array_equal(detector.score_samples(nodes[rows]), expected[rows])
+    decision = detector.decision_function(nodes[rows])
+    np.testing.assert_array_equal(decision, expected[rows] - detector.offset_)
+    labels = detector.predict(nodes[rows])
+    np.testing.assert_array_equal(labels, np.where(decision >= 0, 1, -1))
+    np.testing.assert_array_equal(detector.classes_, [0, 1, 2])
+
+
+def test_parameters_reach_the_propagation():
+    nodes, y = _blocks()
+    inner = Energy(_frozen(nodes[:60], y[:60]))
+    alone = inner.fit(nodes[:60], y[:60]).score_samples(nodes)
+    for own in (
+        {"steps": 0},
+        {"steps": 4, "teleport": 0.5},
+        {"scheme": "gnnsafe", "steps": 1, "alpha": 0.7},
+        {"scheme": "symmetric", "teleport": 0.0},
+    ):
+        found = Propagation(inner, **own).fit(nodes[:60]).score_samples(nodes)
+        np.testing.assert_array_equal(found, propagate(alone, nodes, **own))
+
+
+def test_no_steps_is_the_detector():
+    nodes, y = _blocks()
+    inner = Energy(_frozen(nodes[:60], y[:60]))
+    plain = clone(inner).fit(nodes[:60], y[:60])
+    detector = Propagation(inner, steps=0).fit(nodes[:60], y[:60])
+    assert detector.offset_ == plain.offset_
+    np.testing.assert_array_equal(
+        detector.score_samples(nodes), plain.score_samples(nodes)
+    )
+
+
+def test_neighbours_help():
+    """Noisy features of nodes that are linked with their own kind."""
+    nodes, y = _blocks()
+    clf = _frozen(nodes[:90:2], y[:90:2])  # the last class is left out
+    test = np.arange(1, 120, 2)
+    plain = Energy(clf).fit(nodes[:90:2], y[:90:2]).score(nodes[test], y[test])
+    for scheme in SCHEMES:
+        detector = Propagation(Energy(clf), scheme=scheme).fit(nodes[:90:2], y[:90:2])
+        assert detector.score(nodes[test], y[test]) > plain + 0.1
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_rows_of_an_array_are_nodes_without_edges(scheme):
+    nodes, y = _blocks()
+    X = nodes.features
+    for inner in (Energy(LogisticRegression()), KNN(n_neighbors=3)):
+        detector = Propagation(inner, scheme=scheme).fit(X, y)
+        plain = clone(inner).fit(X, y)
+        np.testing.assert_array_equal(detector.score_samples(X), plain.score_samples(X))
+        assert detector.offset_ == plain.offset_
+    lonely = NodeSet((X, sparse.csr_array((len(y), len(y)))))
+    detector = Propagation(_knn(), scheme=scheme).fit(lonely, y)
+    np.testing.assert_array_equal(
+        detector.score_samples(lonely), Propagation(_knn()).fit(X, y).score_samples(X)
+    )
+
+
+@pytest.mark.parametrize("inner", [Energy(), KNN(n_neighbors=3), Mahalanobis()])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_conventions_of_detectors(inner, scheme):
+    check_detector(Propagation(inner, scheme=scheme))
+
+
+def test_nothing_is_scored_needlessly():
+    """Once by the detector's own fit, which reads the view; then all nodes, once."""
+    nodes, y = _blocks()
+    _Counted.calls = []
+    detector = Propagation(_Counted(_frozen(nodes[:60], y[:60])))
+    detector.fit(nodes[:60], y[:60])
+    assert _Counted.calls == [("fit", 60), ("score", 120)]
+    _Counted.calls = []
+    detector.score_samples(nodes[:5])
+    assert _Counted.calls == [("score", 120)]
+
+
+def test_another_graph():
+    """Fitted on one graph, a detector scores the nodes of another."""
+    nodes, y = _blocks()
+    other, _ = _blocks(per_class=10, seed=1)
+    detector = Propagation(Energy(_classifier())).fit(nodes, y)
+    alone = detector.estimator_.score_samples(other)
+    np.testing.assert_array_equal(
+        detector.score_samples(other[:7]), propagate(alone, other)[:7]
+    )
+
+
+@pytest.mark.parametrize("label", [-1, "unknown"])
+def test_known_ood_nodes_are_left_out_of_the_fit(label):
+    nodes, y = _blocks()
+    names = np.array(list("abcd"))[y] if label == "unknown" else y
+    inner = _knn()
+    rows = np.arange(0, 120, 2)
+    labels = np.where(y == 3, label, names)[rows]
+    found = Propagation(inner, ood_label=label).fit(nodes[rows], labels)
+    known = rows[y[rows] != 3]
+    expected = Propagation(inner).fit(nodes[known], names[known])
+    assert found.offset_ == expected.offset_
+    np.testing.assert_array_equal(found.classes_, expected.classes_)
+    np.testing.assert_array_equal(
+        found.score_samples(nodes), expected.score_samples(nodes)
+    )
+
+
+def test_search_with_left_out_classes():
+    nodes, y = _blocks(per_class=20)
+    cv = LeaveClassesOut(random_state=0)
+    search = GridSearchCV(
+        Propagation(Energy(_classifier())),
+        {"scheme": SCHEMES, "steps": [0, 5], "estimator__temperature": [1.0, 10.0]},
+        cv=cv,
+        scoring=make_ood_scorer(),
+        error_score="raise",
+    ).fit(nodes, y)
+    found = search.cv_results_["mean_test_score"]
+    expected = np.zeros((2, 3, 2, cv.get_n_splits(nodes, y)))
+    for split, (train, test) in enumerate(cv.split(nodes, y)):
+        clf = _classifier().fit(nodes[train], y[train])
+        logits = clf.decision_function(nodes)
+        is_id = np.isin(y[test], y[train])
+        for i, temperature in enumerate((1.0, 10.0)):
+            scores = temperature * logsumexp(logits / temperature, axis=1)
+            for j, scheme in enumerate(SCHEMES):
+                for k, steps in enumerate((0, 5)):
+                    moved = propagate(scores, nodes, scheme=scheme, steps=steps)[test]
+                    auc = roc_auc_score(is_id, moved)
+                    expected[i, j, k, split] = auc
+    np.testing.assert_allclose(found, expected.mean(axis=-1).ravel())
+    assert len(set(found.round(6))) > 4
+    best = search.best_estimator_
+    again = cross_val_score(best, nodes, y, cv=cv, scoring=make_ood_scorer())
+    np.testing.assert_allclose(again.mean(), found.max())
+    np.testing.assert_array_equal(
+        search.score_samples(nodes[:3]), best.score_samples(nodes)[:3]
+    )
+
+
+def test_step_of_a_pipeline():
+    nodes, y = _blocks()
+
+    def scaled(nodes):
+        return nodes.with_features(StandardScaler().fit_transform(nodes.graph.X))
+
+    pipeline = Pipeline(
+        [("scale", FunctionTransformer(scaled)), ("detector", Propagation(_knn()))]
+    )
+    pipeline.fit(nodes[:60], y[:60])
+    expected = Propagation(_knn()).fit(scaled(nodes)[:60], y[:60])
+    np.testing.assert_array_equal(
+        pipeline.score_samples(nodes[90:]), expected.score_samples(scaled(nodes)[90:])
+    )
+
+
+def test_pickled_state_holds_no_graph():
+    nodes, y = _blocks()
+    detector = Propagation(_knn()).fit(nodes[:60], y[:60])
+    data = pickle.dumps(detector)
+    assert b"NodeSet" not in data and b"Graph" not in data
+    np.testing.assert_array_equal(
+        pickle.loads(data).score_samples(nodes), detector.score_samples(nodes)
+    )
+
+
+def test_reads_the_network_of_its_detector():
+    nodes, y = _blocks()
+    clf, other = _frozen(nodes, y), _frozen(nodes, y)
+    members = [
+        Propagation(Energy(clf)),
+        Propagation(Energy(other)),
+        MSP(clf),
+        Propagation(make_pipeline(FunctionTransformer(_features), KNN())),
+    ]
+    assert network_groups(members) == [[0, 2], [1], [3]]
+    fitted = [member.fit(nodes, y) for member in members]
+    assert network_groups(fitted) == [[0, 2], [1], [3]]
+
+
+def test_one_reading_for_all_that_are_propagated():
+    """All score one object, the whole graph, by whose identity readings are shared."""
+    nodes, y = _blocks()
+    runs = []
+
+    class Counting(LogisticRegression):
+        def decision_function(self, X):
+            runs.append(len(X))
+            return super().decision_function(X)
+
+    clf = make_pipeline(FunctionTransformer(_features), Counting(max_iter=1000))
+    clf = FrozenEstimator(clf.fit(nodes, y))
+    members = [
+        Propagation(Energy(clf)).fit(nodes, y),
+        Propagation(MSP(clf), scheme="gnnsafe").fit(nodes, y),
+    ]
+    expected = [member.score_samples(nodes[:9]) for member in members]
+    del runs[:]
+    with shared_readings(members):
+        found = [member.score_samples(nodes[:9]) for member in members]
+        found = [member.score_samples(nodes[4:9]) for member in members]
+    assert runs == [120]
+    np.testing.assert_array_equal(found, [scores[4:] for scores in expected])
+
+
+# --- of a graph network --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def network():
+    """Training nodes, and a graph network that is trained on them."""
+    from skood.graph import GraphClassifier
+
+    nodes, y = _blocks()
+    train = np.arange(0, 90, 3)  # the last class is left out
+    clf = GraphClassifier(
+        hidden=(8,), max_epochs=30, early_stopping=False, random_state=0, device="cpu"
+    )
+    return nodes, y, train, clf.fit(nodes[train], y[train])
+
+
+def test_energy_of_a_graph_network(network):
+    nodes, y, train, clf = network
+    energy = logsumexp(clf.predict_logits(nodes), axis=1)
+    expected = propagate(energy, nodes, scheme="gnnsafe", steps=2, alpha=0.2)
+    for inner in (Energy(FrozenEstimator(clf)), Energy(clf)):  # the second is trained
+        detector = Propagation(inner, scheme="gnnsafe", steps=2, alpha=0.2)
+        detector.fit(nodes[train], y[train])
+        found = detector.score_samples(nodes[50:])
+        np.testing.assert_allclose(found, expected[50:], rtol=1e-5)
+        assert detector.offset_ == np.percentile(
+            detector.score_samples(nodes[train]), 5
+        )
+
+
+def test_embeddings_of_a_graph_network(network):
+    nodes, y, train, clf = network
+    knn = make_pipeline(FeatureExtractor(FrozenEstimator(clf)), KNN(n_neighbors=3))
+    detector = Propagation(knn).fit(nodes[train], y[train])
+    alone = knn.fit(nodes[train], y[train]).score_samples(nodes)
+    np.testing.assert_allclose(
+        detector.score_samples(nodes[:9]), propagate(alone, nodes)[:9], rtol=1e-6
+    )
+    loaded = pickle.loads(pickle.dumps(detector))
+    np.testing.assert_array_equal(
+        loaded.score_samples(nodes), detector.score_samples(nodes)
+    )
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")  # few rows
+def test_members_of_an_ensemble_run_the_network_once(network):
+    nodes, y, train, clf = network
+    frozen = FrozenEstimator(clf)
+    ensemble = DetectorEnsemble(
+        [
+            ("energy", Propagation(Energy(frozen), scheme="gnnsafe")),
+            ("walk", Propagation(MSP(frozen))),
+        ],
+        calibration=0.4,
+        random_state=0,
+    ).fit(nodes[train], y[train])
+    runs = []
+    handle = clf.module_.register_forward_hook(lambda *args: runs.append(1))
+    levels = ensemble.levels(nodes)
+    handle.remove()
+    assert len(runs) == 1
+    np.testing.assert_array_equal(ensemble.levels(nodes[:5]), levels[:5])
+
+
+# --- errors --------------------------------------------------------------------------
+
+
+def test_infinite_scores():
+    nodes, y = _blocks()
+    kde = make_pipeline(
+        FunctionTransformer(_features), KernelDensity(kernel="tophat", bandwidth=0.1)
+    )
+    detector = Propagation(kde)
+    with pytest.raises(
+        ValueError,
+        match=r"The Pipeline in Propagation gave an infinite or missing score \(NaN\) "
+        "to 60 of 120 samples, and along edges it would reach others. Scale X, look at "
+        "the network's outputs, or propagate the scores of another detector",
+    ):
+        detector.fit(nodes[:60], y[:60])
+    assert not hasattr(detector, "estimator_")
+    with pytest.raises(ValueError, match="to 1 of 4 samples"):
+        Propagation(_Given([0.0, np.nan, 1.0, 2.0])).fit(_path(4))
+    with pytest.raises(ValueError, match="to 1 of 4 samples"):
+        Propagation(_Given([0.0, np.inf, 1.0, 2.0])).fit(np.eye(4))
+
+
+def test_scores_of_a_wrong_shape():
+    with pytest.raises(
+        ValueError,
+        match=r"The _Given in Propagation gave scores of shape \(2, 1\) for 4 samples: "
+        "score_samples must return one score per sample",
+    ):
+        Propagation(FrozenEstimator(_Given([[0.0], [1.0]]).fit([]))).fit(_path(4))
+
+
+def test_empty_views():
+    nodes, y = _blocks()
+    with pytest.raises(ValueError, match=r"0 nodes of 120 .* required by Propagation"):
+        Propagation(_knn()).fit(nodes[:0])
+    detector = Propagation(_knn()).fit(nodes, y)
+    with pytest.raises(ValueError, match=r"0 nodes of 120 .* required by Propagation"):
+        detector.score_samples(nodes[:0])
+
+
+def test_not_fitted():
+    nodes, _ = _blocks()
+    with pytest.raises(NotFittedError, match="This Propagation instance is not fitted"):
+        Propagation(_knn()).score_samples(nodes)
+
+
+def test_wrong_parameters():
+    nodes, y = _blocks()
+    for name, value in (
+        ("scheme", "symmetrical"),
+        ("steps", -2),
+        ("teleport", -0.1),
+        ("alpha", 2.0),
+        ("estimator", LogisticRegression()),
+        ("contamination", 0.0),
+    ):
+        detector = Propagation(_knn()).set_params(**{name: value})
+        with pytest.raises(ValueError, match=f"The '{name}' parameter of Propagation"):
+            detector.fit(nodes, y)
+
+
+def test_ood_label_that_is_a_class_of_the_detector():
+    nodes, y = _blocks()
+    detector = Propagation(Energy(_classifier()), ood_label=-9)
+    with pytest.raises(
+        ValueError,
+        match=r"estimator__ood_label=-1 is one of the classes.* of the Propagation",
+    ):
+        detector.fit(nodes, y - 1)
+
+
+def test_a_detector_of_arrays_says_what_to_do():
+    nodes, y = _blocks()
+    with pytest.raises(TypeError, match="NodeSet is a set of nodes of a graph, not an"):
+        Propagation(KNN()).fit(nodes, y)

@@ -1,0 +1,734 @@
+"""Tests of how graph networks are read."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import threading
+
+import numpy as np
+import pytest
+import torch
+from sklearn.frozen import FrozenEstimator
+from torch import nn
+
+from skood.graph import GraphClassifier, NodeSet, pretrained_graph
+from skood.graph._tensors import graph_tensors
+from skood.nn import FeatureExtractor, split
+from skood.nn._reader import make_reader, read
+
+pytest.importorskip("torch_geometric")
+
+from torch_geometric.nn import (
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    SAGEConv,
+    TransformerConv,
+)
+from torch_geometric.nn import Linear as GeometricLinear
+
+N_CLASSES = 3
+N_FEATURES = 5
+ALL = {"features", "logits", "head"}
+
+
+def _nodes(weighted=False, n_nodes=30, seed=0):
+    """A directed graph, in which one node has no edge and one has a loop."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n_nodes) % N_CLASSES
+    X = rng.normal(size=(n_nodes, N_FEATURES)) + np.eye(N_CLASSES, N_FEATURES)[y]
+    adjacency = (rng.random((n_nodes, n_nodes)) < 0.1).astype(np.float32)
+    adjacency[4] = adjacency[:, 4] = 0
+    adjacency[7, 7] = 1
+    if weighted:
+        adjacency *= rng.random(adjacency.shape).astype(np.float32)
+    return NodeSet((X, adjacency), labels=y)
+
+
+class Two(nn.Module):
+    """A hidden GCNConv, then the layer under test."""
+
+    def __init__(self, last, closing=None, width=8):
+        super().__init__()
+        self.first = GCNConv(N_FEATURES, width)
+        self.last = last
+        self.closing = closing or nn.Identity()
+
+    def forward(self, x, edge_index):
+        """Logits of all nodes."""
+        h = torch.tanh(self.first(x, edge_index))
+        if isinstance(self.last, (nn.Linear, GeometricLinear)):
+            return self.closing(self.last(h))
+        return self.closing(self.last(h, edge_index))
+
+
+class Weighted(nn.Module):
+    """One convolution that is given the weights of edges."""
+
+    def __init__(self, last):
+        super().__init__()
+        self.last = last
+
+    def forward(self, x, edge_index, edge_weight=None):
+        """Logits of all nodes."""
+        return self.last(x, edge_index, edge_weight)
+
+
+def _wrapped(make, seed=0, **options):
+    """A network in float64, made from a seed, with random biases."""
+    torch.manual_seed(seed)
+    module = make().double()
+    for name, parameter in module.named_parameters():
+        if "bias" in name:
+            nn.init.normal_(parameter)
+    return pretrained_graph(module, ["a", "b", "c"], **options)
+
+
+def _assert_head(clf, nodes, width):
+    """Logits are the head of the features, on a graph and on an array."""
+    for X in (nodes, nodes.features):
+        reading = read(clf, X, ALL)
+        assert reading.features.shape == (len(nodes), width)
+        found = reading.features @ reading.head.coef.T + reading.head.intercept
+        np.testing.assert_allclose(found, reading.logits, rtol=1e-10, atol=1e-12)
+
+
+def _logits(clf, nodes):
+    """What the module gives, by hand."""
+    module = copy.deepcopy(clf.estimator.module).eval()
+    edges = nodes.adjacency.tocoo()
+    edge_index = torch.tensor(np.stack([edges.row, edges.col]).astype(np.int64))
+    kwargs = {}
+    if isinstance(module, Weighted) and (edges.data != 1).any():
+        kwargs["edge_weight"] = torch.tensor(edges.data).double()
+    with torch.no_grad():
+        return module(torch.tensor(nodes.graph.X), edge_index, **kwargs).numpy()
+
+
+# ---- built-in networks
+
+
+@pytest.mark.parametrize("hidden", [(), (16,), (16, 8)])
+@pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
+def test_head_of_built_in_networks(conv, hidden):
+    nodes = _nodes()
+    clf = GraphClassifier(conv, hidden=hidden, max_epochs=2, random_state=0)
+    clf.fit(nodes, nodes.labels)
+    clf.module_.double()
+    n_maps = 2 if conv == "sage" else 1
+    _assert_head(clf, nodes, n_maps * [N_FEATURES, *hidden][-1])
+    with torch.no_grad():
+        tensors = graph_tensors(nodes.graph, torch.device("cpu"), torch.float64)
+        expected = clf.module_(tensors).numpy()
+    np.testing.assert_array_equal(read(clf, nodes, {"logits"}).logits, expected)
+
+
+@pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
+def test_split_of_built_in_networks(conv):
+    nodes = _nodes(weighted=conv != "gat")
+    clf = GraphClassifier(conv, hidden=(8,), max_epochs=2, random_state=0)
+    clf.fit(nodes, nodes.labels)
+    body, head = split(clf)
+    embeddings = body.transform(nodes)
+    np.testing.assert_array_equal(embeddings, read(clf, nodes, {"features"}).features)
+    assert embeddings.shape[1] == len(body.get_feature_names_out())
+    np.testing.assert_allclose(
+        head.predict_logits(embeddings), clf.predict_logits(nodes), atol=1e-6
+    )
+    assert head.classes_.tolist() == [0, 1, 2]
+
+
+# ---- networks of the user
+
+
+CONVOLUTIONS = {
+    "gcn": (lambda: GCNConv(8, 3), 8),
+    "gcn-no-bias": (lambda: GCNConv(8, 3, bias=False), 8),
+    "gcn-sum": (lambda: GCNConv(8, 3, normalize=False), 8),
+    "gcn-no-loops": (lambda: GCNConv(8, 3, add_self_loops=False), 8),
+    "gcn-mean": (lambda: GCNConv(8, 3, aggr="mean"), 8),
+    "gat": (lambda: GATConv(8, 3), 8),
+    "gat-mean": (lambda: GATConv(8, 3, heads=3, concat=False), 24),
+    "gat-concat": (lambda: GATConv(8, 1, heads=3), 24),
+    "gat-no-loops": (lambda: GATConv(8, 3, add_self_loops=False, bias=False), 8),
+    "gat-flow": (lambda: GATConv(8, 3, flow="target_to_source"), 8),
+    "gat-pair": (lambda: GATConv((8, 8), 3), 8),
+    "sage": (lambda: SAGEConv(8, 3), 16),
+    "sage-max": (lambda: SAGEConv(8, 3, aggr="max"), 16),
+    "sage-both": (lambda: SAGEConv(8, 3, aggr=["mean", "max"]), 24),
+    "sage-no-root": (lambda: SAGEConv(8, 3, root_weight=False, bias=False), 8),
+    "linear": (lambda: nn.Linear(8, 3), 8),
+    "geometric-linear": (lambda: GeometricLinear(8, 3), 8),
+}
+
+
+@pytest.mark.parametrize("closing", [None, nn.LogSoftmax(1), nn.Softmax(1)])
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_head_of_networks_of_torch_geometric(kind, closing):
+    last, width = CONVOLUTIONS[kind]
+    nodes = _nodes()
+    clf = _wrapped(lambda: Two(last(), closing))
+    _assert_head(clf, nodes, width)
+    clf.estimator.module.closing = nn.Identity()
+    np.testing.assert_allclose(clf.predict_logits(nodes), _logits(clf, nodes))
+
+
+@pytest.mark.skipif(
+    not hasattr(GATConv(2, 2), "res"), reason="GATConv(residual=) is newer"
+)
+@pytest.mark.parametrize("concat", [True, False])
+def test_head_with_a_residual(concat):
+    width = 1 if concat else 3
+    clf = _wrapped(
+        lambda: Two(GATConv(8, width, heads=3, concat=concat, residual=True))
+    )
+    _assert_head(clf, _nodes(), 32)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize(
+    ("make", "width"),
+    [
+        (lambda: GCNConv(N_FEATURES, 3), N_FEATURES),
+        (lambda: GCNConv(N_FEATURES, 3, normalize=False), N_FEATURES),
+        (lambda: GATConv(N_FEATURES, 3, edge_dim=1), N_FEATURES),
+        (lambda: GATConv(N_FEATURES, 1, heads=3, edge_dim=1), 3 * N_FEATURES),
+    ],
+    ids=["gcn", "gcn-sum", "gat", "gat-concat"],
+)
+def test_head_with_edge_weights(make, width, weighted):
+    nodes = _nodes(weighted)
+    clf = _wrapped(lambda: Weighted(make()))
+    _assert_head(clf, nodes, width)
+    np.testing.assert_allclose(clf.predict_logits(nodes), _logits(clf, nodes))
+
+
+def test_features_of_a_gcn_are_its_aggregated_input():
+    nodes = _nodes(weighted=True)
+    clf = _wrapped(lambda: Weighted(GCNConv(N_FEATURES, 3)))
+    expected = nodes.graph.operator("symmetric") @ nodes.graph.X
+    found = read(clf, nodes, {"features"}).features
+    np.testing.assert_allclose(found, expected, rtol=1e-6)  # weights are float32
+
+
+@pytest.mark.parametrize("closing", [None, nn.LogSoftmax(1)])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GATv2Conv(8, 3),
+        lambda: TransformerConv(8, 3),
+        lambda: SAGEConv(8, 3, normalize=True),
+        lambda: SAGEConv(8, 3, project=True),
+        lambda: GCNConv(8, 3, aggr="max"),
+        lambda: GATConv(8, 3, aggr="mean"),
+    ],
+    ids=["gatv2", "transformer", "sage-norm", "sage-project", "gcn-max", "gat-mean"],
+)
+def test_convolutions_that_are_not_linear(make, closing):
+    nodes = _nodes()
+    clf = _wrapped(lambda: Two(make(), closing))
+    reading = read(clf, nodes, {"features", "logits"})
+    expected = FeatureExtractor(clf, layer="input:last").fit(nodes).transform(nodes)
+    np.testing.assert_array_equal(reading.features, expected)
+    # the logits, not their log-softmax
+    clf.estimator.module.closing = nn.Identity()
+    np.testing.assert_array_equal(reading.logits, _logits(clf, nodes))
+    for layer in ("penultimate", "input:last"):
+        with pytest.raises(ValueError, match="needs the weights of a linear head"):
+            read(clf, nodes, ALL, layer=layer)
+    with pytest.raises(ValueError, match=r"ones with an output per class are: none"):
+        split(clf)
+
+
+def test_a_gin_ends_in_the_linear_layer_of_its_perceptron():
+    mlp = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
+    clf = _wrapped(lambda: Two(GINConv(mlp)))
+    _assert_head(clf, _nodes(), 6)
+
+
+def test_a_changed_output_has_no_head():
+    class Scaled(Two):
+        def forward(self, x, edge_index):
+            return 2 * super().forward(x, edge_index)
+
+    nodes = _nodes()
+    clf = _wrapped(lambda: Scaled(GCNConv(8, 3)))
+    reading = read(clf, nodes, {"features", "logits"})
+    np.testing.assert_allclose(reading.logits, _logits(clf, nodes))
+    # what the last layer is called with
+    assert reading.features.shape == (30, 8)
+    with pytest.raises(ValueError, match="needs the weights of a linear head"):
+        read(clf, nodes, ALL)
+
+
+def test_a_hook_of_the_user_that_changes_the_layer():
+    """What it makes of the input is read; what it makes of the output is no head."""
+    nodes = _nodes()
+    clf = _wrapped(lambda: Two(GCNConv(8, 3)))
+    last = clf.estimator.module.last
+    handle = last.register_forward_pre_hook(lambda layer, args: (3 * args[0], args[1]))
+    _assert_head(clf, nodes, 8)
+    handle.remove()
+    last.register_forward_hook(lambda layer, args, output: output.square())
+    with pytest.raises(ValueError, match="needs the weights of a linear head"):
+        read(clf, nodes, ALL)
+
+
+def test_a_subclass_is_not_taken_for_what_it_was():
+    class Other(GCNConv):
+        def forward(self, x, edge_index):
+            return super().forward(x.square(), edge_index)
+
+    class SAGEConv(nn.Module):  # passes messages, under a known name
+        message = propagate = None
+
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(8, 3)
+
+        def forward(self, x, edge_index):
+            return self.lin(x) ** 3
+
+    nodes = _nodes()
+    for kind in (lambda: Other(8, 3), SAGEConv):
+        clf = _wrapped(lambda kind=kind: Two(kind()))
+        expected = FeatureExtractor(clf, layer="input:last").fit(nodes).transform(nodes)
+        reading = read(clf, nodes, {"features", "logits"})
+        np.testing.assert_array_equal(reading.features, expected)
+        np.testing.assert_allclose(reading.logits, _logits(clf, nodes))
+
+
+class _Calls(nn.Module):
+    """Calls its layer in another way."""
+
+    def __init__(self, layer, call):
+        super().__init__()
+        self.layer = layer
+        self.call = call
+
+    def forward(self, x, edge_index):
+        """Logits of all nodes."""
+        return self.call(self.layer, x, edge_index)
+
+
+@pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GATConv, GATv2Conv])
+def test_arguments_by_name(kind):
+    nodes = _nodes()
+    clf = _wrapped(
+        lambda: _Calls(
+            kind(N_FEATURES, 3), lambda layer, x, e: layer(x=x, edge_index=e)
+        )
+    )
+    if kind is not GATv2Conv:
+        _assert_head(clf, nodes, N_FEATURES * (2 if kind is SAGEConv else 1))
+    else:
+        found = read(clf, nodes, {"features"}).features
+        np.testing.assert_array_equal(found, nodes.features)
+
+
+@pytest.mark.parametrize("kind", [SAGEConv, GATConv])
+def test_sources_and_targets_apart(kind):
+    nodes = _nodes()
+    clf = _wrapped(
+        lambda: _Calls(kind(N_FEATURES, 3), lambda layer, x, e: layer((-x, x), e))
+    )
+    reading = read(clf, nodes, {"features", "logits"})
+    np.testing.assert_array_equal(reading.features, nodes.features)
+    np.testing.assert_allclose(reading.logits, _logits(clf, nodes))
+    with pytest.raises(ValueError, match="needs the weights of a linear head"):
+        read(clf, nodes, ALL)
+
+
+def test_a_convolution_that_returns_its_attention_too():
+    clf = _wrapped(
+        lambda: _Calls(
+            GATConv(N_FEATURES, 3),
+            lambda layer, x, e: layer(x, e, return_attention_weights=True),
+        )
+    )
+    _assert_head(clf, _nodes(), N_FEATURES)
+
+
+@pytest.mark.filterwarnings("ignore:Converting sparse tensor to CSR")
+@pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GATConv])
+def test_edges_as_a_sparse_tensor(kind):
+    """SAGEConv and GCNConv are taken apart; of GATConv the input is read."""
+
+    def call(layer, x, edges):
+        ones = torch.ones(edges.shape[1], dtype=x.dtype)
+        shape = (len(x), len(x))
+        return layer(x, torch.sparse_coo_tensor(edges.flip(0), ones, shape).coalesce())
+
+    nodes = _nodes()
+    options = {"add_self_loops": False} if kind is not SAGEConv else {}
+    clf = _wrapped(lambda: _Calls(kind(N_FEATURES, 3, **options), call))
+    if kind is GATConv:
+        found = read(clf, nodes, {"features", "logits"})
+        np.testing.assert_array_equal(found.features, nodes.features)
+        return
+    _assert_head(clf, nodes, N_FEATURES * (2 if kind is SAGEConv else 1))
+
+
+def test_layers_without_weights_of_their_own():
+    class Low(nn.Module):  # a map of low rank in place of the linear one
+        def __init__(self):
+            super().__init__()
+            self.down, self.up = nn.Linear(8, 2), nn.Linear(2, 3)
+
+        def forward(self, x):
+            return self.up(self.down(x))
+
+    nodes = _nodes()
+    for layer, name in (
+        (GCNConv(8, 3), "lin"),
+        (GATConv(8, 3), "lin"),
+        (SAGEConv(8, 3), "lin_r"),
+    ):
+        setattr(layer, name, Low())
+        clf = _wrapped(lambda layer=layer: Two(layer))
+        reading = read(clf, nodes, {"features", "logits"})
+        assert reading.features.shape == (30, 8)
+        np.testing.assert_allclose(reading.logits, _logits(clf, nodes))
+
+
+def test_a_network_that_is_one_convolution():
+    nodes = _nodes()
+    for make in (lambda: GCNConv(N_FEATURES, 3), lambda: GATConv(N_FEATURES, 3)):
+        _assert_head(_wrapped(make), nodes, N_FEATURES)
+
+
+def test_batch_normalisation_and_half_trained_modes():
+    class Normalised(Two):
+        def __init__(self):
+            super().__init__(GCNConv(8, 3))
+            self.norm = nn.BatchNorm1d(8)
+
+        def forward(self, x, edge_index):
+            h = self.norm(self.first(x, edge_index))
+            return self.last(torch.relu(h), edge_index)
+
+    nodes = _nodes()
+    clf = _wrapped(Normalised)
+    module = clf.estimator.module.train()
+    module.norm.eval()
+    _assert_head(clf, nodes, 8)
+    assert [part.training for part in module.modules()].count(False) == 1
+    assert module.norm.num_batches_tracked == 0
+
+
+# ---- logits
+
+
+def test_outputs_that_are_probabilities():
+    class Bounded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = GCNConv(N_FEATURES, 3)
+
+        def forward(self, x, edge_index):
+            powers = torch.softmax(self.conv(x, edge_index), 1).square()
+            return powers / powers.sum(1, keepdim=True)
+
+    nodes = _nodes()
+    clf = _wrapped(Bounded, output="probabilities")
+    np.testing.assert_allclose(clf.predict_proba(nodes), _logits(clf, nodes))
+
+
+def test_logits_that_are_not_one_for_each_class():
+    nodes = _nodes()
+    clf = pretrained_graph(Two(GCNConv(8, 4)), ["a", "b", "c"])
+    with pytest.raises(ValueError, match="Two has 4 outputs, but classes names 3"):
+        clf.predict(nodes)
+    pooled = _Calls(
+        GCNConv(N_FEATURES, 3), lambda layer, x, e: layer(x, e).mean(0)[None]
+    )
+    clf = pretrained_graph(pooled, ["a", "b", "c"])
+    with pytest.raises(ValueError, match="gave 1 rows for a batch of 30"):
+        clf.predict(nodes)
+    nan = _Calls(GCNConv(N_FEATURES, 3), lambda layer, x, e: layer(x, e) * np.nan)
+    clf = pretrained_graph(nan, ["a", "b", "c"])
+    with pytest.raises(ValueError, match="logits contain NaN or infinity"):
+        clf.predict(nodes)
+
+
+# ---- other layers
+
+
+def test_layers_by_name_and_number():
+    nodes = _nodes()
+    clf = _wrapped(lambda: Two(GCNConv(8, 3)))
+    module = clf.estimator.module
+    edges = torch.tensor(np.stack(nodes.adjacency.nonzero()).astype(np.int64))
+    with torch.no_grad():
+        first = module.first(torch.tensor(nodes.graph.X), edges).numpy()
+    for layer, expected in (
+        ("first", first),
+        ("input:first", nodes.features),
+        ("input:last", np.tanh(first)),
+        ("last", _logits(clf, nodes)),
+        (0, first),
+        (-1, _logits(clf, nodes)),
+        (np.int64(-2), first),
+    ):
+        body = FeatureExtractor(clf, layer=layer).fit(nodes)
+        np.testing.assert_allclose(body.transform(nodes[3:9]), expected[3:9])
+    with pytest.raises(ValueError, match=r"2 linear layers and convolutions: \['fir"):
+        FeatureExtractor(clf, layer=2).fit(nodes)
+    with pytest.raises(ValueError, match=r"no layer named 'third'\. It has: first,"):
+        FeatureExtractor(clf, layer="third").fit(nodes)
+
+
+def test_layers_of_built_in_networks():
+    nodes = _nodes()
+    clf = GraphClassifier("gat", hidden=(16,), max_epochs=2, random_state=0)
+    clf.fit(nodes, nodes.labels)
+    names = {0: "maps.0", 1: "layers.0", 2: "head", -1: "head"}
+    for number, name in names.items():
+        found, expected = (
+            read(clf, nodes, {"features"}, layer=layer).features
+            for layer in (number, name)
+        )
+        np.testing.assert_array_equal(found, expected)
+    hidden = read(clf, nodes, {"features"}, layer="dropouts.1").features
+    assert hidden.shape == (30, 16)
+
+
+def test_layers_of_a_network_that_is_trained_have_the_names_of_the_user():
+    def conv(n_features, n_classes):
+        return Two(GCNConv(8, n_classes))
+
+    nodes = _nodes()
+    clf = GraphClassifier(conv, max_epochs=2, random_state=0)
+    clf.fit(nodes, nodes.labels)
+    reading = read(clf, nodes, {"features"}, layer="input:last")
+    number = read(clf, nodes, {"features"}, layer=0)
+    np.testing.assert_allclose(np.tanh(number.features), reading.features, rtol=1e-6)
+
+
+def test_maps_of_several_heads_are_pooled():
+    class Heads(nn.Module):
+        def forward(self, x):
+            return x.reshape(len(x), 2, -1)
+
+    class Net(Two):
+        def __init__(self):
+            super().__init__(GCNConv(8, 3))
+            self.heads = Heads()
+
+        def forward(self, x, edge_index):
+            h = self.heads(self.first(x, edge_index)).flatten(1)
+            return self.last(h, edge_index)
+
+    nodes = _nodes()
+    clf = _wrapped(Net)
+    flat = FeatureExtractor(clf, layer="first").fit(nodes).transform(nodes)
+    for pooling, expected in (
+        ("mean", flat.reshape(30, 2, 4).mean(1)),
+        ("max", flat.reshape(30, 2, 4).max(1)),
+        ("flatten", flat),
+        (None, flat.reshape(30, 2, 4)),
+    ):
+        body = FeatureExtractor(clf, layer="heads", pooling=pooling).fit(nodes)
+        np.testing.assert_allclose(body.transform(nodes), expected)
+
+
+def test_layers_with_something_else_than_nodes():
+    class Pooled(Two):
+        def forward(self, x, edge_index):
+            self.closing(x.mean(0)[None])
+            return self.last(self.first(x, edge_index), edge_index)
+
+    class Idle(Two):
+        def forward(self, x, edge_index):
+            return self.last(self.first(x, edge_index), edge_index)
+
+    nodes = _nodes()
+    with pytest.raises(ValueError, match="layer='closing' gave 1 rows for a batch of"):
+        read(_wrapped(lambda: Pooled(GCNConv(8, 3))), nodes, ALL, layer="closing")
+    with pytest.raises(ValueError, match="'closing' did not run in the forward pass"):
+        read(_wrapped(lambda: Idle(GCNConv(8, 3))), nodes, ALL, layer="closing")
+
+
+def test_a_network_without_layers_that_are_known():
+    class Free(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(N_FEATURES, 3))
+
+        def forward(self, x, edge_index):
+            return x @ self.weight
+
+    nodes = _nodes()
+    clf = _wrapped(Free)
+    assert clf.predict_logits(nodes).shape == (30, 3)
+    with pytest.raises(ValueError, match="none ran in this network"):
+        read(clf, nodes, {"features"})
+
+    class Blind(nn.Module):  # a convolution that is called without values of nodes
+        message = propagate = None
+
+        def forward(self, n_nodes):
+            return torch.zeros(n_nodes, 3)
+
+    class Several(Blind):  # one that returns something else than a tensor
+        def forward(self, n_nodes):
+            return {"zeros": torch.zeros(n_nodes, 3)}
+
+    for layer, call in (
+        (Blind(), lambda layer, x, e: layer(len(x))),
+        (Several(), lambda layer, x, e: layer(len(x))["zeros"]),
+    ):
+        clf = _wrapped(lambda layer=layer, call=call: _Calls(layer, call))
+        assert (clf.predict_logits(nodes) == 0).all()
+        with pytest.raises(ValueError, match="none ran in this network"):
+            read(clf, nodes, {"features"})
+
+
+# ---- finding the head without nodes
+
+
+def test_split_by_width():
+    nodes = _nodes()
+    for last in (
+        GCNConv(8, 3),
+        GATConv(8, 1, heads=3),
+        SAGEConv(8, 3),
+        nn.Linear(8, 3),
+    ):
+        clf = _wrapped(lambda last=last: Two(last))
+        body, head = split(clf)
+        np.testing.assert_allclose(
+            head.predict_logits(body.transform(nodes)), clf.predict_logits(nodes)
+        )
+
+
+def test_split_of_a_network_with_several_layers_of_this_width():
+    nodes = _nodes()
+
+    def make():
+        return Two(GCNConv(3, 3), width=3)
+
+    clf = _wrapped(make)
+    with pytest.raises(ValueError, match=r"are: first, last\. If one of them does"):
+        split(clf)
+    clf = _wrapped(make, n_features=N_FEATURES)
+    body, head = split(clf)
+    np.testing.assert_allclose(
+        head.predict_logits(body.transform(nodes)), clf.predict_logits(nodes)
+    )
+    clf = _wrapped(lambda: Two(GATv2Conv(8, 3)), n_features=N_FEATURES)
+    with pytest.raises(ValueError, match="needs the weights of a linear head"):
+        split(clf)
+
+
+def test_split_at_the_input_of_a_layer():
+    nodes = _nodes()
+    clf = _wrapped(lambda: Two(nn.Linear(8, 3)))
+    body, head = split(clf, layer="input:last")
+    np.testing.assert_allclose(
+        head.predict_logits(body.transform(nodes)), clf.predict_logits(nodes)
+    )
+    clf = _wrapped(lambda: Two(GCNConv(8, 3)))
+    with pytest.raises(ValueError, match="cannot be split at layer='input:last'"):
+        split(clf, layer="input:last")
+    # what a convolution is called with is not yet aggregated: it has no head
+    with pytest.raises(ValueError, match="on the features of layer='input:last'"):
+        read(clf, nodes, ALL, layer="input:last")
+
+
+# ---- the module is left as it was found
+
+
+def test_the_module_is_left_as_found():
+    nodes = _nodes()
+    torch.manual_seed(0)
+    module = Two(GATConv(8, 3, dropout=0.5), nn.Dropout(0.5)).train()
+    module.first.eval()
+    clf = pretrained_graph(module, ["a", "b", "c"])
+
+    def state():
+        return {
+            name: {
+                "training": part.training,
+                "hooks": (len(part._forward_hooks), len(part._forward_pre_hooks)),
+                "flags": (
+                    dict(part._forward_hooks_with_kwargs),
+                    dict(part._forward_pre_hooks_with_kwargs),
+                ),
+                "parameters": {k: id(p) for k, p in part._parameters.items()},
+                "modules": {k: id(m) for k, m in part._modules.items()},
+                "names": set(vars(part)),
+            }
+            for name, part in module.named_modules()
+        }
+
+    weights = copy.deepcopy(module.state_dict())
+    before = state()
+    first = read(clf, nodes, ALL)
+    split(clf)
+    again = read(clf, nodes, ALL)
+    np.testing.assert_array_equal(first.logits, again.logits)  # dropout is off
+    assert state() == before
+    assert all(p.grad is None and p.requires_grad for p in module.parameters())
+    for name, weight in module.state_dict().items():
+        assert torch.equal(weight, weights[name])
+
+
+def test_a_failed_reading_leaves_no_hooks():
+    nodes = _nodes()
+    module = Two(GCNConv(8, 3)).double()
+    clf = pretrained_graph(module, ["a", "b", "c"])
+    with pytest.raises(RuntimeError):
+        read(clf, nodes.features[:, :2], ALL)  # of the wrong width
+    assert not any(part._forward_hooks for part in module.modules())
+
+
+def test_threads_read_one_module():
+    nodes = _nodes()
+    clf = _wrapped(lambda: Two(GATConv(8, 3)))
+    expected = read(clf, nodes, ALL)
+    found: list = []
+
+    def work():
+        for _ in range(10):
+            found.append(read(clf, nodes, ALL))
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 30
+    for reading in found:
+        np.testing.assert_array_equal(reading.features, expected.features)
+
+
+# ---- rows
+
+
+def test_rows_of_a_view():
+    """Of a subset, in any order and with repeats; of the other graph, its own."""
+    nodes = _nodes(weighted=True)
+    clf = _wrapped(lambda: Weighted(GCNConv(N_FEATURES, 3)))
+    whole = read(clf, nodes, ALL)
+    rows = np.array([7, 4, 4, 29, 0])
+    part = read(clf, nodes[rows], ALL)
+    np.testing.assert_array_equal(part.features, whole.features[rows])
+    np.testing.assert_array_equal(part.logits, whole.logits[rows])
+    reader = make_reader(clf)
+    assert list(reader.blocks(whole)) == [whole]
+    other = _nodes(weighted=True, seed=1)
+    assert not np.allclose(read(clf, other, ALL).logits, whole.logits)
+
+
+def test_extractor_of_a_classifier_that_it_trains():
+    nodes = _nodes()
+    clf = GraphClassifier(hidden=(4,), max_epochs=2, random_state=0)
+    body = FeatureExtractor(clf)
+    embeddings = body.fit_transform(nodes[:20], nodes.labels[:20])
+    clf.fit(nodes[:20], nodes.labels[:20])
+    frozen = FeatureExtractor(FrozenEstimator(clf)).fit(nodes)
+    np.testing.assert_array_equal(frozen.transform(nodes[:20]), embeddings)
+    assert frozen.n_features_in_ == N_FEATURES

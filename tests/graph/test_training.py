@@ -1,0 +1,446 @@
+"""Training on nodes: against plain loops, early stopping, sampled neighbourhoods."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from skood.graph import NodeSet
+from skood.graph._networks import NETWORKS
+from skood.graph._tensors import GraphTensors, graph_tensors
+from skood.graph._training import NodeRows, cross_entropy, neighbourhood, train_nodes
+from tests.graph._messy import messy_graph
+
+pytest.importorskip("torch_geometric")
+
+CPU = torch.device("cpu")
+
+
+def _rows(nodes=None, numbers=None, *, seed=0, weight=None, n_classes=3):
+    """Nodes with classes drawn at random."""
+    nodes = messy_graph() if nodes is None else nodes
+    numbers = np.arange(0, len(nodes), 2) if numbers is None else numbers
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(n_classes, size=len(numbers))
+    weight = np.ones(len(numbers)) if weight is None else weight
+    return NodeRows(graph_tensors(nodes.graph, CPU), numbers, codes, weight)
+
+
+def _network(name="gcn", **kwargs):
+    torch.manual_seed(0)
+    kwargs = {"hidden": (8,), "dropout": 0.0, **kwargs}
+    return NETWORKS[name](6, 3, **kwargs)
+
+
+# --- against a plain loop ----------------------------------------------------------
+
+
+def _plain(module, rows, n_epochs, lr, weight_decay, penalty=None):
+    """Adam on the weighted mean loss, written out."""
+    optimizer = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay)
+    losses = []
+    for _ in range(n_epochs):
+        outputs = module(rows.tensors)
+        value = 0.0
+        for node, code, w in zip(rows.nodes, rows.codes, rows.weight, strict=True):
+            value += w * -torch.log_softmax(outputs[node], dim=0)[code]
+        value = value / len(rows.nodes)
+        if penalty is not None:
+            value = value + penalty(outputs)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        losses.append(float(value.detach()))
+    return losses
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat", "sage", "appnp"])
+@pytest.mark.parametrize("n_epochs", [1, 4])
+def test_epochs_are_those_of_a_plain_loop(name, n_epochs):
+    rows = _rows(weight=np.random.default_rng(1).uniform(0.2, 1.8, size=15))
+    module = _network(name)
+    plain = copy.deepcopy(module)
+    history = train_nodes(module, rows, lr=0.03, weight_decay=0.1, max_epochs=n_epochs)
+    losses = _plain(plain, rows, n_epochs, 0.03, 0.1)
+    assert [row["train_loss"] for row in history] == pytest.approx(losses, rel=1e-5)
+    assert all(set(row) == {"train_loss"} for row in history)
+    for found, expected in zip(module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+    assert not module.training
+
+
+def test_penalty_is_of_all_nodes():
+    rows = _rows()
+    module = _network()
+    plain = copy.deepcopy(module)
+    numbers_seen = []
+
+    def penalty(outputs, numbers):
+        numbers_seen.append(numbers)
+        return outputs.square().sum() / 7
+
+    history = train_nodes(module, rows, max_epochs=2, penalty=penalty)
+    losses = _plain(plain, rows, 2, 1e-2, 0.0, lambda out: out.square().sum() / 7)
+    assert [row["train_loss"] for row in history] == pytest.approx(losses, rel=1e-5)
+    assert numbers_seen == [slice(None)] * 2
+
+
+def test_loss_of_rows():
+    rows = _rows(weight=np.linspace(0.5, 1.5, 15))
+
+    def loss(outputs, codes):
+        assert outputs.shape == (15, 3)
+        np.testing.assert_array_equal(codes, rows.codes)
+        return outputs.square().sum(dim=1)
+
+    module = _network()
+    with torch.no_grad():
+        outputs = module(rows.tensors)[rows.nodes]
+        expected = float((outputs.square().sum(dim=1).numpy() * rows.weight).mean())
+    [row] = train_nodes(module, rows, loss=loss, max_epochs=1)
+    assert row["train_loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_cross_entropy_of_rows():
+    outputs = torch.randn(5, 3)
+    codes = torch.tensor([0, 2, 1, 1, 0])
+    expected = functional.nll_loss(outputs.log_softmax(1), codes, reduction="none")
+    torch.testing.assert_close(cross_entropy(outputs, codes), expected)
+
+
+def test_weight_two_is_the_row_twice_and_zero_is_none():
+    rows = _rows(weight=np.r_[[2.0, 0.0], np.ones(13)])
+    order = np.r_[0, 0, np.arange(2, 15)]
+    twice = rows.part(order).with_weight(np.ones(15))
+    modules = [_network(), _network()]
+    for module, one in zip(modules, (rows, twice), strict=True):
+        train_nodes(module, one, max_epochs=5)
+    for one, other in zip(*(m.parameters() for m in modules), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+# --- early stopping ----------------------------------------------------------------
+
+
+class _Scripted(nn.Module):
+    """Its validation losses are given; its weight counts the steps."""
+
+    def __init__(self, losses):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(()))
+        self.losses = losses
+        self.epoch = -1
+
+    def forward(self, tensors):
+        if self.training:
+            self.epoch += 1
+            return -self.weight.expand(tensors.shape[0], 1)  # goes up
+        loss = self.losses[self.epoch]
+        return torch.full((tensors.shape[0], 1), loss)
+
+
+def _first_column(outputs, codes):
+    return outputs[:, 0]
+
+
+def _run_script(losses, **kwargs):
+    module = _Scripted(losses)
+    rows = _rows()
+    kwargs = {"loss": _first_column, "max_epochs": len(losses), "lr": 0.1, **kwargs}
+    history = train_nodes(module, rows, rows, **kwargs)
+    # a step of Adam on a constant gradient is lr long
+    return history, round(float(module.weight.detach()) / 0.1)
+
+
+def test_the_best_weights_return():
+    losses = [5.0, 3.0, 2.0, 4.0, 2.5, 2.0, 6.0]
+    history, epoch_of_weights = _run_script(losses)
+    assert [row["valid_loss"] for row in history] == losses
+    assert epoch_of_weights == 3
+
+
+@pytest.mark.parametrize("patience, n_epochs", [(1, 4), (2, 7), (3, 11), (99, 11)])
+def test_patience(patience, n_epochs):
+    losses = [5.0, 3.0, 2.0, 4.0, 1.9, 2.0, 6.0, 1.8, 2.0, 2.0, 2.0]
+    history, epoch_of_weights = _run_script(losses, patience=patience)
+    assert len(history) == n_epochs
+    assert epoch_of_weights == int(np.argmin(losses[:n_epochs])) + 1
+
+
+def test_tol_is_the_gain_that_counts():
+    losses = [5.0, 4.0, 3.9, 3.8, 3.7, 3.6, 3.5]
+    history, epoch_of_weights = _run_script(losses, tol=0.5, patience=3)
+    assert len(history) == 5
+    assert epoch_of_weights == 5  # small gains are taken, too
+    assert len(_run_script(losses, tol=0.05, patience=3)[0]) == 7
+
+
+def test_validation_is_without_dropout_and_leaves_training_alone():
+    rows = _rows()
+    module = _network(dropout=0.5)
+    history = train_nodes(module, rows, rows, max_epochs=3)
+    torch.manual_seed(0)
+    again = _network(dropout=0.5)
+    without = train_nodes(again, rows, max_epochs=3)
+    assert [h["train_loss"] for h in history] == [h["train_loss"] for h in without]
+    with torch.no_grad():
+        outputs = module(rows.tensors)[rows.nodes]
+        loss = float(cross_entropy(outputs, torch.tensor(rows.codes)).mean())
+    assert min(h["valid_loss"] for h in history) == pytest.approx(loss, rel=1e-6)
+
+
+def test_validation_nodes_of_another_graph():
+    rows, other = _rows(), _rows(messy_graph(n_nodes=20, seed=5), seed=5)
+    module = _network()
+    history = train_nodes(module, rows, other, max_epochs=1)
+    with torch.no_grad():
+        outputs = module(other.tensors)[other.nodes]
+        loss = float(cross_entropy(outputs, torch.tensor(other.codes)).mean())
+    assert history[0]["valid_loss"] == pytest.approx(loss, rel=1e-6)
+
+
+def test_bar_is_told():
+    class Bar:
+        def __init__(self):
+            self.told = []
+
+        def set_postfix(self, **kwargs):
+            self.told.append(kwargs)
+
+        def update(self, n):
+            self.told.append(n)
+
+    bar = Bar()
+    rows = _rows()
+    history = train_nodes(_network(), rows, rows, max_epochs=2, bar=bar)
+    values = [{name: f"{v:.3g}" for name, v in row.items()} for row in history]
+    assert bar.told == [values[0], 1, values[1], 1]
+
+
+# --- errors ------------------------------------------------------------------------
+
+
+def test_diverged():
+    with pytest.raises(ValueError, match=r"Training diverged: in epoch \d+ the loss"):
+        train_nodes(_network(), _rows(), lr=1e25, max_epochs=10)
+
+
+def test_validation_loss_that_is_not_finite():
+    with pytest.raises(
+        ValueError,
+        match=r"loss of the validation nodes was nan in epoch 2: their features are",
+    ):
+        _run_script([1.0, np.nan, 1.0])
+
+
+class _Returns(nn.Module):
+    def __init__(self, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(3))
+        self.outputs = outputs
+
+    def forward(self, tensors):
+        return self.outputs
+
+
+@pytest.mark.parametrize(
+    "outputs, found",
+    [
+        (torch.zeros(5, 3), r"a tensor of shape \(5, 3\)"),
+        (torch.zeros(30), r"a tensor of shape \(30,\)"),
+        ((torch.zeros(30, 3),), "an object of type tuple"),
+    ],
+)
+def test_outputs_that_are_not_a_row_for_each_node(outputs, found):
+    with pytest.raises(
+        ValueError, match=f"a row for each of the 30 nodes of the graph, got {found}"
+    ):
+        train_nodes(_Returns(outputs), _rows())
+
+
+# --- neighbourhoods ----------------------------------------------------------------
+
+
+def _naive_reach(A, nodes, n_layers):
+    """Nodes that can tell some nodes something in so many steps."""
+    reached = {int(node) for node in nodes}
+    for _ in range(n_layers):
+        reached |= {i for i in range(len(A)) for j in reached if i != j and A[i, j] > 0}
+    return reached
+
+
+@pytest.mark.parametrize("n_layers", [0, 1, 2, 3])
+@pytest.mark.parametrize("loops", [True, False])
+def test_whole_neighbourhood_against_a_loop(n_layers, loops):
+    graph = messy_graph(density=0.06, loops=loops).graph
+    A = graph.adjacency.toarray()
+    nodes = np.array([4, 9, 4, 28])  # one of them twice, one without edges
+    rng = np.random.default_rng(0)
+    sample, numbers, of_nodes = neighbourhood(graph, nodes, n_layers, 30, rng)
+    assert set(numbers) == _naive_reach(A, nodes, n_layers)
+    assert len(set(numbers)) == len(numbers) == sample.n_nodes
+    np.testing.assert_array_equal(numbers[of_nodes], nodes)
+    np.testing.assert_array_equal(sample.X, graph.X[numbers])
+    # edges to all but the nodes that were reached last, and all loops
+    inner = _naive_reach(A, nodes, n_layers - 1) if n_layers else set()
+    expected = np.zeros((30, 30), dtype=np.float32)
+    for i in range(30):
+        for j in range(30):
+            if j in inner or (i == j and i in numbers):
+                expected[i, j] = A[i, j]
+    found = np.zeros((30, 30), dtype=np.float32)
+    found[np.ix_(numbers, numbers)] = sample.adjacency.toarray()
+    np.testing.assert_array_equal(found, expected)
+    assert sample.adjacency.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat", "sage", "appnp"])
+@pytest.mark.parametrize("sparse_features", [True, False])
+def test_whole_neighbourhood_gives_the_outputs_of_the_whole_graph(
+    name, sparse_features
+):
+    """Of the nodes that were asked for: "gcn" knows the degrees at the border."""
+    nodes = messy_graph(n_nodes=60, density=0.03, sparse_features=sparse_features)
+    options = {"steps": 3} if name == "appnp" else {}
+    module = _network(name, hidden=(8, 16), **options).eval()
+    wanted = np.array([3, 17, 40, 59, 3])
+    rng = np.random.default_rng(0)
+    sample, numbers, of_nodes = neighbourhood(
+        nodes.graph, wanted, module.n_layers, 60, rng
+    )
+    assert len(numbers) < 55  # something is left out
+    with torch.no_grad():
+        whole = module(graph_tensors(nodes.graph, CPU))[wanted]
+        found = module(GraphTensors(sample, CPU, torch.float32))[of_nodes]
+    torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-5)
+
+
+def test_few_neighbours_are_drawn_without_replacement():
+    graph = messy_graph(n_nodes=60, density=0.3).graph
+    A = graph.adjacency.toarray()
+    in_degrees = ((A > 0) & ~np.eye(60, dtype=bool)).sum(axis=0)
+    rng = np.random.default_rng(0)
+    wanted = np.arange(10)
+    sample, numbers, _ = neighbourhood(graph, wanted, 1, 4, rng)
+    edges = sample.adjacency.toarray()
+    for place, j in enumerate(numbers[:10]):
+        column = edges[:, place].copy()
+        assert column[place] == A[j, j]
+        column[place] = 0.0
+        sources = numbers[np.flatnonzero(column)]
+        assert len(sources) == min(4, in_degrees[j])
+        factor = max(in_degrees[j] / 4, 1.0)
+        np.testing.assert_allclose(column[column > 0], factor * A[sources, j], 1e-6)
+    assert np.count_nonzero(edges[:, 10:].sum(axis=0) - edges.diagonal()[10:]) == 0
+
+
+@pytest.mark.parametrize("kind", ["sum", "symmetric"])
+def test_sums_over_samples_are_right_in_expectation(kind):
+    graph = messy_graph(n_nodes=30, density=0.4).graph
+    expected = graph.operator(kind).toarray()[0]
+    rng = np.random.default_rng(0)
+    drawn = np.zeros((1500, 30))
+    for row in drawn:
+        sample, numbers, of_nodes = neighbourhood(graph, np.array([0]), 1, 3, rng)
+        row[numbers] = sample.operator(kind).toarray()[of_nodes[0]]
+    error = drawn.std(axis=0) / np.sqrt(len(drawn))
+    assert (np.abs(drawn.mean(axis=0) - expected) <= 4.5 * error + 1e-6).all()
+    assert error.max() > 0
+
+
+def test_each_edge_is_drawn_as_often():
+    """Of a node with 6 neighbours, 2 are drawn: each in a third of the samples."""
+    A = np.zeros((7, 7))
+    A[1:, 0] = 1.0
+    graph = NodeSet((np.eye(7), A)).graph
+    rng = np.random.default_rng(0)
+    counts = np.zeros(7)
+    for _ in range(3000):
+        counts[neighbourhood(graph, np.array([0]), 1, 2, rng)[1]] += 1
+    assert counts[0] == 3000
+    # the standard deviation is 26
+    np.testing.assert_allclose(counts[1:], 1000, atol=110)
+
+
+# --- training on samples -----------------------------------------------------------
+
+
+def test_batches_with_whole_neighbourhoods_are_steps_of_a_plain_loop():
+    rows = _rows(weight=np.random.default_rng(1).uniform(0.2, 1.8, size=15))
+    module = _network()
+    plain = copy.deepcopy(module)
+    torch.manual_seed(3)
+    history = train_nodes(
+        module, rows, max_epochs=2, batch_size=4, n_neighbors=30, lr=0.03
+    )
+    torch.manual_seed(3)
+    optimizer = torch.optim.Adam(plain.parameters(), lr=0.03)
+    for row in history:
+        order = torch.randperm(15).numpy()
+        total = 0.0
+        for part in (order[:4], order[4:8], order[8:12], order[12:]):
+            outputs = plain(rows.tensors)[rows.nodes[part]]
+            losses = cross_entropy(outputs, torch.tensor(rows.codes[part]))
+            value = (losses * torch.tensor(rows.weight[part]).float()).mean()
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            total += float(value.detach()) * len(part)
+        assert row["train_loss"] == pytest.approx(total / 15, rel=1e-4)
+    for found, expected in zip(module.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_penalty_is_told_the_numbers_of_the_sample():
+    nodes = messy_graph(n_nodes=60, density=0.03)
+    rows = _rows(nodes)
+    seen = []
+
+    def penalty(outputs, numbers):
+        seen.append(numbers)
+        assert len(outputs) == len(numbers)
+        return outputs.sum() * 0
+
+    train_nodes(_network(), rows, max_epochs=1, batch_size=10, penalty=penalty)
+    assert len(seen) == 3
+    A = nodes.adjacency.toarray()
+    for numbers in seen:
+        inner = [n for n in numbers if n in rows.nodes]
+        assert set(numbers) <= _naive_reach(A, inner, 2)
+    assert set(rows.nodes) <= {n for numbers in seen for n in numbers}
+
+
+def test_seed_of_the_samples():
+    rows = _rows(messy_graph(n_nodes=60, density=0.3))
+    found = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(1)
+        module = _network(hidden=())
+        history = train_nodes(
+            module, rows, batch_size=10, n_neighbors=2, seed=seed, max_epochs=3
+        )
+        found.append([row["train_loss"] for row in history])
+    assert found[0] == found[1] != found[2]
+
+
+# --- rows --------------------------------------------------------------------------
+
+
+def test_node_rows():
+    rows = _rows(weight=np.linspace(0, 1, 15))
+    nodes, codes, weight = rows.on_device()
+    assert nodes.dtype == codes.dtype == torch.int64
+    assert weight.dtype == torch.float32
+    part = rows.part(np.array([2, 3]))
+    np.testing.assert_array_equal(part.nodes, [4, 6])
+    np.testing.assert_array_equal(part.weight, rows.weight[2:4])
+    np.testing.assert_array_equal(part.codes, rows.codes[2:4])
+    np.testing.assert_array_equal(part.with_weight(np.ones(2)).weight, [1, 1])
+    assert part.tensors is rows.tensors
+    assert part.numbers == slice(None)
