@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sklearn.utils import Bunch
+
+from skood.datasets import make_ood_graph
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -154,3 +157,156 @@ def test_what_detectors_must_reach(monkeypatch, ours, missed):
     assert rows[3]["x_score"] == 0.1
     assert "x_score" not in rows[4]
     assert module.targets(others) == []  # nothing of ours
+
+
+def _write_cora(root):
+    """A generated graph in the file of Cora ML: seven classes of 40 nodes."""
+    nodes, y = make_ood_graph(
+        280,
+        n_classes=7,
+        features="words",
+        average_degree=4.0,
+        return_X_y=True,
+        random_state=0,
+    )
+    arrays = {"labels": y}
+    for part, matrix in (("attr", nodes.features), ("adj", nodes.adjacency)):
+        arrays[f"{part}_data"] = matrix.data
+        arrays[f"{part}_indices"] = matrix.indices
+        arrays[f"{part}_indptr"] = matrix.indptr
+        arrays[f"{part}_shape"] = np.array(matrix.shape)
+    folder = root / "cora_ml" / "raw"
+    folder.mkdir(parents=True)
+    np.savez(folder / "cora_ml.npz", **arrays)
+
+
+def _table(printed, title):
+    """The rows of a table, by their names."""
+    lines = printed[printed.index(title) :].split("\n\n")[0].splitlines()[2:]
+    return {line.split()[0]: line.split()[1:] for line in lines}
+
+
+def test_graph_models_are_compared(tmp_path, monkeypatch, capsys):
+    _write_cora(tmp_path)
+    out = tmp_path / "rows.jsonl"
+    smallest = (
+        *("--data", str(tmp_path), "--settings", "OS-1,clean", "--max-epochs", "60"),
+        *("--splits", "1", "--inits", "1", "--jobs", "1", "--out", str(out)),
+    )
+    some = ("--models", "VGNN-entropy/walk,EPN-reg")
+    done = run("graph.py", *smallest, *some)
+    assert "Traceback" not in done.stderr, done.stderr
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(records) == 2 * (1 + 5)
+    for record in records:
+        assert 0.6 < record["accuracy"] < 1
+        assert 0 < record["brier"] < 1
+        if record["setting"] == "clean":
+            assert record["auroc"] is record["fpr95"] is None
+        else:
+            assert 0.7 < record["auroc"] < 1
+    rows = _table(done.stdout, "OS-1: left-out classes 4, 5, 6; gcn; 1 runs")
+    assert list(rows)[:3] == ["VGNN-entropy/walk", "EPN-reg", "EPN-reg/vacuity"]
+    by_row = {record["row"]: record["auroc"] for record in records[:6]}
+    for row, cells in rows.items():
+        assert cells[:2] == [f"{100 * by_row[row]:.2f}", "-"]
+    assert rows["EPN-reg/vacuity"][-2] == "89.97"
+    assert set(_table(done.stdout, "clean: left-out classes none")) == set(rows)
+
+    # what is in the file is not done again, and all models are there
+    monkeypatch.syspath_prepend(FOLDER)
+    module = load("graph")
+    before = out.read_text()
+    module.main([*smallest])
+    assert out.read_text().startswith(before)
+    printed = capsys.readouterr().out
+    names = [row for _, rows in module.MODELS.values() for row in rows]
+    assert list(_table(printed, "OS-1:")) == names
+    assert len(out.read_text().splitlines()) == 2 * len(set(names)) == 2 * len(names)
+    n_lines = len(out.read_text().splitlines())
+    assert module.main([*smallest, *some]) == done.returncode
+    assert capsys.readouterr().out == done.stdout
+    assert len(out.read_text().splitlines()) == n_lines
+
+
+def test_networks_of_a_graph_are_shared(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    module = load("graph_models")
+    nodes = make_ood_graph(280, n_classes=7, random_state=0)
+    case = module.Case(nodes, (4, 5, 6), 0, max_epochs=2)
+    first = case.network(1)[0].estimator
+    assert case.network(1)[0].estimator is first
+    assert first.random_state == 1
+    model = module.ensemble(case, 1)
+    members = [member.estimator for member in model.classifier.estimators_]
+    assert members[0] is first
+    assert len({id(member) for member in members}) == 10
+    assert model.network_seconds > case.network(1)[1] > 0
+    assert set(case.y_train) == set(case.valid["y_val"]) == {0, 1, 2, 3}
+    np.testing.assert_array_equal(case.is_ood, np.isin(case.y_test, [4, 5, 6]))
+
+
+@pytest.mark.parametrize(
+    ("aurocs", "conv", "missed"),
+    [
+        ({"OS-1": 0.92, "OS-2": 0.89}, "gcn", []),
+        # near the smoothed entropy, and just not
+        ({"OS-1": 0.938}, "gcn", []),
+        ({"OS-1": 0.936}, "gcn", ["OS-1 EPN-reg/vacuity - VGNN-entropy/walk"]),
+        ({"OS-1": 0.91}, "gcn", ["OS-1 EPN-reg/vacuity: 0.9100, at least 0.9200"]),
+        ({"OS-1": 0.86}, "gcn", ["OS-1 EPN-reg/vacuity: 0.8600, at least 0.8697"] * 2),
+        ({"OS-1": 0.86}, "gat", []),
+        (dict.fromkeys(("OS-1", "OS-2", "OS-3", "OS-4", "OS-5"), 0.92), "gcn", []),
+        (
+            {"OS-1": 0.95, "OS-2": 0.9, "OS-3": 0.9, "OS-4": 0.9, "OS-5": 0.9},
+            "gcn",
+            ["mean EPN-reg/vacuity: 0.9100, at least 0.9150"],
+        ),
+    ],
+)
+def test_what_a_probe_must_reach(monkeypatch, aurocs, conv, missed):
+    monkeypatch.syspath_prepend(FOLDER)
+    module = load("graph")
+    smoothed = 0.94 if aurocs["OS-1"] in (0.938, 0.936) else 0.86
+    records = [
+        {"setting": setting, "row": row, **dict.fromkeys(module.COLUMNS, value)}
+        for setting, auroc in aurocs.items()
+        for row, auroc in (("EPN-reg/vacuity", auroc), ("VGNN-entropy/walk", smoothed))
+        for value in (auroc - 0.01, auroc + 0.01)  # of two runs
+    ]
+    found = list(module.targets(module.averaged(records), conv))
+    texts = [text for text, met in found if not met]
+    assert len(texts) == len(missed)
+    assert all(text.startswith(missed[0].split(",")[0]) for text in texts)
+    assert len(found) > len(texts)
+
+
+def test_speed_of_a_probe_is_told(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(FOLDER)
+    smallest = ("--speed", "--scale", "0.005", "--repeat", "1", "--threads", "1")
+    load("graph").main([*smallest])
+    first, network, alone, _, _, *outcomes = capsys.readouterr().out.splitlines()
+    assert first.startswith("847 nodes, 11520 directed edges, 457 training nodes")
+    assert network.startswith("epoch of the network ")
+    assert alone.startswith("epoch of a probe, UCE alone ")
+    assert len(outcomes) == 3
+    assert "of the network's, at most 1/60" in outcomes[0]
+    assert "of the network's, at most 1/15" in outcomes[1]
+    assert outcomes[2].startswith("peak memory: ")
+    assert outcomes[2].endswith(" GiB, at most 6  OK")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "give --data or --speed"),
+        (("--data", ".", "--models", "GPN,MLP"), "invalid choice: 'MLP'"),
+        (("--data", ".", "--settings", "OS-6"), "invalid choice: 'OS-6'"),
+    ],
+)
+def test_what_graph_does_not_have_is_said(monkeypatch, capsys, arguments, message):
+    monkeypatch.syspath_prepend(FOLDER)
+    with pytest.raises(SystemExit) as error:
+        load("graph").main(arguments)
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
