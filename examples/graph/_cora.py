@@ -1,0 +1,171 @@
+"""
+=============================================
+CoraML with left-out classes: data and models
+=============================================
+
+What the examples on graphs share: a citation graph whose classes are left out by the
+protocol of the study of evidential probes [1]_, or a generated one, and the models that
+are compared. This file draws nothing.
+
+.. [1] L. Yu et al. Evidential uncertainty probes for graph neural networks.
+   AISTATS 2025.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+# %%
+# Cases
+# -----
+#
+# A case is a graph with a choice of left-out classes. Twenty nodes of each class are
+# for training, 20 % of all nodes for the test, and the others for early stopping; then
+# the left-out classes leave the training and the validation part. A network is trained
+# and frozen, for all that read one.
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch
+from threadpoolctl import threadpool_limits
+
+from skood.base import UncertaintyDetector
+from skood.datasets import load_graph, make_ood_graph, paper_ood_splits, split_nodes
+from skood.detectors import MSP, Energy, Entropy
+from skood.epistemic import DeepEnsemble, MCDropout
+from skood.evidential import EvidentialClassifier, EvidentialProbe
+from skood.graph import (
+    GKDENetwork,
+    GraphClassifier,
+    GraphPosteriorNetwork,
+    Propagation,
+)
+
+
+def cora_ml(folder):
+    """Return CoraML, its labels, and the left-out classes of each setting."""
+    nodes, y = load_graph("CoraML", folder, return_X_y=True)
+    return nodes, y, paper_ood_splits("CoraML")
+
+
+def generated():
+    """Return a graph of 3,000 nodes like it, and two settings."""
+    nodes, y = make_ood_graph(
+        3000,
+        n_classes=7,
+        n_features=1000,
+        average_degree=5,
+        homophily=0.7,
+        features="words",
+        feature_signal=0.5,
+        return_X_y=True,
+        random_state=0,
+    )
+    return nodes, y, {"OS-1": (4, 5, 6), "OS-2": (0, 1, 2)}
+
+
+def new_network(seed):
+    """Return an untrained graph convolutional network."""
+    return GraphClassifier(random_state=seed)
+
+
+def make_case(nodes, y, left_out, seed=0):
+    """Split the nodes, and train a network."""
+    split = split_nodes(y, left_out, random_state=seed)
+    case = Bunch(
+        train=(nodes[split.train], y[split.train]),
+        valid={"X_val": nodes[split.valid], "y_val": y[split.valid]},
+        test=(nodes[split.test], y[split.test]),
+        is_ood=split.is_ood[split.test],
+        seed=seed,
+    )
+    network = new_network(seed).fit(*case.train, **case.valid)
+    return Bunch(**case, network=FrozenEstimator(network))
+
+
+# %%
+# Models
+# ------
+#
+# Those of the study, under its names: VGNN is the plain network, GPN the graph
+# posterior network, SGNN-GKDE the one that is drawn to the kernel estimate of evidence,
+# EGNN the evidential one, and EPN the probe. Of uncertainty classifiers the score is
+# minus the vacuity, and for dropout and the ensemble minus the entropy of the mean.
+# Where only the propagation differs, nothing is fitted twice.
+
+
+def fitted(case, model):
+    """Return a model after its fit to the nodes of a case."""
+    return model.fit(*case.train, **case.valid)
+
+
+def auroc_of(case, model, component="epistemic"):
+    """AUROC of the left-out nodes of a detector, or of a fitted classifier."""
+    if hasattr(model, "predict_uncertainty"):
+        model = UncertaintyDetector(FrozenEstimator(model), component=component)
+    return model.fit(*case.train).score(*case.test)
+
+
+def plain(case, n_members=10):
+    """AUROC of what reads the plain network, and of an ensemble of such."""
+    of = case.network
+    detectors = {
+        "VGNN-entropy": Entropy(of),
+        "VGNN-max_score": MSP(of),
+        "VGNN-energy": Energy(of),
+        "VGNN-gnnsafe": Propagation(Energy(of), scheme="gnnsafe"),
+        "entropy, random walk": Propagation(Entropy(of)),
+    }
+    areas = {name: auroc_of(case, detector) for name, detector in detectors.items()}
+    dropout = MCDropout(of, n_samples=10, setting="a", random_state=case.seed)
+    others = [
+        FrozenEstimator(fitted(case, new_network(case.seed + i)))
+        for i in range(1, n_members)
+    ]
+    members = {"VGNN-dropout": dropout, "VGNN-ensemble": DeepEnsemble([of, *others])}
+    for name, model in members.items():
+        areas[name] = auroc_of(case, model.fit(*case.train), "total")
+    return areas
+
+
+def posterior(case):
+    """AUROC of GPN and of SGNN-GKDE."""
+    gpn = GraphPosteriorNetwork(random_state=case.seed)
+    gkde = GKDENetwork(teacher=case.network, random_state=case.seed)
+    return {
+        "GPN": auroc_of(case, fitted(case, gpn)),
+        "SGNN-GKDE": auroc_of(case, fitted(case, gkde)),
+    }
+
+
+def evidential(case):
+    """AUROC of EGNN, by what is propagated."""
+    model = fitted(case, EvidentialClassifier(new_network(case.seed)))
+    return {
+        name: auroc_of(case, model.set_params(propagation=propagation))
+        for name, propagation in {
+            "EGNN": None,
+            "EGNN-vacuity": "vacuity",
+            "EGNN-evidence": "evidence",
+            "EGNN-both": "both",
+        }.items()
+    }
+
+
+def probe(case, **options):
+    """Return the fitted probe of a case's network."""
+    return fitted(
+        case, EvidentialProbe(case.network, random_state=case.seed, **options)
+    )
+
+
+def probes(case):
+    """AUROC of EPN, without and with its regularisers."""
+    return {
+        "EPN": auroc_of(case, probe(case, lambda_ice=0, lambda_pcl=0)),
+        "EPN-reg": auroc_of(case, probe(case)),
+    }
+
+
+def all_models(nodes, y, left_out):
+    """AUROC of all models by name, for a choice of left-out classes, on one thread."""
+    with threadpool_limits(1):
+        case = make_case(nodes, y, left_out)
+        return {**plain(case), **posterior(case), **evidential(case), **probes(case)}

@@ -1,0 +1,147 @@
+r"""
+========================================
+Search the weights of a probe on a graph
+========================================
+
+An :class:`~skood.evidential.EvidentialProbe` has two weights to choose. A search needs
+nodes of classes that the network does not know, and nobody has those that will come.
+But of the classes that have labels one can be kept from the network, and play their
+part. The network is trained once, frozen, and read by all probes of the search; what
+is trained again and again are a few hundred weights. The reader will see such a search
+with the tools of scikit-learn, on the nodes of a graph, and one that needs no unknown
+class at all.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+# %%
+# A graph, and a network that does not know all
+# ---------------------------------------------
+#
+# Six classes. Class 5 is for the test only: no part of the search has its labels. Class
+# 4 has labels, but the network is not trained with them. The nodes of both stay in the
+# graph. The search is on nodes that the network has not been trained on.
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
+from threadpoolctl import threadpool_limits
+
+from skood.datasets import make_ood_graph, split_nodes
+from skood.evidential import EvidentialProbe
+from skood.graph import GraphClassifier
+from skood.metrics import make_misclassification_scorer, make_ood_scorer
+from skood.model_selection import LeaveClassesOut
+
+KEPT_BACK, UNKNOWN = 4, 5
+
+nodes, y = make_ood_graph(
+    1000,
+    n_classes=6,
+    average_degree=4,
+    homophily=0.8,
+    feature_signal=2.0,
+    return_X_y=True,
+    random_state=0,
+)
+split = split_nodes(y, [UNKNOWN], test_size=0.4, random_state=0)
+train = split.train[y[split.train] != KEPT_BACK]
+with threadpool_limits(1):
+    network = GraphClassifier(early_stopping=False, max_epochs=100, random_state=0)
+    network.fit(nodes[train], y[train])
+print(f"the network knows the classes {network.classes_}")
+
+# %%
+# Two searches in one
+# -------------------
+#
+# :class:`~skood.model_selection.LeaveClassesOut` leaves class 4 out of the nodes to fit
+# with, and puts it into those to score on, with half of the other nodes. A probe has
+# the classes of its network, by which the scorer knows that nodes of class 4 are OOD;
+# it ranks by minus the vacuity. The second scorer needs no class that is unknown: it
+# asks for much vacuity where the network is wrong, and does not look at class 4.
+#
+# Whether vacuity takes a walk along edges is searched, too. Both weights at zero are no
+# candidate: the objective then has no minimum, and what comes out is luck.
+#
+# The other "search" has a single split: its probes are fitted to all nodes of the first
+# one and scored on the test, where class 5 is OOD. It is there to judge the first, and
+# nobody has it.
+grid = {
+    "lambda_ice": [0, 1e-4, 1e-3, 1e-2],
+    "lambda_pcl": [1e-4, 1e-3, 1e-2],
+    "propagation": [None, "vacuity"],
+}
+probe = EvidentialProbe(FrozenEstimator(network), random_state=0)
+test = split.test[y[split.test] != KEPT_BACK]
+with threadpool_limits(1):
+    search = GridSearchCV(
+        probe,
+        grid,
+        scoring={"ood": make_ood_scorer(), "errors": make_misclassification_scorer()},
+        refit="ood",
+        cv=LeaveClassesOut(left_out=[(KEPT_BACK,)], test_size=0.5, random_state=0),
+        error_score="raise",
+    ).fit(nodes[split.valid], y[split.valid])
+    judge = GridSearchCV(
+        probe,
+        grid,
+        scoring=make_ood_scorer(),
+        cv=[(split.valid, test)],
+        refit=False,
+        error_score="raise",
+    ).fit(nodes, y)
+searched = search.cv_results_
+tested = judge.cv_results_["mean_test_score"]
+best = int(searched["mean_test_errors"].argmax())
+default = searched["params"].index(
+    {"lambda_ice": 1e-3, "lambda_pcl": 1e-3, "propagation": "vacuity"}
+)
+chosen = {"class 4": search.best_index_, "errors": best, "default": default}
+for name, index in chosen.items():
+    print(f"{name:8} {searched['params'][index]}: test {tested[index]:.3f}")
+print(f"best of all in the test: {tested.max():.3f}")
+
+# %%
+# Maps
+# ----
+import matplotlib.pyplot as plt
+
+shape = tuple(len(values) for values in grid.values())
+maps = {
+    "search: class 4 is OOD": searched["mean_test_ood"],
+    "search: errors": searched["mean_test_errors"],
+    "test: class 5 is OOD": tested,
+}
+fig, axes = plt.subplots(2, 3, figsize=(10, 7.4), layout="constrained")
+for column, (title, areas) in zip(axes.T, maps.items(), strict=True):
+    areas = areas.reshape(shape)
+    low, high = areas.min(), areas.max()
+    for k, ax in enumerate(column):
+        ax.imshow(areas[..., k], cmap="cividis", vmin=low, vmax=high)
+        for (i, j), area in np.ndenumerate(areas[..., k]):
+            colour = "w" if area < (low + high) / 2 else "k"
+            ax.text(j, i, f"{area:.3f}", ha="center", va="center", c=colour)
+        ax.set_xticks(range(shape[1]), grid["lambda_pcl"])
+        ax.set_yticks(range(shape[0]), grid["lambda_ice"])
+        ax.set(xlabel="lambda_pcl", ylabel="lambda_ice")
+        walk = ["no walk", "vacuity walks"][k]
+        ax.set_title(f"{title},\n{walk}")
+plt.show()
+
+# %%
+# What we see
+# -----------
+#
+# The search with class 4 finds that vacuity has to walk, .963 instead of .856, and so
+# it is in the test, .972 instead of .815. It finds little else. Its maps are the same
+# along diagonals: the first term of the objective hardly counts, and so it is the ratio
+# of the two weights that does. Where PCL weighs as much as ICE or more, all candidates
+# are within a hundredth; ten times as much ICE as PCL costs up to four hundredths in
+# the test. The defaults are at .967, what was chosen at .972, which is the best that
+# there is. Nobody has to search for these weights.
+#
+# The search for errors must not choose the walk. A node that the network gets wrong is
+# most often at the border of two known classes, among nodes that it gets right: the
+# walk averages this away (.885 without it, .772 with it), and what helps to find errors
+# harms where a class is unknown. A scorer has to ask for what the probe is for.

@@ -1,0 +1,246 @@
+r"""
+=========================================
+Nodes of a class that nobody has labelled
+=========================================
+
+In a graph a sample is a node, and what a network says of a node depends on its
+neighbours. Here a graph network learns three classes of nodes from a few labels each. A
+fourth class is in the same graph, without labels: its nodes send messages as all others
+do, and have to be told from them. The reader will see what detectors make of the
+embeddings of a graph network, what is gained when their scores are averaged along
+edges, and when that is lost again.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+# %%
+# A graph
+# -------
+#
+# 400 nodes in four classes. Of all edges, 85 % link nodes of one class. The features,
+# 32 numbers for each node, say little: the means of two classes are 1.5 standard
+# deviations apart. ``split_nodes`` takes ten nodes of each class for training, half of
+# all nodes for the test, and the rest for early stopping; then class 3 leaves the
+# training and the validation part. ``nodes[split.train]`` is a view: 30 samples, which
+# know the whole graph.
+import numpy as np
+
+from skood.datasets import make_ood_graph, split_nodes
+
+LEFT_OUT = 3
+
+
+def make_graph(homophily, seed=0):
+    """Return nodes, labels and a split of them."""
+    nodes, y = make_ood_graph(
+        400,
+        average_degree=5,
+        homophily=homophily,
+        feature_signal=1.5,
+        return_X_y=True,
+        random_state=seed,
+    )
+    split = split_nodes(
+        y, [LEFT_OUT], n_train_per_class=10, test_size=0.5, random_state=seed
+    )
+    return nodes, y, split
+
+
+nodes, y, split = make_graph(homophily=0.85)
+print(nodes[split.train])
+
+# %%
+# A network, and detectors
+# ------------------------
+#
+# ``GraphClassifier`` trains a graph convolutional network on the labelled nodes. It is
+# frozen, and then read by detectors as any other network: from its logits
+# (:class:`~skood.detectors.Entropy`, :class:`~skood.detectors.Energy`) or embeddings
+# (:class:`~skood.detectors.KNN`). A detector of arrays that looks at the features of
+# nodes alone is a pipeline. ``Propagation`` averages the scores of a detector along
+# edges, by a random walk or as GNNSafe does. ``EvidentialProbe`` learns how much
+# evidence the frozen network has, and averages what is missing, the vacuity, by the
+# same random walk.
+from sklearn.frozen import FrozenEstimator
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from threadpoolctl import threadpool_limits
+
+from skood.base import UncertaintyDetector
+from skood.detectors import KNN, Energy, Entropy
+from skood.evidential import EvidentialProbe
+from skood.graph import GraphClassifier, Propagation
+
+
+def train(nodes, y, split):
+    """Return a trained network."""
+    network = GraphClassifier(random_state=0)
+    return network.fit(
+        nodes[split.train],
+        y[split.train],
+        X_val=nodes[split.valid],
+        y_val=y[split.valid],
+    )
+
+
+def features(nodes):
+    """Return the features of nodes, without the graph."""
+    return nodes.features
+
+
+def make_detectors(network):
+    """Return detectors by name."""
+    frozen = FrozenEstimator(network)
+    of_features = KNN(n_neighbors=5, normalize=False)
+    probe = EvidentialProbe(frozen, random_state=0)
+    no_walk = EvidentialProbe(frozen, propagation=None, random_state=0)
+    return {
+        "KNN, features of nodes": make_pipeline(
+            FunctionTransformer(features), of_features
+        ),
+        "KNN, embeddings": KNN(frozen, n_neighbors=5),
+        "Entropy": Entropy(frozen),
+        "Energy": Energy(frozen),
+        "EvidentialProbe": UncertaintyDetector(no_walk),
+        "Energy, GNNSafe": Propagation(Energy(frozen), scheme="gnnsafe"),
+        "KNN, random walk": Propagation(KNN(frozen, n_neighbors=5)),
+        "Entropy, random walk": Propagation(Entropy(frozen)),
+        "EvidentialProbe, random walk": UncertaintyDetector(probe),
+    }
+
+
+with threadpool_limits(limits=1):
+    network = train(nodes, y, split)
+    known = split.test[~split.is_ood[split.test]]
+    print(f"accuracy on known classes {network.score(nodes[known], y[known]):.3f}")
+    detectors = make_detectors(network)
+    print("AUROC of the left-out class:")
+    for name, detector in detectors.items():
+        detector.fit(nodes[split.train], y[split.train])
+        print(f"{name:30} {detector.score(nodes[split.test], y[split.test]):.3f}")
+
+# %%
+# The graph, drawn
+# ----------------
+#
+# Nodes that are linked attract each other, and all repel each other, the more the more
+# edges they have [1]_. The colours of the right panels leave out the extreme 2 % on
+# both sides.
+#
+# .. [1] A. Noack. Energy models for graph clustering. Journal of Graph Algorithms and
+#    Applications, 2007.
+import matplotlib.pyplot as plt
+from matplotlib.collections import LineCollection
+
+
+def layout(adjacency, n_steps=200):
+    """Return places of the nodes in the plane."""
+    A = adjacency.toarray()
+    mass = A.sum(axis=1) + 1.0
+    repel = np.outer(mass, mass) * A.sum() / mass.sum() ** 2
+    rng = np.random.default_rng(0)
+    place = rng.normal(size=(len(A), 2))
+    for step in np.linspace(0.3, 0.005, n_steps):
+        apart = place[:, None] - place
+        distance = np.maximum(np.linalg.norm(apart, axis=2), 1e-2)
+        force = (repel / distance**2 - A / np.sqrt(distance))[..., None] * apart
+        force = force.sum(axis=1) / mass[:, None] - 0.3 * place
+        size = np.maximum(np.linalg.norm(force, axis=1, keepdims=True), 1e-9)
+        place += force / size * np.minimum(size, step)
+    return place
+
+
+def draw_edges(ax, place, adjacency):
+    """Draw each edge once."""
+    i, j = adjacency.nonzero()
+    ends = np.stack([place[i[i < j]], place[j[i < j]]], axis=1)
+    ax.add_collection(LineCollection(ends, colors="0.85", linewidths=0.5, zorder=0))
+    ax.set(xticks=[], yticks=[], aspect="equal")
+    ax.axis("off")
+
+
+place = layout(nodes.adjacency)
+colours = np.array(["#0072B2", "#56B4E9", "#009E73", "#D55E00"])
+left = y == LEFT_OUT
+is_train = np.isin(np.arange(len(y)), split.train)
+
+fig, axes = plt.subplots(1, 3, figsize=(13, 4.8), layout="constrained")
+for ax in axes:
+    draw_edges(ax, place, nodes.adjacency)
+axes[0].scatter(*place[~left].T, s=14, c=colours[y[~left]])
+axes[0].scatter(*place[left].T, s=16, c=colours[LEFT_OUT], marker="^")
+axes[0].scatter(
+    *place[is_train].T, s=45, c=colours[y[is_train]], ec="k", label="training node"
+)
+axes[0].plot([], [], "^", c=colours[LEFT_OUT], label="node of the left-out class")
+axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=2, frameon=False)
+axes[0].set_title("classes")
+
+no_walk, walk = (
+    detectors[name].estimator_.predict_uncertainty(nodes).epistemic
+    for name in ("EvidentialProbe", "EvidentialProbe, random walk")
+)
+for ax, u, title in zip(
+    axes[1:], (no_walk, walk), ("alone", "after the random walk"), strict=True
+):
+    low, high = np.percentile(u, [2, 98])
+    shades = {"cmap": "cividis", "vmin": low, "vmax": high}
+    dots = ax.scatter(*place[~left].T, s=14, c=u[~left], **shades)
+    ax.scatter(*place[left].T, s=18, c=u[left], marker="^", ec="#D55E00", **shades)
+    ax.set_title(f"vacuity of the probe, {title}")
+    fig.colorbar(dots, ax=ax, location="bottom", shrink=0.7, pad=0.02, extend="both")
+plt.show()
+
+# %%
+# When neighbours are strangers
+# -----------------------------
+#
+# The random walk trusts that linked nodes are of a kind. The same experiment with other
+# shares of edges within a class; 25 % is a graph whose edges say nothing. Means over
+# three graphs each.
+CURVES = {
+    "Entropy": ("o--", "#56B4E9"),
+    "Entropy, random walk": ("o-", "#0072B2"),
+    "EvidentialProbe": ("s--", "#E69F00"),
+    "EvidentialProbe, random walk": ("s-", "#D55E00"),
+}
+shares = [0.25, 0.4, 0.55, 0.7, 0.85]
+areas = np.empty((len(shares), 3, len(CURVES)))
+with threadpool_limits(limits=1):
+    for (i, j), _ in np.ndenumerate(areas[..., 0]):
+        nodes, y, split = make_graph(shares[i], seed=j)
+        detectors = make_detectors(train(nodes, y, split))
+        for k, name in enumerate(CURVES):
+            detector = detectors[name].fit(nodes[split.train], y[split.train])
+            areas[i, j, k] = detector.score(nodes[split.test], y[split.test])
+
+fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
+for (name, (style, colour)), area in zip(
+    CURVES.items(), np.moveaxis(areas.mean(axis=1), 1, 0), strict=True
+):
+    ax.plot(shares, area, style, c=colour, label=name)
+    print(f"{name:30}" + "".join(f"{one:7.3f}" for one in area))
+ax.axhline(0.5, c="0.6", ls=":", zorder=0)
+ax.set(xlabel="share of edges within a class", ylabel="AUROC of the left-out class")
+ax.legend()
+plt.show()
+
+# %%
+# What we see
+# -----------
+#
+# The features of a node alone know nothing of the fourth class: 32 noisy numbers. The
+# network, which sees neighbours, is right on 95 % of the nodes that it can know, and
+# scores of its logits tell the left-out class with an AUROC of 0.75 to 0.77; distances
+# of its embeddings do better, 0.88. Averages along edges do most: the random walk makes
+# 0.97 of the distances, 0.987 of the entropy and 0.994 of the probe. After 30 steps
+# what counts is not a node but the region of the graph that it is in, and the regions
+# are seen in the right picture. Nodes without edges, outside of the disc, keep what
+# they have.
+#
+# The curves are a warning. Where almost half of the edges go astray, the walk adds
+# nothing, for the network itself knows nothing of the class. Nor is the probe better
+# than the entropy of the network: as a mean over three graphs the two are alike, with
+# and without the walk. How often linked nodes are of one class can be counted on
+# labelled nodes, before anything is propagated.
