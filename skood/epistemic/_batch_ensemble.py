@@ -6,8 +6,11 @@
 from numbers import Integral
 
 from skood.epistemic._batch_layers import batch_ensemble
-from skood.epistemic._shared_members import NetworkFactory, SharedMembersClassifier
-from skood.nn._classifier import TorchClassifier
+from skood.epistemic._shared_members import (
+    TRAINING_CONSTRAINTS,
+    NetworkFactory,
+    SharedMembersClassifier,
+)
 from skood.utils._params import Interval, StrOptions
 
 __all__ = ["BatchEnsembleClassifier"]
@@ -159,7 +162,7 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
     """
 
     _parameter_constraints: dict = {
-        **TorchClassifier._parameter_constraints,
+        **TRAINING_CONSTRAINTS,
         "n_members": [Interval(Integral, 1, None, closed="left")],
         "factor_init": [StrOptions({"sign", "normal"})],
         "setting": [StrOptions({"a", "b"})],

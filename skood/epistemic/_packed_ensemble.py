@@ -6,8 +6,11 @@
 from numbers import Integral, Real
 
 from skood.epistemic._packed_layers import pack
-from skood.epistemic._shared_members import NetworkFactory, SharedMembersClassifier
-from skood.nn._classifier import TorchClassifier
+from skood.epistemic._shared_members import (
+    TRAINING_CONSTRAINTS,
+    NetworkFactory,
+    SharedMembersClassifier,
+)
 from skood.utils._params import Interval, StrOptions
 
 __all__ = ["PackedEnsembleClassifier"]
@@ -165,7 +168,7 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
     """
 
     _parameter_constraints: dict = {
-        **TorchClassifier._parameter_constraints,
+        **TRAINING_CONSTRAINTS,
         "n_members": [Interval(Integral, 1, None, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="neither")],
         "gamma": [Interval(Integral, 1, None, closed="left")],

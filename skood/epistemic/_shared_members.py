@@ -17,6 +17,7 @@ from skood.nn._modules import ModuleBuilder
 from skood.utils._torch import parameter_device, parameter_dtype, row_chunks
 
 __all__ = [
+    "TRAINING_CONSTRAINTS",
     "MemberNetwork",
     "NetworkFactory",
     "SharedMembersClassifier",
@@ -25,6 +26,14 @@ __all__ = [
     "replaced",
     "resized_norm",
 ]
+
+# Constraints of the parameters of a `TorchClassifier`, but for the loss: theirs is the
+# mean of the cross-entropies of the members.
+TRAINING_CONSTRAINTS = {
+    name: constraint
+    for name, constraint in TorchClassifier._parameter_constraints.items()
+    if name != "criterion"
+}
 
 
 class MemberNetwork(nn.Module):

@@ -106,8 +106,10 @@ class _Sample(Graph):
         operator = super()._operator(kind)
         if kind != "symmetric":
             return operator
-        scale = sparse.diags_array(np.sqrt(_degrees(self) / self.degrees))
-        return sparse.csr_array(scale @ operator @ scale)
+        scale = np.sqrt(_degrees(self) / self.degrees)
+        operator.data *= np.repeat(scale, np.diff(operator.indptr))
+        operator.data *= scale[operator.indices]
+        return operator
 
 
 def _degrees(graph):

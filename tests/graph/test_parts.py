@@ -129,7 +129,7 @@ def test_sums_of_repeated_edges_that_are_not_finite():
     largest = np.finfo(np.float32).max
     ends = [0, 0], [1, 1]
     twice = sparse.coo_array((np.full(2, 0.75 * largest), ends), shape=(3, 3))
-    with pytest.raises(ValueError, match=r"add up to more than float32 can hold, 3\.4"):
+    with pytest.raises(ValueError, match=r"(more than|too large for).*float32"):
         NodeSet((X, twice))
     half = sparse.coo_array((np.full(2, 0.375 * largest), ends), shape=(3, 3))
     total = NodeSet((X, half)).adjacency[0, 1]

@@ -277,6 +277,8 @@ def test_a_hook_of_the_user_that_changes_the_layer():
 
 
 def test_a_subclass_is_not_taken_for_what_it_was():
+    pytest.importorskip("torch_geometric", minversion="2.6")  # older: no such subclass
+
     class Other(GCNConv):
         def forward(self, x, edge_index):
             return super().forward(x.square(), edge_index)
