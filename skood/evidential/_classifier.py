@@ -10,10 +10,14 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import UncertaintyMixin, wrapped_tags
+from skood.base import wrapped_tags
 from skood.epistemic._base import check_takes_weight
 from skood.evidential._losses import EVIDENCES, LOSSES, EvidentialLoss
-from skood.evidential._uncertainty import evidential_uncertainty, whole_graph
+from skood.evidential._uncertainty import (
+    DirichletMixin,
+    evidential_uncertainty,
+    whole_graph,
+)
 from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._classifier import TorchClassifier
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
@@ -23,7 +27,7 @@ from skood.utils._wrapping import copy_input_attributes
 __all__ = ["EvidentialClassifier"]
 
 
-class EvidentialClassifier(UncertaintyMixin, ClassifierMixin, BaseEstimator):
+class EvidentialClassifier(DirichletMixin, ClassifierMixin, BaseEstimator):
     r"""A network that is trained to say how much evidence it has.
 
     Its outputs l for a sample become evidence :math:`e = g(l) \ge 0` for each of the C
@@ -272,38 +276,6 @@ class EvidentialClassifier(UncertaintyMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         outputs = torch.from_numpy(self.estimator_.predict_logits(X))
         return self.estimator_.criterion.alpha(outputs).numpy()
-
-    def predict_proba(self, X):
-        """Mean of the Dirichlet distributions.
-
-        Parameters
-        ----------
-        X : array-like, torch.Tensor or NodeSet of shape (n_samples, ...)
-            Samples.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes), dtype float64
-            Probability of each class, in the order of ``classes_``.
-        """
-        alpha = self.predict_alpha(X)
-        return alpha / alpha.sum(axis=1, keepdims=True)
-
-    def predict(self, X):
-        """Class with the most evidence.
-
-        Parameters
-        ----------
-        X : array-like, torch.Tensor or NodeSet of shape (n_samples, ...)
-            Samples.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Class labels.
-        """
-        alpha = self.predict_alpha(X)
-        return self.classes_[alpha.argmax(axis=1)]
 
     def predict_uncertainty(self, X):
         """Total, aleatoric and epistemic uncertainty.

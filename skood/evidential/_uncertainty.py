@@ -3,14 +3,22 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from abc import abstractmethod
+
 import numpy as np
 from sklearn.utils import Bunch
 
+from skood.base import UncertaintyMixin
 from skood.epistemic._measures import entropy
 from skood.evidential._subjective import vacuity
 from skood.graph._nodes import NodeSet
 
-__all__ = ["dirichlet_uncertainty", "evidential_uncertainty", "whole_graph"]
+__all__ = [
+    "DirichletMixin",
+    "dirichlet_uncertainty",
+    "evidential_uncertainty",
+    "whole_graph",
+]
 
 # Steps and teleport of the random walk that averages evidence, or vacuity.
 _EVIDENCE_WALK = 10, 0.1
@@ -101,3 +109,65 @@ def dirichlet_uncertainty(alpha, u=None):
     u = vacuity(alpha) if u is None else u
     mean = alpha / alpha.sum(axis=1, keepdims=True)
     return Bunch(total=entropy(np.log(mean)), aleatoric=-mean.max(axis=1), epistemic=u)
+
+
+class DirichletMixin(UncertaintyMixin):
+    """What classifiers do with the Dirichlet distributions that they predict.
+
+    The class implements ``predict_alpha(X)`` and has ``classes_``.
+    """
+
+    classes_: np.ndarray
+
+    @abstractmethod
+    def predict_alpha(self, X):
+        """Parameters of the Dirichlet distributions, (n_samples, n_classes)."""
+
+    def predict_proba(self, X):
+        """Mean of the Dirichlet distribution.
+
+        Parameters
+        ----------
+        X : NodeSet, array-like or torch.Tensor of shape (n_samples, ...)
+            Samples.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes), dtype float64
+            Probabilities in the order of ``classes_``.
+        """
+        alpha = self.predict_alpha(X)
+        return alpha / alpha.sum(axis=1, keepdims=True)
+
+    def predict(self, X):
+        """Class with the most evidence.
+
+        Parameters
+        ----------
+        X : NodeSet, array-like or torch.Tensor of shape (n_samples, ...)
+            Samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels; the first of those that tie.
+        """
+        alpha = self.predict_alpha(X)
+        return self.classes_[alpha.argmax(axis=1)]
+
+    def predict_uncertainty(self, X):
+        """Total, aleatoric and epistemic uncertainty.
+
+        Parameters
+        ----------
+        X : NodeSet, array-like or torch.Tensor of shape (n_samples, ...)
+            Samples.
+
+        Returns
+        -------
+        uncertainty : Bunch
+            ``total``, the entropy of the mean, ``aleatoric``, minus its largest
+            probability, and ``epistemic``, the vacuity, each an ndarray of shape
+            (n_samples,), high for uncertain samples.
+        """
+        return dirichlet_uncertainty(self.predict_alpha(X))

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import hashlib
-from abc import abstractmethod
 from numbers import Real
 
 import numpy as np
@@ -14,15 +13,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skood.base import UncertaintyMixin
-from skood.evidential._uncertainty import dirichlet_uncertainty
+from skood.evidential._uncertainty import DirichletMixin
 from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._rows import check_target, check_weights
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import row_chunks
 
-__all__ = ["GKDE", "DirichletMixin", "resolve_metric"]
+__all__ = ["GKDE", "resolve_metric"]
 
 # Nodes that a search of the graph starts from at once: one for each bit of a word.
 _WORD = 64
@@ -52,68 +50,6 @@ def resolve_metric(metric, X):
             "edges. Pass a NodeSet, or set metric='euclidean'."
         )
     return metric
-
-
-class DirichletMixin(UncertaintyMixin):
-    """What classifiers do with the Dirichlet distributions that they predict.
-
-    The class implements ``predict_alpha(X)`` and has ``classes_``.
-    """
-
-    classes_: np.ndarray
-
-    @abstractmethod
-    def predict_alpha(self, X):
-        """Parameters of the Dirichlet distributions, (n_samples, n_classes)."""
-
-    def predict_proba(self, X):
-        """Mean of the Dirichlet distribution.
-
-        Parameters
-        ----------
-        X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes), dtype float64
-            Probabilities in the order of ``classes_``.
-        """
-        alpha = self.predict_alpha(X)
-        return alpha / alpha.sum(axis=1, keepdims=True)
-
-    def predict(self, X):
-        """Class with the most evidence.
-
-        Parameters
-        ----------
-        X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Class labels; the first of those that tie.
-        """
-        alpha = self.predict_alpha(X)
-        return self.classes_[alpha.argmax(axis=1)]
-
-    def predict_uncertainty(self, X):
-        """Total, aleatoric and epistemic uncertainty.
-
-        Parameters
-        ----------
-        X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes.
-
-        Returns
-        -------
-        uncertainty : Bunch
-            ``total``, the entropy of the mean, ``aleatoric``, minus its largest
-            probability, and ``epistemic``, the vacuity, each an ndarray of shape
-            (n_samples,), high for uncertain samples.
-        """
-        return dirichlet_uncertainty(self.predict_alpha(X))
 
 
 class GKDE(DirichletMixin, ClassifierMixin, BaseEstimator):

@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skood.epistemic._base import log_proba_of
 from skood.evidential._losses import EVIDENCES, EvidentialLoss
+from skood.evidential._uncertainty import DirichletMixin
 from skood.graph._base import BaseGraphClassifier
 from skood.graph._classifier import GraphClassifier
-from skood.graph._gkde import GKDE, DirichletMixin, resolve_metric
+from skood.graph._gkde import GKDE, resolve_metric
 from skood.graph._nodes import NodeSet
 from skood.utils._labels import label_codes
 from skood.utils._params import HasMethods, Interval, StrOptions

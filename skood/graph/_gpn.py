@@ -11,9 +11,8 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skood.base import UncertaintyMixin
 from skood.evidential._losses import expected_cross_entropy
-from skood.evidential._uncertainty import dirichlet_uncertainty
+from skood.evidential._uncertainty import DirichletMixin, dirichlet_uncertainty
 from skood.graph._base import BaseGraphClassifier, check_widths
 from skood.graph._flows import RadialFlows
 from skood.graph._networks import APPNP
@@ -34,7 +33,7 @@ _MANY = 0.1
 _NOT_PARAMETERS = ("batch_size", "n_neighbors")
 
 
-class GraphPosteriorNetwork(UncertaintyMixin, BaseGraphClassifier):
+class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     r"""Graph posterior network (GPN): class densities as evidence, along edges.
 
     A perceptron maps each node to a point z of a small latent space, where a
@@ -395,38 +394,6 @@ class GraphPosteriorNetwork(UncertaintyMixin, BaseGraphClassifier):
         check_is_fitted(self)
         after, before = np.split(self._outputs(X), 2, axis=1)
         return 1.0 + (after if propagated else before)
-
-    def predict_proba(self, X):
-        """Mean of the Dirichlet distribution, after propagation.
-
-        Parameters
-        ----------
-        X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes), dtype float64
-            Probabilities in the order of ``classes_``.
-        """
-        alpha = self.predict_alpha(X)
-        return alpha / alpha.sum(axis=1, keepdims=True)
-
-    def predict(self, X):
-        """Most probable class.
-
-        Parameters
-        ----------
-        X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Class labels.
-        """
-        alpha = self.predict_alpha(X)
-        return self.classes_[alpha.argmax(axis=1)]
 
     def predict_uncertainty(self, X, *, propagated=True):
         """Total, aleatoric and epistemic uncertainty.
