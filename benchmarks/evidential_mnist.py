@@ -37,7 +37,7 @@ from skood.epistemic import BatchEnsembleClassifier, PackedEnsembleClassifier
 from skood.evidential import EvidentialClassifier, EvidentialProbe
 from skood.metrics import ranking_metrics
 
-HEADER = f"{'':34}{'accuracy':>9}{'AUROC':>8}{'AUPR':>8}{'FPR95':>8}{'fit, s':>8}"
+HEADER = f"{'':42}{'accuracy':>9}{'AUROC':>8}{'AUPR':>8}{'FPR95':>8}{'fit, s':>8}"
 
 # Epochs of all networks.
 EPOCHS = 20
@@ -45,9 +45,9 @@ EPOCHS = 20
 
 def held_out(folder, parts, n_rows=1000, seed=0):
     """Digits that are neither for training nor in the test."""
-    order = np.random.default_rng(seed).permutation(10_000)
-    used = len(parts.X_train) + len(parts.X_test)
     digits = load_idx_images(folder / "mnist")
+    order = np.random.default_rng(seed).permutation(len(digits.data))
+    used = len(parts.X_train) + len(parts.X_test)
     rows = order[used : used + n_rows]
     return digits.data[rows], digits.target[rows]
 
@@ -115,7 +115,7 @@ def print_rows(rows):
     for name, values in rows.items():
         *numbers, seconds = values
         words = "".join(f"{value:8.4f}" for value in numbers)
-        print(f"{name:35}{words}{seconds:8.1f}", flush=True)
+        print(f"{name:43}{words}{seconds:8.1f}", flush=True)
 
 
 def main(argv=None):

@@ -3,21 +3,27 @@
 A model is a function of a `Case` and the number of an initialisation. It returns what
 `fitted` does: a classifier, the seconds that its parts took to fit, and for each of its
 rows in the table two scores of the test nodes, high for nodes that are ID, or that are
-classified correctly.
+classified correctly. Detectors and probes are those of the example on CoraML, and more.
 """
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import sys
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "graph"))
+
+import _cora
+
 from skood.datasets import split_nodes
-from skood.detectors import MSP, Energy, Entropy
+from skood.detectors import Energy, Entropy
 from skood.epistemic import DeepEnsemble, MCDropout
 from skood.evidential import EvidentialClassifier, EvidentialProbe
 from skood.graph import (
@@ -34,10 +40,9 @@ N_MEMBERS = 10
 # Weights of the regularisers, and the schemes of propagation that each probe is read
 # with; None is its row without a suffix.
 PROBES = {
-    "EPN": {"lambda_ice": 0, "lambda_pcl": 0},
+    **_cora.PROBES,
     "EPN-ICE": {"lambda_pcl": 0},
     "EPN-PCL": {"lambda_ice": 0},
-    "EPN-reg": {},
 }
 PROBE_SCHEMES = None, "vacuity", "evidence", "evidence-sym", "vacuity-paper"
 EGNN_SCHEMES = None, "vacuity", "evidence", "both"
@@ -132,11 +137,6 @@ def detector(case, number, *, make, row):
     return fitted(network, seconds, network_seconds, **{row: (score, score)})
 
 
-def gnnsafe(network):
-    """The energy, propagated as its authors do."""
-    return Propagation(Energy(network), scheme="gnnsafe")
-
-
 def walked(make):
     """A detector whose scores take the walk that the probe's vacuity takes."""
     return lambda network: Propagation(make(network), scheme="random-walk")
@@ -217,10 +217,7 @@ def scheme_rows(name, schemes):
 
 
 _DETECTORS = {
-    "VGNN-entropy": Entropy,
-    "VGNN-max_score": MSP,
-    "VGNN-energy": Energy,
-    "VGNN-gnnsafe": gnnsafe,
+    **_cora.DETECTORS,
     "VGNN-entropy/walk": walked(Entropy),
     "VGNN-energy/walk": walked(Energy),
 }

@@ -91,6 +91,20 @@ def make_case(nodes, y, left_out, seed=0):
 # Where only the propagation differs, nothing is fitted twice.
 
 
+def gnnsafe(network):
+    """The energy, propagated as the authors of GNNSafe do."""
+    return Propagation(Energy(network), scheme="gnnsafe")
+
+
+DETECTORS = {
+    "VGNN-entropy": Entropy,
+    "VGNN-max_score": MSP,
+    "VGNN-energy": Energy,
+    "VGNN-gnnsafe": gnnsafe,
+}
+PROBES = {"EPN": {"lambda_ice": 0, "lambda_pcl": 0}, "EPN-reg": {}}
+
+
 def fitted(case, model):
     """Return a model after its fit to the nodes of a case."""
     return model.fit(*case.train, **case.valid)
@@ -106,13 +120,8 @@ def auroc_of(case, model, component="epistemic"):
 def plain(case, n_members=10):
     """AUROC of what reads the plain network, and of an ensemble of such."""
     of = case.network
-    detectors = {
-        "VGNN-entropy": Entropy(of),
-        "VGNN-max_score": MSP(of),
-        "VGNN-energy": Energy(of),
-        "VGNN-gnnsafe": Propagation(Energy(of), scheme="gnnsafe"),
-        "entropy, random walk": Propagation(Entropy(of)),
-    }
+    detectors = {name: make(of) for name, make in DETECTORS.items()}
+    detectors["entropy, random walk"] = Propagation(Entropy(of))
     areas = {name: auroc_of(case, detector) for name, detector in detectors.items()}
     dropout = MCDropout(of, n_samples=10, setting="a", random_state=case.seed)
     others = [
@@ -159,8 +168,7 @@ def probe(case, **options):
 def probes(case):
     """AUROC of EPN, without and with its regularisers."""
     return {
-        "EPN": auroc_of(case, probe(case, lambda_ice=0, lambda_pcl=0)),
-        "EPN-reg": auroc_of(case, probe(case)),
+        name: auroc_of(case, probe(case, **weights)) for name, weights in PROBES.items()
     }
 
 

@@ -51,25 +51,28 @@ __all__ = [
     "member_uncertainty",
 ]
 
-# The files that are imported on first use, and what they define.
-_LAZY: dict = {
-    "_batch_ensemble": ("BatchEnsembleClassifier",),
-    "_dropout": ("MCDropout",),
-    "_ensembles": ("DeepEnsemble",),
-    "_hmc": ("HMC",),
-    "_laplace": ("Laplace",),
-    "_mixture_laplace": ("MixtureLaplace",),
-    "_packed_ensemble": ("PackedEnsembleClassifier",),
-    "_display": ("AdversarialModelDisplay",),
-    "_quam": ("QUAM",),
-    "_quam_regressor": ("QUAMRegressor",),
-    "_sgmcmc": ("CyclicalSGHMC",),
-    "_snapshots": ("SnapshotEnsemble",),
+# What is imported on first use, and the file that defines it.
+_LAZY = {
+    "AdversarialModelDisplay": "_display",
+    "BatchEnsembleClassifier": "_batch_ensemble",
+    "CyclicalSGHMC": "_sgmcmc",
+    "DeepEnsemble": "_ensembles",
+    "HMC": "_hmc",
+    "Laplace": "_laplace",
+    "MCDropout": "_dropout",
+    "MixtureLaplace": "_mixture_laplace",
+    "PackedEnsembleClassifier": "_packed_ensemble",
+    "QUAM": "_quam",
+    "QUAMRegressor": "_quam_regressor",
+    "SnapshotEnsemble": "_snapshots",
 }
 
 
 def __getattr__(name):
-    for file, names in _LAZY.items():
-        if name in names:
-            return getattr(import_module(f"skood.epistemic.{file}"), name)
+    if name in _LAZY:
+        return getattr(import_module(f"skood.epistemic.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'skood.epistemic' has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted(__all__)

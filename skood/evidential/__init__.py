@@ -41,18 +41,17 @@ __all__ = [
     "vacuity",
 ]
 
-# The files that are imported on first use, and what they define.
-_LAZY: dict = {
-    "_classifier": ("EvidentialClassifier",),
-    "_losses": ("EvidentialLoss",),
-    "_probe": ("EvidentialProbe",),
+# What is imported on first use, and the file that defines it.
+_LAZY = {
+    "EvidentialClassifier": "_classifier",
+    "EvidentialLoss": "_losses",
+    "EvidentialProbe": "_probe",
 }
 
 
 def __getattr__(name):
-    for file, names in _LAZY.items():
-        if name in names:
-            return getattr(import_module(f"skood.evidential.{file}"), name)
+    if name in _LAZY:
+        return getattr(import_module(f"skood.evidential.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'skood.evidential' has no attribute {name!r}")
 
 

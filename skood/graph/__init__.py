@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from skood.graph._pretrained import pretrained_graph
     from skood.graph._propagation import Propagation, propagate
 
-_LAZY = {
-    "GKDE": "skood.graph._gkde",
-    "GKDENetwork": "skood.graph._gkde_network",
-    "GraphClassifier": "skood.graph._classifier",
-    "GraphPosteriorNetwork": "skood.graph._gpn",
-    "Propagation": "skood.graph._propagation",
-    "pretrained_graph": "skood.graph._pretrained",
-    "propagate": "skood.graph._propagation",
-}
-
 __all__ = [
     "GKDE",
     "GKDENetwork",
@@ -41,10 +31,21 @@ __all__ = [
     "propagate",
 ]
 
+# What is imported on first use, and the file that defines it.
+_LAZY = {
+    "GKDE": "_gkde",
+    "GKDENetwork": "_gkde_network",
+    "GraphClassifier": "_classifier",
+    "GraphPosteriorNetwork": "_gpn",
+    "Propagation": "_propagation",
+    "pretrained_graph": "_pretrained",
+    "propagate": "_propagation",
+}
+
 
 def __getattr__(name):
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        return getattr(import_module(f"skood.graph.{_LAZY[name]}"), name)
     raise AttributeError(f"module 'skood.graph' has no attribute {name!r}")
 
 

@@ -28,7 +28,7 @@ from skood.utils._labels import label_codes
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._state import fresh_fit
-from skood.utils._torch import parameter_dtype, resolve_device, seeded, to_tensor
+from skood.utils._torch import parameter_dtype, resolve_device, to_tensor, training
 
 __all__ = ["BaseGraphClassifier", "check_widths", "iter_graphs"]
 
@@ -146,7 +146,7 @@ class BaseGraphClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             If the data are invalid, a validation label is not among those of the
             training nodes, or training diverges. The estimator then is as it was.
         """
-        with fresh_fit(self), torch.inference_mode(False), torch.enable_grad():
+        with fresh_fit(self):
             nodes = self._check_nodes(X, reset=True)
             y = check_target(y, self)
             check_consistent_length(nodes, y)
@@ -184,7 +184,7 @@ class BaseGraphClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
             "recipe": self._module_recipe(),
         }
         bar = progress(self.max_epochs, desc=type(self).__name__, verbose=self.verbose)
-        with seeded(seed, device), bar:
+        with training(seed, device), bar:
             module = self._build().to(device)
             warn_of_weights(nodes.graph, module)
             dtype = parameter_dtype(module)  # also torch's default decides on it
@@ -294,7 +294,10 @@ class BaseGraphClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
     def _prepare_input(self, X):
         """Return validated samples: a `NodeSet`, or rows."""
         nodes = self._check_nodes(X, reset=False)
-        return nodes if isinstance(X, NodeSet) else nodes.features
+        if not isinstance(X, NodeSet):
+            return nodes.features
+        warn_of_weights(nodes.graph, self.module_)
+        return nodes
 
     def _outputs(self, X):
         """Outputs of the network for samples, an ndarray (n_samples, k), float64."""
@@ -332,7 +335,7 @@ class BaseGraphClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
         super().__setstate__(state)
         if weights is not None:
             weights = {n: to_tensor(weight.copy()) for n, weight in weights.items()}
-            with seeded(self._config["seed"]), torch.inference_mode(False):
+            with training(self._config["seed"]):
                 module = self._build()
                 for name, tensor in module.state_dict(keep_vars=True).items():
                     tensor.data = tensor.data.to(weights[name].dtype)

@@ -125,6 +125,12 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
         For each epoch: `epoch` (from 1), `train_loss` and, with validation nodes,
         `valid_loss`.
 
+    Warns
+    -----
+    SkoodWarning
+        In `fit` and in predictions, if the graph has weights that the network does not
+        use.
+
     See Also
     --------
     pretrained_graph : Wrap a graph network that is trained already.

@@ -176,7 +176,11 @@ def _gat_features(
         edges = edges.flip(0)
     shape = (x.shape[0], x.shape[0])
     features = [
-        torch.sparse_coo_tensor(edges, attention[:, head], shape) @ x
+        # unless it is told not to check them, torch warns that it does not
+        torch.sparse_coo_tensor(
+            edges, attention[:, head], shape, check_invariants=False
+        )
+        @ x
         for head in range(layer.heads)
     ]
     if getattr(layer, "res", None) is not None:

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
@@ -19,6 +18,7 @@ from skood.evidential._uncertainty import DirichletMixin
 from skood.graph._base import BaseGraphClassifier
 from skood.graph._classifier import GraphClassifier
 from skood.graph._gkde import GKDE, resolve_metric
+from skood.graph._gkde_targets import Targets
 from skood.graph._nodes import NodeSet
 from skood.utils._labels import label_codes
 from skood.utils._params import HasMethods, Interval, StrOptions
@@ -28,65 +28,6 @@ __all__ = ["GKDENetwork"]
 
 # Log-probabilities of the teacher are at least this, as if each class had 1e-10.
 _LOG_FLOOR = float(np.log(1e-10))
-
-
-@dataclass(frozen=True)
-class _Targets:
-    """What the Dirichlet distributions of all nodes of a graph are drawn to.
-
-    Parameters
-    ----------
-    prior : torch.Tensor of shape (n_nodes, n_classes) or None
-        Parameters of the distributions that GKDE estimates.
-
-    log_teacher : torch.Tensor of shape (n_nodes, n_classes) or None
-        Log-probabilities that the teacher predicts.
-    """
-
-    prior: torch.Tensor | None
-    log_teacher: torch.Tensor | None
-
-
-def dirichlet_divergence(alpha, beta):
-    """KL divergence of Dir(alpha) from Dir(beta), differentiable.
-
-    Parameters
-    ----------
-    alpha, beta : torch.Tensor of shape (n_rows, n_classes)
-        Parameters, positive.
-
-    Returns
-    -------
-    divergence : torch.Tensor of shape (n_rows,)
-        In nats.
-    """
-    total = alpha.sum(dim=1, keepdim=True)
-    gain = torch.digamma(alpha) - torch.digamma(total)
-    return (
-        torch.lgamma(total[:, 0])
-        - torch.lgamma(beta.sum(dim=1))
-        + (torch.lgamma(beta) - torch.lgamma(alpha) + (alpha - beta) * gain).sum(dim=1)
-    )
-
-
-def divergence_of_means(alpha, log_teacher):
-    """KL divergence of the mean of Dir(alpha) from a teacher, differentiable.
-
-    Parameters
-    ----------
-    alpha : torch.Tensor of shape (n_rows, n_classes)
-        Parameters, positive.
-
-    log_teacher : torch.Tensor of shape (n_rows, n_classes)
-        Log-probabilities.
-
-    Returns
-    -------
-    divergence : torch.Tensor of shape (n_rows,)
-        In nats.
-    """
-    mean = alpha / alpha.sum(dim=1, keepdim=True)
-    return (mean * (mean.log() - log_teacher)).sum(dim=1)
 
 
 @contextmanager
@@ -479,7 +420,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
             with _given(self.teacher_, samples):
                 log_p = np.maximum(log_proba_of(self.teacher_, samples), _LOG_FLOOR)
             log_teacher = self._columns(log_p, self.teacher_.classes_, _LOG_FLOOR, rows)
-        return _Targets(prior, log_teacher)
+        return Targets(prior, log_teacher)
 
     def _columns(self, values, classes, missing, rows):
         """Put columns in the order of ``classes_``, as a tensor in float64."""
@@ -499,14 +440,8 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
     def _distance(self, outputs, targets, numbers):
         """How far distributions of nodes are, in the mean, from what draws them."""
         alpha = self._evidential().alpha(outputs)
-        distance = alpha.new_zeros(())
-        if targets.prior is not None:
-            divergence = dirichlet_divergence(alpha, targets.prior[numbers])
-            distance = distance + self.lambda_gkde * divergence.mean()
-        if targets.log_teacher is not None:
-            divergence = divergence_of_means(alpha, targets.log_teacher[numbers])
-            distance = distance + self.lambda_teacher * divergence.mean()
-        return distance.to(outputs.dtype)
+        weights = self.lambda_gkde, self.lambda_teacher
+        return targets.distance(alpha, numbers, *weights).to(outputs.dtype)
 
     # --- prediction -----------------------------------------------------------------
 

@@ -23,6 +23,7 @@ __all__ = [
     "seeded",
     "to_numpy",
     "to_tensor",
+    "training",
 ]
 
 
@@ -291,6 +292,42 @@ def seeded(random_state, device=None):
         torch.default_generator.manual_seed(seed)
         if cuda:
             torch.cuda.manual_seed_all(seed)
+        yield seed
+
+
+@contextlib.contextmanager
+def training(random_state, device=None):
+    """Build and train networks inside a `with` block, whatever mode the caller is in.
+
+    It is `seeded`, and neither in a ``torch.inference_mode()`` nor in a
+    ``torch.no_grad()`` of the caller. Parameters that are made in inference mode could
+    never be trained.
+
+    Parameters
+    ----------
+    random_state, device
+        See `seeded`.
+
+    Yields
+    ------
+    seed : int
+        The seed that was drawn.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skood.utils._torch import training
+    >>> with torch.inference_mode(), training(0):
+    ...     torch.nn.Linear(1, 1).weight.is_inference(), torch.is_grad_enabled()
+    (False, True)
+    """
+    import torch
+
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        seeded(random_state, device) as seed,
+    ):
         yield seed
 
 

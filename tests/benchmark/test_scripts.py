@@ -5,15 +5,20 @@
 
 import importlib.util
 import json
+import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
 from skood.datasets import make_ood_graph
+from skood.detectors import Energy
+from skood.metrics import auroc
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -310,3 +315,142 @@ def test_what_graph_does_not_have_is_said(monkeypatch, capsys, arguments, messag
         load("graph").main(arguments)
     assert error.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def _blobs(y, rng):
+    """Images of 28 x 28 with a bright blob, whose place tells the class."""
+    images = rng.integers(0, 60, size=(len(y), 28, 28))
+    for image, label in zip(images, y, strict=True):
+        row, column = 2 + 9 * (label // 3), 2 + 9 * (label % 3)
+        image[row : row + 6, column : column + 6] += 190
+    return images
+
+
+def test_evidence_on_digits_and_letters(write_idx, monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    y = np.arange(200) % 3
+    write_idx("mnist", _blobs(y, rng), y)
+    letters = np.arange(80) % 3
+    folder = write_idx("notmnist", 255 - _blobs(letters, rng), letters)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # to which the script adds
+    monkeypatch.delitem(sys.modules, "_mnist", raising=False)
+    script = load("evidential_mnist")
+    monkeypatch.setattr(script, "EPOCHS", 5)
+    monkeypatch.setattr(script, "load", partial(script.load, n_train=120, n_test=30))
+    monkeypatch.setattr(script, "lenet", partial(script.lenet, lr=3e-3, batch_size=12))
+
+    # training, test and other digits have nothing in common
+    parts = script.load(folder, seed=0)
+    others, _ = script.held_out(folder, parts)
+    assert [len(parts.X_train), len(parts.X_test), len(others)] == [120, 30, 50]
+    digits = np.concatenate([parts.X_train, parts.X_test, others])
+    assert len(np.unique(digits.reshape(200, -1), axis=0)) == 200
+
+    status = script.main(["--data", str(folder), "--seeds", "1"])
+    printed = capsys.readouterr().out
+    number = r" +(\d\.\d{4})"
+    rows = re.findall(rf"^(\S.*?){number}{number}{number}{number} +\S+$", printed, re.M)
+    names = [name for name, *_ in rows]
+    assert names[:4] == ["MSP", "Entropy", "Energy", "EPN (epistemic)"]
+    assert len(names) == 2 * (3 + 2 * (6 + 2 + 2))  # of the seed, and the mean
+    assert rows[: len(rows) // 2] == rows[len(rows) // 2 :]
+    table = {name: [float(value) for value in values] for name, *values in rows}
+    for name, (accuracy, *ranks) in table.items():
+        # batches of 120 digits are too large for the ensembles to learn
+        assert accuracy > 0.9 or "EnsembleClassifier" in name
+        assert all(0 <= rank <= 1 for rank in ranks)
+    ahead = table["EPN-reg (epistemic)"][1] - table["Energy"][1]
+    last = printed.splitlines()[-1]
+    assert float(last.split()[3]) == pytest.approx(ahead, abs=2e-4)
+    assert last.endswith("OK" if status == 0 else "missed")
+
+
+def _load_signs(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])  # to which the script adds
+    monkeypatch.delitem(sys.modules, "_signs", raising=False)
+    return load("logic_signs")
+
+
+def test_signs_of_a_study_are_read_once(monkeypatch):
+    script = _load_signs(monkeypatch)
+    case = script.Case(0, max_epochs=1, scale=0.03)
+    pictures = np.concatenate([part.data for part in case.signs.values()])
+    assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == len(pictures)
+    assert [len(part.data) for part in case.signs.values()] == [120, 30, 114, 54]
+    assert case.signs.outliers.is_ood.all()
+    networks = script.train_networks(case.signs.train, 0, 1)
+    network = script.train_heads(case.signs.train, 0, 1)
+    assert case.is_id() is case.is_id()  # trained once
+    heads = {name: network.head(j) for j, name in enumerate(script.CONCEPTS)}
+    X = case.signs.test.data
+    for groups in ([{name: one} for name, one in networks.items()], [heads]):
+        readings = script.Readings([*groups, {"is_id": case.is_id()["is_id"]}])
+        Z = readings.of(X)
+        assert Z.shape == (114, 64 * (len(groups) + 1))
+        for group in groups:
+            for name, one in group.items():
+                proba = readings.classifier(name).predict_proba(Z)
+                np.testing.assert_allclose(proba, one.predict_proba(X), atol=1e-5)
+
+
+def test_logic_and_detectors_are_compared(tmp_path, monkeypatch, capsys):
+    script = _load_signs(monkeypatch)
+    out = tmp_path / "rows.jsonl"
+    smallest = (
+        *("--seeds", "2", "--scale", "0.1", "--max-epochs", "3", "--threads", "1"),
+        *("--blocks", "networks", "--detectors", "Ensemble,Energy", "--out", str(out)),
+    )
+    status = script.main([*smallest])
+    printed = capsys.readouterr().out
+    records = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(records) == 2 * (1 + 4 + 2 * (5 + 6))
+    by_row = {(r["seed"], r["variant"], r["detector"]): r for r in records}
+    for record in records:
+        if record["variant"] == "facts":
+            assert record["color"] > 80
+            continue
+        kinds = [record[f"auroc {kind}"] for kind in script.KINDS]
+        assert record["auroc"] == pytest.approx(np.mean(kinds))  # as many of each
+        assert (record["aupr"] is None) == (record["variant"] == "other kinds")
+    # one row by hand: a detector of the network of the class
+    case = script.Case(0, max_epochs=3, scale=0.1)
+    network = script.train_networks(case.signs.train, 0, 3)["class"]
+    test = case.signs.test
+    detector = Energy(FrozenEstimator(network)).fit(case.signs.train.data)
+    y = np.where(test.is_ood, -1, 1)
+    expected = 100 * auroc(y, detector.score_samples(test.data))
+    assert by_row[0, "alone", "Energy"]["auroc"] == pytest.approx(expected, abs=0.01)
+    # the table holds means of the seeds
+    rows = _table(f"{printed}\n", "\nAUROC")
+    pair = [by_row[seed, "alone", "Energy"]["auroc"] for seed in (0, 1)]
+    assert rows["Energy"][0] == f"{np.mean(pair):.2f}"
+    # what is in the file is not done again
+    before = out.read_text()
+    assert script.main([*smallest]) == status
+    assert capsys.readouterr().out == printed
+    assert out.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("n_above", "met"), [(8, True), (6, True), (5, False), (0, False)]
+)
+def test_what_logic_must_reach(monkeypatch, n_above, met):
+    script = _load_signs(monkeypatch)
+    gains = {"alone": 0, "MLN": -1, "supervised": -1, "other kinds": 3, "Logic": 9}
+    records = [
+        {
+            "variant": variant,
+            "detector": detector,
+            "auroc": 80 + noise + (abs(gain) if j < n_above else gain),
+        }
+        for variant, gain in gains.items()
+        for j, detector in enumerate(script.DETECTORS)
+        for noise in (-2, 2)  # of two seeds
+    ]
+    outcomes = list(script.targets(records, "heads", script.DETECTORS))
+    text = f"detector alone: {n_above} of 8, at least 6"
+    assert outcomes[0] == (f"heads: MLN + detector above the {text}", met)
+    assert outcomes[1:] == [
+        ("heads: supervised above that: 0 of 8", None),
+        ("heads: the same, of kinds not seen in training: 8 of 8", None),
+    ]

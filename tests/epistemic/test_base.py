@@ -212,6 +212,7 @@ def test_estimators_are_imported_on_first_use():
         assert getattr(skood.epistemic, name).__name__ == name
     with pytest.raises(AttributeError, match=r"'skood.epistemic' has no attribute 'N'"):
         skood.epistemic.N  # noqa: B018
+    assert dir(skood.epistemic) == sorted(skood.epistemic.__all__)
 
 
 class Rounded(DecisionTreeClassifier):

@@ -527,6 +527,22 @@ def test_weights_that_are_not_used():
         GraphClassifier("gat", **settings).fit(NODES[TRAIN], Y[TRAIN])
 
 
+@pytest.mark.parametrize(
+    "method", ["predict", "predict_proba", "decision_function", "predict_logits"]
+)
+def test_weights_that_are_not_used_in_predictions(method):
+    weighted = NodeSet((NODES.graph.X, NODES.adjacency * 3.0))
+    clf = _fitted("gat", max_epochs=2)
+    with pytest.warns(SkoodWarning, match="have weights, and GAT does not") as caught:
+        found = getattr(clf, method)(weighted)
+    assert [one.filename for one in caught] == [__file__]  # once, and here
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(getattr(clf, method)(NODES), found)
+        getattr(clf, method)(NODES.graph.X)
+        getattr(_fitted("gcn", max_epochs=2), method)(weighted)
+
+
 def test_weights_are_used():
     rng = np.random.default_rng(0)
     A = NODES.adjacency.copy()

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
-from scipy.special import digamma, gammaln
 from scipy.stats import entropy
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
@@ -27,7 +26,6 @@ from skood.base import UncertaintyDetector
 from skood.detectors import KNN, MSP, Energy
 from skood.evidential import EvidentialProbe, dirichlet_kl, vacuity
 from skood.graph import GKDE, GKDENetwork, GraphClassifier, NodeSet
-from skood.graph._gkde_network import dirichlet_divergence, divergence_of_means
 
 
 def _blocks(n_nodes=90, n_classes=3, seed=0, noise=1.0):
@@ -63,40 +61,6 @@ _QUICK = {
 
 
 # --- the parts of the loss ----------------------------------------------------------
-
-
-def test_divergences_against_scipy():
-    rng = np.random.default_rng(0)
-    alpha, beta = 1 + rng.gamma(2.0, size=(2, 50, 4))
-    a, b = torch.tensor(alpha), torch.tensor(beta)
-    expected = [
-        gammaln(p.sum())
-        - gammaln(p).sum()
-        - gammaln(q.sum())
-        + gammaln(q).sum()
-        + ((p - q) * (digamma(p) - digamma(p.sum()))).sum()
-        for p, q in zip(alpha, beta, strict=True)
-    ]
-    np.testing.assert_allclose(dirichlet_divergence(a, b), expected, rtol=1e-11)
-    np.testing.assert_allclose(
-        dirichlet_divergence(a, b), dirichlet_kl(alpha, beta), rtol=1e-11
-    )
-    np.testing.assert_allclose(dirichlet_divergence(a, a), 0.0, atol=1e-14)
-    q = beta / beta.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(
-        divergence_of_means(a, torch.tensor(np.log(q))),
-        entropy(alpha, q, axis=1),
-        rtol=1e-11,
-    )
-
-
-def test_gradients():
-    rng = np.random.default_rng(1)
-    alpha, beta = torch.tensor(1 + rng.gamma(2.0, size=(2, 5, 3)))
-    alpha.requires_grad_()
-    log_q = torch.log_softmax(beta, dim=1)
-    assert torch.autograd.gradcheck(lambda a: dirichlet_divergence(a, beta), alpha)
-    assert torch.autograd.gradcheck(lambda a: divergence_of_means(a, log_q), alpha)
 
 
 def _naive_penalty(clf, nodes, prior, teacher):

@@ -841,6 +841,16 @@ def test_neither_torch_nor_torch_geometric_is_imported():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_names_of_the_room():
+    import skood.graph
+
+    for name in skood.graph.__all__:
+        assert getattr(skood.graph, name).__name__ == name
+    with pytest.raises(AttributeError, match=r"'skood.graph' has no attribute 'nope'"):
+        skood.graph.nope  # noqa: B018
+    assert dir(skood.graph) == sorted(skood.graph.__all__)
+
+
 def test_a_graph_is_taken_as_it_is():
     graph = Graph(X, sparse.csr_array(adjacency()))
     assert NodeSet(graph).graph is graph

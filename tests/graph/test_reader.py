@@ -5,6 +5,7 @@
 
 import copy
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -351,6 +352,19 @@ def test_a_convolution_that_returns_its_attention_too():
         )
     )
     _assert_head(clf, _nodes(), N_FEATURES)
+
+
+@pytest.mark.parametrize("kind", [GCNConv, SAGEConv, GATConv])
+def test_torch_has_nothing_to_warn_of(kind):
+    nodes, always = _nodes(), torch.is_warn_always_enabled()
+    clf = _wrapped(lambda: Two(kind(8, N_CLASSES)))
+    torch.set_warn_always(True)  # else a warning may have been given before
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert read(clf, nodes, ALL).features.shape[0] == len(nodes)
+    finally:
+        torch.set_warn_always(always)
 
 
 @pytest.mark.filterwarnings("ignore:Converting sparse tensor to CSR")

@@ -24,6 +24,7 @@ from skood.utils._torch import (
     seeded,
     to_numpy,
     to_tensor,
+    training,
 )
 
 needs_cuda = pytest.mark.skipif(
@@ -238,6 +239,25 @@ def test_seeded_on_cuda():
         b = torch.rand(3, device="cuda")
     assert torch.equal(a, b)
     assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_training_in_a_mode_of_the_caller(mode):
+    before = torch.get_rng_state()
+    with mode():
+        with training(0) as seed:
+            layer = nn.Linear(2, 1)
+            layer(torch.ones(1, 2)).sum().backward()
+            drawn = torch.rand(1)
+        assert not torch.is_grad_enabled()
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+    assert not layer.weight.is_inference()
+    assert layer.weight.grad.tolist() == [[1.0, 1.0]]
+    assert torch.equal(torch.get_rng_state(), before)
+    with seeded(0) as same:
+        nn.Linear(2, 1)
+        assert torch.equal(drawn, torch.rand(1))
+    assert seed == same
 
 
 # --- modules -----------------------------------------------------------------
