@@ -22,7 +22,7 @@ from skood.utils._labels import check_labels, id_rows
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import is_tensor, to_numpy
-from skood.utils._wrapping import copy_input_attributes
+from skood.utils._wrapping import check_one_column, copy_input_attributes
 
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 
@@ -418,6 +418,7 @@ def fit_wrapped(owner, estimator, X, y):
         fitted.fit(X, y)
     copy_input_attributes(owner, fitted)
     if y is None and hasattr(fitted, "classes_"):
+        check_one_column(fitted)
         owner.classes_ = np.asarray(fitted.classes_)
     return fitted
 

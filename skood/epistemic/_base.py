@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from skood.base import UncertaintyMixin, fit_wrapped, wrapped_tags
 from skood.epistemic._measures import member_uncertainty, normalised
 from skood.utils._params import HasMethods, StrOptions
-from skood.utils._wrapping import copy_input_attributes
+from skood.utils._wrapping import check_one_column, copy_input_attributes
 
 __all__ = [
     "BaseMembers",
@@ -225,6 +225,7 @@ class BaseMembers(MembersMixin, ClassifierMixin, BaseEstimator):
     def _fit_estimator(self, X, y, sample_weight=None):
         """Fit the given model, or let a frozen one through."""
         self.estimator_ = self._fit_given(self.estimator, X, y, sample_weight)
+        check_one_column(self.estimator_)
         self.classes_ = np.asarray(self.estimator_.classes_)
 
     def _reference_log_proba(self, X):

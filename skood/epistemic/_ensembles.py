@@ -26,7 +26,7 @@ from skood.utils._progress import progress
 from skood.utils._state import fresh_fit
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
-from skood.utils._wrapping import copy_input_attributes
+from skood.utils._wrapping import check_one_column, copy_input_attributes
 
 __all__ = [
     "GRAPH_BYTES",
@@ -426,6 +426,8 @@ def check_members(owner, members):
     classes : ndarray of shape (n_classes,)
         The classes that all of them know, in their order.
     """
+    for member in members:
+        check_one_column(member)
     classes = np.asarray(members[0].classes_)
     for member in members[1:]:
         if not np.array_equal(member.classes_, classes):

@@ -24,6 +24,7 @@ from skood.epistemic._searching import (
 from skood.nn._rows import check_target, class_codes
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
+from skood.utils._wrapping import check_one_column
 
 __all__ = ["QUAM"]
 
@@ -267,6 +268,7 @@ class QUAM(SearchMixin, BaseMembers):
             else:
                 y = check_target(y, self)
             self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+            check_one_column(self.estimator_)
             self.classes_ = np.asarray(self.estimator_.classes_)
             self._keep_rows(X, y)
         return self

@@ -16,7 +16,7 @@ from skood.nn._rows import check_target, check_weights, with_class_weight
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._state import fresh_fit
-from skood.utils._wrapping import copy_input_attributes
+from skood.utils._wrapping import check_one_column, copy_input_attributes
 
 __all__ = ["SnapshotEnsemble"]
 
@@ -162,6 +162,7 @@ class SnapshotEnsemble(MemberBlocks):
             network = clone(self.estimator).set_params(class_weight=None, verbose=0)
             self.estimators_ = self._cycles(network, X, y, classes, weight)
             self.estimator_ = self.estimators_[-1]
+            check_one_column(self.estimator_)
             self.classes_ = self.estimator_.classes_
             copy_input_attributes(self, self.estimator_)
         return self

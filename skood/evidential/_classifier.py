@@ -22,7 +22,7 @@ from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._classifier import TorchClassifier
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
-from skood.utils._wrapping import copy_input_attributes
+from skood.utils._wrapping import check_one_column, copy_input_attributes
 
 __all__ = ["EvidentialClassifier"]
 
@@ -221,6 +221,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, BaseEstimator):
                     "TorchClassifier holds out rows with early_stopping=True."
                 )
             self.estimator_ = estimator.fit(X, y, **passed)
+            check_one_column(self.estimator_)
             self.classes_ = self.estimator_.classes_
             copy_input_attributes(self, self.estimator_)
         return self

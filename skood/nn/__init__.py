@@ -1,7 +1,7 @@
 """The door to torch and skorch: networks as scikit-learn estimators.
 
-``TorchClassifier`` is imported on first use, and torch with it: detectors that read
-scikit-learn classifiers need neither.
+Classes that train networks are imported on first use, and torch with them: detectors
+that read scikit-learn classifiers need neither.
 """
 
 # Authors: The skood developers
@@ -15,8 +15,16 @@ from skood.nn._pretrained import pretrained
 
 if TYPE_CHECKING:
     from skood.nn._classifier import TorchClassifier
+    from skood.nn._multi_head import MultiHeadClassifier
 
-__all__ = ["FeatureExtractor", "LinearHead", "TorchClassifier", "pretrained", "split"]
+__all__ = [
+    "FeatureExtractor",
+    "LinearHead",
+    "MultiHeadClassifier",
+    "TorchClassifier",
+    "pretrained",
+    "split",
+]
 
 
 def __getattr__(name):
@@ -24,4 +32,8 @@ def __getattr__(name):
         from skood.nn._classifier import TorchClassifier
 
         return TorchClassifier
+    if name == "MultiHeadClassifier":
+        from skood.nn._multi_head import MultiHeadClassifier
+
+        return MultiHeadClassifier
     raise AttributeError(f"module 'skood.nn' has no attribute {name!r}")

@@ -16,12 +16,14 @@ from skood.nn._logits import LogitsMixin
 from skood.nn._rows import (
     check_same_classes,
     check_target,
+    check_two_classes,
     class_codes,
     stratified_split,
     weighted_rows,
 )
 from skood.nn._training import (
     OPTIMIZERS,
+    TrainingNet,
     forward,
     make_net,
     restore_net,
@@ -33,7 +35,7 @@ from skood.utils._labels import check_labels
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._state import fresh_fit
-from skood.utils._torch import check_tensor, is_tensor, resolve_device, seeded
+from skood.utils._torch import check_tensor, is_tensor, resolve_device, training
 
 __all__ = ["TorchClassifier"]
 
@@ -273,17 +275,8 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
             The fitted classifier.
         """
         with fresh_fit(self):
-            X, y = self._check_rows(X, reset=True), check_target(y, self)
-            self.classes_, codes = np.unique(y, return_inverse=True)
-            rows = weighted_rows(
-                X, codes, sample_weight, self.class_weight, self.classes_
-            )
-            if len(np.unique(rows.codes)) < 2:
-                raise ValueError(
-                    f"{type(self).__name__} needs rows of at least two classes with "
-                    f"a weight above zero to fit, got 1 class: "
-                    f"{self.classes_.tolist()[rows.codes[0]]!r}."
-                )
+            X = self._check_rows(X, reset=True)
+            rows = self._new_rows(X, y, sample_weight)
             self._fit_new(rows, self.max_epochs, self.lr_schedule)
         return self
 
@@ -314,8 +307,9 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         """
         self._check_partial_options()
         if hasattr(self, "classes_"):
-            check_same_classes(classes, self.classes_)
-            self._train_on(self._rows_of_known_classes(X, y, sample_weight, False))
+            self._check_classes_again(classes)
+            X = self._check_rows(X, reset=False)
+            self._train_on(self._rows_of_known_classes(X, y, sample_weight))
             return self
         if classes is None:
             raise ValueError(
@@ -323,10 +317,9 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
                 "that y will ever have."
             )
         with fresh_fit(self):
-            self.classes_ = np.unique(check_labels(classes, "classes"))
-            if len(self.classes_) < 2:
-                raise ValueError(f"At least two classes are needed, got {classes!r}.")
-            self._fit_new(self._rows_of_known_classes(X, y, sample_weight, True), 1)
+            self._learn_classes(classes, y)
+            X = self._check_rows(X, reset=True)
+            self._fit_new(self._rows_of_known_classes(X, y, sample_weight), 1)
         return self
 
     def _check_partial_options(self):
@@ -364,12 +357,34 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows
 
-    def _rows_of_known_classes(self, X, y, sample_weight, reset):
-        X = self._check_rows(X, reset)
+    def _new_rows(self, X, y, sample_weight):
+        """Learn the classes; return the rows to train on."""
+        self.classes_, codes = np.unique(check_target(y, self), return_inverse=True)
+        rows = weighted_rows(X, codes, sample_weight, self.class_weight, self.classes_)
+        check_two_classes(rows.codes, self.classes_, self)
+        return rows
+
+    def _learn_classes(self, classes, y):
+        """Note the classes that the first `partial_fit` names."""
+        self.classes_ = np.unique(check_labels(classes, "classes"))
+        if len(self.classes_) < 2:
+            raise ValueError(f"At least two classes are needed, got {classes!r}.")
+
+    def _check_classes_again(self, classes):
+        check_same_classes(classes, self.classes_)
+
+    def _rows_of_known_classes(self, X, y, sample_weight):
         codes = class_codes(check_target(y, self), self.classes_)
         return weighted_rows(X, codes, sample_weight, self.class_weight, self.classes_)
 
     # --- training ------------------------------------------------------------
+
+    # What trains the network.
+    _net_kind = TrainingNet
+
+    def _n_logits(self):
+        """Return the width of the output of the network."""
+        return len(self.classes_)
 
     def _module_factory(self):
         """Return what builds the network; a subclass may wrap the user's `module`."""
@@ -389,15 +404,15 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
             "module": self._module_factory(),
             "module_params": copy.deepcopy(self.module_params),
             "input_shape": self.input_shape_,
-            "n_classes": len(self.classes_),
+            "n_classes": self._n_logits(),
             "criterion": copy.deepcopy(self.criterion),
             "seed": seed,
             **{name: getattr(self, name) for name in _NET_PARAMS},
         }
         device = resolve_device(self.device)
         bar = progress(epochs, desc=type(self).__name__, verbose=self.verbose)
-        with seeded(seed, device), bar:
-            net = make_net(config, device)
+        with training(seed, device), bar:
+            net = make_net(config, device, self._net_kind)
             history = train(
                 net,
                 rows,
@@ -418,7 +433,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         # a seed that depends on how often it was trained, and on nothing else
         seed = np.random.RandomState([self._net_config["seed"], self.n_iter_])
         bar = progress(1, desc=type(self).__name__, verbose=self.verbose)
-        with restored_on_error(net), seeded(seed, net.device), bar:
+        with training(seed, net.device), restored_on_error(net), bar:
             for group in net.optimizer_.param_groups:
                 group.update(lr=self.lr, weight_decay=self.weight_decay)
             history = train(net, rows, epochs=1, bar=bar)
@@ -459,13 +474,13 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         """
         return self._forward(self._prepare_input(X))
 
-    def _forward(self, X, function=None, row_bytes=0):
+    def _forward(self, X, function=None, row_bytes=0, what="logits"):
         """Logits of prepared rows by the network, or by a `function`; all finite."""
         logits = forward(self.net_, X, function, row_bytes)
         if not np.isfinite(logits).all():
             n_bad = int((~np.isfinite(logits)).reshape(len(X), -1).any(axis=1).sum())
             raise ValueError(
-                f"The network returned NaN or infinite logits for {n_bad} of {len(X)} "
+                f"The network returned NaN or infinite {what} for {n_bad} of {len(X)} "
                 f"rows: their values are too large for it. Scale the features."
             )
         return logits
@@ -484,4 +499,5 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         saved = state.pop("_net_state", None)
         super().__setstate__(state)
         if saved is not None:
-            self.net_ = restore_net(self._net_config, *saved)
+            arrays, device = saved
+            self.net_ = restore_net(self._net_config, arrays, device, self._net_kind)

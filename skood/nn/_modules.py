@@ -23,8 +23,9 @@ class MLP(nn.Sequential):
     input_shape : tuple of int
         Shape of one row. Rows with more than one axis are flattened.
 
-    n_classes : int
-        Number of classes, the width of the output.
+    n_classes : int or None
+        Number of classes, the width of the output. None: there is no head, and the
+        output is that of the last hidden layer.
 
     hidden : sequence of int, default=(100,)
         Widths of the hidden layers. Empty: a linear model.
@@ -60,7 +61,8 @@ class MLP(nn.Sequential):
             if dropout:
                 layers[f"dropout_{i}"] = nn.Dropout(dropout)
             width = size
-        layers["head"] = nn.Linear(width, n_classes)
+        if n_classes is not None:
+            layers["head"] = nn.Linear(width, n_classes)
         super().__init__(layers)
 
 
@@ -76,8 +78,9 @@ class SmallConvNet(nn.Sequential):
     input_shape : tuple of int (channels, height, width)
         Shape of one image.
 
-    n_classes : int
-        Number of classes, the width of the output.
+    n_classes : int or None
+        Number of classes, the width of the output. None: there is no head, and the
+        output is that of the hidden layer.
 
     channels : tuple of two int, default=(16, 32)
         Widths of the convolutions.
@@ -133,7 +136,8 @@ class SmallConvNet(nn.Sequential):
         )
         if dropout:
             layers["dropout"] = nn.Dropout(dropout)
-        layers["head"] = nn.Linear(hidden, n_classes)
+        if n_classes is not None:
+            layers["head"] = nn.Linear(hidden, n_classes)
         super().__init__(layers)
 
 
@@ -174,6 +178,10 @@ class ModuleBuilder:
         Number of classes.
     """
 
+    # What the factory is called with, in the words of errors.
+    _call = "input_shape, n_classes"
+    _meaning = "the shape of one row and the number of classes"
+
     def __init__(self, module, module_params, input_shape, n_classes):
         self.module = module
         self.module_params = module_params
@@ -186,22 +194,30 @@ class ModuleBuilder:
             raise TypeError(
                 f"module must be a class or a factory, got an instance of "
                 f"{type(self.module).__name__}: fitting would change it. Pass the "
-                f"class with module_params, or a function (input_shape, n_classes) "
+                f"class with module_params, or a function ({self._call}) "
                 f"-> module; a trained network goes to "
                 f"skood.nn.pretrained(module, classes=...)."
             )
-        factory = self.module or default_module(self.input_shape)
+        factory = self.module or self._default()
         # copied, because a module among them would be trained in place
         params = copy.deepcopy(self.module_params or {})
         self._check_signature(factory, params)
-        module = factory(self.input_shape, self.n_classes, **params)
+        module = factory(*self._arguments(), **params)
         if not isinstance(module, nn.Module):
             raise TypeError(
-                f"module(input_shape, n_classes) must return a torch module, got an "
+                f"module({self._call}) must return a torch module, got an "
                 f"object of type {type(module).__name__}."
             )
-        self._check_logits(module)
+        self._check_output(self._tried(module))
         return module.train()
+
+    def _default(self):
+        """Return the factory that is used if none is given."""
+        return default_module(self.input_shape)
+
+    def _arguments(self):
+        """Return what the factory is called with, but for its own parameters."""
+        return self.input_shape, self.n_classes
 
     def _check_signature(self, factory, params):
         try:
@@ -209,18 +225,18 @@ class ModuleBuilder:
         except ValueError:  # some callables written in C do not tell
             return
         try:
-            signature.bind(self.input_shape, self.n_classes, **params)
+            signature.bind(*self._arguments(), **params)
         except TypeError as error:
             name = getattr(factory, "__name__", type(factory).__name__)
             raise TypeError(
-                f"module is called as module(input_shape, n_classes, **module_params) "
-                f"with the shape of one row and the number of classes; {name} does "
+                f"module is called as module({self._call}, **module_params) "
+                f"with {self._meaning}; {name} does "
                 f"not accept that with module_params={params!r}: {error}. Its "
                 f"parameters are {signature}."
             ) from error
 
-    def _check_logits(self, module):
-        """Try the network on two rows of zeros; this also sizes lazy layers."""
+    def _tried(self, module):
+        """Return what the network gives for two rows of zeros; sizes lazy layers."""
         rows = torch.zeros(
             (2, *self.input_shape),
             dtype=parameter_dtype(module),
@@ -228,13 +244,16 @@ class ModuleBuilder:
         )
         try:
             with torch.no_grad(), evaluating(module):
-                logits = module(rows)
+                return module(rows)
         except RuntimeError as error:
             raise ValueError(
                 f"The module failed on two rows of zeros of shape {self.input_shape}, "
                 f"dtype {rows.dtype}: {error}. Build it for the input_shape that it is "
                 f"called with."
             ) from error
+
+    def _check_output(self, logits):
+        """Raise if that is not two rows of logits."""
         if not isinstance(logits, torch.Tensor):
             raise TypeError(
                 f"The module must return one tensor of logits of shape (n_samples, "

@@ -26,7 +26,7 @@ from skood.nn._reading import (
     symmetric_rows,
 )
 from skood.utils._torch import to_numpy
-from skood.utils._wrapping import unwrapped
+from skood.utils._wrapping import check_one_column, unwrapped
 
 __all__ = [
     "ACTIVATIONS",
@@ -406,6 +406,7 @@ def plain_reader(
             f"Cannot read {type(estimator).__name__}: it is a regressor, and skood "
             "reads classifiers."
         )
+    check_one_column(estimator)
     is_skorch = _is_instance(estimator, "skorch.net", "NeuralNet")
     has_logits = hasattr(estimator, "_prepare_input") and hasattr(
         estimator, "predict_logits"

@@ -16,6 +16,7 @@ __all__ = [
     "Rows",
     "check_same_classes",
     "check_target",
+    "check_two_classes",
     "check_weights",
     "class_codes",
     "normalized",
@@ -59,6 +60,31 @@ def class_codes(y, classes):
             "fit the network anew."
         )
     return codes
+
+
+def check_two_classes(codes, classes, estimator, where=""):
+    """Raise if all rows are of one class.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_samples,), dtype int
+        Class numbers of the rows with a weight above zero.
+
+    classes : ndarray of shape (n_classes,)
+        Labels.
+
+    estimator : object
+        What is fitted.
+
+    where : str, default=""
+        What the error says of where that is.
+    """
+    if len(np.unique(codes)) < 2:
+        raise ValueError(
+            f"{type(estimator).__name__} needs rows of at least two classes with a "
+            f"weight above zero to fit, got 1 class{where}: "
+            f"{classes.tolist()[codes[0]]!r}."
+        )
 
 
 def check_weights(sample_weight, n_samples):
@@ -113,7 +139,13 @@ def with_class_weight(weight, class_weight, codes, classes):
 
 
 def normalized(weight):
-    """Scale weights to a mean of one; equal weights become ones exactly."""
+    """Scale weights to a mean of one; equal weights become ones exactly.
+
+    Of several columns each is scaled by itself, and one of zeros stays as it is.
+    """
+    if weight.ndim == 2:
+        columns = [w if not w.any() else normalized(w) for w in weight.T]
+        return np.column_stack(columns)
     if weight.min() == weight.max():
         return np.ones(len(weight))
     return weight * (len(weight) / weight.sum())
@@ -127,10 +159,10 @@ class Rows(torch.utils.data.Dataset):
     inputs : ndarray or torch.Tensor of shape (n_samples, ...)
         The rows. They are not copied.
 
-    codes : ndarray of shape (n_samples,), dtype int
+    codes : ndarray of shape (n_samples,) or (n_samples, n_heads), dtype int
         Class of each row.
 
-    weight : ndarray of shape (n_samples,)
+    weight : ndarray of the shape of `codes`
         Weight of each row.
     """
 
@@ -172,9 +204,12 @@ def stratified_split(codes, fraction, random_state):
     random: each class gets its share up to one row. At least one row of each
     class stays in training, so a class with a single row is not validated.
 
+    With several columns rows are ordered by the first, then the second and so on:
+    each combination of labels gets its share up to one row.
+
     Parameters
     ----------
-    codes : ndarray of shape (n_samples,), dtype int
+    codes : ndarray of shape (n_samples,) or (n_samples, n_columns), dtype int
         Class of each row.
 
     fraction : float
@@ -194,15 +229,18 @@ def stratified_split(codes, fraction, random_state):
         If there is no validation row.
     """
     n = len(codes)
-    order = np.lexsort((random_state.uniform(size=n), codes))
+    columns = codes.reshape(n, -1).T
+    order = np.lexsort((random_state.uniform(size=n), *columns[::-1]))
     marks = np.floor(np.arange(n + 1) * fraction + random_state.uniform())
     chosen = np.zeros(n, dtype=bool)
     chosen[order] = np.diff(marks) > 0
-    last_of_class = np.append(np.diff(codes[order]) > 0, True)
-    kept = np.bincount(codes, weights=~chosen, minlength=codes.max() + 1)
-    for row in order[last_of_class]:  # of a class that would be validated entirely
-        if kept[codes[row]] == 0:
-            chosen[row] = False
+    for column in columns:
+        by_class = order[np.argsort(column[order], kind="stable")]
+        last_of_class = np.append(np.diff(column[by_class]) > 0, True)
+        kept = np.bincount(column, weights=~chosen, minlength=column.max() + 1)
+        for row in by_class[last_of_class]:  # of one that would be validated entirely
+            if kept[column[row]] == 0:
+                chosen[row] = False
     if not chosen.any():
         raise ValueError(
             f"early_stopping=True needs validation rows, but validation_fraction="

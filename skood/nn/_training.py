@@ -23,8 +23,8 @@ from skood.utils._torch import (
     parameter_dtype,
     resolve_device,
     row_chunks,
-    seeded,
     to_tensor,
+    training,
 )
 
 __all__ = [
@@ -157,9 +157,13 @@ class TrainingNet(NeuralNetClassifier):
             if self.batch_schedule_ is not None:
                 self.batch_schedule_.step()
         elif isinstance(batch[1], tuple):
-            predicted = step["y_pred"].argmax(dim=1).cpu().numpy()
-            hits = int((predicted == batch[1][0]).sum())
+            hits = self.hits(step["y_pred"], batch[1][0])
             self.history.record_batch("valid_hits", hits)
+
+    def hits(self, logits, codes):
+        """Return the number of rows whose class is predicted."""
+        predicted = logits.argmax(dim=1).cpu().numpy()
+        return int((predicted == codes).sum())
 
     def last_epoch(self):
         """Return the losses, the accuracy and the learning rate of the last epoch."""
@@ -183,8 +187,8 @@ class TrainingNet(NeuralNetClassifier):
         return row
 
 
-def make_net(config, device):
-    """Return an initialised, untrained net; torch must be seeded.
+def make_net(config, device, kind=TrainingNet):
+    """Return an initialised, untrained net; inside `training`.
 
     Parameters
     ----------
@@ -194,6 +198,9 @@ def make_net(config, device):
 
     device : torch.device
         Where to train.
+
+    kind : type, default=TrainingNet
+        The class of the net.
 
     Returns
     -------
@@ -208,7 +215,7 @@ def make_net(config, device):
     )
     optimizer, options = OPTIMIZERS[config["optimizer"]]
     criterion = config.get("criterion")
-    return TrainingNet(
+    return kind(
         builder,
         criterion=(
             WeightedCrossEntropy if criterion is None else WeightedCriterion(criterion)
@@ -443,7 +450,7 @@ def load_state(net, state):
     net.module_.eval()
 
 
-def restore_net(config, state, device):
+def restore_net(config, state, device, kind=TrainingNet):
     """Build a net anew and load its state.
 
     Parameters
@@ -457,6 +464,9 @@ def restore_net(config, state, device):
     device : str
         Where the net was. If this machine does not have it: the CPU, with a
         warning.
+
+    kind : type, default=TrainingNet
+        The class of the net.
 
     Returns
     -------
@@ -474,7 +484,7 @@ def restore_net(config, state, device):
             stacklevel=3,
         )
     # seeded as in fit, so that what a module draws and does not save returns
-    with seeded(config["seed"], found):
-        net = make_net(config, found)
-    load_state(net, state)
+    with training(config["seed"], found):
+        net = make_net(config, found, kind)
+        load_state(net, state)
     return net

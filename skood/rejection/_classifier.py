@@ -33,7 +33,7 @@ from skood.utils._labels import check_labels, id_rows, ood_mask, put_label
 from skood.utils._loss import per_sample_loss
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
-from skood.utils._wrapping import copy_input_attributes
+from skood.utils._wrapping import check_one_column, copy_input_attributes
 
 __all__ = ["RejectOptionClassifier"]
 
@@ -370,6 +370,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
                 "estimator must be a classifier, but the fitted "
                 f"{type(self.estimator_).__name__} has no classes_."
             )
+        check_one_column(self.estimator_)
         self.classes_ = np.asarray(self.estimator_.classes_)
         check_classes(self, self.classes_, y_id)
         copy_input_attributes(self, self.estimator_)

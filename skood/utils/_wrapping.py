@@ -3,9 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import numpy as np
 from sklearn.frozen import FrozenEstimator
 
-__all__ = ["copy_input_attributes", "unwrapped"]
+__all__ = ["check_one_column", "copy_input_attributes", "unwrapped"]
 
 
 def unwrapped(estimator):
@@ -28,6 +29,28 @@ def unwrapped(estimator):
             estimator = estimator.best_estimator_
         else:
             return estimator
+
+
+def check_one_column(estimator):
+    """Raise if a fitted classifier has classes of several columns of labels.
+
+    Parameters
+    ----------
+    estimator : object
+        A classifier whose labels are to be read.
+
+    Raises
+    ------
+    ValueError
+        If its ``classes_`` are those of several columns.
+    """
+    classes = getattr(estimator, "classes_", None)
+    if isinstance(classes, list) and np.ndim(classes[0]):  # a skorch net lists labels
+        raise ValueError(
+            f"This {type(unwrapped(estimator)).__name__} was fitted on several columns "
+            "of y, and one label per row is read here: give the classifier of one "
+            "column, such as head(0) of a MultiHeadClassifier."
+        )
 
 
 def copy_input_attributes(owner, fitted):

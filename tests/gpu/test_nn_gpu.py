@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import pickle
+
 import numpy as np
 import pytest
 import skorch
@@ -10,7 +12,7 @@ import torch
 from torch import nn
 
 from skood.detectors import KNN, Energy
-from skood.nn import FeatureExtractor, pretrained, split
+from skood.nn import FeatureExtractor, MultiHeadClassifier, pretrained, split
 from skood.nn._reader import make_reader, read
 
 pytestmark = [
@@ -155,6 +157,28 @@ def test_skorch_net_runs_where_it_lives(images, device):
         atol=1e-5,
     )
     assert {p.device.type for p in clf.module_.parameters()} == {device}
+
+
+def test_several_heads(images):
+    y = np.column_stack([np.arange(300) % 5, np.arange(300) % 2])
+    options = {"max_epochs": 5, "batch_size": 300, "random_state": 0}
+    options["class_weight"] = ["balanced", {0: 1, 1: 2}]
+    on_cpu = MultiHeadClassifier(device="cpu", **options).fit(images, y)
+    on_gpu = MultiHeadClassifier(device="cuda", **options)
+    # torch draws other initial weights on CUDA only if a module asks it to
+    on_gpu.fit(torch.as_tensor(images, device="cuda"), torch.as_tensor(y))
+    assert all(head.weight.is_cuda for head in on_gpu.module_.heads)
+    for a, b in zip(
+        on_gpu.predict_logits(images), on_cpu.predict_logits(images), strict=True
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3)
+    loaded = pickle.loads(pickle.dumps(on_gpu.head(1)))
+    np.testing.assert_array_equal(
+        loaded.predict_proba(images), on_gpu.predict_proba(images)[1]
+    )
+    scores = Energy(on_gpu.head(0)).fit(images).score_samples(images)
+    expected = Energy(on_cpu.head(0)).fit(images).score_samples(images)
+    np.testing.assert_allclose(scores, expected, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("normalize", [True, False])

@@ -8,7 +8,50 @@ from torch import nn
 
 from skood.nn._modules import MLP
 
-__all__ = ["Interrupting", "Linear", "Normalized", "RandomFeatures"]
+__all__ = [
+    "Body",
+    "Flat",
+    "Interrupting",
+    "InterruptingBody",
+    "Linear",
+    "Normalized",
+    "RandomFeatures",
+    "margin_loss",
+]
+
+
+class Body(nn.Sequential):
+    """One hidden layer, for networks with heads."""
+
+    def __init__(self, input_shape, width=8, dropout=0.0):
+        super().__init__(nn.Linear(*input_shape, width), nn.Tanh(), nn.Dropout(dropout))
+
+
+class Flat(nn.Flatten):
+    """Rows are the features: a body without parameters."""
+
+    def __init__(self, input_shape):
+        super().__init__()
+
+
+class InterruptingBody(Body):
+    """Interrupts training after a number of batches."""
+
+    batches_left = None
+
+    def forward(self, x):
+        cls = InterruptingBody
+        if self.training and cls.batches_left is not None:
+            if cls.batches_left == 0:
+                raise KeyboardInterrupt
+            cls.batches_left -= 1
+        return super().forward(x)
+
+
+def margin_loss(logits, codes):
+    """Multi-class hinge loss of each row, of margin one."""
+    own = logits.gather(1, codes[:, None])
+    return (logits - own + 1).clamp(min=0).sum(dim=1) - 1
 
 
 class Linear(nn.Linear):

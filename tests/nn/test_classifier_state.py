@@ -243,6 +243,67 @@ def test_clone_and_pickle_before_fit(quick):
     assert clone(clf).module_params == {"a": [1]}
 
 
+# --- modes of torch ----------------------------------------------------------
+
+
+_MODES = pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+
+
+@_MODES
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_training_in_a_mode_of_the_caller(mode, optimizer, iris, quick):
+    """What is trained, or loaded, in inference mode can be trained on outside of it."""
+    X, y = iris
+    quick.set_params(module=Normalized, optimizer=optimizer, early_stopping=True)
+    expected = clone(quick).fit(X, y)
+    with mode():
+        clf = clone(quick).fit(X, y)
+        loaded = pickle.loads(pickle.dumps(expected))
+    logits = expected.predict_logits(X)
+    for one in (expected, clf, loaded):
+        one.set_params(early_stopping=False)
+        assert_array_equal(one.predict_logits(X), logits)
+        one.partial_fit(X, y)
+        with mode():
+            one.partial_fit(X, y)
+        one.partial_fit(X, y)
+    for one in (clf, loaded):
+        assert_array_equal(one.predict_logits(X), expected.predict_logits(X))
+    with mode():
+        first = clone(clf).partial_fit(X, y, classes=[0, 1, 2])
+    outside = clone(clf).partial_fit(X, y, classes=[0, 1, 2])
+    assert_array_equal(first.predict_logits(X), outside.predict_logits(X))
+
+
+@_MODES
+def test_interrupt_in_a_mode_of_the_caller(mode, iris, quick, interrupt):
+    X, y = iris
+    quick.set_params(module=Interrupting, batch_size=10).fit(X, y)
+    expected = pickle.loads(pickle.dumps(quick)).partial_fit(X, y).predict_logits(X)
+    interrupt(7)
+    with pytest.raises(KeyboardInterrupt), mode():
+        quick.partial_fit(X, y)
+    interrupt(None)
+    assert_array_equal(quick.partial_fit(X, y).predict_logits(X), expected)
+
+
+@_MODES
+def test_tensors_that_were_made_in_a_mode(mode, iris, quick):
+    """Rows, and the weights of a criterion."""
+    X, y = iris
+    weight = torch.tensor([1.0, 2.0, 3.0])
+    criterion = torch.nn.CrossEntropyLoss(weight, reduction="none")
+    expected = clone(quick).set_params(criterion=criterion).fit(X, y)
+    with mode():
+        X_made = torch.tensor(X, dtype=torch.float32)
+        made = torch.nn.CrossEntropyLoss(weight.clone(), reduction="none")
+        clf = clone(quick.set_params(criterion=made)).fit(X_made, y)
+    assert_array_equal(clf.predict_logits(X), expected.predict_logits(X))
+    quick.fit(X_made, y).partial_fit(X_made, y)
+    expected.partial_fit(X, y)
+    assert_array_equal(quick.predict_logits(X), expected.predict_logits(X))
+
+
 # --- CUDA --------------------------------------------------------------------
 
 

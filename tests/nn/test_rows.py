@@ -223,6 +223,38 @@ def test_stratified_split_keeps_a_row_of_each_class_in_training():
         assert len(valid) > 15
 
 
+def test_stratified_split_by_several_columns():
+    """Each combination gets its share, and each class keeps a row in training."""
+    rng = np.random.RandomState(0)
+    codes = np.column_stack([rng.randint(3, size=600), rng.randint(2, size=600)])
+    joint = codes @ [2, 1]
+    for seed in range(5):
+        splits = [
+            stratified_split(labels, 0.3, np.random.RandomState(seed))
+            for labels in (codes, joint)
+        ]
+        for found, expected in zip(*splits, strict=True):
+            assert_array_equal(found, expected)  # in order of the first column first
+    codes = np.column_stack([np.zeros(40, dtype=int), np.arange(40) % 20])
+    codes[:3, 0] = [1, 2, 2]
+    for seed in range(20):
+        train, valid = stratified_split(codes, 0.9, np.random.RandomState(seed))
+        assert_array_equal(np.sort(np.append(train, valid)), np.arange(40))
+        for column in codes[train].T:
+            assert len(np.unique(column)) in (3, 20)
+        assert len(valid) >= 40 * 0.9 - 1 - 3 - 20
+
+
+def test_columns_of_one_are_split_as_without_columns():
+    codes = np.random.RandomState(0).randint(4, size=50)
+    for a, b in zip(
+        stratified_split(codes, 0.4, np.random.RandomState(1)),
+        stratified_split(codes[:, None], 0.4, np.random.RandomState(1)),
+        strict=True,
+    ):
+        assert_array_equal(a, b)
+
+
 def test_stratified_split_without_validation_rows():
     with pytest.raises(
         ValueError, match=r"validation_fraction=0.5 of 2 rows leaves none"

@@ -1,0 +1,91 @@
+"""One head of a network with several, as a classifier that detectors read."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import weakref
+
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from skood.nn._logits import LogitsMixin
+
+__all__ = ["HeadClassifier", "copy_with_same_net"]
+
+
+def copy_with_same_net(classifier):
+    """Return a copy of a fitted classifier that shares its network.
+
+    All heads that are there get the same copy, so that pickles hold it once, unless
+    parameters or the network have changed in between.
+
+    Parameters
+    ----------
+    classifier : MultiHeadClassifier
+        Notes the copy as long as a head needs it.
+
+    Returns
+    -------
+    copy : MultiHeadClassifier
+        It stays as it is when `classifier` is fitted again.
+    """
+    state = {k: v for k, v in vars(classifier).items() if k != "_copy_of_heads"}
+    copied = getattr(classifier, "_copy_of_heads", lambda: None)()
+    if copied is not None and vars(copied).keys() == state.keys():
+        if all(value is state[name] for name, value in vars(copied).items()):
+            return copied
+    copied = object.__new__(type(classifier))
+    vars(copied).update(state)
+    classifier._copy_of_heads = weakref.ref(copied)
+    return copied
+
+
+class HeadClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
+    """One head of a fitted `MultiHeadClassifier`, see its method ``head``.
+
+    Parameters
+    ----------
+    classifier : MultiHeadClassifier
+        It is fitted.
+
+    column : int
+        Number of the column.
+    """
+
+    def __init__(self, classifier, column):
+        self.classifier = classifier
+        self.column = column
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    def __getattr__(self, name):
+        # what it was fitted on, if it has that: names of features
+        if name in ("input_shape_", "n_features_in_", "feature_names_in_", "device"):
+            return getattr(self.classifier, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+
+    @property
+    def classes_(self):
+        """Class labels of the column."""
+        return self.classifier._each()[self.column]
+
+    @property
+    def module_(self):
+        """The body and the head, as a torch module."""
+        return self.classifier.module_.one_head(self.column)
+
+    def _prepare_input(self, X):
+        return self.classifier._prepare_input(X)
+
+    def fit(self, X, y=None):
+        """Refuse: a head is not trained alone."""
+        raise TypeError(
+            "A head is trained together with the others, by fit of the "
+            "MultiHeadClassifier. Keep it in the FrozenEstimator that its method head "
+            "returned."
+        )
+
+    def predict_logits(self, X):
+        """Logits, an ndarray of shape (n_samples, n_classes)."""
+        logits = self.classifier.predict_logits(X)
+        return logits if self.classifier.n_outputs_ == 1 else logits[self.column]
