@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from skood.rejection._base import GUARD
-from skood.utils._labels import check_labels, ood_mask
+from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._params import Interval
 from skood.utils._ties import ends_of_ties
 from skood.utils._torch import to_numpy
@@ -56,15 +56,20 @@ def check_scores(y_score, n_samples, name="y_score"):
     return y_score
 
 
+def _is_boolean(labels):
+    labels = np.asarray(labels)
+    return labels.dtype.kind == "b" or (
+        labels.dtype.kind == "O"
+        and labels.size > 0
+        and isinstance(labels[0], bool | np.bool_)
+    )
+
+
 def check_ood(y_true, ood_label, classes):
     """Return the OOD mask of `y_true`; ambiguous labels and classes are refused."""
-    y_true = check_labels(y_true, "y_true")
-    is_bool = y_true.dtype.kind == "b" or (
-        y_true.dtype.kind == "O"
-        and y_true.size > 0
-        and isinstance(y_true[0], bool | np.bool_)
-    )
-    if is_bool:
+    y_true = check_label_rows(y_true, "y_true")
+    # labels of a classifier of booleans are not ambiguous
+    if _is_boolean(y_true) and (classes is None or not _is_boolean(classes)):
         raise ValueError(
             "y_true is boolean, so it does not tell whether True means ID or OOD; "
             "pass labels, for example np.where(is_ood, -1, 1)."

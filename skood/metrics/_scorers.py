@@ -15,10 +15,11 @@ from skood.metrics._ranking import (
     detection_error,
     fpr_at_tpr,
 )
-from skood.utils._labels import check_labels, ood_mask
+from skood.utils._labels import check_labels, ood_mask, single_column
 from skood.utils._wrapping import unwrapped
 
 __all__ = [
+    "concept_columns",
     "known_classes",
     "make_misclassification_scorer",
     "make_ood_scorer",
@@ -74,6 +75,39 @@ def known_classes(*estimators):
         if classes is not None:
             return np.asarray(classes)
     return None
+
+
+def concept_columns(y, estimator):
+    """Return a data frame of labels with the columns of an estimator's concepts.
+
+    Parameters
+    ----------
+    y : array-like
+        Labels.
+
+    estimator : object
+        A fitted estimator; one that reads concepts has ``concepts_``. It may be in
+        searches, pipelines and frozen ones.
+
+    Returns
+    -------
+    y : array-like
+        The columns in the order of the concepts, where `y` has columns of their names;
+        else `y` itself.
+    """
+    while True:
+        estimator = unwrapped(estimator)
+        if not isinstance(getattr(estimator, "steps", None), list):
+            break
+        estimator = estimator.steps[-1][1]
+    names = getattr(estimator, "concepts_", None)
+    if names is None:
+        return y
+    columns = list(getattr(y, "columns", []))
+    if all(name in columns for name in names):
+        y = y[list(names)]
+    # one column has one axis, so that nothing warns of a column vector
+    return single_column(y)
 
 
 def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
@@ -149,6 +183,7 @@ class _OODScorer:
                 f"in-distribution samples; {owner} has none. Pass a detector, for "
                 "example skood.detectors.MSP(classifier) for a classifier."
             )
+        y = concept_columns(y, estimator)
         is_ood = ood_rows(y, self._ood_label, known_classes(estimator, final), owner)
         y_true = np.where(is_ood, -1, 1)
         if hasattr(final, "score_samples"):

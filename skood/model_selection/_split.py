@@ -13,7 +13,7 @@ from sklearn.model_selection import BaseCrossValidator, StratifiedKFold
 from sklearn.utils import check_random_state, indexable
 from sklearn.utils.multiclass import type_of_target
 
-from skood.utils._labels import check_labels, ood_mask
+from skood.utils._labels import check_label_rows, ood_mask, plain_labels
 from skood.utils._params import Interval, validate_params
 
 __all__ = ["LeaveClassesOut", "OODStratifiedKFold"]
@@ -27,14 +27,16 @@ def _encode(y, ood_label, splitter):
     name = type(splitter).__name__
     if y is None:
         raise ValueError(f"{name} splits by the labels: y is required, got None.")
-    y = check_labels(y)
+    y = check_label_rows(y)
     is_ood = ood_mask(y, ood_label=ood_label)
+    is_table = y.ndim == 2
+    y = y[:, 0] if is_table else y
     if is_ood.all():
         raise ValueError(
             f"{name} found no in-distribution rows: every label in y equals "
             f"ood_label={ood_label!r}."
         )
-    id_labels = y[~is_ood]
+    id_labels = plain_labels(y[~is_ood]) if is_table else y[~is_ood]
     kind = type_of_target(id_labels)
     if kind not in ("binary", "multiclass"):
         raise ValueError(
@@ -162,8 +164,9 @@ class OODStratifiedKFold(BaseCrossValidator):
         X : array-like of shape (n_samples, n_features)
             Data; only its length counts.
 
-        y : array-like of shape (n_samples,)
-            Classes, and `ood_label` for known OOD rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_concepts)
+            Classes, and `ood_label` for known OOD rows. Of several columns the first
+            holds the classes, and any of them may hold `ood_label`.
 
         groups : object, default=None
             Ignored.
@@ -344,8 +347,9 @@ class LeaveClassesOut(BaseCrossValidator):
         X : array-like of shape (n_samples, n_features)
             Data; only its length counts.
 
-        y : array-like of shape (n_samples,)
-            Classes, and `ood_label` for known OOD rows.
+        y : array-like of shape (n_samples,) or (n_samples, n_concepts)
+            Classes, and `ood_label` for known OOD rows. Of several columns the first
+            holds the classes, and any of them may hold `ood_label`.
 
         groups : object, default=None
             Ignored.

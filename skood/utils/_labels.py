@@ -10,12 +10,15 @@ from sklearn.utils.validation import column_or_1d
 from skood.utils._torch import to_numpy
 
 __all__ = [
+    "check_label_rows",
     "check_labels",
     "check_nested_ood_labels",
     "id_rows",
     "label_codes",
     "ood_mask",
+    "plain_labels",
     "put_label",
+    "single_column",
 ]
 
 
@@ -66,15 +69,118 @@ def check_labels(y, name="y"):
     return y
 
 
+def check_label_rows(y, name="y"):
+    """Return `y` as labels, or as a table of them with a column per concept.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
+        Labels of any kind. One column is one label per row, as in `check_labels`.
+
+    name : str, default="y"
+        What the error calls it.
+
+    Returns
+    -------
+    y : ndarray of shape (n_samples,) or (n_samples, n_concepts)
+        The labels. Columns of different kinds make an array of objects.
+
+    Raises
+    ------
+    ValueError
+        If `y` is None, has more axes or contains NaN or None.
+    """
+    table = _as_table(y)
+    if table is None:
+        return check_labels(y, name)
+    if table.dtype.kind == "f" and not np.all(np.isfinite(table)):
+        raise ValueError(f"Input {name} contains NaN or infinity.")
+    if table.dtype.kind == "O" and any(_is_missing(v) for v in table.ravel()):
+        raise ValueError(f"Input {name} contains NaN or None.")
+    return table
+
+
+def single_column(y):
+    """Return labels in a table of one column without its second axis.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
+        Labels.
+
+    Returns
+    -------
+    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
+        The column, if it is one; else `y` itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.utils._labels import single_column
+    >>> single_column(np.array([["ant"], ["bee"]]))
+    array(['ant', 'bee'], dtype='<U3')
+    """
+    shape = tuple(getattr(y, "shape", ()))
+    if len(shape) != 2 or shape[-1] != 1:
+        return y
+    return y[y.columns[0]] if hasattr(y, "columns") else y[:, 0]
+
+
+def _as_table(y):
+    """Return what has two axes and several columns as an array, else None."""
+    if isinstance(y, (list, tuple)):
+        rows = [to_numpy(row).tolist() if hasattr(row, "shape") else row for row in y]
+        if not rows or not all(isinstance(row, (list, tuple)) for row in rows):
+            return None
+        kinds = {isinstance(value, str) for row in rows for value in row}
+        # NumPy would turn numbers beside text into text
+        table = np.array(rows, dtype=object if len(kinds) == 2 else None)
+    else:
+        table = np.asarray(to_numpy(y))
+    return table if table.ndim == 2 and table.shape[1] > 1 else None
+
+
+def plain_labels(y):
+    """Return labels in an array of their own kind, if they are all of one.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Labels, such as a column of a table with text in another column.
+
+    Returns
+    -------
+    y : ndarray of shape (n_samples,)
+        An array of text, of booleans, of integers or of floats in place of one of
+        objects; of objects if kinds are mixed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.utils._labels import plain_labels
+    >>> plain_labels(np.array([3, 1], dtype=object)).dtype.kind
+    'i'
+    """
+    if y.dtype.kind != "O":
+        return y
+    values = [v.item() if isinstance(v, np.generic) else v for v in y.tolist()]
+    kinds = {type(value) for value in values}
+    if kinds in ({str}, {bool}, {int}, {float}, {int, float}):
+        return np.array(values)
+    return y
+
+
 def ood_mask(y, *, ood_label=-1, classes=None):
     """Tell which rows of `y` are out-of-distribution.
 
     A row is OOD when its label is `ood_label`, or is not among `classes` (which
-    is how left-out-class protocols work without relabelling).
+    is how left-out-class protocols work without relabelling). If `y` has several
+    columns, a row is OOD when any of its labels is `ood_label`, or that of the first
+    column is not among `classes`.
 
     Parameters
     ----------
-    y : array-like of shape (n_samples,)
+    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
         Labels.
 
     ood_label : int or str, default=-1
@@ -88,8 +194,10 @@ def ood_mask(y, *, ood_label=-1, classes=None):
     is_ood : ndarray of shape (n_samples,), dtype bool
         True for OOD rows.
     """
-    y = check_labels(y)
+    y = check_label_rows(y)
     is_ood = _equals(y, ood_label)
+    if y.ndim == 2:
+        is_ood, y = is_ood.any(axis=1), y[:, 0]
     if classes is not None:
         classes = np.asarray(classes)
         comparable = (y.dtype.kind in "US") == (classes.dtype.kind in "US")
@@ -109,7 +217,7 @@ def id_rows(y, ood_label=-1):
 
     Parameters
     ----------
-    y : array-like of shape (n_samples,)
+    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
         Labels.
 
     ood_label : int or str

@@ -3,9 +3,12 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from contextlib import nullcontext
+from functools import cache
+
 import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 __all__ = ["precision_cholesky", "symmetric_eigh"]
 
@@ -18,9 +21,17 @@ _ONE_THREAD_BELOW = 2048
 _LEAST_ERRORS = 32
 
 
+@cache
+def _controller():
+    """Find the libraries that factorise, once: it takes as long as a small matrix."""
+    return ThreadpoolController()
+
+
 def _threads(matrix):
     """Limit the threads that factorise a matrix, where that is faster."""
-    return threadpool_limits(limits=1 if len(matrix) < _ONE_THREAD_BELOW else None)
+    if len(matrix) >= _ONE_THREAD_BELOW:
+        return nullcontext()
+    return _controller().limit(limits=1)
 
 
 def symmetric_eigh(matrix):

@@ -19,6 +19,7 @@ _ROOMS = (
     "epistemic",
     "evidential",
     "graph",
+    "logic",
     "nn",
     "rectifiers",
     "rejection",
@@ -53,7 +54,7 @@ def all_estimators(kind=None):
     --------
     >>> from skood.utils.discovery import all_estimators
     >>> [name for name, _ in all_estimators("transformer")]
-    ['ASH', 'FeatureExtractor', 'LTS', 'ReAct', 'SCALE', 'VRA']
+    ['ASH', 'FeatureExtractor', 'LTS', 'MultiHeadClassifier', 'ReAct', 'SCALE', 'VRA']
     """
     if kind is not None and kind not in _KINDS:
         raise ValueError(f"kind must be None or one of {sorted(_KINDS)}, got {kind!r}.")

@@ -259,3 +259,31 @@ def test_scores_of_several_columns(metric):
         metric([0, 1, -1], np.ones((3, 2)))
     with pytest.raises(ValueError, match=r"y_score must have one .* shape \(\)"):
         metric([0, 1, -1], 0.5)
+
+
+@pytest.mark.parametrize("metric", [auroc, aupr_in, aupr_out, fpr_at_tpr])
+def test_labels_of_several_concepts(metric):
+    """A row is OOD if any label is `ood_label`, or the first is not a class."""
+    rng = np.random.default_rng(0)
+    rows = [["cat", 1], ["dog", 2], ["cat", -1], ["cow", 3]]
+    y = [rows[i] for i in rng.integers(4, size=50)]
+    score = rng.normal(size=50)
+    flat = [-1 if -1 in row else row[0] for row in y]
+    for classes in (None, ["cat", "dog"]):
+        expected = metric(flat, score, classes=classes)
+        assert metric(y, score, classes=classes) == expected
+
+
+def test_labels_of_boolean_classes():
+    """With classes that are booleans, True is a class and no mask."""
+    y, score = [True, False, -1, True], [3.0, 2.0, 1.0, 0.5]
+    expected = auroc([1, 0, -1, 1], score)
+    labels = np.array(y, dtype=object)
+    for classes in ([False, True], np.array([False, True], dtype=object)):
+        assert auroc(labels, score, classes=classes) == expected
+    assert auroc(np.array(y[:2]), score[:2], classes=[True]) == 1.0
+    with pytest.raises(ValueError, match="No OOD rows"):
+        auroc(np.array(y[:2]), score[:2], classes=[False, True])
+    for classes in (None, [0, 1]):
+        with pytest.raises(ValueError, match="y_true is boolean"):
+            auroc(labels, score, classes=classes)

@@ -4,14 +4,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
+import warnings
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_digits
+from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.neighbors import KernelDensity
@@ -28,6 +31,7 @@ from skood.metrics import (
     make_ood_scorer,
     make_selective_risk_scorer,
 )
+from skood.metrics._scorers import concept_columns
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from tests.metrics._scored import Classify, Detector, ProbabilityDetector, rows
 
@@ -317,3 +321,59 @@ def test_other_partials():
         make_ood_scorer(partial(fpr_at_tpr, tpr=0.9), greater_is_better=True)
     with pytest.raises(TypeError, match="fixes arguments by their position"):
         make_ood_scorer(partial(fpr_at_tpr, Y))
+
+
+# ------------------------------------------------------------------ several concepts
+
+
+class ConceptScorer(BaseEstimator):
+    """A detector of several concepts, whose score is the first column."""
+
+    def __init__(self, concepts_=("class", "color")):
+        self.concepts_ = list(concepts_)
+        self.classes_ = np.array(["cat", "dog"])
+        self.offset_ = 0.0
+
+    def fit(self, X, y):
+        return self
+
+    def score_samples(self, X):
+        return np.asarray(X)[:, 0]
+
+
+def test_labels_of_several_concepts():
+    y = pd.DataFrame(
+        {
+            "color": ["red", "red", "blue", -1, "red"],
+            "class": ["cat", "dog", "cow", "cat", "dog"],
+            "other": [1, 2, 3, 4, 5],
+        }
+    )
+    X = np.array([[5.0], [1.0], [3.0], [2.0], [4.0]])
+    flat = np.where([False, False, True, True, False], -1, 1)
+    expected = auroc(flat, X[:, 0])
+    scorer = make_ood_scorer()
+    one = ConceptScorer()
+    # columns go by their names
+    for estimator in (
+        one,
+        FrozenEstimator(one),
+        make_pipeline("passthrough", one),
+        make_pipeline("passthrough", make_pipeline(FrozenEstimator(one))),
+    ):
+        assert scorer(estimator, X, y) == expected
+        assert scorer(estimator, X, y[["class", "color"]].to_numpy()) == expected
+    # of one concept there is a column, and no warning of a column vector
+    single = ConceptScorer(("class",))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert scorer(single, X, y[["class"]]) == auroc(
+            np.where(y["class"] == "cow", -1, 1), X[:, 0]
+        )
+    assert concept_columns(y[["class"]], one) is not None
+    rest = y[["other", "color"]]
+    assert concept_columns(rest, one) is rest
+    # a column of the first concept may be all there is, in a table or not
+    for column in (y[["class"]], y[["class"]].to_numpy(), y["class"]):
+        np.testing.assert_array_equal(concept_columns(column, one), y["class"])
+    assert concept_columns(y, object()) is y

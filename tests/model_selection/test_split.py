@@ -6,6 +6,7 @@
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn import config_context
@@ -330,3 +331,35 @@ def test_in_cross_validation():
     predicted = cross_val_predict(knn, X, y, cv=cv)
     assert_array_equal(predicted[:30], y[:30])
     assert_array_equal(predicted[30:], [0] * 10)
+
+
+# --------------------------------------------------------------- labels in columns
+
+
+def _table(n=60):
+    rng = np.random.RandomState(3)
+    y = np.empty((n, 2), dtype=object)
+    y[:, 0] = rng.randint(3, size=n)
+    y[:, 1] = rng.permutation(np.repeat(["red", "blue"], n // 2))
+    y[rng.permutation(n)[:12], rng.randint(2, size=12)] = -1
+    return y
+
+
+@pytest.mark.parametrize("kind", ["array", "frame", "list"])
+def test_the_first_column_holds_the_classes(kind):
+    table = _table()
+    flat = np.where((table == -1).any(axis=1), -1, table[:, 0]).astype(int)
+    y = {
+        "array": table,
+        "frame": pd.DataFrame(table, columns=["class", "color"]),
+        "list": table.tolist(),
+    }[kind]
+    for cv in (OODStratifiedKFold(3), LeaveClassesOut(random_state=0)):
+        for ours, theirs in zip(
+            cv.split(zeros(table), y), splits(cv, flat), strict=True
+        ):
+            assert_array_equal(ours[0], theirs[0])
+            assert_array_equal(ours[1], theirs[1])
+    assert LeaveClassesOut().get_n_splits(y=y) == 3
+    with pytest.raises(ValueError, match="no in-distribution rows"):
+        splits(OODStratifiedKFold(2), [[-1, 1], [2, -1]])

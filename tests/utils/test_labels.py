@@ -11,11 +11,14 @@ import pytest
 import torch
 
 from skood.utils._labels import (
+    check_label_rows,
     check_labels,
     id_rows,
     label_codes,
     ood_mask,
+    plain_labels,
     put_label,
+    single_column,
 )
 
 
@@ -179,3 +182,106 @@ def test_label_codes(y, labels, expected):
     codes = label_codes(np.asarray(y), np.asarray(labels))
     assert codes.dtype == np.int64
     assert codes.tolist() == expected
+
+
+# ------------------------------------------------------------------- several columns
+
+TABLE = [["cat", 1], ["dog", -1], ["cow", 2], [-1, 3]]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        TABLE,
+        tuple(map(tuple, TABLE)),
+        np.array(TABLE, dtype=object),
+        pd.DataFrame(TABLE, columns=["animal", "number"]),
+        [np.array(row, dtype=object) for row in TABLE],
+    ],
+)
+def test_rows_of_labels(y):
+    table = check_label_rows(y)
+    assert table.tolist() == TABLE
+    assert ood_mask(y).tolist() == [False, True, False, True]
+    assert ood_mask(y, ood_label="cow").tolist() == [False, False, True, False]
+    # only the first column holds classes
+    assert ood_mask(y, classes=["cat", "dog"]).tolist() == [False, True, True, True]
+    assert id_rows(y).tolist() == [True, False, True, False]
+    with pytest.raises(ValueError, match="y should be a 1d array"):
+        check_labels(np.array(TABLE, dtype=object))
+
+
+@pytest.mark.parametrize("kind", [int, float, str])
+def test_rows_of_labels_of_one_kind(kind):
+    y = np.array([[0, 5], [1, -1], [2, 5]]).astype(kind)
+    label = "-1" if kind is str else -1
+    classes = np.array([0, 1]).astype(kind)
+    mask = ood_mask(y, ood_label=label, classes=classes)
+    assert mask.tolist() == [False, True, True]
+    assert ood_mask(torch.tensor([[0, 5], [-1, 5]])).tolist() == [False, True]
+
+
+def test_one_axis_stays_as_it_was():
+    for y in ([0, 1], ["a", -1], np.array([0, 1]), pd.Series(["a", "b"]), []):
+        np.testing.assert_array_equal(check_label_rows(y), check_labels(y))
+    with pytest.warns(match="A column-vector y was passed"):
+        assert check_label_rows([[1], [2]]).tolist() == [1, 2]
+    with pytest.raises(ValueError, match="y is required, got None"):
+        check_label_rows(None)
+    with pytest.raises(ValueError, match="dim 3"):
+        check_label_rows(np.zeros((2, 2, 2)))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        [[0.0, np.nan], [1.0, 2.0]],
+        [[0.0, np.inf], [1.0, 2.0]],
+        [["a", None], ["b", 2]],
+        pd.DataFrame({"a": ["x", pd.NA], "b": [1, 2]}),
+    ],
+)
+def test_missing_labels_in_rows_raise(y):
+    with pytest.raises(ValueError, match="Input labels contains NaN"):
+        check_label_rows(y, "labels")
+
+
+def test_every_row_is_ood():
+    with pytest.raises(ValueError, match="every label in y equals ood_label=-1"):
+        id_rows([[0, -1], [-1, 2]])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["a", "b"], "U"),
+        ([np.str_("a"), "b"], "U"),
+        ([True, False], "b"),
+        ([1, 2], "i"),
+        ([np.int8(1), 2], "i"),
+        ([1.5, 2.0], "f"),
+        ([1, 2.5], "f"),
+        ([1, "a"], "O"),
+        ([True, 1], "O"),
+        ([("a",), "b"], "O"),
+    ],
+)
+def test_plain_labels(values, kind):
+    y = np.empty(2, dtype=object)
+    y[:] = values
+    found = plain_labels(y)
+    assert found.dtype.kind == kind
+    assert found.tolist() == values
+    plain = np.array([1, 2])
+    assert plain_labels(plain) is plain
+
+
+def test_single_column():
+    column = np.array(["ant", "bee"])
+    table = pd.DataFrame({"a": column})
+    for y in (column[:, None], table, torch.tensor([[1], [2]])):
+        found = single_column(y)
+        assert np.shape(found) == (2,)
+        assert list(found) == list(np.asarray(y)[:, 0])
+    for y in (column, table["a"], [["ant"]], pd.DataFrame({"a": [1], "b": [2]})):
+        assert single_column(y) is y
