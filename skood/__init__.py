@@ -22,6 +22,7 @@ _SUBMODULES = (
     "evidential",
     "exceptions",
     "graph",
+    "logic",
     "metrics",
     "model_selection",
     "nn",

@@ -9,7 +9,13 @@ Every error also is the built-in kind that a scikit-learn user would catch
 
 import math
 
-__all__ = ["InfeasibleError", "NotCertifiableError", "SkoodError", "SkoodWarning"]
+__all__ = [
+    "ConstraintSyntaxError",
+    "InfeasibleError",
+    "NotCertifiableError",
+    "SkoodError",
+    "SkoodWarning",
+]
 
 
 class SkoodError(Exception):
@@ -18,6 +24,56 @@ class SkoodError(Exception):
 
 class SkoodWarning(UserWarning):
     """Root of all warnings that are special to skood."""
+
+
+class ConstraintSyntaxError(SkoodError, ValueError):
+    """A text is no constraint over the given concepts.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong; the line and a caret at the place are appended to it.
+
+    text : str
+        The text.
+
+    position : int
+        Index of the character where it goes wrong, at most the length of the text.
+
+    Attributes
+    ----------
+    message, text, position
+        See above.
+
+    lineno, column : int
+        The place, counted from 1.
+
+    Examples
+    --------
+    >>> from skood.exceptions import ConstraintSyntaxError
+    >>> print(ConstraintSyntaxError("expected a value", "color = ->", 8))
+    expected a value
+        color = ->
+                ^
+    """
+
+    def __init__(self, message, text, position):
+        self.message = message
+        self.text = text
+        self.position = position
+        before = text[:position]
+        self.lineno = before.count("\n") + 1
+        self.column = position - (before.rfind("\n") + 1) + 1
+        super().__init__(message, text, position)
+
+    def __str__(self):
+        line = self.text.split("\n")[self.lineno - 1]
+        line = "".join(c if c.isprintable() or c == "\t" else " " for c in line)
+        # tabs stay tabs, so that the caret stands where it should
+        before = line[: self.column - 1]
+        space = "".join("\t" if c == "\t" else " " for c in before)
+        place = f" (line {self.lineno})" if "\n" in self.text else ""
+        return f"{self.message}{place}\n    {line}\n    {space}^"
 
 
 class InfeasibleError(SkoodError, ValueError):

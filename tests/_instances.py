@@ -71,11 +71,18 @@ from skood.graph import (
     GraphPosteriorNetwork,
     Propagation,
 )
-from skood.nn import FeatureExtractor, LinearHead, TorchClassifier
+from skood.logic import ConstraintSearch, LogicDetector, MLNDetector
+from skood.nn import (
+    FeatureExtractor,
+    LinearHead,
+    MultiHeadClassifier,
+    TorchClassifier,
+)
 from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
 from skood.utils.discovery import all_estimators
 from tests.nn._conv_net import map_classifier
+from tests.nn._networks import Flat, margin_loss
 
 __all__ = [
     "PlainUncertainty",
@@ -106,6 +113,8 @@ _REGRESSOR = MLPRegressor(
 )
 
 _LINEAR_REGRESSOR = SGDRegressor(random_state=0)
+
+_CLASS = [("class", _LINEAR)]
 
 _MEMBERS = [("knn", KNN(n_neighbors=2)), ("gaussian", SSD(covariance=LedoitWolf()))]
 
@@ -163,6 +172,23 @@ _INSTANCES = {
         CADRef(logit_score="msp"),
     ],
     "CARef": [CARef(), CARef(_LINEAR)],
+    "ConstraintSearch": [
+        ConstraintSearch(
+            MLNDetector([], _CLASS, SSD(covariance=LedoitWolf()), random_state=0),
+            objective="likelihood",
+            validation=0.1,
+            test=0.1,
+            random_state=0,
+        ),
+        ConstraintSearch(
+            MLNDetector(["class = class"], _CLASS, "confidence", random_state=0),
+            objective="likelihood",
+            order="gain",
+            min_improvement=0.0,
+            test=0.0,
+            random_state=0,
+        ),
+    ],
     "DICE": [  # others keep too few weights to tell the classes of the checks apart
         DICE(sparsity=0.0),
         DICE(_LINEAR, sparsity=0.0, ood_label=-9),
@@ -280,6 +306,29 @@ _INSTANCES = {
             random_state=0,
         ),
     ],
+    "LogicDetector": [
+        LogicDetector(["class = class"], _CLASS, "confidence", random_state=0),
+        LogicDetector(
+            {"itself": "class = class"},
+            _CLASS,
+            KNN(n_neighbors=2),
+            normalizer="norm",
+            random_state=0,
+        ),
+    ],
+    "MLNDetector": [
+        MLNDetector([], _CLASS, SSD(covariance=LedoitWolf()), random_state=0),
+        MLNDetector(
+            ["class = class"],
+            _CLASS,
+            "confidence",
+            fusion="product",
+            normalizer="none",
+            weights=[2.0],
+            marginalize=True,
+            random_state=0,
+        ),
+    ],
     "MCDropout": [
         MCDropout(_DROPOUT_NET, n_samples=5, random_state=0),
         MCDropout(_DROPOUT_NET, n_samples=5, setting="b", random_state=0),
@@ -306,6 +355,10 @@ _INSTANCES = {
             n_samples=5,
             random_state=0,
         ),
+    ],
+    "MultiHeadClassifier": [
+        MultiHeadClassifier(**_QUICK_NET),
+        MultiHeadClassifier(Flat, criterion=margin_loss, max_epochs=60, lr=0.03),
     ],
     "MultiLayerMahalanobis": [
         MultiLayerMahalanobis(_LINEAR),
@@ -456,6 +509,10 @@ _OFFSET_OF_HELD_OUT_ROWS = (
     "The threshold is the quantile of rows that were held out of the ranges: all other "
     "training rows score 0."
 )
+_OFFSET_OF_CALIBRATION_ROWS = (
+    "The threshold is the quantile of ID rows that were held out, which neither the "
+    "classifiers nor the detector are fitted on, and not that of all training rows."
+)
 _LEARNS_FROM_OOD = (
     "The weights of the layers are learned from the OOD rows in `y`, as the docstring "
     "says."
@@ -504,6 +561,7 @@ def expected_failures(estimator):
     if name in (
         "BatchEnsembleClassifier",
         "GraphPosteriorNetwork",
+        "MultiHeadClassifier",
         "PackedEnsembleClassifier",
         "SnapshotEnsemble",
         "TorchClassifier",
@@ -556,6 +614,8 @@ def expected_detector_failures(detector):
     name = type(detector).__name__
     if name == "OpenMax" and estimator is None:
         return {"check_polarity": _NEGATIVE_LOGITS}
+    if name in ("ConstraintSearch", "LogicDetector", "MLNDetector"):
+        return {"check_offset": _OFFSET_OF_CALIBRATION_ROWS}
     if name == "Gram":
         return {"check_offset": _OFFSET_OF_HELD_OUT_ROWS}
     if name == "MultiLayerMahalanobis" and isinstance(detector.alphas, str):

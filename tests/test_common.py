@@ -13,6 +13,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -159,6 +160,21 @@ def test_serialisation(estimator, library):
         loaded = joblib.load(file)
     assert set(vars(loaded)) == set(vars(fitted))
     np.testing.assert_array_equal(_response(loaded, X), _response(fitted, X))
+
+
+@each_instance
+def test_modes_of_torch(estimator):
+    """In a mode of the caller without gradients, networks are trained all the same."""
+    X, y = _data(estimator)
+    estimator = _seeded(estimator)
+    expected = _response(_fit(estimator, X, y), X)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            fitted = _fit(estimator, X, y)
+            loaded = pickle.loads(pickle.dumps(fitted))
+            np.testing.assert_array_equal(_response(fitted, X), expected)
+        np.testing.assert_array_equal(_response(fitted, X), expected)
+        np.testing.assert_array_equal(_response(loaded, X), expected)
 
 
 @each_instance

@@ -20,6 +20,7 @@ MODULES = (
     "evidential",
     "exceptions",
     "graph",
+    "logic",
     "metrics",
     "model_selection",
     "nn",

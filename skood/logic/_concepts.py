@@ -1,0 +1,419 @@
+"""Concepts of a detector: who reads them, their labels and their values."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.multiclass import type_of_target
+
+from skood.logic._coding import is_frame
+from skood.logic._domains import check_domains
+from skood.utils._labels import (
+    check_label_rows,
+    check_labels,
+    id_rows,
+    label_codes,
+    ood_mask,
+    plain_labels,
+    single_column,
+)
+from skood.utils._wrapping import check_one_column
+
+__all__ = [
+    "ConceptPart",
+    "check_parts",
+    "concept_domains",
+    "label_columns",
+    "part_labels",
+    "part_name",
+    "predict_codes",
+    "predict_proba",
+]
+
+
+# Longer classes are cut in errors.
+_MAX_SHOWN = 200
+
+
+class ConceptPart(NamedTuple):
+    """A classifier, and what it reads.
+
+    Parameters
+    ----------
+    name : str
+        Its name among the parameters.
+
+    concepts : tuple of str
+        The concepts that it reads, several if it has several outputs.
+
+    classifier : object
+        The classifier.
+
+    is_given : bool, default=True
+        Whether it is one of the parameter `concepts`.
+    """
+
+    name: str
+    concepts: tuple
+    classifier: Any
+    is_given: bool = True
+
+
+def part_name(key):
+    """Return the name of the parameter of a concept, or of a tuple of them."""
+    return key if isinstance(key, str) else "_".join(key)
+
+
+def is_key(key):
+    """Tell whether something names a concept, or is a tuple of such names."""
+    if isinstance(key, (tuple, list)):
+        return len(key) > 0 and all(isinstance(name, str) for name in key)
+    return isinstance(key, str)
+
+
+def check_parts(pairs, owner):
+    """Return the classifiers and their concepts, or raise.
+
+    Parameters
+    ----------
+    pairs : list of (str or tuple of str, object)
+        Names of concepts, and their classifiers.
+
+    owner : BaseEstimator
+        Whose parameter it is.
+
+    Returns
+    -------
+    parts : list of ConceptPart
+        At least one.
+
+    Raises
+    ------
+    TypeError
+        If it is no list of pairs, or a classifier is none.
+
+    ValueError
+        If there is none, or a name is taken or not allowed.
+    """
+    if not isinstance(pairs, (list, tuple)) or not all(
+        isinstance(pair, (list, tuple)) and len(pair) == 2 and is_key(pair[0])
+        for pair in pairs
+    ):
+        raise TypeError(
+            f"concepts must be a list of (name, classifier), got {pairs!r}. Write "
+            "concepts=[('shape', LogisticRegression()), (('class', 'color'), net)], "
+            "where net has two outputs."
+        )
+    if not pairs:
+        raise ValueError(
+            "concepts=[] has no classifier. Give at least one (name, classifier)."
+        )
+    parts = [
+        ConceptPart(part_name(key), (key,) if isinstance(key, str) else tuple(key), one)
+        for key, one in pairs
+    ]
+    own = set(BaseEstimator.get_params(owner, deep=False))
+    concepts = [concept for part in parts for concept in part.concepts]
+    names = list(dict.fromkeys([part.name for part in parts] + concepts))
+    bad = [name for name in names if not name or "__" in name or name in own]
+    if bad:
+        raise ValueError(
+            "Names in concepts must not be empty, contain '__' or be a parameter of "
+            f"{type(owner).__name__}, got {bad}. Rename them."
+        )
+    several = [part.name for part in parts if len(part.concepts) > 1]
+    twice = sorted(
+        {name for name in concepts + several if (concepts + several).count(name) > 1}
+    )
+    if twice:
+        raise ValueError(f"Names in concepts must be distinct, got twice: {twice}.")
+    for part in parts:
+        lacking = [m for m in ("fit", "predict") if not hasattr(part.classifier, m)]
+        if lacking or isinstance(part.classifier, type):
+            raise TypeError(
+                f"{part.name!r} in concepts must be a classifier with fit and predict, "
+                f"got {part.classifier!r}"
+                + (f" without {', '.join(lacking)}." if lacking else ": a class.")
+            )
+    return parts
+
+
+def label_columns(y, concepts, ood_label):
+    """Return the labels of each concept, and which rows are in-distribution.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,) or (n_samples, n_concepts), or data frame
+        Labels; a data frame has a column with the name of each concept.
+
+    concepts : list of str
+        Names of the concepts.
+
+    ood_label : int or str
+        A row with this label in any of its columns is OOD.
+
+    Returns
+    -------
+    columns : list of ndarray of shape (n_samples,)
+        Labels of each concept.
+
+    is_id : ndarray of shape (n_samples,), dtype bool
+        Which rows are ID.
+
+    Raises
+    ------
+    ValueError
+        If columns are missing, or labels are.
+    """
+    if is_frame(y):
+        missing = [name for name in concepts if name not in list(y.columns)]
+        if missing:
+            raise ValueError(
+                f"y has no column for the concepts {missing}; its columns are "
+                f"{[str(column) for column in y.columns]}. Name the columns as in "
+                "concepts."
+            )
+        columns = [
+            check_labels(np.asarray(y[name]), f"y[{name!r}]") for name in concepts
+        ]
+    else:
+        table = check_label_rows(single_column(y))
+        columns = [table] if table.ndim == 1 else list(table.T)
+        if len(columns) != len(concepts):
+            raise ValueError(
+                f"y must have a column of labels for each of the {len(concepts)} "
+                f"concepts {concepts}, in this order, or be a data frame with columns "
+                f"of these names. Got {len(columns)} column(s)."
+            )
+    table = np.stack([column.astype(object) for column in columns], axis=1)
+    return columns, id_rows(table if len(columns) > 1 else columns[0], ood_label)
+
+
+def _known_values(part):
+    """Classes of a frozen classifier, a list of them for each concept, or None."""
+    if not isinstance(part.classifier, FrozenEstimator):
+        return None
+    classes = getattr(part.classifier, "classes_", None)
+    if classes is None:
+        return None
+    n_concepts = len(part.concepts)
+    if n_concepts == 1:
+        check_one_column(part.classifier)
+        return [np.asarray(classes)]
+    if len(classes) != n_concepts or any(np.ndim(one) != 1 for one in classes):
+        raise ValueError(
+            f"The classifier of the concepts {list(part.concepts)} is frozen, and its "
+            f"classes_ are not {n_concepts} arrays, one for each of them: "
+            f"{_shown(classes)}. Name the columns of y that it was fitted on."
+        )
+    return [np.asarray(one) for one in classes]
+
+
+def _shown(classes):
+    """Classes in an error, without what is too long."""
+    text = repr(classes)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _in_order(values):
+    """Distinct labels, sorted if they can be; whole numbers as integers."""
+    if all(isinstance(value, float) and value.is_integer() for value in values):
+        values = [int(value) for value in values]
+    values = list(dict.fromkeys(values))
+    try:
+        return sorted(values)
+    except TypeError:  # numbers and text
+        return values
+
+
+def concept_domains(parts, columns, given, ood_label):
+    """Return the values of each concept.
+
+    Parameters
+    ----------
+    parts : list of ConceptPart
+        The classifiers.
+
+    columns : dict of str to ndarray
+        Labels of ID rows by concept; empty if there are none.
+
+    given : dict or None
+        See `MLNDetector`.
+
+    ood_label : int or str
+        No value.
+
+    Returns
+    -------
+    domains : dict of str to list
+        All values.
+
+    observed : dict of str to list
+        Those that classifiers know or are to learn.
+
+    Raises
+    ------
+    ValueError
+        If values are unknown, contradict `given`, or one is `ood_label`.
+
+    TypeError
+        If `given` has values that are no list.
+    """
+    given = {} if given is None else given
+    concepts = [concept for part in parts for concept in part.concepts]
+    unknown = [name for name in given if name not in concepts]
+    if unknown:
+        raise ValueError(
+            f"domains names {unknown}, which are not among the concepts {concepts}."
+        )
+    domains, observed = {}, {}
+    for part in parts:
+        known = _known_values(part)
+        for j, name in enumerate(part.concepts):
+            found = [] if known is None else known[j].tolist()
+            if name in columns:
+                found += list(dict.fromkeys(columns[name].tolist()))
+            if not found and name not in given:
+                raise ValueError(
+                    f"The values of the concept {name!r} are unknown: its classifier "
+                    "is frozen and has no classes_. Give them in domains, or labels "
+                    "in y."
+                )
+            if ood_mask(np.array(found, dtype=object), ood_label=ood_label).any():
+                raise ValueError(
+                    f"ood_label={ood_label!r} is a value of the concept {name!r}, so "
+                    "that rows with this value would count as OOD. Pass another "
+                    "ood_label."
+                )
+            observed[name] = _in_order(found)
+            domains[name] = _with_given(name, observed[name], given)
+    return domains, observed
+
+
+def _with_given(name, observed, given):
+    """Values of a concept: those given, which must comprise those observed."""
+    if name not in given:
+        return observed
+    values = check_domains({name: given[name]})[name]
+    lacking = [value for value in observed if value not in values]
+    if lacking:
+        raise ValueError(
+            f"domains[{name!r}]={values} lacks {lacking}, which the labels or the "
+            "classifier of the concept have. Add them."
+        )
+    return values
+
+
+def part_labels(part, columns, rows):
+    """Return what a classifier is fitted on: one column, or one for each concept."""
+    chosen = [plain_labels(columns[name][rows]) for name in part.concepts]
+    for name, labels in zip(part.concepts, chosen, strict=True):
+        if type_of_target(labels).startswith("continuous"):
+            raise ValueError(
+                f"Unknown label type: continuous. The labels of the concept {name!r} "
+                "must be classes."
+            )
+    if len(chosen) == 1:
+        return chosen[0]
+    table = np.stack(
+        chosen
+        if len({one.dtype.kind for one in chosen}) == 1
+        else [one.astype(object) for one in chosen],
+        axis=1,
+    )
+    return table
+
+
+def predict_proba(part, X, domains):
+    """Return the probabilities of the values of each concept that a part reads.
+
+    Parameters
+    ----------
+    part : ConceptPart
+        With a fitted classifier.
+
+    X : array-like of shape (n_samples, ...)
+        The rows.
+
+    domains : dict of str to list
+        Values of each concept.
+
+    Returns
+    -------
+    probabilities : list of ndarray of shape (n_samples, n_values)
+        Of each concept; 0 for values that the classifier does not know.
+
+    Raises
+    ------
+    TypeError
+        If the classifier has no probabilities.
+    """
+    if not hasattr(part.classifier, "predict_proba"):
+        raise TypeError(
+            f"The probabilities of the concept {part.name!r} are needed (by "
+            "detector='confidence', marginalize=True or concept_proba), but its "
+            f"classifier {part.classifier!r} has no predict_proba. Use another one, or "
+            "wrap it in sklearn.calibration.CalibratedClassifierCV."
+        )
+    found, classes = part.classifier.predict_proba(X), part.classifier.classes_
+    if len(part.concepts) == 1:
+        found, classes = [found], [classes]
+    elif not isinstance(found, (list, tuple)):
+        raise TypeError(
+            f"The classifier of the concepts {list(part.concepts)} gives an array of "
+            f"shape {np.shape(found)} as their probabilities, and not a list of "
+            "arrays, one for each of them. Use another one, or a classifier for each "
+            "concept."
+        )
+    spread = []
+    for name, proba, known in zip(part.concepts, found, classes, strict=True):
+        codes = _codes(np.asarray(known), name, domains)
+        full = np.zeros((len(proba), len(domains[name])))
+        full[:, codes] = proba
+        spread.append(full)
+    return spread
+
+
+def predict_codes(part, X, domains):
+    """Return the codes of the values that a part reads.
+
+    Parameters
+    ----------
+    part, X, domains
+        See `predict_proba`.
+
+    Returns
+    -------
+    codes : list of ndarray of shape (n_samples,), dtype int
+        Of each concept.
+    """
+    labels = np.asarray(part.classifier.predict(X))
+    if len(part.concepts) == 1:
+        labels = labels.reshape(-1, 1)
+    if labels.ndim != 2 or labels.shape[1] != len(part.concepts):
+        raise ValueError(
+            f"The classifier of the concepts {list(part.concepts)} predicts an array "
+            f"of shape {labels.shape}, not one column for each of them."
+        )
+    return [
+        _codes(column, name, domains)
+        for name, column in zip(part.concepts, labels.T, strict=True)
+    ]
+
+
+def _codes(labels, name, domains):
+    """Codes of labels, or an error that names the first that is unknown."""
+    values = np.empty(len(domains[name]), dtype=object)
+    values[:] = domains[name]
+    codes = label_codes(labels, values)
+    if (codes < 0).any():
+        raise ValueError(
+            f"The classifier of the concept {name!r} predicts "
+            f"{labels[codes < 0][:1].tolist()[0]!r}, which is not among the concept's "
+            f"values {domains[name]}. Add it to domains."
+        )
+    return codes

@@ -1,0 +1,251 @@
+"""Bars of what broken constraints add to the penalty of samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from skood.base import n_rows
+from skood.metrics._displays import COLOURS, get_axes
+from skood.metrics._scorers import concept_columns, unwrap
+from skood.utils._labels import ood_mask
+
+__all__ = ["ConstraintContributionDisplay"]
+
+# More bars than this are no picture of single samples any more.
+_MAX_BARS = 40
+
+# Colours are used again with these hatchings.
+_HATCHES = ("", "//", "..", "xx")
+
+# Longer texts of constraints are cut in the legend.
+_MAX_LETTERS = 60
+
+
+class ConstraintContributionDisplay:
+    r"""Stacked bars of what each broken constraint adds to the penalty of samples.
+
+    A constraint of weight w that holds to the degree :math:`\varphi` adds
+    :math:`\max(w, 0) (1 - \varphi) + \max(-w, 0) \varphi`. Use `from_estimator` to make
+    a display; the parameters become attributes.
+
+    Read more in the :ref:`User Guide <logic>`.
+
+    Parameters
+    ----------
+    contributions : ndarray of shape (n_bars, n_constraints)
+        Not negative.
+
+    names : list of str
+        Names of the constraints.
+
+    labels : list of str, default=None
+        A label for each bar; None: "sample 0", "sample 1", …
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        The axes.
+
+    figure_ : matplotlib Figure
+        The figure.
+
+    bars_ : list of BarContainer
+        The parts of the bars that belong to each constraint that is shown, the one
+        that adds most first; in the end those of all others together, if there are
+        others.
+
+    See Also
+    --------
+    MLNDetector : Its ``explain`` gives the numbers.
+
+    Examples
+    --------
+    >>> from skood.logic import ConstraintContributionDisplay
+    >>> display = ConstraintContributionDisplay(
+    ...     contributions=[[0.0, 2.0], [4.5, 1.0]],
+    ...     names=["stop -> red", "stop -> octagon"],
+    ... ).plot()
+    >>> [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    ['stop -> red', 'stop -> octagon']
+    """
+
+    def __init__(self, *, contributions, names, labels=None):
+        self.contributions = contributions
+        self.names = names
+        self.labels = labels
+
+    @classmethod
+    def from_estimator(
+        cls, detector, X, y=None, *, labels=None, ax=None, max_constraints=8, **kwargs
+    ):
+        """Draw the contributions for some samples, or their means.
+
+        Parameters
+        ----------
+        detector : MLNDetector, LogicDetector or ConstraintSearch
+            Fitted. It may be the last step of a Pipeline.
+
+        X : array-like of shape (n_samples, ...)
+            The samples: a few, each gets a bar, unless `y` is given.
+
+        y : array-like of shape (n_samples,) or (n_samples, n_concepts), default=None
+            Labels. Two bars then show the mean contributions of the ID and of the OOD
+            rows.
+
+        labels : list of str, default=None
+            A label for each bar.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        max_constraints : int, default=8
+            How many constraints to show, those that add most.
+
+        **kwargs : dict
+            Passed to matplotlib's ``barh``.
+
+        Returns
+        -------
+        display : ConstraintContributionDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        TypeError
+            If `detector` has no constraints.
+
+        ValueError
+            If `y` has only ID or only OOD rows.
+        """
+        final, final_X = unwrap(detector, X)
+        check_is_fitted(final)
+        if not hasattr(final, "knowledge_base_"):
+            raise TypeError(
+                "ConstraintContributionDisplay.from_estimator needs a detector with "
+                f"constraints, such as MLNDetector, got {type(final).__name__}."
+            )
+        names = list(final.knowledge_base_.names)
+        if y is None:
+            _check_bars(n_rows(final_X))
+        inner = getattr(final, "estimator_", final)  # what a search has found
+        values = inner._explained(inner._read(final_X))[2]
+        if y is not None:
+            is_ood = ood_mask(
+                concept_columns(y, final),
+                ood_label=final.ood_label,
+                classes=final.classes_,
+            )
+            if is_ood.all() or not is_ood.any():
+                raise ValueError(
+                    f"y has only {'OOD' if is_ood.all() else 'ID'} rows, and means of "
+                    "ID and of OOD rows are drawn. Leave y out for a bar per sample."
+                )
+            values = np.array([values[~is_ood].mean(axis=0), values[is_ood].mean(0)])
+            labels = ["ID (mean)", "OOD (mean)"] if labels is None else labels
+        display = cls(contributions=values, names=names, labels=labels)
+        return display.plot(ax, max_constraints=max_constraints, **kwargs)
+
+    def plot(self, ax=None, *, max_constraints=8, **kwargs):
+        """Draw the bars.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        max_constraints : int, default=8
+            How many constraints to show; the others are added up.
+
+        **kwargs : dict
+            Passed to matplotlib's ``barh``.
+
+        Returns
+        -------
+        display : ConstraintContributionDisplay
+            This display, with `ax_`, `figure_` and `bars_`.
+
+        Raises
+        ------
+        ValueError
+            If there are too many bars, or a number of names that does not fit.
+        """
+        values = np.asarray(self.contributions, dtype=np.float64)
+        labels = self._check_plot(values)
+        order = np.argsort(-values.sum(axis=0), kind="stable")
+        order = order[values.sum(axis=0)[order] > 0]
+        shown, others = order[:max_constraints], order[max_constraints:]
+        parts = [(_short(self.names[j]), values[:, j]) for j in shown]
+        if others.size:
+            parts.append((f"{others.size} others", values[:, others].sum(axis=1)))
+        with get_axes(ax, "ConstraintContributionDisplay") as ax:
+            self.bars_ = _draw(ax, parts, len(values), bool(others.size), kwargs)
+            ax.set_yticks(range(len(values)), labels)
+            ax.invert_yaxis()  # the first sample is on top
+            # beside bars: a last part of no width would hold them to the border
+            largest = values.sum(axis=1).max()
+            ax.set_xlim(0, 1.05 * largest if largest > 0 else 1.0)
+            ax.set_xlabel("contribution to the penalty (high = OOD)")
+            if parts:
+                ax.legend(
+                    loc="upper center",
+                    bbox_to_anchor=(0.5, -0.16),
+                    fontsize="small",
+                    frameon=False,
+                )
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _check_plot(self, values):
+        """Return labels, one for each bar; there must be a name for each constraint."""
+        if values.ndim != 2 or values.shape[1] != len(self.names):
+            raise ValueError(
+                "contributions must have a row for each bar and a column for each of "
+                f"{len(self.names)} names, got an array of shape {values.shape}."
+            )
+        _check_bars(len(values))
+        if self.labels is None:
+            return [f"sample {i}" for i in range(len(values))]
+        if isinstance(self.labels, str) or len(self.labels) != len(values):
+            raise ValueError(
+                f"labels must be a list of {len(values)} texts, one for each bar, got "
+                f"{self.labels!r}."
+            )
+        return [str(label) for label in self.labels]
+
+
+def _check_bars(n_bars):
+    if not 1 <= n_bars <= _MAX_BARS:
+        raise ValueError(
+            f"From 1 to {_MAX_BARS} bars fit in a figure, got {n_bars}: choose a few "
+            "rows, such as X[:10], or give y for the means of ID and OOD rows."
+        )
+
+
+def _short(name):
+    """Cut a long name."""
+    return name if len(name) <= _MAX_LETTERS else f"{name[: _MAX_LETTERS - 1]}…"
+
+
+def _draw(ax, parts, n_bars, has_others, style):
+    """Draw parts of bars one after the other, and return them."""
+    left, drawn = np.zeros(n_bars), []
+    for i, (name, width) in enumerate(parts):
+        is_rest = has_others and i == len(parts) - 1
+        drawn.append(
+            ax.barh(
+                np.arange(n_bars),
+                width,
+                left=left,
+                **{
+                    "label": name,
+                    "color": "0.7" if is_rest else COLOURS[i % len(COLOURS)],
+                    "hatch": _HATCHES[i // len(COLOURS) % len(_HATCHES)],
+                    "edgecolor": "white",
+                    **style,
+                },
+            )
+        )
+        left = left + width
+    return drawn

@@ -1,0 +1,263 @@
+"""Say in words which constraints a sample breaks."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from sklearn.utils import Bunch
+
+from skood.logic._compiler import compile_formula, evaluate
+from skood.logic._language import And, C, Equals, Iff, Implies, Not, Or, Same
+from skood.utils._pandas import import_pandas
+
+__all__ = ["explained_rows", "explanation_frame", "fact", "offence"]
+
+
+# Values that say nothing without the name of their concept.
+_VAGUE = frozenset({"yes", "no", "true", "false", "none", "other", "unknown"})
+
+
+def _word(value):
+    """A name or a value as a word."""
+    return str(value).replace("_", " ")
+
+
+class Sample:
+    """One sample: facts about it, in the words of a formula.
+
+    Parameters
+    ----------
+    codes : ndarray of shape (n_concepts,), dtype int
+        Its values.
+
+    domains : dict of str to list
+        Values of each concept.
+    """
+
+    def __init__(self, codes, domains):
+        self.domains = domains
+        self.columns = np.asarray(codes)[:, None]
+        self.values = {
+            name: values[code]
+            for (name, values), code in zip(domains.items(), codes, strict=True)
+        }
+
+    def truth(self, name, value):
+        """Whether a value says that the concept holds; None if it is no yes or no."""
+        if isinstance(value, bool):
+            return value
+        texts = [str(other).casefold() for other in self.domains[name]]
+        yes_or_no = sorted(texts) in (["no", "yes"], ["false", "true"])
+        return str(value).casefold() in ("yes", "true") if yes_or_no else None
+
+    def state(self, name, value):
+        """Say that a concept has a value; a text may be a word of its own."""
+        said = self.truth(name, value)
+        if said is not None:
+            return _word(name) if said else f"not {_word(name)}"
+        n_concepts = sum(value in values for values in self.domains.values())
+        is_clear = isinstance(value, str) and any(map(str.isalpha, value))
+        if is_clear and n_concepts == 1 and value.casefold() not in _VAGUE:
+            return _word(value)
+        return f"{_word(name)} {_word(value)}"
+
+    def holds(self, formula):
+        """Tell whether a formula is true."""
+        compiled = compile_formula(formula, self.domains)
+        return bool(evaluate(compiled, self.columns, {})[0])
+
+
+def _unique(phrases):
+    """Join phrases, each once; after "not" nothing follows that is true."""
+    once = dict.fromkeys(phrases)
+    return " and ".join(sorted(once, key=lambda phrase: phrase.startswith("not ")))
+
+
+def fact(formula, sample):
+    """Say what is true of a sample, as far as a formula asks.
+
+    Parameters
+    ----------
+    formula : Formula
+        True or false, bound to the domains of the sample.
+
+    sample : Sample
+        The sample.
+
+    Returns
+    -------
+    phrase : str
+        Such as "stop sign" or "not octagon (triangle)".
+    """
+    truth = sample.holds(formula)
+    if isinstance(formula, (C, Equals, Same)):
+        return _atom(formula, sample)
+    if isinstance(formula, Not):
+        return fact(formula.part, sample)
+    if isinstance(formula, Implies):
+        if truth:  # by its left side, or else by its right one
+            left = sample.holds(formula.left)
+            return fact(formula.right if left else formula.left, sample)
+        return f"{fact(formula.left, sample)} and {fact(formula.right, sample)}"
+    if isinstance(formula, Iff):
+        return _unique([fact(formula.left, sample), fact(formula.right, sample)])
+    parts = formula.parts
+    if isinstance(formula, And) and not truth:
+        parts = [part for part in parts if not sample.holds(part)]
+    elif isinstance(formula, Or) and truth:
+        parts = [part for part in parts if sample.holds(part)]
+    elif isinstance(formula, Or) and _is_choice(parts):
+        words = [sample.state(part.name, part.value) for part in parts]
+        actual = _word(sample.values[parts[0].name])
+        return f"neither {' nor '.join(words)} ({actual})"
+    return _unique(fact(part, sample) for part in parts)
+
+
+def _is_choice(parts):
+    """Tell whether one concept is to have one of several values."""
+    return all(isinstance(part, Equals) and part.equal for part in parts) and (
+        len({part.name for part in parts}) == 1
+    )
+
+
+def _atom(formula, sample):
+    """Say which value a concept has, and which it has not."""
+    actual = sample.values[formula.name]
+    if isinstance(formula, Same):
+        other = sample.values[formula.other]
+        names = _word(formula.name), _word(formula.other)
+        if actual == other:
+            return f"{names[0]} and {names[1]} both {_word(actual)}"
+        return f"{names[0]} {_word(actual)} and {names[1]} {_word(other)}"
+    if isinstance(formula, C):
+        values = sample.domains[formula.name]
+        asked = values[1]
+        if values == [0, 1]:  # or [False, True]
+            asked, actual = True, bool(actual)
+    else:
+        asked = formula.value
+    if actual == asked or sample.truth(formula.name, actual) is not None:
+        return sample.state(formula.name, actual)
+    return f"not {sample.state(formula.name, asked)} ({_word(actual)})"
+
+
+def offence(formula, sample):
+    """Say how a sample breaks a constraint, or satisfies one that it should break.
+
+    Parameters
+    ----------
+    formula, sample
+        See `fact`.
+
+    Returns
+    -------
+    phrase : str
+        Such as "stop sign, but not octagon (triangle)".
+    """
+    if sample.holds(formula):
+        return f"{fact(formula, sample)}, which is unusual"
+    if isinstance(formula, Implies):
+        return f"{fact(formula.left, sample)}, but {fact(formula.right, sample)}"
+    if isinstance(formula, Iff):
+        sides = formula.left, formula.right
+        true, false = sides if sample.holds(formula.left) else sides[::-1]
+        return f"{fact(true, sample)}, but {fact(false, sample)}"
+    return fact(formula, sample)
+
+
+def _number(contribution):
+    """Write a contribution with its sign, small ones with one digit."""
+    number = contribution + 0.0  # there is no -0
+    return f"{number:+.1f}" if abs(number) >= 0.05 or not number else f"{number:+.1g}"
+
+
+def explained_rows(detector, reading):
+    """Explain rows that were read.
+
+    Parameters
+    ----------
+    detector : ConceptDetector
+        Fitted.
+
+    reading : Bunch
+        See `read_rows`.
+
+    Returns
+    -------
+    rows : list of Bunch
+        See ``explain``.
+    """
+    kb = detector.knowledge_base_
+    outlier, penalty, soft, hard, shares = detector._explained(reading)
+    all_hold = kb.truth(reading.codes).all(axis=1)
+    rows = []
+    for i, codes in enumerate(reading.codes):
+        sample = Sample(codes, kb.domains)
+        broken = np.flatnonzero(hard[i] > 0)
+        broken = broken[np.argsort(-soft[i, broken], kind="stable")]
+        clauses = []
+        for j in broken:
+            size = f": {_number(soft[i, j])}" if detector._is_weighted else ""
+            clauses.append(_offence_of(kb, j, sample, detector) + size)
+        if len(kb) and not clauses:
+            clauses.append(
+                "all constraints hold" if all_hold[i] else "no constraint counts"
+            )
+        if detector.detector_ is not None:
+            clauses.append(f"detector: {_number(shares[i])}")
+        rows.append(
+            Bunch(
+                concepts=sample.values,
+                violated=[kb.names[j] for j in broken],
+                contributions=dict(zip(kb.names, soft[i].tolist(), strict=True)),
+                penalty=float(penalty[i]),
+                detector=float(shares[i]),
+                outlier=float(outlier[i]),
+                is_ood=bool(-outlier[i] < detector.offset_),
+                sentence="; ".join(clauses),
+            )
+        )
+    return rows
+
+
+def _offence_of(kb, j, sample, detector):
+    """Say how a constraint is broken; that of the ID classifier in its own words."""
+    formula = kb.formulas[j]
+    if isinstance(formula, C) and formula.name not in detector.concepts_:
+        return "the classifier of ID rows takes it for OOD"
+    return offence(formula, sample)
+
+
+def explanation_frame(rows, detector, X):
+    """Return explanations as a pandas.DataFrame.
+
+    Parameters
+    ----------
+    rows : list of Bunch
+        See `explained_rows`.
+
+    detector : ConceptDetector
+        Fitted.
+
+    X : array-like
+        The rows; a data frame gives its index.
+
+    Returns
+    -------
+    frame : pandas.DataFrame
+        A row for each.
+    """
+    pd = import_pandas("explain")
+    columns = {
+        "score": [-row.outlier for row in rows],
+        "is_ood": [row.is_ood for row in rows],
+        "penalty": [row.penalty for row in rows],
+        "detector": [row.detector for row in rows],
+        "violated": ["; ".join(row.violated) for row in rows],
+        "sentence": [row.sentence for row in rows],
+    }
+    for name in detector.knowledge_base_.concepts:
+        columns[f"concept_{name}"] = [row.concepts[name] for row in rows]
+    for name in detector.knowledge_base_.names:
+        columns[f"contribution_{name}"] = [row.contributions[name] for row in rows]
+    return pd.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)

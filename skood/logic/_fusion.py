@@ -1,0 +1,91 @@
+"""One outlier score of the penalty of a logic and the survival of a detector's score.
+
+The penalty D(x) is the sum of minus the weights of the constraints that hold, and p(x)
+the share of in-distribution rows to which a detector gives as high an outlier score.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+__all__ = ["FUSIONS", "check_product", "fuse"]
+
+FUSIONS = frozenset({"log", "product", "shifted_product"})
+
+# Penalties that differ by no more than this are equal up to rounding.
+_ROUNDING = 1e-9
+
+# "none" has survivals that are no probabilities; larger logarithms overflow.
+_LARGEST_LOG = 700.0
+
+
+def check_product(max_penalty):
+    """Refuse the product where it would turn the order of survivals round.
+
+    Parameters
+    ----------
+    max_penalty : float
+        The largest penalty of any world.
+
+    Raises
+    ------
+    ValueError
+        If it is positive.
+    """
+    if max_penalty > _ROUNDING:
+        raise ValueError(
+            "fusion='product' multiplies the penalty by the survival probability, "
+            "which turns its order round where the penalty is positive: a sample would "
+            "be the more outlying, the less the detector objects to it. With these "
+            f"weights the penalty can be {max_penalty:.4g}, since a weight is "
+            "negative. Use fusion='log', or 'shifted_product', which subtracts the "
+            "largest penalty."
+        )
+
+
+def fuse(penalty, log_sf, *, fusion="log", gamma=1.0, max_penalty=0.0):
+    r"""Fuse penalties and survivals into outlier scores.
+
+    .. math::
+       \text{log:} \quad \gamma D - \log p, \qquad
+       \text{product:} \quad D\, p, \qquad
+       \text{shifted product:} \quad (D - \max_z D(z))\, p.
+
+    Parameters
+    ----------
+    penalty : ndarray of shape (n_samples,)
+        Penalties D.
+
+    log_sf : ndarray of shape (n_samples,) or float
+        Logarithms of the survival probabilities p.
+
+    fusion : {"log", "product", "shifted_product"}, default="log"
+        How.
+
+    gamma : float, default=1.0
+        Weight of the penalty in "log". Products are of the same order for all.
+
+    max_penalty : float, default=0.0
+        The largest penalty of any world.
+
+    Returns
+    -------
+    outlier : ndarray of shape (n_samples,)
+        Outlier scores, high = OOD.
+
+    Raises
+    ------
+    ValueError
+        If it is "product" and penalties can be positive, see `check_product`.
+    """
+    if fusion == "log":
+        return gamma * penalty - log_sf
+    if fusion == "product":
+        check_product(max(max_penalty, np.max(penalty, initial=0.0)))
+        shifted = penalty
+    else:
+        shifted = penalty - max_penalty
+    # samples of the largest penalty are tied, whichever way it was summed up
+    shifted = np.where(shifted > -_ROUNDING * max(1.0, abs(max_penalty)), 0.0, shifted)
+    return shifted * np.exp(np.minimum(log_sf, _LARGEST_LOG))

@@ -1,0 +1,282 @@
+"""The worlds of some concepts, counted by which constraints hold in them.
+
+The probability of a world depends on its truth vector alone: which constraints hold. So
+all worlds are passed through once, in blocks, and what is kept is each distinct truth
+vector, packed into words of 64 bits, with the number of its worlds.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+
+__all__ = [
+    "GroupedWorlds",
+    "distinct_columns",
+    "merge_columns",
+    "pack_bits",
+    "unpack_bits",
+]
+
+# Little-endian on every machine, so that the bytes of a word are in the order of bits.
+_WORD = np.dtype("<u8")
+
+# Worlds of a block times constraints: what is held of indices while grouping.
+_BLOCK_ENTRIES = 2**22
+
+# Worlds in a block.
+_BLOCK_WORLDS = (2**12, 2**17)
+
+# Groups that wait before they are merged with those found before.
+_PENDING = 2**20
+
+# Truth values that are unpacked at once, as float64.
+_UNPACKED = 2**20
+
+
+def pack_bits(truth):
+    """Pack truth values of shape (n, m) into words of shape (n_words, n)."""
+    n, m = truth.shape
+    n_words = -(-m // 64)
+    packed = np.zeros((n, 8 * n_words), dtype=np.uint8)
+    packed[:, : -(-m // 8)] = np.packbits(truth, axis=1, bitorder="little")
+    return np.ascontiguousarray(packed.view(_WORD).T)
+
+
+def unpack_bits(words, m):
+    """Return the truth values of shape (n, m) of words of shape (n_words, n)."""
+    packed = np.ascontiguousarray(words.T).view(np.uint8)
+    return np.unpackbits(packed, axis=1, count=m, bitorder="little")
+
+
+def distinct_columns(words, counts=None):
+    """Return the distinct columns of words, in order, and how often each occurs.
+
+    Parameters
+    ----------
+    words : ndarray of shape (n_words, n)
+        At least one column.
+
+    counts : ndarray of shape (n,), default=None
+        Weight of each column; ``None``: one.
+
+    Returns
+    -------
+    words : ndarray of shape (n_words, n_distinct)
+        The distinct columns.
+
+    counts : ndarray of shape (n_distinct,)
+        The sum of the weights of each.
+    """
+    if len(words) == 1 and counts is None:
+        found, counts = np.unique(words[0], return_counts=True)
+        return found[np.newaxis], counts
+    order = np.argsort(words[0]) if len(words) == 1 else np.lexsort(words)
+    words = words[:, order]
+    new = (words[:, 1:] != words[:, :-1]).any(axis=0)
+    if counts is not None:
+        counts = counts[order]
+    del order
+    starts = np.concatenate([[0], np.flatnonzero(new) + 1])
+    if counts is None:
+        counts = np.diff(np.append(starts, len(new) + 1))
+    else:
+        counts = np.add.reduceat(counts, starts)
+    return words[:, starts], counts
+
+
+def _flat_index(sizes, strides):
+    """Return Σ digit · stride for all worlds of some axes, the last one fastest."""
+    index = np.zeros(1, dtype=np.intp)
+    for size, stride in zip(sizes, strides, strict=True):
+        index = (index[:, np.newaxis] + stride * np.arange(size)).ravel()
+    return index
+
+
+class _Blocks:
+    """Walk through all worlds, a block of them at once, and pack their truth.
+
+    The last axes, whose worlds make a block, are added from the last to the first: a
+    constraint is looked up as soon as all its axes are there, so that one on few axes
+    costs the worlds of those and the later ones, not of the whole block.
+    """
+
+    def __init__(self, sizes, scopes, tables):
+        degree = np.zeros(len(sizes), dtype=int)
+        for scope in scopes:
+            degree[list(scope)] += 1
+        order = np.argsort(degree, kind="stable")
+        ordered = [sizes[axis] for axis in order]
+        low, high = _BLOCK_WORLDS
+        limit = min(max(_BLOCK_ENTRIES // len(scopes), low), high)
+        cut = len(sizes) - 1
+        while cut > 0 and math.prod(ordered[cut - 1 :]) <= limit:
+            cut -= 1
+        self.outer, self.inner = ordered[:cut], ordered[cut:]
+        self.n_words = -(-len(scopes) // 64)
+        self.lookups: list = [[] for _ in range(len(self.inner) + 1)]
+        place = np.argsort(order)  # place[axis] is where the axis is in `ordered`
+        for i, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
+            level, lookup = self._lookup(i, place[list(scope)], table)
+            self.lookups[level].append(lookup)
+
+    def _lookup(self, i, places, table):
+        """Return the level of a constraint and how its truth is looked up there."""
+        cut = len(self.outer)
+        axes = np.argsort(places)
+        places, table = places[axes], table.transpose(axes)
+        n_outer = int(np.sum(places < cut))
+        shape = table.shape
+        rows = table.reshape(math.prod(shape[:n_outer]), -1)
+        strides = np.zeros(cut + len(self.inner), dtype=np.intp)
+        for k, place in enumerate(places):
+            end = n_outer if k < n_outer else len(shape)
+            strides[place] = math.prod(shape[k + 1 : end])
+        level = int(places[n_outer]) - cut if n_outer < len(places) else len(self.inner)
+        row = _flat_index(self.outer, strides[:cut])
+        index = _flat_index(self.inner[level:], strides[cut + level :])
+        return level, (i // 64, np.uint64(i % 64), rows, row, index)
+
+    def __iter__(self):
+        for block in range(math.prod(self.outer)):
+            words = np.zeros((self.n_words, 1), dtype=_WORD)
+            for level in range(len(self.inner), -1, -1):
+                if level < len(self.inner):
+                    words = np.tile(words, self.inner[level])
+                for word, bit, rows, row, index in self.lookups[level]:
+                    truth = rows[row[block]].astype(_WORD) << bit
+                    words[word] |= truth.take(index)
+            yield words
+
+
+class GroupedWorlds:
+    """The worlds of some concepts in groups of equal truth, with their exact moments.
+
+    Parameters
+    ----------
+    sizes : list of int
+        Number of values of each concept.
+
+    scopes : list of tuple of int
+        Concepts of each constraint; at least one constraint, each with a concept.
+
+    tables : list of ndarray of bool
+        Truth of each constraint, of shape ``sizes[scope]``.
+
+    merge : bool, default=True
+        ``False``: each world is a group of its own.
+    """
+
+    def __init__(self, sizes, scopes, tables, merge=True):
+        self.sizes = sizes
+        self.scopes = scopes
+        self.tables = tables
+        self.merge = merge
+        self._groups = None
+        self._small = None
+
+    @property
+    def groups(self):
+        """Packed truth of shape (n_words, n_groups), and worlds of each group."""
+        if self._groups is None:
+            blocks = _Blocks(self.sizes, self.scopes, self.tables)
+            if self.merge:
+                self._groups = _merged(blocks)
+            else:
+                words = np.concatenate(list(blocks), axis=1)
+                self._groups = words, np.ones(words.shape[1], dtype=np.int64)
+        return self._groups
+
+    @property
+    def n_groups(self):
+        """Number of groups."""
+        return len(self.groups[1])
+
+    def _chunks(self):
+        """Yield truth as float64 (n, n_constraints), and the log of the counts."""
+        if self._small is not None:
+            yield self._small
+            return
+        words, counts = self.groups
+        m = len(self.scopes)
+        step = max(1, _UNPACKED // m)
+        for start in range(0, len(counts), step):
+            part = slice(start, start + step)
+            truth = unpack_bits(words[:, part], m).astype(np.float64)
+            chunk = truth, np.log(counts[part])
+            if step >= len(counts):
+                self._small = chunk
+            yield chunk
+
+    def log_partition(self, weights):
+        """Return log Σ_groups count · exp(w · φ)."""
+        top, total = -math.inf, 0.0
+        for truth, log_counts in self._chunks():
+            energy = truth @ weights + log_counts
+            new = max(top, float(energy.max()))
+            total = total * math.exp(top - new) + float(np.exp(energy - new).sum())
+            top = new
+        return top + math.log(total)
+
+    def _weighted(self, weights):
+        """Yield truth and the probability of each group, up to rounding."""
+        log_z = self.log_partition(weights)
+        for truth, log_counts in self._chunks():
+            yield truth, np.exp(truth @ weights + log_counts - log_z)
+
+    def expected_truth(self, weights):
+        """Return the expected truth of each constraint."""
+        mean, total = 0.0, 0.0
+        for truth, proba in self._weighted(weights):
+            mean = mean + proba @ truth
+            total += proba.sum()
+        return mean / total
+
+    def covariance(self, weights):
+        """Return the covariance of the truth of the constraints."""
+        mean = self.expected_truth(weights)
+        covariance = np.zeros((len(mean), len(mean)))
+        total = 0.0
+        for truth, proba in self._weighted(weights):
+            centred = truth - mean
+            covariance += (centred * proba[:, np.newaxis]).T @ centred
+            total += proba.sum()
+        covariance /= total
+        return (covariance + covariance.T) / 2
+
+    def max_penalty(self, weights):
+        """Return the largest -w · φ."""
+        return max(float(np.max(truth @ -weights)) for truth, _ in self._chunks())
+
+
+def _merged(blocks):
+    """Return the distinct columns of all blocks, merged now and then."""
+    kept, waiting = [], 0
+    for words in blocks:
+        kept.append(distinct_columns(words))
+        waiting += kept[-1][0].shape[1]
+        if waiting > max(_PENDING, kept[0][0].shape[1] / 2):
+            kept, waiting = [merge_columns(kept)], 0
+    return merge_columns(kept)
+
+
+def merge_columns(kept):
+    """Return the distinct columns of several blocks, and the sums of their weights.
+
+    The list of blocks is empty afterwards: memory is given back while they are joined.
+    """
+    if len(kept) == 1:
+        return kept.pop()
+    total = sum(len(counts) for _, counts in kept)
+    words = np.empty((len(kept[0][0]), total), dtype=_WORD)
+    counts = np.empty(total, dtype=kept[0][1].dtype)
+    while kept:
+        own, weights = kept.pop()
+        part = slice(total - len(weights), total)
+        words[:, part], counts[part] = own, weights
+        total = part.start
+    columns = [words, counts]
+    del words, counts
+    return distinct_columns(columns.pop(0), columns.pop())

@@ -1,0 +1,355 @@
+"""The detector: errors, kinds of input, pipelines and searches."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.covariance import LedoitWolf
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skood.detectors import SSD
+from skood.exceptions import ConstraintSyntaxError, SkoodWarning
+from skood.logic import C, MLNDetector
+from skood.metrics import aupr_out, auroc, make_ood_scorer
+from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
+from tests.logic._signs import NAMES, RULES, Column, columns, linear, mln, signs
+
+pytestmark = pytest.mark.filterwarnings("ignore:normalizer='genextreme'")
+
+GAUSSIAN = SSD(covariance=LedoitWolf())
+
+
+# ------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    "constraints, error, text",
+    [
+        ("class = yield", TypeError, "'constraints' parameter of MLNDetector must be"),
+        ([], ValueError, r"constraints=\[\] and detector=None leave nothing"),
+        (["class = zebra"], ConstraintSyntaxError, "zebra"),
+        (["size = 3"], ConstraintSyntaxError, "size"),
+        ([RULES[0], RULES[0]], ValueError, "distinct, got twice"),
+        ([C("size").eq(3)], ValueError, "Unknown concept 'size'"),
+        ([3], TypeError, "must be a str or a Formula"),
+    ],
+)
+def test_bad_constraints(constraints, error, text):
+    X, y = signs(60)
+    error = ValueError if error is TypeError and text.startswith("'") else error
+    with pytest.raises((error, TypeError), match=text):
+        mln(constraints).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "params, text",
+    [
+        ({"fusion": "sum"}, "fusion"),
+        ({"gamma": -1.0}, "gamma"),
+        ({"normalizer": "beta"}, "normalizer"),
+        ({"calibration": 2}, "calibration"),
+        ({"calibration": "other"}, "calibration"),
+        ({"prior": -1}, "prior"),
+        ({"contamination": 0.7}, "contamination"),
+        ({"detector": 3}, "detector"),
+        ({"detector": "conf"}, "detector"),
+        ({"domains": [1]}, "domains"),
+        ({"supervised": 2}, "supervised"),
+        ({"id_estimator": 3}, "id_estimator"),
+    ],
+)
+def test_bad_parameters(params, text):
+    X, y = signs(60)
+    with pytest.raises(ValueError, match=f"The '{text}' parameter of MLNDetector"):
+        mln(**params).fit(X, y)
+
+
+def test_constraints_are_read_before_anything_is_fitted():
+    class Slow(Column):
+        def fit(self, X, y):
+            raise AssertionError("fitted")
+
+    X, y = signs(50)
+    readers = [(name, Slow(j)) for j, name in enumerate(NAMES)]
+    with pytest.raises(ConstraintSyntaxError):
+        MLNDetector(["class ="], readers).fit(X, y)
+
+
+def test_a_failed_fit_keeps_the_state():
+    X, y = signs(100)
+    one = mln().fit(X, y)
+    before = copy.copy(vars(one))
+    with pytest.raises(ConstraintSyntaxError):
+        one.set_params(constraints=["class ="]).fit(X, y)
+    assert {k: v for k, v in vars(one).items() if k != "constraints"} == {
+        k: v for k, v in before.items() if k != "constraints"
+    }
+
+
+def test_an_error_names_the_part():
+    X, y = signs(50)
+    with pytest.raises(ValueError) as raised:
+        MLNDetector(RULES, [*columns()[:2], ("shape", LogisticRegression(C=-1))]).fit(
+            X, y
+        )
+    assert "This happened in fitting 'shape'." in raised.value.__notes__
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        mln().fit(X, y[:-1])
+
+
+def test_nested_ood_labels():
+    X, y = signs(60)
+    for params in (
+        {"detector": SSD(ood_label="yield")},
+        {"concepts": [("class", MSPClassifier(ood_label="yield")), *columns()[1:]]},
+    ):
+        with pytest.raises(ValueError, match="ood_label='yield' is one of the classes"):
+            mln().set_params(**params).fit(X, y)
+
+
+class MSPClassifier(Column):
+    """A classifier that leaves rows out of its fit."""
+
+    def __init__(self, column=0, C=1.0, ood_label=-1):
+        super().__init__(column, C)
+        self.ood_label = ood_label
+
+
+@pytest.mark.parametrize(
+    "scores, text",
+    [
+        (np.zeros((3, 2)), r"scores of shape \(3, 2\) for 12 rows"),
+        (np.full(12, np.nan), "NaN as the score of 12 of 12 samples"),
+    ],
+)
+def test_bad_scores_of_the_detector(scores, text):
+    class Bad(SSD):
+        def score_samples(self, X):
+            return scores
+
+    X, y = signs(60)
+    with pytest.raises(ValueError, match=text):
+        mln(RULES, Bad()).fit(X, y)
+
+
+# -------------------------------------------------------------------------- input, use
+
+
+def test_labels_as_data_frames_lists_and_tensors():
+    X, y = signs(150, 50)
+    expected = mln(RULES, GAUSSIAN).fit(X, y)
+    frame = pd.DataFrame(y, columns=NAMES)
+    scorer = make_ood_scorer()
+    for labels in (frame, frame[NAMES[::-1]], y.tolist()):
+        one = mln(RULES, GAUSSIAN).fit(X, labels)
+        assert one.offset_ == expected.offset_
+        assert one.score(X, labels) == expected.score(X, y)
+        assert scorer(one, X, labels) == expected.score(X, y)
+    assert aupr_out(frame, expected.score_samples(X)) > 0.9
+
+
+def test_concepts_of_several_kinds():
+    rng = np.random.default_rng(0)
+    digit = rng.integers(0, 3, size=300)
+    y = pd.DataFrame(
+        {
+            "digit": digit,
+            "odd": digit % 2 == 1,
+            "size": np.where(digit == 0, "small", "large"),
+        }
+    )
+    X = np.stack([digit, digit % 2, digit == 0], axis=1) + 0.1 * rng.normal(
+        size=(300, 3)
+    )
+    readers = [(name, Column(j)) for j, name in enumerate(y)]
+    rules = ["odd <-> digit = 1", "digit = 0 -> size = small"]
+    for labels in (y, y.to_numpy(), y.to_numpy().tolist()):
+        one = MLNDetector(rules, readers, random_state=0).fit(X, labels)
+        found = one.predict_concepts(X[:2])
+        assert found.dtype == object
+        assert one.classes_.tolist() == [0, 1, 2]
+        assert type(one.explain(X[:1])[0].concepts["digit"]) is int
+    assert one.explain([[0.0, 1.0, 0.0]])[0].sentence.startswith(
+        "odd, but not digit 1 (0)"
+    )
+
+
+def test_one_concept_takes_labels_with_one_axis():
+    X, y = signs(100, 20)
+    one = MLNDetector(
+        ["class != zebra"],
+        columns()[:1],
+        GAUSSIAN,
+        domains={"class": ["yield", "stop_sign", "other", "zebra"]},
+        random_state=0,
+    )
+    flat = one.fit(X, y[:, 0]).score_samples(X)
+    frame = pd.DataFrame({"class": y[:, 0], "color": y[:, 1]})
+    np.testing.assert_array_equal(one.fit(X, frame).score_samples(X), flat)
+    assert one.knowledge_base_.domains["class"] == [
+        "yield",
+        "stop_sign",
+        "other",
+        "zebra",
+    ]
+    assert one.classes_.tolist() == ["other", "stop_sign", "yield"]
+    with pytest.raises(ValueError, match="each of the 3 concepts"):
+        mln().fit(X, y[:, 0])
+
+
+def test_classes_that_are_left_out_are_ood():
+    X, y = signs(300)
+    one = mln(RULES[:1], GAUSSIAN).fit(X[y[:, 0] != "yield"], y[y[:, 0] != "yield"])
+    expected = auroc(np.where(y[:, 0] == "yield", -1, 1), one.score_samples(X))
+    assert one.score(X, y) == expected
+    cv = LeaveClassesOut(random_state=0)
+    readers = [(name, LogisticRegression()) for name in NAMES]
+    rules = ["color = red or color = blue and not (color = red)"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)
+        scores = cross_val_score(
+            MLNDetector(rules, readers, GAUSSIAN),
+            X,
+            y,
+            cv=cv,
+            scoring=make_ood_scorer(),
+            error_score="raise",
+        )
+    assert scores.shape == (3,)
+    assert np.isfinite(scores).all()
+
+
+def test_images_and_tensors():
+    X, y = signs(120, 40)
+    images = X.reshape(-1, 1, 3, 1).astype(np.float32)
+
+    class Image(Column):
+        def predict_proba(self, X):
+            return super().predict_proba(np.asarray(X).reshape(len(X), -1))
+
+    readers = [(name, Image(j)) for j, name in enumerate(NAMES)]
+    one = MLNDetector(RULES, readers, "confidence", random_state=0).fit(images, y)
+    expected = mln(RULES, "confidence").fit(X.astype(np.float32), y)
+    np.testing.assert_allclose(
+        one.score_samples(images), expected.score_samples(X.astype(np.float32))
+    )
+    tensors = MLNDetector(RULES, readers, "confidence", random_state=0)
+    tensors.fit(torch.from_numpy(images), y)
+    assert tensors.offset_ == one.offset_
+    assert len(tensors.explain(torch.from_numpy(images[:2]))) == 2
+
+
+def test_pipelines_and_searches():
+    X, y = signs(240, 60)
+    frame = pd.DataFrame(y, columns=NAMES)
+    one = MLNDetector(RULES, linear(), GAUSSIAN, random_state=0)
+    cv = OODStratifiedKFold(2, shuffle=True, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), one)
+    for labels in (y, frame):
+        scores = cross_val_score(
+            pipeline, X, labels, cv=cv, scoring=make_ood_scorer(), error_score="raise"
+        )
+        assert np.all(scores > 0.9)
+        search = GridSearchCV(
+            pipeline,
+            {
+                "mlndetector__gamma": [0.0, 1.0],
+                "mlndetector__fusion": ["log", "shifted_product"],
+                "mlndetector__prior": [2.0],
+                "mlndetector__color__C": [1.0],
+            },
+            cv=cv,
+            scoring=make_ood_scorer(),
+            error_score="raise",
+        ).fit(X, labels)
+        assert search.best_score_ > 0.95
+        assert make_ood_scorer()(search, X, labels) > 0.95
+    fitted = pipeline.fit(X, frame)
+    assert fitted.score(X, frame[NAMES[::-1]]) > 0.95
+
+
+def test_pickle():
+    X, y = signs(100, 30)
+    one = mln(RULES, GAUSSIAN, supervised=True).fit(X, y)
+    loaded = pickle.loads(pickle.dumps(one))
+    np.testing.assert_array_equal(loaded.score_samples(X), one.score_samples(X))
+    assert loaded.set_weights([1.0, 2.0]).offset_ == one.set_weights([1, 2]).offset_
+
+
+def test_rows_do_not_depend_on_each_other():
+    X, y = signs(150, 50, noise=0.4)
+    one = mln(RULES, GAUSSIAN, marginalize=True).fit(X, y)
+    alone = [one.score_samples(X[i : i + 1])[0] for i in range(140, 160)]
+    np.testing.assert_allclose(one.score_samples(X)[140:160], alone, rtol=1e-12)
+
+
+def test_methods_need_a_fit():
+    X, _ = signs(5)
+    for method in (
+        "penalty",
+        "predict_concepts",
+        "concept_proba",
+        "explain",
+        "predict",
+    ):
+        with pytest.raises(NotFittedError):
+            getattr(mln(), method)(X)
+
+
+def test_boolean_concepts_take_labels_of_the_first():
+    """Labels of a concept of booleans are no mask."""
+    X, y = signs(200, 60)
+    is_ood = y[:, 0] == -1
+    y[:, 0] = y[:, 0] == "stop_sign"
+    y[is_ood] = -1
+    one = MLNDetector(["class -> color = red"], linear(), random_state=0).fit(X, y)
+    expected = auroc(np.where(is_ood, -1, 1), one.score_samples(X))
+    frame = pd.DataFrame(y, columns=NAMES)
+    for labels in (y, y[:, 0], frame, frame["class"], frame[["class"]]):
+        assert one.score(X, labels) == expected
+        assert make_ood_scorer()(one, X, labels) == expected
+
+
+def test_one_column_with_two_axes_warns_of_nothing():
+    X, y = signs(200, 60)
+    one = MLNDetector(["class != yield"], columns()[:1], random_state=0)
+    expected = one.fit(X, y[:, 0]).score(X, y[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DataConversionWarning)
+        for labels in (y[:, :1], pd.DataFrame(y[:, :1], columns=NAMES[:1])):
+            assert one.fit(X, labels).score(X, labels) == expected
+        assert mln().fit(X, y).score(X, y[:, :1]) > 0.5
+
+
+def test_missing_labels_say_where():
+    X, y = signs(60)
+    frame = pd.DataFrame(y, columns=NAMES)
+    frame.loc[3, "color"] = None
+    with pytest.raises(ValueError, match=r"Input y\['color'\] contains NaN or None"):
+        mln().fit(X, frame)
+
+
+def test_labels_of_different_kinds_that_a_forest_cannot_learn():
+    X, y = signs(60)
+    y[:, 1] = y[:, 1] == "red"
+    forest = RandomForestClassifier(n_estimators=2)
+    one = MLNDetector(
+        ["color or class = yield"], [(("class", "color"), forest), ("shape", Column(2))]
+    )
+    with pytest.raises(TypeError) as caught:
+        one.fit(X, y)
+    name, kinds = caught.value.__notes__
+    assert "'class_color'" in name
+    assert "of different kinds" in kinds

@@ -1,0 +1,532 @@
+import itertools
+import math
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skood.exceptions import SkoodWarning
+from skood.logic import _newton, _weights
+from skood.logic._grouping import GroupedWorlds
+from skood.logic._partition import Partition
+from skood.logic._weights import (
+    fit_pseudo_weights,
+    fit_weights,
+    pseudo_log_likelihood,
+)
+from tests.logic.test_partition import (
+    IMPLIES,
+    OR,
+    XOR,
+    gtsrb_rules,
+    naive,
+    random_factors,
+    stop_rule,
+)
+
+TRUE = np.array([False, True])
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    """A fit that warns where nothing is expected fails the test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SkoodWarning)
+        warnings.simplefilter("error", RuntimeWarning)
+        yield
+
+
+def random_rows(rng, sizes, n):
+    return np.stack([rng.integers(0, size, n) for size in sizes], axis=1)
+
+
+def truth_of(factors):
+    """The truth of factors on codes."""
+
+    def truth(Z):
+        columns = [table[tuple(Z[:, list(scope)].T)] for scope, table in factors]
+        return np.stack(columns, axis=1)
+
+    return truth
+
+
+def target_of(partition, mean_truth, n, prior):
+    return (n * mean_truth + prior * partition.uniform_truth()) / (n + prior)
+
+
+# the maximum of the likelihood
+
+
+def test_one_constraint_closed_form():
+    # satisfied by 95 % of the rows, and by 9 of 12 worlds: log(.95 / .05 · 3 / 9)
+    partition = Partition(*stop_rule())
+    (w,) = fit_weights(partition, [0.95], 200, prior=0)
+    assert w == pytest.approx(1.8458266904983307, abs=1e-9)
+    (w,) = fit_weights(partition, [0.95], 200, prior=1)
+    assert w == pytest.approx(1.8250736759120392, abs=1e-9)
+
+
+def test_a_rule_that_is_never_broken_has_a_finite_weight():
+    (w,) = fit_weights(Partition(*stop_rule()), [1.0], 200, prior=1)
+    assert w == pytest.approx(5.589742425278634, abs=1e-9)
+    # however many rows: m = 1 - .25 / (n + 1)
+    for n in (10**6, 10**9):
+        (w,) = fit_weights(Partition(*stop_rule()), [1.0], n, prior=1)
+        m = 1 - 0.25 / (n + 1)
+        assert w == pytest.approx(math.log(m / (0.25 / (n + 1)) / 3), abs=1e-5)
+
+
+def test_43_class_rules_closed_form():
+    # w_c = log(19 (1 - V) / (43 v_c)), V the sum of the shares v_c of violations
+    weights = fit_weights(
+        Partition(*gtsrb_rules()), np.full(43, 1 - 1 / 4209), 4209, prior=0
+    )
+    assert_allclose(weights, 7.517950485293795, rtol=0, atol=1e-9)
+
+
+def test_isolated_predicate_closed_form():
+    # w = logit((n p + alpha / 2) / (n + alpha))
+    (w,) = fit_weights(Partition([2], [((0,), TRUE)]), [0.97], 1000, prior=1)
+    assert w == pytest.approx(3.4600847189956982, abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_gradient_vanishes_at_the_weights(seed):
+    # against expectations by a loop over all worlds
+    rng = np.random.default_rng(seed)
+    sizes, factors = random_factors(rng, 5, 7)
+    partition = Partition(sizes, factors, rng.choice(["auto", "elimination"]))
+    mean_truth = truth_of(factors)(random_rows(rng, sizes, 50)).mean(axis=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)
+        weights = fit_weights(partition, mean_truth, 50, prior=0.5)
+    target = target_of(partition, mean_truth, 50, 0.5)
+    expected = naive(sizes, factors, weights)[1]
+    assert np.max(np.abs(expected - target)) < 1e-8
+    # of the least norm: nothing along directions in which no world differs
+    covariance = naive(sizes, factors, 0 * weights)[2]
+    values, vectors = np.linalg.eigh(covariance)
+    null = vectors[:, values < 1e-12]
+    assert_allclose(null.T @ weights, 0, atol=1e-9)
+
+
+def test_weights_come_back_from_their_expected_truth():
+    rng = np.random.default_rng(1)
+    chain = [((i, i + 1), rng.random((3, 3)) < 0.5) for i in range(29)]
+    partition = Partition([3] * 30, chain)
+    weights = rng.normal(size=29)
+    found = fit_weights(partition, partition.expected_truth(weights), 10, prior=0)
+    assert_allclose(found, weights, rtol=0, atol=1e-7)
+
+
+def test_equal_constraints_share_a_weight():
+    one = fit_weights(Partition([2, 2], [((0, 1), IMPLIES)]), [0.9], 100)
+    factors = [((0, 1), IMPLIES), ((0, 1), ~IMPLIES), ((0, 1), IMPLIES)]
+    three = fit_weights(Partition([2, 2], factors), [0.9, 0.1, 0.9], 100)
+    assert_allclose(three, one * np.array([1, -1, 1]) / 3, rtol=0, atol=1e-10)
+
+
+def test_independent_components_are_fitted_as_if_alone():
+    factors = [((0, 1), IMPLIES), ((2, 3), XOR)]
+    both = fit_weights(Partition([2] * 4, factors), [0.9, 0.2], 100)
+    for i, mean in enumerate([0.9, 0.2]):
+        alone = fit_weights(Partition([2] * 4, factors[i : i + 1]), [mean], 100)
+        assert both[i] == alone[0]
+
+
+@pytest.mark.parametrize("method", ["grouping", "elimination", "auto"])
+def test_negated_constraints_have_exactly_minus_the_weights(method):
+    rng = np.random.default_rng(4)
+    sizes, scopes = [2, 3, 2, 3, 2], [(0, 1), (1, 2), (2, 3, 4), (0, 3), (1, 4), (4,)]
+    factors = [(s, rng.random([sizes[c] for c in s]) < 0.6) for s in scopes[:-1]]
+    factors.append(((4,), TRUE))
+    mean_truth = truth_of(factors)(random_rows(rng, sizes, 64)).mean(axis=0)
+    flip = np.array([True, False, True, True, False, False])
+    negated = [
+        (scope, ~table if turned else table)
+        for (scope, table), turned in zip(factors, flip, strict=True)
+    ]
+    turned = np.where(flip, 1 - mean_truth, mean_truth)  # exact: shares of 64 rows
+    fixed = np.array([np.nan, np.nan, 0.3, np.nan, np.nan, np.nan])
+    sign = np.where(flip, -1, 1)
+    start = rng.normal(size=6)
+    for given in (None, fixed):
+        one = fit_weights(
+            Partition(sizes, factors, method), mean_truth, 64, fixed=given, start=start
+        )
+        other = fit_weights(
+            Partition(sizes, negated, method),
+            turned,
+            64,
+            fixed=None if given is None else sign * given,
+            start=sign * start,
+        )
+        assert_array_equal(other, sign * one)
+        assert np.all(one != 0)
+
+
+def test_fixed_weights_stay_and_the_others_fit_around_them():
+    factors = [((0, 1), IMPLIES), ((1, 2), OR), ((0, 2), XOR)]
+    partition = Partition([2] * 3, factors)
+    mean_truth = np.array([0.9, 0.6, 0.3])
+    fixed = [np.nan, 2.5, np.nan]
+    weights = fit_weights(partition, mean_truth, 50, fixed=fixed)
+    assert weights[1] == 2.5
+    gap = partition.expected_truth(weights) - target_of(partition, mean_truth, 50, 1.0)
+    assert np.max(np.abs(gap[[0, 2]])) < 1e-8
+    assert abs(gap[1]) > 1e-3
+    all_fixed = fit_weights(partition, mean_truth, 50, fixed=[1, -2, 0])
+    assert_array_equal(all_fixed, [1.0, -2.0, 0.0])
+
+
+def test_weights_that_fight_fixed_ones_are_found():
+    # a is all but certain by a fixed weight, yet 30 % of the rows say "not a"
+    factors = [((0,), TRUE), ((0,), TRUE[::-1])]
+    partition = Partition([2], factors)
+    weights = fit_weights(partition, [0.7, 0.3], 100, fixed=[500.0, np.nan], prior=0)
+    assert weights[1] == pytest.approx(500 - math.log(0.7 / 0.3), abs=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e3, -1e3, 1e6])
+def test_where_the_search_starts_does_not_matter(scale):
+    factors = [((0, 1), IMPLIES), ((1, 2), OR), ((0, 2), XOR), ((0, 1), ~IMPLIES)]
+    partition = Partition([2] * 3, factors)
+    mean_truth = [1.0, 0.6, 0.3, 0.0]
+    cold = fit_weights(partition, mean_truth, 1000)
+    start = scale * np.array([1.0, -0.5, 0.2, 0.7])
+    warm = fit_weights(partition, mean_truth, 1000, start=start)
+    assert_allclose(warm, cold, rtol=0, atol=1e-7)
+
+
+def test_worlds_of_another_kind_are_fitted_too():
+    # whatever has the moments: here grouped worlds of the 43 rules, without a partition
+    sizes, factors = gtsrb_rules()
+
+    class Worlds(GroupedWorlds):
+        def uniform_truth(self):
+            return self.expected_truth(np.zeros(43))
+
+    worlds = Worlds(sizes, [s for s, _ in factors], [t for _, t in factors])
+    mean_truth = np.linspace(0.99, 0.997, 43)
+    expected = fit_weights(Partition(sizes, factors), mean_truth, 500)
+    assert_allclose(fit_weights(worlds, mean_truth, 500), expected, atol=1e-9)
+
+
+# where there is no maximum
+
+
+def test_without_prior_a_rule_that_always_holds_is_kept_finite():
+    message = (
+        r"The likelihood has no maximum: the weights of 1 constraint\(s\) would grow "
+        r"without end \('stop'\), as no row speaks against it\. They are kept finite "
+        r"by a penalty of 1e-09 \|w\|²/2\. Pass prior=1, or weights\."
+    )
+    with pytest.warns(SkoodWarning, match=message):
+        (w,) = fit_weights(Partition(*stop_rule()), [1.0], 200, 0, names=["stop"])
+    # broken with the probability ridge · w
+    assert 1 / (1 + 3 * math.exp(w)) == pytest.approx(1e-9 * w, rel=1e-5)
+    with pytest.warns(SkoodWarning, match=r"without end \(0\)"):
+        (other,) = fit_weights(Partition(*stop_rule()), [0.0], 200, 0)
+    assert 3 * math.exp(other) / (1 + 3 * math.exp(other)) == pytest.approx(
+        -1e-9 * other, rel=1e-5
+    )
+
+
+def test_unbounded_weights_leave_the_others_at_their_optimum():
+    factors = [((0, 1), IMPLIES), ((1, 2), OR), ((3,), TRUE)]
+    partition = Partition([2] * 4, factors)
+    with pytest.warns(SkoodWarning, match=r"of 1 constraint\(s\) .* \(0\)"):
+        weights = fit_weights(partition, [1.0, 0.6, 0.2], 200, prior=0)
+    gap = partition.expected_truth(weights) - [1.0, 0.6, 0.2]
+    assert np.max(np.abs(gap)) < 2e-8
+    assert 10 < weights[0] < 20
+    assert weights[2] == pytest.approx(math.log(0.2 / 0.8), abs=1e-7)
+
+
+def test_unbounded_along_several_constraints_at_once():
+    # three values, of which one is never seen: both rules hold in part of the rows
+    factors = [((0,), np.array([True, False, False])), ((0,), TRUE[[0, 1, 0]])]
+    partition = Partition([3], factors)
+    with pytest.warns(SkoodWarning, match=r"of 2 constraint\(s\) .* \(0, 1\)"):
+        weights = fit_weights(partition, [0.5, 0.5], 200, prior=0)
+    assert weights[0] == pytest.approx(weights[1], abs=1e-9)
+    assert 10 < weights[0] < 25
+    # with a prior there is a maximum: (200 · .5 + 1 / 3) / 201 of each
+    weights = fit_weights(partition, [0.5, 0.5], 200)
+    share = (100 + 1 / 3) / 201
+    assert_allclose(weights, math.log(share / (1 - 2 * share)), atol=1e-8)
+
+
+def test_constant_constraints_have_no_weight_and_a_warning():
+    always = np.ones((2, 2), dtype=bool)
+    factors = [((0, 1), always), ((0, 1), IMPLIES), ((0, 1), ~always)]
+    partition = Partition([2, 2], factors)
+    message = (
+        r"2 constraint\(s\) hold in all worlds, or in none: 'a or not a', 'never'\. "
+        r"They tell nothing, and their weights are 0\. Correct them, or leave them out"
+    )
+    names = ["a or not a", "a -> b", "never"]
+    with pytest.warns(SkoodWarning, match=message):
+        weights = fit_weights(partition, [1.0, 0.9, 0.0], 50, names=names)
+    assert_array_equal(weights[[0, 2]], [0.0, 0.0])
+    alone = fit_weights(Partition([2, 2], factors[1:2]), [0.9], 50)
+    assert weights[1] == pytest.approx(alone[0], abs=1e-12)
+    with pytest.warns(SkoodWarning, match=r"hold in all worlds, or in none: 0\. "):
+        fit_weights(partition, [1.0, 0.9, 0.0], 50, fixed=[np.nan, 1.0, 2.0])
+
+
+def test_only_a_few_names_are_listed():
+    factors = [((0,), TRUE)] + [((0,), TRUE | True)] * 7
+    with pytest.warns(SkoodWarning, match=r"7 constraint.* 1, 2, 3, 4, 5 and 2 more\."):
+        fit_weights(Partition([2], factors), [0.5] + [1.0] * 7, 50)
+
+
+def test_mean_truths_that_contradict_each_other_do_not_converge():
+    # a in 90 % of the rows and not a in 90 % of them
+    partition = Partition([2], [((0,), TRUE), ((0,), TRUE[::-1])])
+    message = (
+        r"The weights have not converged: a gradient is 0\.4 \(tol=1e-08\)\. The mean "
+        r"truths may contradict the constraints"
+    )
+    with pytest.warns(SkoodWarning, match=message):
+        weights = fit_weights(partition, [0.9, 0.9], 50, prior=0)
+    assert_allclose(weights, [0, 0], atol=1e-9)
+
+
+def test_mean_truths_beyond_all_worlds_stay_finite():
+    # a in all rows, a and b in 90 %, b in 10 %: not possible
+    both = np.array([[False, False], [False, True]])
+    factors = [((0,), TRUE), ((0, 1), both), ((1,), TRUE)]
+    with pytest.warns(SkoodWarning, match="The weights have not converged"):
+        weights = fit_weights(Partition([2, 2], factors), [0.8, 0.9, 0.1], 50, prior=0)
+    assert np.max(np.abs(weights)) < 1e4
+
+
+def test_the_last_iteration_is_reported(monkeypatch):
+    monkeypatch.setattr(_newton, "_MAX_ITER", 2)
+    with pytest.warns(SkoodWarning, match=r"not converged: a gradient is 0\.\d+ "):
+        fit_weights(Partition(*stop_rule()), [0.999], 2000)
+
+
+def test_a_search_without_progress_ends(monkeypatch):
+    monkeypatch.setattr(_newton, "_MAX_HALVINGS", 0)
+    with pytest.warns(SkoodWarning, match=r"not converged: a gradient is 0\.2"):
+        fit_weights(Partition(*stop_rule()), [0.95], 2000)
+
+
+def test_a_component_that_is_too_large_has_no_likelihood():
+    clique = [(pair, XOR) for pair in itertools.combinations(range(6), 2)]
+    partition = Partition([2] * 6, clique, max_worlds=32, max_table=32)
+    with pytest.raises(ValueError, match="15 constraints tie 6 concepts together"):
+        fit_weights(partition, np.full(15, 0.5), 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([0.5], 10), "Got 1 mean truths for 2 constraints"),
+        (([0.5, 1.5], 10), r"mean_truth must be numbers in \[0, 1\], got \[0.5 1.5\]"),
+        (([0.5, np.nan], 10), r"mean_truth must be numbers in \[0, 1\]"),
+        (([[0.5, 0.5]], 10), r"mean_truth must be numbers in \[0, 1\]"),
+        (([0.5, 0.5], 0, 0), "and not both 0; got n=0 and prior=0"),
+        (([0.5, 0.5], -1), "must be at least 0, and not both 0; got n=-1"),
+        (([0.5, 0.5], 5, -1), "got n=5 and prior=-1"),
+        (([0.5, 0.5], 5, np.inf), "got n=5 and prior=inf"),
+        (
+            ([0.5, 0.5], 5, 1, [1.0]),
+            "fixed must have a finite weight, or NaN, for each",
+        ),
+        (([0.5, 0.5], 5, 1, [np.inf, 1]), r"of the 2 constraints, got \[inf  1\.\]"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    partition = Partition([2, 2], [((0, 1), XOR), ((0, 1), OR)])
+    with pytest.raises(ValueError, match=message):
+        fit_weights(partition, *arguments)
+
+
+def test_bad_start():
+    with pytest.raises(ValueError, match="weights must be finite, got nan"):
+        fit_weights(Partition(*stop_rule()), [0.5], 5, start=[np.nan])
+
+
+# the pseudo-likelihood
+
+
+def naive_pseudo(factors, sizes, row, weights):
+    """Σ_d log P(z_d | the others), by loops."""
+
+    def energy(world):
+        return sum(
+            w * table[tuple(world[c] for c in scope)]
+            for w, (scope, table) in zip(weights, factors, strict=True)
+        )
+
+    total = 0.0
+    for d, size in enumerate(sizes):
+        worlds = [(*row[:d], value, *row[d + 1 :]) for value in range(size)]
+        total += energy(row) - math.log(sum(math.exp(energy(w)) for w in worlds))
+    return total
+
+
+def test_pseudo_likelihood_by_hand():
+    # a -> b with 1.2, b xor c with -0.7
+    factors, weights = [((0, 1), IMPLIES), ((1, 2), XOR)], [1.2, -0.7]
+    Z = np.array([[0, 0, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]])
+    scopes = [scope for scope, _ in factors]
+    found = pseudo_log_likelihood(truth_of(factors), [2] * 3, scopes, Z, weights)
+    expected = [
+        -2.469654565108947,
+        -2.27041021362551,
+        -2.8405455004035955,
+        -1.2357199877283638,
+    ]
+    assert_allclose(found, expected, rtol=0, atol=1e-10)
+    log_z = Partition([2] * 3, factors).log_partition(weights)
+    assert log_z == pytest.approx(2.7974703342918876, abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pseudo_likelihood_against_loops(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    sizes, factors = random_factors(rng, 6, 5)
+    weights, scopes = rng.normal(size=5), [scope for scope, _ in factors]
+    Z = random_rows(rng, sizes, 20)
+    expected = [naive_pseudo(factors, sizes, tuple(row), weights) for row in Z]
+    found = pseudo_log_likelihood(truth_of(factors), sizes, scopes, Z, weights)
+    assert_allclose(found, expected, rtol=0, atol=1e-12)
+    # the number of a row does not depend on the others, nor on chunks
+    monkeypatch.setattr(_weights, "_CHUNK", 60)
+    again = pseudo_log_likelihood(truth_of(factors), sizes, scopes, Z, weights)
+    assert_array_equal(again, found)
+
+
+def test_pseudo_likelihood_with_large_weights_is_finite():
+    factors = [((0, 1), IMPLIES)]
+    Z = np.array([[1, 0], [0, 0]])
+    found = pseudo_log_likelihood(truth_of(factors), [2, 2], [(0, 1)], Z, [1e3])
+    # the first row breaks the rule, which either concept could mend
+    assert_allclose(found, [-2e3, -math.log(2)], rtol=1e-15)
+
+
+def test_pseudo_likelihood_without_constraints():
+    Z = np.zeros((2, 2), dtype=int)
+    found = pseudo_log_likelihood(None, [3, 4], [], Z, [])
+    assert_allclose(found, -math.log(12), rtol=1e-15)
+
+
+@pytest.mark.parametrize("chunk", [2**21, 40])
+def test_pseudo_weights_are_the_maximum(chunk, monkeypatch):
+    monkeypatch.setattr(_weights, "_CHUNK", chunk)
+    rng = np.random.default_rng(0)
+    sizes = [2, 3, 2, 3, 2]
+    scopes = [(0, 1), (1, 2), (2, 3, 4), (0, 3), (4,)]
+    factors = [(s, rng.random([sizes[c] for c in s]) < 0.5) for s in scopes]
+    truth, scopes = truth_of(factors), [scope for scope, _ in factors]
+    Z = random_rows(rng, sizes, 30)
+    weights = fit_pseudo_weights(truth, sizes, scopes, Z, prior=0)
+    args = truth, sizes, scopes, Z
+    for unit in 1e-4 * np.eye(5):
+        up = pseudo_log_likelihood(*args, weights + unit).mean()
+        down = pseudo_log_likelihood(*args, weights - unit).mean()
+        assert (up - down) / 2e-4 == pytest.approx(0, abs=1e-7)
+        assert up < pseudo_log_likelihood(*args, weights).mean()
+
+
+def test_pseudo_likelihood_of_single_concepts_is_the_likelihood():
+    factors = [((0,), TRUE), ((1,), np.array([True, False, False]))]
+    Z = np.array([[1, 0]] * 13 + [[0, 2]] * 2 + [[1, 1]] * 5)
+    scopes = [(0,), (1,)]
+    found = fit_pseudo_weights(truth_of(factors), [2, 3], scopes, Z, prior=0)
+    expected = [math.log(18 / 2), math.log(13 / 7 * 2)]
+    assert_allclose(found, expected, rtol=0, atol=1e-8)
+    # the prior is that of a thousand drawn rows: close to uniform
+    exact = fit_weights(Partition([2, 3], factors), [0.9, 0.65], 20, prior=2)
+    with_prior = fit_pseudo_weights(truth_of(factors), [2, 3], scopes, Z, prior=2)
+    assert_allclose(with_prior, exact, rtol=0, atol=0.02)
+    again = fit_pseudo_weights(truth_of(factors), [2, 3], scopes, Z, prior=2)
+    assert_array_equal(again, with_prior)
+
+
+def test_pseudo_weights_approach_those_that_made_the_rows():
+    rng = np.random.default_rng(0)
+    factors = [((0, 1), IMPLIES), ((1, 2), XOR), ((0, 2), OR)]
+    weights = np.array([1.5, -0.8, 0.6])
+    worlds = np.array(list(itertools.product(range(2), repeat=3)))
+    energy = truth_of(factors)(worlds) @ weights
+    proba = np.exp(energy) / np.exp(energy).sum()
+    Z = worlds[rng.choice(8, size=20_000, p=proba)]
+    scopes = [scope for scope, _ in factors]
+    found = fit_pseudo_weights(truth_of(factors), [2] * 3, scopes, Z)
+    assert_allclose(found, weights, atol=0.08)
+
+
+def test_pseudo_weights_of_a_component_that_is_too_large():
+    # 300 rules over pairs of 60 concepts: log Z is out of reach, this is not
+    rng = np.random.default_rng(0)
+    pairs = list(itertools.combinations(range(60), 2))
+    factors = [(pairs[i], XOR) for i in rng.choice(len(pairs), 300, replace=False)]
+    scopes = [scope for scope, _ in factors]
+    assert Partition([2] * 60, factors).method_ == "pseudo-likelihood"
+    Z = rng.integers(0, 2, (300, 60))
+    weights = fit_pseudo_weights(truth_of(factors), [2] * 60, scopes, Z, prior=10)
+    assert np.isfinite(weights).all()
+    assert np.abs(weights).max() < 2
+
+
+def test_pseudo_weights_that_are_fixed_stay():
+    rng = np.random.default_rng(0)
+    factors = [((0, 1), IMPLIES), ((1, 2), XOR)]
+    Z = rng.integers(0, 2, (50, 3))
+    args = truth_of(factors), [2] * 3, [(0, 1), (1, 2)], Z
+    weights = fit_pseudo_weights(*args, prior=0, fixed=[0.7, np.nan])
+    assert weights[0] == 0.7
+    for unit, sign in (([0, 1e-4], 0), ([1e-4, 0], 1)):
+        up = pseudo_log_likelihood(*args, weights + unit).mean()
+        down = pseudo_log_likelihood(*args, weights - np.array(unit)).mean()
+        assert (abs(up - down) / 2e-4 > 1e-3) == bool(sign)
+
+
+def test_pseudo_weights_without_prior_and_a_rule_that_always_holds():
+    Z = np.array([[0, 0], [0, 1], [1, 1]])
+    args = truth_of([((0, 1), IMPLIES)]), [2, 2], [(0, 1)], Z
+    with pytest.warns(SkoodWarning, match=r"has no maximum: .* \('a -> b'\)"):
+        weights = fit_pseudo_weights(*args, prior=0, names=["a -> b"])
+    assert 10 < weights[0] < 25
+    bounded = fit_pseudo_weights(*args, prior=1)
+    assert 0 < bounded[0] < 5
+
+
+def test_pseudo_weights_of_constraints_that_never_change():
+    always = np.ones((2, 2), dtype=bool)
+    factors = [((0, 1), IMPLIES), ((0, 1), always)]
+    Z = np.array([[0, 0], [1, 0], [1, 1]])
+    args = truth_of(factors), [2, 2], [(0, 1), (0, 1)], Z
+    message = r"1 constraint\(s\) do not change with any single concept of any row: 1\."
+    with pytest.warns(SkoodWarning, match=message):
+        weights = fit_pseudo_weights(*args, start=[3.0, 3.0])
+    assert weights[1] == 0.0
+    alone = fit_pseudo_weights(truth_of(factors[:1]), [2, 2], [(0, 1)], Z)
+    assert weights[0] == pytest.approx(alone[0], abs=1e-9)
+    with pytest.warns(SkoodWarning, match="do not change"):
+        weights = fit_pseudo_weights(*args, fixed=[1.0, np.nan], start=[3.0, 3.0])
+    assert_array_equal(weights, [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("Z", "message"),
+    [
+        ([[0, 1, 0]], r"codes of 2 concepts in columns, got int64 of shape \(1, 3\)"),
+        ([0, 1], r"got int64 of shape \(2,\)"),
+        ([[0.5, 1.0]], "got float64"),
+        ([[0, 2]], r"Z must hold codes below the sizes \(2, 2\)"),
+        ([[-1, 0]], r"Z must hold codes below the sizes \(2, 2\)"),
+    ],
+)
+def test_bad_codes(Z, message):
+    truth = truth_of([((0, 1), IMPLIES)])
+    with pytest.raises(ValueError, match=message):
+        fit_pseudo_weights(truth, [2, 2], [(0, 1)], Z)
+    with pytest.raises(ValueError, match=message):
+        pseudo_log_likelihood(truth, [2, 2], [(0, 1)], Z, [1.0])
