@@ -48,10 +48,19 @@ class InterruptingBody(Body):
         return super().forward(x)
 
 
-def margin_loss(logits, codes):
-    """Multi-class hinge loss of each row, of margin one."""
-    own = logits.gather(1, codes[:, None])
-    return (logits - own + 1).clamp(min=0).sum(dim=1) - 1
+class MarginLoss:
+    """A loss whose name in the names of tests has no address."""
+
+    def __call__(self, logits, codes):
+        """Multi-class hinge loss of each row, of margin one."""
+        own = logits.gather(1, codes[:, None])
+        return (logits - own + 1).clamp(min=0).sum(dim=1) - 1
+
+    def __repr__(self):
+        return "MarginLoss()"
+
+
+margin_loss = MarginLoss()
 
 
 class Linear(nn.Linear):
