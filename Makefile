@@ -11,7 +11,7 @@ demo: $(VENV)/.demo ## train a small network, score, tune a reject option, repor
 	$(VENV)/bin/python -m skood
 
 test: $(VENV)/.test ## the whole test suite, with coverage
-	$(VENV)/bin/python -m pytest -n $(JOBS) --cov --cov-report=term
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term --durations=20
 
 lint: $(VENV)/.test ## style and types
 	$(VENV)/bin/ruff check .
@@ -19,7 +19,7 @@ lint: $(VENV)/.test ## style and types
 	$(VENV)/bin/mypy
 
 test-oldest: $(OLD)/.test ## the fast part of the suite with the oldest dependencies
-	$(OLD)/bin/python -m pytest -n $(JOBS) -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" tests
+	$(OLD)/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" tests
 
 # torch goes first: pinned, so that nothing else pulls in another build of it
 $(VENV)/.demo: pyproject.toml constraints.txt
