@@ -24,6 +24,7 @@ MODULES = (
     "metrics",
     "model_selection",
     "nn",
+    "persistence",
     "rectifiers",
     "rejection",
     "utils.discovery",

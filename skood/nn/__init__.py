@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from skood.nn._extractor import FeatureExtractor
 from skood.nn._head import LinearHead, split
 from skood.nn._pretrained import pretrained
+from skood.nn._weights import weight_hash
 
 if TYPE_CHECKING:
     from skood.nn._classifier import TorchClassifier
@@ -24,6 +25,7 @@ __all__ = [
     "TorchClassifier",
     "pretrained",
     "split",
+    "weight_hash",
 ]
 
 

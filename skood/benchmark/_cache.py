@@ -1,0 +1,192 @@
+"""Files that survive an interruption, and readings of networks that are kept in them.
+
+An array is in an ``npz`` file, which is read without pickle, and whose name is made of
+the content of what it was computed from. It gets its name when it is whole.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import os
+import time
+import uuid
+import zipfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+
+from skood.benchmark._hashing import content_hash, versions
+from skood.nn._reader import SHARING, plain_reader
+from skood.nn._reading import Head, Reading
+from skood.nn._sharing import _Memory, _uses
+from skood.utils._warnings import warn
+
+__all__ = ["network_readings", "read_arrays", "write_arrays"]
+
+_BROKEN = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile)
+
+
+def write_arrays(path, **arrays):
+    """Write arrays to a file that is there as a whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        The file; its folder is made. A file that is there is replaced.
+
+    **arrays : ndarray
+        Numbers or text, by name.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.stem}-{uuid.uuid4().hex}.tmp")
+    try:
+        with unfinished.open("xb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def read_arrays(path, *names):
+    """Read arrays from a file of `write_arrays`.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    *names : str
+        Which arrays.
+
+    Returns
+    -------
+    arrays : list of ndarray or None
+        None if there is no such file, or, with a warning, if it is broken.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return [file[name] for name in names]
+    except FileNotFoundError:
+        return None
+    except _BROKEN as error:
+        warn(
+            f"{path} cannot be read and is computed anew: "
+            f"{type(error).__name__}: {error}. Nothing need be done, unless it happens "
+            "again: then look at the disk."
+        )
+        return None
+
+
+class _KeptReadings(_Memory):
+    """What is read off a network, kept for a block and, with a folder, on disk.
+
+    Parameters
+    ----------
+    uses : list of _Use
+        What the estimators of the block want of the network.
+
+    folder : Path or None
+        Where the files are.
+    """
+
+    def __init__(self, uses, folder):
+        super().__init__(uses)
+        self._folder = folder
+        self._network_hash = None
+        self._hashed = None  # rows, and their hash
+
+    def read_first(self, X):
+        """Read what all want, so that no one of them has to wait for it."""
+        for use in self._uses:
+            with suppress(Exception):  # the one that asks for it will get it
+                self.read(plain_reader(self.network, **use.options), X, use.want)
+
+    def read(self, reader, X, want):
+        """Return the reading of all rows: from disk, from memory, or new."""
+        if self._folder is None:
+            return super().read(reader, X, want)
+        paths = {name: self._path(reader, X, name) for name in want}
+        found = {name: _load(path, name) for name, path in paths.items()}
+        missing = [name for name, part in found.items() if part is None]
+        if missing:
+            reading = super().read(reader, X, want)
+            for name in missing:
+                _save(paths[name], name, getattr(reading, name))
+            found.update((name, getattr(reading, name)) for name in missing)
+        return Reading(**found)
+
+    def close(self):
+        """Forget, and keep nothing from now on."""
+        super().close()
+        self._hashed = None
+
+    def _path(self, reader, X, name):
+        """File of a part of a reading, named by the content it comes from."""
+        if self._network_hash is None:
+            self._network_hash = content_hash(FrozenEstimator(self.network), versions())
+        if self._hashed is None or self._hashed[0] is not X:
+            self._hashed = X, content_hash(X)
+        how = str(reader.target), repr(reader.place), reader.batch_size
+        key = content_hash(self._network_hash, self._hashed[1], how, name)
+        return self._folder / f"{key}.npz"
+
+
+def _load(path, name):
+    names = ("coef", "intercept") if name == "head" else ("array",)
+    arrays = read_arrays(path, *names)
+    if arrays is None:
+        return None
+    return Head(*arrays) if name == "head" else arrays[0]
+
+
+def _save(path, name, part):
+    if name == "head":
+        write_arrays(path, coef=part.coef, intercept=part.intercept)
+    elif isinstance(part, np.ndarray):  # a tensor stays on its device
+        write_arrays(path, array=part)
+
+
+@contextmanager
+def network_readings(detectors, folder):
+    """Have each fitted network run once over an array, or not at all if it is on disk.
+
+    As `shared_readings`, which see for what rows are the same; but a network that one
+    detector reads is served as well, so that seconds of detectors are without it.
+
+    Parameters
+    ----------
+    detectors : list of object
+        What will be fitted, or score, in the block.
+
+    folder : str, path-like or None
+        Where readings are kept. None: in memory only.
+
+    Yields
+    ------
+    read : callable
+        Reads all that is wanted of an array, and returns how many seconds it took.
+    """
+    folder = None if folder is None else Path(folder)
+    uses: dict = {}
+    for use in (use for detector in detectors for use in _uses(detector)):
+        if use.want is not None:
+            uses.setdefault(id(use.network), []).append(use)
+    memories = {key: _KeptReadings(found, folder) for key, found in uses.items()}
+
+    def read(X):
+        start = time.perf_counter()
+        for memory in memories.values():
+            memory.read_first(X)
+        return time.perf_counter() - start
+
+    token = SHARING.set((*SHARING.get(), memories))
+    try:
+        yield read
+    finally:
+        SHARING.reset(token)
+        for memory in memories.values():
+            memory.close()

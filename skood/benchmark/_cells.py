@@ -1,0 +1,269 @@
+"""The cells of a comparison: one detector, fitted on some rows, scores others."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from joblib import effective_n_jobs
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.parallel import delayed
+
+from skood.base import n_rows, take_rows
+from skood.benchmark._cache import network_readings
+from skood.benchmark._hashing import content_hash, versions
+from skood.benchmark._journal import Journal
+from skood.nn._sharing import network_groups
+from skood.utils._progress import progress
+
+__all__ = ["ID", "Data", "Repeat", "run_cells"]
+
+#: Name of the held-out ID rows among the sets of rows that are scored.
+ID = ""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows of a comparison.
+
+    Parameters
+    ----------
+    X_id, y_id : array-like, ndarray or None
+        ID rows, and their classes.
+
+    ood : dict of str to array-like
+        Sets of OOD rows.
+
+    X_train, y_train : array-like or None, ndarray or None
+        Rows to fit on, if they are not of `X_id`.
+    """
+
+    X_id: Any
+    y_id: Any
+    ood: dict
+    X_train: Any
+    y_train: Any
+
+    def training_rows(self, repeat):
+        """Return the rows that detectors are fitted on, and their classes."""
+        if repeat.train is None:
+            return self.X_train, self.y_train
+        y = None if self.y_id is None else self.y_id[repeat.train]
+        return take_rows(self.X_id, repeat.train), y
+
+    def scored_rows(self, repeat):
+        """Return the sets of rows that are scored, by name."""
+        X_test = self.X_id
+        if len(repeat.test) < n_rows(X_test):
+            X_test = take_rows(X_test, repeat.test)
+        return {ID: X_test, **self.ood}
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """What one repeat fits on and holds out.
+
+    Parameters
+    ----------
+    train : ndarray of int or None
+        ID rows to fit on; None: those that are given for it.
+
+    test : ndarray of int
+        ID rows that are held out.
+
+    seed : int
+        Given to detectors as `random_state`, where that is None.
+    """
+
+    train: np.ndarray | None
+    test: np.ndarray
+    seed: int
+
+
+class _Keys:
+    """Hashes of what cells are computed from; rows are hashed once."""
+
+    def __init__(self, data):
+        self._rows = {name: content_hash(X) for name, X in data.ood.items()}
+        self._id = content_hash(data.X_id, data.y_id)
+        self._train = content_hash(data.X_train, data.y_train)
+        self._versions = versions()
+
+    def of(self, detector, repeat, rows):
+        """Return the key of a cell."""
+        train = (self._id if repeat.train is not None else self._train), repeat.train
+        scored = (self._id, repeat.test) if rows == ID else self._rows[rows]
+        return content_hash(detector, train, repeat.seed, scored, self._versions)
+
+
+def _seeded(detector, seed):
+    """Clone a detector; what it draws depends on the seed."""
+    detector = clone(detector)
+    open_ones = {
+        key: seed
+        for key, value in detector.get_params(deep=True).items()
+        if key.split("__")[-1] == "random_state" and value is None
+    }
+    return detector.set_params(**open_ones) if open_ones else detector
+
+
+def _seconds(function, *args):
+    start = time.perf_counter()
+    return function(*args), time.perf_counter() - start
+
+
+def _fit(name, detector, X, y):
+    if isinstance(detector, FrozenEstimator):
+        return 0.0
+    try:
+        _, seconds = (
+            _seconds(detector.fit, X) if y is None else _seconds(detector.fit, X, y)
+        )
+    except Exception as error:
+        error.add_note(f"This happened in fitting the detector {name!r}.")
+        raise
+    return seconds
+
+
+def _score(name, detector, X, rows):
+    """Scores of a set of rows, and seconds."""
+    where = "held-out ID rows" if rows == ID else f"OOD rows {rows!r}"
+    try:
+        scores, seconds = _seconds(detector.score_samples, X)
+    except Exception as error:
+        error.add_note(f"This happened in scoring the {where} by {name!r}.")
+        raise
+    scores = np.asarray(scores, dtype=np.float64)
+    if scores.shape != (n_rows(X),) or np.isnan(scores).any():
+        raise ValueError(
+            f"The detector {name!r} gave scores of shape {scores.shape}, "
+            f"{int(np.isnan(scores).sum())} of them NaN, for {n_rows(X)} {where}; "
+            "there must be one number for each, high for ID rows."
+        )
+    return scores, seconds
+
+
+def _run_group(members, data, repeats, keys, folders):
+    """Yield the finished cells of detectors that read the same network.
+
+    Yields
+    ------
+    cell : tuple of int, str, str, ndarray and dict
+        The repeat, the detector, the set of rows, its scores and its record.
+    """
+    cache, resume = folders
+    journal = Journal(resume)
+    for r, repeat in enumerate(repeats):
+        seeded = {name: _seeded(one, repeat.seed) for name, one in members.items()}
+        missing: dict = {}
+        for name, detector in seeded.items():
+            for rows in (ID, *data.ood):
+                key = None if keys is None else keys.of(detector, repeat, rows)
+                cell = None if key is None else journal.get(key)
+                if cell is None:
+                    missing.setdefault(rows, {})[name] = key
+                else:
+                    yield r, name, rows, *cell
+        if missing:
+            for cell in _run_missing(seeded, missing, data, repeat, cache):
+                name, rows, scores, record = cell
+                journal.add(missing[rows][name], scores, repeat=r, **record)
+                yield r, name, rows, scores, record
+
+
+def _run_missing(seeded, missing, data, repeat, cache):
+    """Yield detector, set of rows, scores and record of cells that are missing."""
+    X, y = data.training_rows(repeat)
+    scored = data.scored_rows(repeat)
+    members = {name: seeded[name] for part in missing.values() for name in part}
+    fit_seconds = {}
+    with network_readings(list(members.values()), cache) as read:
+        unfitted = [m for m in members.values() if not isinstance(m, FrozenEstimator)]
+        network_seconds = read(X) if unfitted else 0.0
+        for name, detector in members.items():
+            fit_seconds[name] = _fit(name, detector, X, y)
+    # the parts of a detector that it has fitted are other ones than before
+    with network_readings(list(members.values()), cache) as read:
+        for rows, names in missing.items():
+            read_seconds = read(scored[rows])
+            for name in names:
+                scores, seconds = _score(name, members[name], scored[rows], rows)
+                record = {
+                    "detector": name,
+                    "rows": rows,
+                    "n_samples": len(scores),
+                    "fit_seconds": fit_seconds[name],
+                    "score_seconds": seconds,
+                    "network_seconds": network_seconds + read_seconds,
+                }
+                yield name, rows, scores, record
+            network_seconds = 0.0  # of the fit: counted with the first set of rows
+
+
+def _as_list(*args):
+    return list(_run_group(*args))
+
+
+def run_cells(detectors, data, repeats, *, n_jobs, cache, resume, verbose):
+    """Fit and score all detectors in all repeats.
+
+    Parameters
+    ----------
+    detectors : dict of str to object
+        The detectors.
+
+    data : Data
+        The rows.
+
+    repeats : list of Repeat
+        What is fitted on and held out.
+
+    n_jobs : int or None
+        Number of joblib jobs, each of which runs detectors that share no network with
+        those of others.
+
+    cache, resume : str, path-like or None
+        Folders of what is read off networks, and of finished cells.
+
+    verbose : int
+        1 shows a bar that counts cells.
+
+    Returns
+    -------
+    scores : list of dict
+        For each repeat, the scores by detector and set of rows, named `ID` or as in
+        ``data.ood``.
+
+    records : list of dict
+        For each repeat, how long it took, by detector and set of rows.
+    """
+    keys = None if resume is None else _Keys(data)
+    Journal(resume)  # ends a broken line before anyone adds one
+    names = list(detectors)
+    groups = [
+        {names[i]: detectors[names[i]] for i in group}
+        for group in network_groups(list(detectors.values()))
+    ]
+    given = data, repeats, keys, (cache, resume)
+    if effective_n_jobs(n_jobs) == 1:
+        found = (_run_group(members, *given) for members in groups)
+    else:
+        from skood.epistemic._ensembles import _parallel
+
+        found = _parallel(n_jobs)(
+            delayed(_as_list)(members, *given) for members in groups
+        )
+    scores: list[dict] = [{} for _ in repeats]
+    records: list[dict] = [{} for _ in repeats]
+    n_cells = len(repeats) * len(names) * (1 + len(data.ood))
+    with progress(n_cells, desc="compare", verbose=verbose) as bar:
+        for cells in found:
+            for r, name, rows, cell_scores, record in cells:
+                scores[r][name, rows] = cell_scores
+                records[r][name, rows] = record
+                bar.update(1)
+    return scores, records

@@ -1,0 +1,243 @@
+"""A name for what something is made of: the SHA-256 of its content."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import hashlib
+import sys
+import types
+
+import numpy as np
+import scipy
+import sklearn
+from scipy.sparse import issparse
+from sklearn.frozen import FrozenEstimator
+
+from skood.utils._torch import is_tensor
+
+__all__ = ["content_hash", "versions"]
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+# Their code is known by their version.
+_LIBRARIES = {"builtins", "copyreg", "numpy", "scipy", "sklearn", "skorch", "torch"}
+
+_CHUNK_BYTES = 16 * 2**20
+
+# Of an estimator: how long an epoch took, not what came out of it.
+_NOT_CONTENT = ("history", "history_")
+
+
+def content_hash(*things):
+    """Return the SHA-256 of the content of some things.
+
+    Arrays and tensors count by their values, type and shape; an estimator by its class
+    and parameters; what is in a `FrozenEstimator` by all that it holds, with the
+    weights of a network; functions, and classes that are of no library, by their code.
+    Where an object is in memory, and its hash there, does not count.
+
+    Parameters
+    ----------
+    *things : object
+        Anything whose content Python can tell.
+
+    Returns
+    -------
+    digest : str
+        64 hexadecimal digits.
+
+    Raises
+    ------
+    TypeError
+        If the content of something cannot be told, such as that of an open file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.benchmark._hashing import content_hash
+    >>> from skood.detectors import KNN
+    >>> X = np.zeros((2, 3))
+    >>> content_hash(KNN(), X) == content_hash(KNN(), X.copy())
+    True
+    >>> content_hash(KNN(), X) == content_hash(KNN(n_neighbors=3), X)
+    False
+    """
+    return _Digests().of(list(things)).hex()
+
+
+def versions():
+    """Return the versions of the libraries that numbers come from."""
+    import torch
+
+    import skood
+
+    libraries = (skood, np, scipy, sklearn, torch)
+    return {library.__name__: str(library.__version__) for library in libraries}
+
+
+def _join(kind, *parts):
+    """Return the digest of a kind and of parts, of which none runs into the next."""
+    digest = hashlib.sha256()
+    for part in (kind, *parts):
+        part = part.encode() if isinstance(part, str) else part
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.digest()
+
+
+def _is_library(thing):
+    module = getattr(thing, "__module__", None) or "builtins"
+    return module.split(".")[0] in {*_LIBRARIES, "skood"}
+
+
+class _Digests:
+    """Digests of things that hold things, each worked out once."""
+
+    def __init__(self):
+        self._known = {}  # from id and whether it is fitted: the object, its digest
+        self._within = []  # ids of what is being worked out
+        self._is_fitted = False
+
+    def of(self, thing):
+        """Return the digest of anything."""
+        if type(thing) in _PLAIN:
+            return _join(type(thing).__name__, repr(thing))
+        if isinstance(thing, np.ndarray | np.generic):
+            return self._array(np.asarray(thing))
+        if is_tensor(thing):
+            return self._tensor(thing)
+        if isinstance(thing, type):
+            return self._class(thing)
+        if isinstance(thing, types.ModuleType | np.ufunc):
+            return _join(type(thing).__name__, thing.__name__)
+        if isinstance(thing, types.CodeType):
+            return self._code(thing)
+        return self._nested(thing)
+
+    def _nested(self, thing):
+        """Digest of what may hold itself."""
+        key = id(thing), self._is_fitted
+        if key in self._known:
+            return self._known[key][1]
+        if key in self._within:
+            return _join("cycle", str(len(self._within) - self._within.index(key)))
+        self._within.append(key)
+        try:
+            if isinstance(thing, dict | list | tuple | set | frozenset):
+                return self._container(thing)
+            digest = self._object(thing)
+        finally:
+            self._within.pop()
+        self._known[key] = thing, digest  # kept, so that its id stays its own
+        return digest
+
+    def _container(self, thing):
+        kind = self.of(type(thing))
+        if isinstance(thing, dict):
+            items = sorted((self.of(key), self.of(thing[key])) for key in thing)
+            return _join("dict", kind, *(part for item in items for part in item))
+        parts = [self.of(part) for part in thing]
+        if isinstance(thing, set | frozenset):
+            parts.sort()
+        return _join("sequence", kind, *parts)
+
+    def _object(self, thing):
+        if isinstance(thing, types.FunctionType):
+            return self._function(thing)
+        if issparse(thing):
+            X = thing.tocsr().sorted_indices()
+            parts = thing.format, X.shape, X.data, X.indices, X.indptr
+            return _join("sparse", *map(self.of, parts))
+        if hasattr(thing, "iloc"):
+            if getattr(thing, "ndim", 1) == 1:
+                return _join("series", self.of(thing.name), self.of(thing.to_numpy()))
+            columns = [(name, thing[name].to_numpy()) for name in thing.columns]
+            return _join("frame", self.of(columns))
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(thing, torch.nn.Module):
+            return self._module(thing)
+        if hasattr(thing, "get_params"):
+            return self._estimator(thing)
+        return self._reduced(thing)
+
+    def _array(self, array):
+        kind = str(array.dtype), repr(array.shape)
+        if array.dtype.names:  # bytes between the fields have no meaning
+            fields = [self.of(array[name]) for name in array.dtype.names]
+            return _join("fields", *kind, *fields)
+        if array.dtype.hasobject:
+            return _join("objects", *kind, *(self.of(v) for v in array.ravel()))
+        digest = hashlib.sha256(_join("array", *kind))
+        rows = array if array.ndim else array[None]
+        step = max(1, _CHUNK_BYTES // max(1, rows[:1].nbytes))
+        for start in range(0, len(rows), step):
+            digest.update(rows[start : start + step].tobytes())
+        return digest.digest()
+
+    def _tensor(self, tensor):
+        import torch
+
+        kind = str(tensor.dtype), repr(tuple(tensor.shape))
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        return _join("tensor", *kind, self._array(flat.view(torch.uint8).numpy()))
+
+    def _class(self, cls):
+        parts = [cls.__module__, cls.__qualname__]
+        for base in cls.__mro__:
+            if not _is_library(base):
+                own = vars(base).values()
+                own = [getattr(member, "__func__", member) for member in own]
+                code = [f for f in own if isinstance(f, types.FunctionType)]
+                parts += [base.__qualname__, self.of(code)]
+        return _join("class", *parts)
+
+    def _function(self, function):
+        name = function.__module__ or "", function.__qualname__
+        if _is_library(function) and function.__closure__ is None:
+            return _join("function", *name)
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+        given = function.__defaults__, function.__kwdefaults__, cells
+        return _join("function", *name, self._code(function.__code__), self.of(given))
+
+    def _code(self, code):
+        return _join("code", code.co_code, self.of([code.co_names, code.co_consts]))
+
+    def _module(self, module):
+        """Digest of a torch module: weights, buffers, settings and parts."""
+        tensors = {**module._parameters, **module._buffers}
+        settings = {
+            name: value
+            for name, value in vars(module).items()
+            if not name.startswith("_") and name != "training"
+        }
+        parts = type(module), tensors, settings, dict(module._modules)
+        return _join("network", *map(self.of, parts))
+
+    def _estimator(self, estimator):
+        if isinstance(estimator, FrozenEstimator):
+            was_fitted, self._is_fitted = self._is_fitted, True
+            try:
+                return _join("frozen", self.of(estimator.estimator))
+            finally:
+                self._is_fitted = was_fitted
+        if self._is_fitted:
+            return self._reduced(estimator)
+        params = estimator.get_params(deep=False)
+        return _join("estimator", self.of(type(estimator)), self.of(params))
+
+    def _reduced(self, thing):
+        """Digest of what an object would be pickled as."""
+        try:
+            reduced = thing.__reduce_ex__(4)
+        except Exception as error:
+            raise TypeError(
+                f"The content of a {type(thing).__qualname__} cannot be told: {error}. "
+                "Leave it out of what is compared, or pass resume=None and cache=None."
+            ) from error
+        if isinstance(reduced, str):
+            return _join("global", self.of(type(thing)), reduced)
+        make, args, state, *items = [*reduced, None] if len(reduced) == 2 else reduced
+        if isinstance(state, dict):
+            state = {k: v for k, v in state.items() if k not in _NOT_CONTENT}
+        items = [None if part is None else list(part) for part in items[:2]]
+        return _join("object", *map(self.of, (type(thing), make, args, state, items)))

@@ -1,0 +1,194 @@
+"""Metrics of scores on the rows and on resamples of them, and which are the best."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.benchmark._cells import ID
+from skood.metrics._ranking import (
+    _aupr,
+    _auroc,
+    _detection_error,
+    _flip,
+    _fpr_at_tpr,
+)
+from skood.metrics._resampling import seed_of
+from skood.utils._ties import ends_of_ties
+
+__all__ = ["METRICS", "Resamples", "holm", "pvalues_of_best"]
+
+#: From the name of a metric: its sign, +1 if greater is better, and how it is computed
+#: from numbers of accepted ID and OOD rows.
+METRICS = {
+    "auroc": (1, _auroc),
+    "aupr_in": (1, lambda counts: _aupr(counts, "step")),
+    "aupr_out": (1, lambda counts: _aupr(_flip(counts), "step")),
+    "fpr_at_tpr": (-1, lambda counts: _fpr_at_tpr(counts, 0.95)),
+    "detection_error": (-1, _detection_error),
+}
+
+
+class _Ranking:
+    """Held-out ID rows and OOD rows in the order of their scores, the highest first."""
+
+    def __init__(self, id_scores, ood_scores):
+        scores = np.concatenate([id_scores, ood_scores])
+        order = np.argsort(scores)[::-1]
+        self.order = order.astype(np.int32)
+        self.is_ood = order >= len(id_scores)
+        self.last = ends_of_ties(scores[order])
+
+    def counts(self, id_weights, ood_weights):
+        """Numbers of ID and OOD rows accepted at each score that has a row."""
+        weights = np.concatenate([id_weights, ood_weights])[self.order]
+        accepted = np.cumsum(weights)[self.last]
+        accepted_ood = np.cumsum(np.where(self.is_ood, weights, 0))[self.last]
+        drawn = np.diff(accepted, prepend=0) > 0
+        return (accepted - accepted_ood)[drawn], accepted_ood[drawn]
+
+
+class Resamples:
+    """Metrics of all detectors on the i-th resample of the rows, for joblib.
+
+    Rows are drawn with replacement, of the ID rows that any repeat holds out, and of
+    each set of OOD rows, as many as there are. A row that is drawn twice counts twice
+    wherever it is held out: repeats share rows, and so are not independent.
+
+    Parameters
+    ----------
+    scores : list of dict
+        As `run_cells` returns them.
+
+    repeats : list of Repeat
+        The ID rows that are held out.
+
+    names : list of str
+        Of the detectors.
+
+    sets : list of str
+        Of the OOD rows.
+
+    groups : list of list of int
+        Sets whose metrics are averaged.
+
+    metrics : list of str
+        Among `METRICS`.
+
+    random_state : RandomState instance
+        Draws the resamples.
+    """
+
+    def __init__(self, scores, repeats, names, sets, groups, metrics, random_state):
+        self.rankings = [
+            [[_Ranking(s[name, ID], s[name, rows]) for rows in sets] for name in names]
+            for s in scores
+        ]
+        self.tests = [repeat.test for repeat in repeats]
+        self.held_out = np.unique(np.concatenate(self.tests))
+        self.n_id = int(self.held_out[-1]) + 1
+        self.n_ood = [len(scores[0][names[0], rows]) for rows in sets]
+        self.groups = groups
+        self.metrics = metrics
+        self.entropy = seed_of(random_state)
+
+    def __call__(self, i):
+        return self._values(*self._draw(i)).mean(axis=0)
+
+    def each(self):
+        """Return the metrics on the rows as they are.
+
+        Returns
+        -------
+        values : ndarray of shape (n_repeats, n_detectors, n_columns, n_metrics)
+            Columns are the sets, and then the groups.
+        """
+        return self._values(
+            np.ones(self.n_id, dtype=np.int64),
+            [np.ones(n, dtype=np.int64) for n in self.n_ood],
+        )
+
+    def _draw(self, i):
+        """How often each row is drawn; of the ID rows, some for each repeat."""
+        rng = np.random.default_rng([*self.entropy, i])
+        n = self.held_out.size
+        while True:
+            drawn = self.held_out[rng.integers(n, size=n)]
+            id_weights = np.bincount(drawn, minlength=self.n_id)
+            if all(id_weights[test].any() for test in self.tests):
+                break
+        return id_weights, [
+            np.bincount(rng.integers(n, size=n), minlength=n) for n in self.n_ood
+        ]
+
+    def _values(self, id_weights, ood_weights):
+        values = np.array(
+            [
+                [
+                    [
+                        self._metrics(ranking.counts(id_weights[test], weights))
+                        for ranking, weights in zip(row, ood_weights, strict=True)
+                    ]
+                    for row in rankings
+                ]
+                for rankings, test in zip(self.rankings, self.tests, strict=True)
+            ]
+        )
+        means = [values[:, :, group].mean(axis=2) for group in self.groups]
+        if not means:
+            return values
+        return np.concatenate([values, np.stack(means, axis=2)], axis=2)
+
+    def _metrics(self, counts):
+        return [METRICS[name][1](counts) for name in self.metrics]
+
+
+def pvalues_of_best(values, draws):
+    r"""P-value of each system for being the best, or one of the best.
+
+    How far system i is behind the best of them, :math:`\max_j (\hat\theta_j -
+    \hat\theta_i)`, is compared with the same of the resampled errors
+    :math:`\theta^*_j - \hat\theta_j`. If no system is better than i, then it is at
+    most the largest difference of two errors, whichever system comes out best.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_systems,)
+        Greater is better.
+
+    draws : ndarray of shape (n_draws, n_systems)
+        The same on resamples, common to all systems.
+
+    Returns
+    -------
+    pvalues : ndarray of shape (n_systems,)
+        1 for the best.
+    """
+    errors = draws - values
+    rounding = 1e-12 * max(1.0, np.abs(values).max())
+    ahead = errors.max(axis=1, keepdims=True) - errors
+    hits = ahead >= (values.max() - values) - rounding
+    return (1 + hits.sum(axis=0)) / (1 + len(draws))
+
+
+def holm(pvalues):
+    r"""Adjust p-values for their number, as S. Holm does.
+
+    .. math:: \tilde p_{(i)} = \max_{j \le i} \min(1, (m - j + 1) \, p_{(j)})
+
+    Parameters
+    ----------
+    pvalues : ndarray of shape (n_tests,)
+        P-values.
+
+    Returns
+    -------
+    adjusted : ndarray of shape (n_tests,)
+        Hypotheses whose adjusted p-value is at most alpha are rejected; then the
+        probability of a wrong rejection, of any of them, is at most alpha.
+    """
+    order = np.argsort(pvalues, kind="stable")
+    scaled = pvalues[order] * np.arange(len(pvalues), 0, -1)
+    adjusted = np.empty(len(pvalues))
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
+    return adjusted

@@ -1,0 +1,9 @@
+"""Files of fitted estimators that run no code of theirs when they are loaded."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from skood.persistence._files import dump, dumps, load, loads
+from skood.persistence._trusted import trusted_types
+
+__all__ = ["dump", "dumps", "load", "loads", "trusted_types"]

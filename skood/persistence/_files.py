@@ -1,0 +1,335 @@
+"""Write and read files of fitted estimators."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import io
+import json
+import os
+import secrets
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from zipfile import ZipFile
+
+from skood.persistence._network import attach, detach, find_modules
+from skood.persistence._seal import check_note, check_seal, read_note, seal
+from skood.persistence._trusted import is_compiled, names_of, trusted_types
+
+__all__ = ["dump", "dumps", "load", "loads"]
+
+
+def _skops():
+    """Import skops, which skood does not require, or say who needs it."""
+    try:
+        import skops.io
+    except ImportError as error:
+        raise ImportError(
+            "skood.persistence writes files of skops, and skops is not installed: "
+            'pip install "skood[persistence]".'
+        ) from error
+    return skops.io
+
+
+# --- writing ------------------------------------------------------------------------
+
+
+def dump(estimator, file, *, network=True):
+    """Write a fitted estimator to a file that is safe to load.
+
+    The file is a zip archive in the format of skops: arrays, numbers, and names of
+    types; no code. It notes the versions of what wrote it, and ends with the SHA-256 of
+    all its bytes. A file that is there is replaced when the new one is whole.
+
+    Read more in the :ref:`User Guide <persistence>`.
+
+    Parameters
+    ----------
+    estimator : object
+        An estimator of skood or scikit-learn, or a pipeline of them.
+
+    file : str, path or binary file
+        Where to write.
+
+    network : bool, default=True
+        Whether to write the network that the estimator reads. False: only what was
+        learned from it, and the hashes of its weights (see
+        :func:`skood.nn.weight_hash`); ``load(file, network=...)`` then takes that
+        network and no other. A torch module of
+        :func:`skood.nn.pretrained` can be saved in this way only, because it is code.
+
+    Raises
+    ------
+    ImportError
+        If skops is not installed.
+    TypeError
+        If the estimator holds what no such file can hold: a torch module, or something
+        that skops does not know.
+    ValueError
+        If a function or class in it has no name that it could be found by, or with
+        ``network=False`` it holds no network, or several.
+
+    See Also
+    --------
+    load : Load the file.
+    dumps : The same as bytes.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_iris
+    >>> from skood.detectors import KNN
+    >>> from skood.persistence import dump, load
+    >>> X, y = load_iris(return_X_y=True)
+    >>> detector = KNN().fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     dump(detector, Path(folder) / "knn.skood")
+    ...     loaded = load(Path(folder) / "knn.skood")
+    >>> bool((loaded.predict(X) == detector.predict(X)).all())
+    True
+    """
+    if isinstance(file, (str, os.PathLike)):
+        with _replacing(Path(file)) as stream:
+            _write(estimator, stream, network)
+    else:
+        file.write(dumps(estimator, network=network))
+
+
+def dumps(estimator, *, network=True):
+    """Write a fitted estimator to bytes that are safe to load.
+
+    Read more in the :ref:`User Guide <persistence>`.
+
+    Parameters
+    ----------
+    estimator : object
+        An estimator of skood or scikit-learn, or a pipeline of them.
+
+    network : bool, default=True
+        Whether to write the network that the estimator reads, see :func:`dump`.
+
+    Returns
+    -------
+    data : bytes
+        What :func:`dump` writes to a file.
+
+    See Also
+    --------
+    loads : Load the bytes.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from skood.detectors import SSD
+    >>> from skood.persistence import dumps, loads
+    >>> X, y = load_iris(return_X_y=True)
+    >>> loads(dumps(SSD().fit(X))).score_samples(X).shape
+    (150,)
+    """
+    stream = io.BytesIO()
+    _write(estimator, stream, network)
+    return stream.getvalue()
+
+
+@contextmanager
+def _replacing(path):
+    """Yield a file that takes the place of `path` if the block does not raise."""
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with open(unfinished, "x+b") as stream:
+        try:
+            yield stream
+        except BaseException:
+            os.unlink(unfinished)
+            raise
+    os.replace(unfinished, path)
+
+
+def _write(estimator, stream, network):
+    skops_io = _skops()
+    if not network:
+        estimator = detach(estimator)
+    elif paths := find_modules(estimator):
+        raise TypeError(
+            f"{type(estimator).__name__} holds a torch module at {paths[0]}. A module "
+            "is code, which these files have none of. Write what was learned from it, "
+            "with dump(..., network=False), and save its state_dict() by torch; or "
+            "save all by pickle or joblib, whose files must come from a trusted source."
+        )
+    try:
+        skops_io.dump(estimator, stream)
+    except Exception as error:
+        raise TypeError(
+            f"{type(estimator).__name__} holds what skops cannot save "
+            f"({type(error).__name__}: {error}). Save it by pickle or joblib, whose "
+            "files must come from a trusted source."
+        ) from error
+    _check_names(estimator, stream)
+    seal(stream, {"estimator": type(estimator).__name__})
+
+
+def _check_names(estimator, stream):
+    """Raise if a function or class that was written cannot be found again.
+
+    What skops stores is a module and a name: of a lambda, one that the module has not.
+    """
+    with ZipFile(stream) as archive:
+        todo = [json.loads(archive.read("schema.json"))]
+    lost = set()
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict):
+            module, name = part.get("__module__"), part.get("__class__", "")
+            if module in sys.modules and not hasattr(sys.modules[module], name):
+                lost.add(f"{module}.{name}")
+            todo.extend(part.values())
+        elif isinstance(part, list):
+            todo.extend(part)
+    if lost:
+        raise ValueError(
+            f"{type(estimator).__name__} holds {sorted(lost)}, which no file can name: "
+            "lambdas, and functions and classes that are defined in a function. Define "
+            "them at the top of a module."
+        )
+
+
+# --- reading ------------------------------------------------------------------------
+
+
+def load(file, *, network=None, trusted=()):
+    """Load an estimator that :func:`dump` wrote, without running code of the file.
+
+    The seal of the file is checked first, then the types that it names: each is one of
+    :func:`trusted_types`, of those that skops trusts, or of `trusted`; if not, nothing
+    is made. The seal tells damage, and changes by those who do not know of it. It is no
+    signature: who wants to can seal a forged file. What keeps a forged file from
+    running code is the list of types.
+
+    Read more in the :ref:`User Guide <persistence>`.
+
+    Parameters
+    ----------
+    file : str, path or binary file
+        What :func:`dump` wrote.
+
+    network : object, default=None
+        The network that the estimator reads, if the file was written with
+        ``network=False``: a torch module, or a fitted classifier that has one. It must
+        have the weights of the one that was there.
+
+    trusted : list of str, type or function, default=()
+        Further types and functions that the file may name, such as your own module
+        class; those of a file that you did not write may do anything.
+
+    Returns
+    -------
+    estimator : object
+        The fitted estimator.
+
+    Raises
+    ------
+    ImportError
+        If skops is not installed.
+    TypeError
+        If `trusted` or `network` is not what it has to be.
+    ValueError
+        If the file is damaged or was changed, names types that are not trusted, is of
+        a format that is not read any more, or `network` is another one.
+
+    Warns
+    -----
+    SkoodWarning
+        If the file was written with another minor version of skood or scikit-learn, or
+        another major version of NumPy, SciPy or torch.
+
+    See Also
+    --------
+    dump : Write a file; the example there loads it.
+    """
+    if isinstance(file, (str, os.PathLike)):
+        with open(file, "rb") as stream:
+            return _read(stream, network, trusted)
+    return loads(file.read(), network=network, trusted=trusted)
+
+
+def loads(data, *, network=None, trusted=()):
+    """Load an estimator from bytes, without running code of theirs.
+
+    Read more in the :ref:`User Guide <persistence>`.
+
+    Parameters
+    ----------
+    data : bytes
+        What :func:`dumps` returned.
+
+    network : object, default=None
+        The network that the estimator reads, see :func:`load`.
+
+    trusted : list of str, type or function, default=()
+        Further types and functions that the bytes may name, see :func:`load`.
+
+    Returns
+    -------
+    estimator : object
+        The fitted estimator.
+
+    See Also
+    --------
+    load : The same from a file, and what is checked.
+    dumps : Write the bytes; the example there loads them.
+    """
+    return _read(io.BytesIO(data), network, trusted)
+
+
+def _read(stream, network, trusted):
+    skops_io = _skops()
+    trusted = [*trusted_types(), *names_of(trusted)]
+    check_seal(stream)
+    note = read_note(stream)
+    check_note(note)
+    stream.seek(0)
+    try:
+        # it looks at all types before it makes anything
+        estimator = skops_io.load(stream, trusted=trusted)
+    except Exception as error:
+        _check_types(skops_io, stream, trusted)
+        raise ValueError(
+            f"The estimator, {note.get('estimator')}, could not be made of what the "
+            f"file says ({type(error).__name__}: {error}). It was written by skood "
+            f"{note['versions']['skood']} with {_python(note)}: load it there, or fit "
+            "the estimator again."
+        ) from error
+    return attach(estimator, network)
+
+
+def _python(note):
+    names = ("python", "scikit-learn", "skops")
+    return ", ".join(f"{name} {note['versions'].get(name)}" for name in names)
+
+
+def _check_types(skops_io, stream, trusted):
+    """Raise if a file names types that are not trusted."""
+    stream.seek(0)
+    try:
+        unknown = skops_io.get_untrusted_types(file=stream)
+    except Exception as error:  # sealed by hand: anything is possible
+        raise ValueError(
+            f"The file has a seal, but what it says cannot be read "
+            f"({type(error).__name__}: {error}). skood.persistence.dump wrote no such "
+            "file: do not trust it."
+        ) from error
+    refused = sorted(set(unknown) - set(trusted))
+    if not refused:
+        return
+    message = (
+        f"The file names what is not trusted: {refused}. Nothing of it was made. If "
+        "you know who wrote the file, and these are yours or you have read them, load "
+        f"it with trusted={refused}."
+    )
+    if compiled := [name for name in refused if is_compiled(name)]:
+        message += (
+            f" Of these, {compiled} are compiled trees of scikit-learn, which do not "
+            "check the indices that they are given: in a forged file they can crash "
+            "Python or read its memory. trusted_types(compiled=True) lists all of them."
+        )
+    raise ValueError(message)

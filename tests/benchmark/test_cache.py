@@ -1,0 +1,236 @@
+"""Tests of the files that outlive an interruption: readings, and finished cells."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import hashlib
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from skood.benchmark._cache import _save, network_readings, read_arrays, write_arrays
+from skood.benchmark._journal import Journal
+from skood.detectors import KNN, ODIN, Energy, ViM
+from skood.exceptions import SkoodWarning
+from skood.nn import pretrained
+
+RNG = np.random.RandomState(0)
+X = RNG.normal(size=(40, 3)).astype(np.float32)
+Y = np.arange(40) % 2
+
+
+class Counted:
+    """A network that counts the rows that it is run on."""
+
+    def __init__(self, seed=0):
+        torch.manual_seed(seed)
+        self.module = torch.nn.Sequential(
+            torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)
+        )
+        self.n_rows = 0
+        self.module.register_forward_hook(self.count)
+        self.classifier = pretrained(self.module)
+        _ = self.classifier.predict(X)  # finds out what it has to
+        self.n_rows = 0
+
+    def count(self, module, args, output):
+        self.n_rows += len(output)
+
+
+def scores(detector, X, folder):
+    with network_readings([detector], folder) as read:
+        assert read(X) >= 0
+        return detector.score_samples(X)
+
+
+def test_file_is_whole_or_not_there(tmp_path, monkeypatch):
+    path = tmp_path / "new" / "a.npz"
+    assert read_arrays(path, "x") is None
+    write_arrays(path, x=X, y=Y)
+    assert_array_equal(read_arrays(path, "y", "x")[1], X)
+
+    def broken(file, **arrays):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez", broken)
+    with pytest.raises(OSError, match="disk full"):
+        write_arrays(path, x=X + 1)
+    assert_array_equal(read_arrays(path, "x")[0], X)
+    assert [found.name for found in path.parent.iterdir()] == ["a.npz"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04 nonsense", b"not a file of arrays"]
+)
+def test_broken_file(tmp_path, content):
+    path = tmp_path / "a.npz"
+    path.write_bytes(content)
+    with pytest.warns(SkoodWarning, match="cannot be read and is computed anew"):
+        assert read_arrays(path, "x") is None
+
+
+def test_pickles_are_not_loaded(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.array([print], dtype=object))
+    with pytest.warns(SkoodWarning, match="computed anew: ValueError: Object arrays"):
+        assert read_arrays(tmp_path / "a.npz", "x") is None
+
+
+def test_file_without_the_array(tmp_path):
+    write_arrays(tmp_path / "a.npz", x=X)
+    with pytest.warns(SkoodWarning, match="computed anew: KeyError"):
+        assert read_arrays(tmp_path / "a.npz", "y") is None
+
+
+def test_network_runs_once_for_all():
+    net = Counted()
+    detectors = [Energy(net.classifier), KNN(net.classifier, n_neighbors=3)]
+    expected = [d.fit(X, Y).score_samples(X) for d in detectors]
+    net.n_rows = 0
+    with network_readings(detectors, None) as read:
+        read(X)
+        assert net.n_rows == 40
+        assert_array_equal([d.fit(X, Y).score_samples(X) for d in detectors], expected)
+    assert net.n_rows == 40
+    detectors[0].score_samples(X)  # outside of the block it runs again
+    assert net.n_rows == 80
+
+
+@pytest.mark.parametrize(
+    "make", [Energy, partial(KNN, n_neighbors=3), partial(ViM, n_components=2)]
+)
+def test_network_does_not_run_again(tmp_path, make):
+    net = Counted()
+    detector = make(net.classifier).fit(X, Y)
+    expected = detector.score_samples(X)
+    net.n_rows = 0
+    assert_array_equal(scores(detector, X, tmp_path), expected)
+    assert net.n_rows == 40
+    again = Counted()  # another network of the same weights, as in a new process
+    detector = make(again.classifier)
+    with network_readings([detector], tmp_path):
+        assert_array_equal(detector.fit(X.copy(), Y).score_samples(X), expected)
+    assert again.n_rows == 0
+
+
+def test_what_another_file_is_for(tmp_path):
+    def rows_run(net, X=X, make=Energy):
+        detector = make(net.classifier).fit(X, Y)
+        net.n_rows = 0
+        scores(detector, X, tmp_path)
+        return net.n_rows
+
+    assert rows_run(Counted()) == 40
+    assert rows_run(Counted()) == 0
+    assert rows_run(Counted(seed=1)) == 40
+    assert rows_run(Counted(), X + np.float32(1e-3)) == 40
+    assert rows_run(Counted(), make=partial(KNN, n_neighbors=3)) == 40  # features
+    net = Counted()
+    with torch.no_grad():
+        net.module[0].bias[1] += 1e-3
+    assert rows_run(net) == 40
+
+
+def test_detector_that_runs_the_network_itself(tmp_path):
+    detector = ODIN(Counted().classifier).fit(X)
+    expected = detector.score_samples(X)
+    assert_array_equal(scores(detector, X, tmp_path), expected)
+    assert not list(tmp_path.iterdir())
+
+
+def test_tensors_stay_where_they_are(tmp_path):
+    _save(tmp_path / "a.npz", "features", torch.ones(2))
+    assert not list(tmp_path.iterdir())
+
+
+def test_broken_reading_is_read_anew(tmp_path):
+    net = Counted()
+    detector = Energy(net.classifier).fit(X)
+    expected = scores(detector, X, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.warns(SkoodWarning, match="cannot be read and is computed anew"):
+        assert_array_equal(scores(detector, X, tmp_path), expected)
+    assert_array_equal(scores(detector, X, tmp_path), expected)
+
+
+def test_scikit_learn_network(tmp_path):
+    head = FrozenEstimator(LogisticRegression().fit(X, Y))
+    detector = ViM(head).fit(X, Y)
+    expected = detector.score_samples(X)
+    for _ in range(2):
+        assert_array_equal(scores(detector, X, tmp_path), expected)
+    assert len(list(tmp_path.iterdir())) > 0
+
+
+def test_error_is_that_of_the_detector(tmp_path):
+    detector = Energy(Counted().classifier).fit(X)
+    with network_readings([detector], tmp_path) as read:
+        read(X[:, :2])
+        with pytest.raises((RuntimeError, ValueError)):
+            detector.score_samples(X[:, :2])
+
+
+def test_journal(tmp_path):
+    folder = tmp_path / "a" / "b"
+    journal = Journal(folder)
+    assert journal.get("k") is None
+    journal.add("k", np.array([1.0, np.inf]), detector="knn")
+    found, record = Journal(folder).get("k")
+    assert_array_equal(found, [1.0, np.inf])
+    assert record["detector"] == "knn"
+    assert Journal(folder).get("other") is None
+
+
+def test_journal_of_no_folder():
+    journal = Journal(None)
+    journal.add("k", np.ones(2))
+    assert journal.get("k") is None
+
+
+def test_line_that_broke_off(tmp_path):
+    Journal(tmp_path).add("a", np.ones(2))
+    Journal(tmp_path).add("b", np.ones(3))
+    path = tmp_path / "cells.jsonl"
+    whole = path.read_bytes()
+    for n_bytes in range(len(whole)):
+        path.write_bytes(whole[:n_bytes])
+        journal = Journal(tmp_path)
+        n_lines = whole[: n_bytes + 1].count(b"\n")  # also without its line break
+        assert (journal.get("a") is not None) == (n_lines >= 1)
+        journal.add("c", np.zeros(4))
+        assert_array_equal(Journal(tmp_path).get("c")[0], np.zeros(4))
+        assert (Journal(tmp_path).get("a") is not None) == (n_lines >= 1)
+
+
+def test_line_that_is_no_record(tmp_path):
+    lines = ["[1, 2]", "3", '{"no": "key"}', ""]
+    (tmp_path / "cells.jsonl").write_text("\n".join(lines) + "\n")
+    Journal(tmp_path).add("a", np.ones(2))
+    assert Journal(tmp_path).get("a") is not None
+
+
+def test_scores_that_are_not_those_of_the_line(tmp_path):
+    Journal(tmp_path).add("a", np.ones(2))
+    write_arrays(tmp_path / "a.npz", scores=np.zeros(2))
+    assert Journal(tmp_path).get("a") is None
+    (tmp_path / "a.npz").unlink()
+    assert Journal(tmp_path).get("a") is None
+
+
+def test_file_of_scores_without_scores(tmp_path):
+    journal = Journal(tmp_path)
+    journal.add("a", np.ones(2))
+    write_arrays(tmp_path / "a.npz", others=np.zeros(2))
+    lines = (tmp_path / "cells.jsonl").read_text().splitlines()
+    record = json.loads(lines[0])
+    record["sha256"] = hashlib.sha256((tmp_path / "a.npz").read_bytes()).hexdigest()
+    (tmp_path / "cells.jsonl").write_text(json.dumps(record) + "\n")
+    with pytest.warns(SkoodWarning, match="KeyError"):
+        assert Journal(tmp_path).get("a") is None

@@ -1,0 +1,525 @@
+"""Tests of comparisons: their numbers, what is run, and what is not run again."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from joblib import parallel_config
+from numpy.testing import assert_array_equal
+from sklearn.base import BaseEstimator
+from sklearn.covariance import EllipticEnvelope
+from sklearn.ensemble import IsolationForest
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import train_test_split
+
+import skood.benchmark
+from skood.benchmark import compare
+from skood.benchmark._compare import _rows
+from skood.benchmark._significance import METRICS
+from skood.detectors import KNN, Energy, Mahalanobis
+from skood.metrics import ranking_metrics
+from skood.nn import TorchClassifier, pretrained
+
+RNG = np.random.RandomState(0)
+X = RNG.normal(size=(90, 3))
+Y = np.arange(90) % 3
+X[:, 0] += 3 * Y
+OOD = {"near": RNG.normal(2, 2, (40, 3)), "far": RNG.normal(5, 3, (30, 3))}
+quick = partial(compare, n_resamples=19, random_state=0)
+
+CALLS: list = []
+
+
+class Norm(BaseEstimator):
+    """A detector of the norm, which says what it does."""
+
+    def __init__(self, scale=1.0, random_state=None):
+        self.scale = scale
+        self.random_state = random_state
+
+    def fit(self, X, y=None):
+        CALLS.append(("fit", self.scale, len(X)))
+        self.center_ = X.mean(axis=0)
+        return self
+
+    def score_samples(self, X):
+        CALLS.append(("score", self.scale, len(X)))
+        return -np.linalg.norm((X - self.center_) * self.scale, axis=1).round(1)
+
+
+@pytest.fixture(autouse=True)
+def calls():
+    CALLS.clear()
+    return CALLS
+
+
+def cell(table, detector, ood, metric="auroc"):
+    is_it = (table.detector == detector) & (table.ood == ood)
+    (found,) = table[is_it & (table.metric == metric)].to_dict("records")
+    return found
+
+
+def expected_metrics(detector, X_test, ood):
+    scores = [detector.score_samples(part) for part in (X_test, ood)]
+    y = np.repeat([0, -1], [len(X_test), len(ood)])
+    return ranking_metrics(y, np.concatenate(scores))
+
+
+def test_values_by_hand():
+    detectors = {"knn": KNN(), "gauss": EllipticEnvelope(random_state=0)}
+    table = quick(
+        detectors, X, Y, OOD, metrics=list(METRICS), groups={"all": ["near", "far"]}
+    )
+    assert len(table) == 2 * 3 * len(METRICS)
+    seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=2)[1]
+    train, test = train_test_split(
+        np.arange(90), test_size=0.3, stratify=Y, random_state=seed
+    )
+    train, test = np.sort(train), np.sort(test)
+    for name, detector in detectors.items():
+        detector.fit(X[train], Y[train])
+        values = {k: expected_metrics(detector, X[test], o) for k, o in OOD.items()}
+        for metric in METRICS:
+            for ood in OOD:
+                row = cell(table, name, ood, metric)
+                assert row["value"] == values[ood][metric]
+                assert row["low"] <= row["high"]
+                assert (row["n_id"], row["n_ood"]) == (27, len(OOD[ood]))
+                assert not row["is_group"]
+            row = cell(table, name, "all", metric)
+            mean = (values["near"][metric] + values["far"][metric]) / 2
+            assert row["value"] == pytest.approx(mean, rel=1e-12)
+            assert (row["is_group"], row["n_ood"]) == (True, 70)
+    for _, part in table.groupby(["ood", "metric"]):
+        sign = METRICS[part.metric.iloc[0]][0]
+        assert_array_equal(part.is_best, sign * part.value == (sign * part.value).max())
+        assert (part.pvalue[part.is_best] == 1).all()
+        assert part.pvalue.between(1 / 20, 1).all()
+    assert not table.isna().any(axis=None)
+
+
+def test_repeats():
+    table = quick({"norm": Norm()}, X, Y, OOD, metrics="auroc", repeats=3, test_size=30)
+    seeds = np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=4)[1:]
+    values = []
+    for seed in seeds:
+        train, test = train_test_split(
+            np.arange(90), test_size=30, stratify=Y, random_state=seed
+        )
+        detector = Norm().fit(X[np.sort(train)])
+        scores = [detector.score_samples(part) for part in (X[test], OOD["far"])]
+        y = np.repeat([1, 0], [30, 30])
+        values.append(roc_auc_score(y, np.concatenate(scores)))
+    row = cell(table, "norm", "far")
+    assert row["value"] == pytest.approx(np.mean(values), rel=1e-12)
+    assert row["std"] == pytest.approx(np.std(values, ddof=1), rel=1e-12)
+    assert "std" not in quick({"norm": Norm()}, X, Y, OOD).columns
+
+
+def test_interval_is_that_of_its_level():
+    narrow, wide = (
+        quick({"a": Norm()}, X, Y, OOD, metrics="auroc", n_resamples=199,
+              confidence_level=level)
+        for level in (0.5, 0.99)
+    )  # fmt: skip
+    assert (wide.low < narrow.low).all()
+    assert (narrow.high < wide.high).all()
+    assert narrow.value.between(narrow.low, narrow.high).all()
+
+
+def test_a_clear_gap_is_significant_for_every_metric():
+    class Blind(Norm):
+        def score_samples(self, X):
+            return np.sin(1e3 * X[:, 1])
+
+    ood = {"noise": RNG.uniform(-50, 50, (80, 3))}
+    detectors = {"norm": Norm(), "blind": Blind(), "blind again": Blind()}
+    table = quick(detectors, X, Y, ood, metrics=list(METRICS), n_resamples=99)
+    assert table[table.detector == "norm"].is_best.all()
+    assert (table[table.detector != "norm"].pvalue <= 0.03 + 1e-12).all()
+
+
+def test_sign_of_a_metric():
+    each = RNG.normal(size=(1, 3))
+    draws = each + RNG.normal(size=(99, 3))
+    given = "abc", (9, 9), [{}] * 3
+    high, low = (
+        list(_rows(given[0], sign, sign * each, sign * draws, 0.9, *given[1:]))
+        for sign in (1, -1)
+    )
+    for key in ("pvalue", "is_best"):
+        assert [row[key] for row in high] == [row[key] for row in low]
+    assert [row["low"] for row in high] == pytest.approx([-row["high"] for row in low])
+    assert 0.05 < sorted(row["pvalue"] for row in high)[1] <= 1
+
+
+def test_default_metrics():
+    found = quick([("a", Norm())], X, Y, OOD).metric.unique().tolist()
+    assert found == ["auroc", "aupr_in", "aupr_out", "fpr_at_tpr"]
+
+
+def without_seconds(table):
+    return table.drop(columns=[name for name in table if "seconds" in name])
+
+
+def test_same_seed_same_table():
+    detectors = {"forest": IsolationForest(n_estimators=5), "knn": KNN()}
+    one, again = (
+        without_seconds(quick(detectors, X, Y, OOD, repeats=2)) for _ in range(2)
+    )
+    pd.testing.assert_frame_equal(one, again)
+    with parallel_config(backend="threading", n_jobs=2):
+        parallel = without_seconds(quick(detectors, X, Y, OOD, repeats=2))
+    pd.testing.assert_frame_equal(one, parallel)
+    # a detector draws the same beside others
+    alone = without_seconds(
+        quick({"forest": IsolationForest(n_estimators=5)}, X, Y, OOD, repeats=2)
+    )
+    assert_array_equal(alone.value, one[one.detector == "forest"].value)
+    other = quick(detectors, X, Y, OOD, random_state=1)
+    assert cell(other, "forest", "far")["value"] != cell(one, "forest", "far")["value"]
+
+
+def test_given_training_rows():
+    quick({"norm": Norm()}, X, Y, OOD, X_train=X[:50], y_train=Y[:50])
+    assert CALLS[0] == ("fit", 1.0, 50)
+    assert ("score", 1.0, 90) in CALLS
+
+
+def test_frozen_detectors_are_judged_on_all_rows():
+    frozen = FrozenEstimator(Norm().fit(X[:20]))
+    CALLS.clear()
+    table = quick({"norm": frozen}, X, None, OOD, metrics="auroc")
+    assert [call[0] for call in CALLS] == ["score"] * 3
+    expected = expected_metrics(frozen, X, OOD["near"])["auroc"]
+    assert cell(table, "norm", "near")["value"] == expected
+    assert cell(table, "norm", "near")["fit_seconds"] == 0
+    # beside one that is fitted they are judged on the same rows as that
+    assert cell(quick({"a": frozen, "b": Norm()}, X, Y, OOD), "a", "far")["n_id"] == 27
+
+
+def test_no_labels():
+    quick({"norm": Norm()}, X, None, OOD)
+    assert CALLS[0] == ("fit", 1.0, 63)
+
+
+def test_labels_in_several_columns():
+    table = np.transpose(
+        [np.array(["ant", "bee", "cow"])[Y], np.arange(90).astype(str)]
+    )
+
+    class Reads(Norm):
+        def fit(self, X, y):
+            assert y.shape == (63, 2)
+            self.classes_, self.n_rows_ = np.unique(y[:, 0], return_counts=True)
+            assert self.n_rows_.tolist() == [21, 21, 21]  # split by the first column
+            return super().fit(X)
+
+    found = quick({"r": Reads()}, X, table, OOD)
+    expected = quick({"r": Norm()}, X, table[:, 0], OOD)
+    pd.testing.assert_frame_equal(without_seconds(found), without_seconds(expected))
+
+
+def test_kinds_of_rows_and_labels():
+    names = np.array(["ant", "bee", "cow"])[Y]
+    detectors = {"gauss": Mahalanobis()}
+    expected = without_seconds(quick(detectors, X, Y, OOD))
+    frame = pd.DataFrame(X, columns=list("abc"))
+    ood = {name: pd.DataFrame(rows, columns=list("abc")) for name, rows in OOD.items()}
+    pd.testing.assert_frame_equal(
+        without_seconds(quick(detectors, frame, names, ood)), expected
+    )
+
+
+def test_seconds():
+    class Slow(Norm):
+        def fit(self, X, y=None):
+            time.sleep(0.02)
+            return super().fit(X)
+
+        def score_samples(self, X):
+            time.sleep(0.01)
+            return super().score_samples(X)
+
+    table = quick({"slow": Slow()}, X, Y, OOD, metrics="auroc", repeats=2)
+    assert 0.02 <= table.fit_seconds[0] < 0.5
+    assert 0.03 <= table.score_seconds[0] < 0.5
+
+
+def counted_network(counts):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)
+    )
+    module.register_forward_hook(lambda *a: counts.append(len(a[2])))
+    return pretrained(module)
+
+
+def test_network_runs_once(tmp_path):
+    counts: list = []
+    net = counted_network(counts)
+    detectors = {"energy": Energy(net), "knn": KNN(net), "gauss": Mahalanobis(net)}
+    rows = {k: v.astype(np.float32) for k, v in OOD.items()}
+    table = quick(detectors, X.astype(np.float32), Y, rows, cache=tmp_path / "c")
+    assert sorted(counts) == sorted([63, 27, 40, 30])
+    assert (table.network_seconds > 0).all()
+    assert table.network_seconds.nunique() == 1
+    counts.clear()
+    again = quick(detectors, X.astype(np.float32), Y, rows, cache=tmp_path / "c")
+    assert counts == []
+    pd.testing.assert_frame_equal(without_seconds(table), without_seconds(again))
+
+
+def test_network_of_its_own():
+    net = TorchClassifier(max_epochs=1)
+    one, again = (
+        without_seconds(quick({"energy": Energy(net)}, X, Y, OOD)) for _ in range(2)
+    )
+    pd.testing.assert_frame_equal(one, again)  # seeded
+
+
+def test_resume_runs_what_is_missing(tmp_path):
+    resume = partial(quick, resume=tmp_path, repeats=2)
+    detectors = {"one": Norm(), "two": Norm(scale=[1, 2, 3])}
+    table = resume(detectors, X, Y, OOD)
+    assert len(CALLS) == 2 * 2 * 4
+    CALLS.clear()
+    pd.testing.assert_frame_equal(resume(detectors, X, Y, OOD), table)
+    assert CALLS == []
+    # another parameter: that detector alone
+    resume({"one": Norm(), "two": Norm(scale=[1, 2, 4])}, X, Y, OOD)
+    assert {str(call[1]) for call in CALLS} == {"[1, 2, 4]"}
+    assert len(CALLS) == 2 * 4
+    CALLS.clear()
+    # another set of rows: that set alone
+    resume(detectors, X, Y, OOD | {"new": OOD["far"] + 1})
+    assert sorted(call[0] for call in CALLS) == ["fit"] * 4 + ["score"] * 4
+    assert {call[2] for call in CALLS if call[0] == "score"} == {30}
+    CALLS.clear()
+    # names do not count, content does
+    resume({"uno": Norm()}, X, Y, {"a": OOD["far"], "b": OOD["near"].copy()})
+    assert CALLS == []
+
+
+def test_resume_sees_other_training_rows(tmp_path):
+    for n_train, n_calls in ((50, 4), (60, 4), (50, 0)):
+        CALLS.clear()
+        quick({"one": Norm()}, X, Y, OOD, X_train=X[:n_train], resume=tmp_path)
+        assert len(CALLS) == n_calls
+
+
+@pytest.mark.parametrize("what", ["rows", "labels", "seed", "train"])
+def test_resume_sees_a_change(tmp_path, what):
+    quick({"one": Norm()}, X, Y, OOD, resume=tmp_path)
+    CALLS.clear()
+    args = {"X_id": X, "y_id": Y, "ood": OOD, "random_state": 0}
+    args |= {
+        "rows": {"X_id": X + np.eye(90, 3)[::-1] * 1e-6},
+        "labels": {"y_id": np.roll(Y, 1)},
+        "seed": {"random_state": 1},
+        "train": {"X_train": X[:50]},
+    }[what]
+    compare({"one": Norm()}, n_resamples=9, resume=tmp_path, **args)
+    assert [call[0] for call in CALLS] == ["fit"] + ["score"] * 3
+
+
+def test_what_was_finished_before_an_error_is_kept(tmp_path):
+    class Fails(Norm):
+        def score_samples(self, X):
+            if len(X) == 30:
+                raise RuntimeError("out of luck")
+            return Norm.score_samples(self, X)
+
+    with pytest.raises(RuntimeError, match="out of luck") as info:
+        quick({"one": Norm(), "bad": Fails()}, X, Y, OOD, resume=tmp_path)
+    assert info.value.__notes__ == [
+        "This happened in scoring the OOD rows 'far' by 'bad'."
+    ]
+    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 5
+
+
+@pytest.mark.slow
+def test_processes_share_the_folder(tmp_path):
+    detectors = {f"norm {i}": Norm(scale=i + 1.0) for i in range(4)}
+    one = quick(detectors, X, Y, OOD, resume=tmp_path, repeats=2, n_jobs=2)
+    assert CALLS == []  # they were elsewhere
+    assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 4 * 2 * 3
+    again = quick(detectors, X, Y, OOD, resume=tmp_path, repeats=2)
+    assert CALLS == []
+    pd.testing.assert_frame_equal(one, again)
+
+
+SCRIPT = """
+import json, os, sys, time
+import numpy as np
+from sklearn.base import BaseEstimator
+from skood.benchmark import compare
+from skood.benchmark._compare import _rows
+
+FITS = []
+
+class Slow(BaseEstimator):
+    def __init__(self, number=0):
+        self.number = number
+
+    def fit(self, X, y=None):
+        FITS.append(self.number)
+        if self.number == 2 and "WAIT" in os.environ:
+            time.sleep(60)
+        self.center_ = X.mean(axis=0)
+        return self
+
+    def score_samples(self, X):
+        return -np.linalg.norm(X - self.center_, axis=1) ** (1 + self.number)
+
+X = np.random.RandomState(0).normal(size=(60, 2))
+table = compare(
+    {str(i): Slow(i) for i in range(4)}, X, None, {"a": X + 1, "b": 3 * X},
+    random_state=0, n_resamples=9, metrics="auroc",
+    resume=sys.argv[1] if len(sys.argv) > 1 else None,
+)
+print(json.dumps([FITS, table.value.tolist()]))
+"""
+
+
+def run_script(*args):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *args], capture_output=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_killed(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], env=os.environ | {"WAIT": "1"}
+    )
+    journal = tmp_path / "cells.jsonl"
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if journal.exists() and journal.read_bytes().count(b"\n") == 6:
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    fits, values = run_script(str(tmp_path))
+    assert fits == [2, 3]  # two detectors were finished
+    assert run_script() == [[0, 1, 2, 3], values]
+
+
+def test_progress(capsys):
+    quick({"a": Norm()}, X, Y, OOD, verbose=1, repeats=2)
+    assert re.search(r"compare: .*6/6", capsys.readouterr().err)
+
+
+class Gives(Norm):
+    """Gives what is no score."""
+
+    def score_samples(self, X):
+        scores = np.full(len(X), np.nan)
+        return {"nan": scores, "columns": np.ones((len(X), 1))}[self.scale]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"detectors": {}}, ValueError, "detectors must be a dict with one name or mo"),
+        ({"detectors": [Norm()]}, ValueError, r"a list of \(name, value\), got \[Norm"),
+        ({"detectors": {3: Norm()}}, ValueError, "detectors must be a dict"),
+        ({"detectors": Norm()}, ValueError, "'detectors' parameter of compare must be"),
+        (
+            {"detectors": [("a", Norm()), ("a", Norm())]},
+            ValueError,
+            r"Names in detectors must be distinct and not empty, got \['a'\]",
+        ),
+        (
+            {"detectors": {"": Norm()}},
+            ValueError,
+            r"distinct and not empty, got \[''\]",
+        ),
+        (
+            {"detectors": {"net": TorchClassifier()}},
+            TypeError,
+            "'net' in detectors must be a detector with fit and score_samples",
+        ),
+        ({"detectors": {"a": Norm}}, TypeError, "'a' in detectors must be a detector"),
+        ({"ood": {}}, ValueError, "ood must be a dict with one name or more"),
+        ({"ood": {"a": X[:0]}}, ValueError, "a has no rows. Leave it out"),
+        ({"X_id": X[:0], "y_id": None}, ValueError, "X_id has no rows"),
+        ({"y_id": Y[:5]}, ValueError, "inconsistent numbers of samples"),
+        ({"y_train": Y}, ValueError, "y_train is given without X_train"),
+        (
+            {"detectors": {"k": KNN()}, "y_id": np.where(Y == 0, -1, Y)},
+            ValueError,
+            "y_id has 30 rows with the ood_label=-1 of the detector 'k'",
+        ),
+        ({"metrics": ["f1"]}, ValueError, r"distinct names among \['auroc', .*'f1'"),
+        ({"metrics": []}, ValueError, "metrics must be distinct names"),
+        ({"metrics": ["auroc"] * 2}, ValueError, "metrics must be distinct names"),
+        ({"groups": {"far": ["far"]}}, ValueError, "'far' has the name of a set"),
+        ({"groups": {"g": ["x"]}}, ValueError, "'g' must have distinct sets among"),
+        ({"groups": {"g": []}}, ValueError, "'g' must have distinct sets among"),
+        ({"groups": {"g": ["far", "far"]}}, ValueError, "must have distinct sets"),
+        ({"repeats": 0}, ValueError, "'repeats' parameter of compare must be"),
+        ({"n_resamples": 0}, ValueError, "'n_resamples' parameter of compare"),
+        ({"confidence_level": 1.0}, ValueError, "'confidence_level' parameter"),
+        ({"test_size": 1.5}, ValueError, "'test_size' parameter of compare must be"),
+        ({"cache": 3}, ValueError, "'cache' parameter of compare must be"),
+        ({"resume": "x", "random_state": None}, ValueError, "resume needs an integer"),
+        (
+            {"detectors": {"a": Gives("nan")}},
+            ValueError,
+            r"'a' gave scores of shape \(27,\), 27 of them NaN, for 27 held-out ID row",
+        ),
+        (
+            {"detectors": {"a": Gives("columns")}},
+            ValueError,
+            r"'a' gave scores of shape \(27, 1\), 0 of them NaN",
+        ),
+    ],
+)
+def test_errors(changes, error, message):
+    args = {"detectors": {"n": Norm()}, "X_id": X, "y_id": Y, "ood": OOD} | changes
+    with pytest.raises(error, match=message):
+        compare(**{"random_state": 0, **args})
+
+
+def test_error_in_a_fit_names_the_detector():
+    with pytest.raises(ValueError, match="NaN") as info:
+        quick({"k": KNN()}, X * np.nan, Y, OOD)
+    assert info.value.__notes__ == ["This happened in fitting the detector 'k'."]
+
+
+def test_pandas_is_asked_for_first(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"compare returns a pandas.DataFrame"):
+        quick({"n": Norm()}, X, Y, OOD)
+    assert CALLS == []
+
+
+def test_unknown_name():
+    with pytest.raises(AttributeError, match="has no attribute 'nope'"):
+        skood.benchmark.nope  # noqa: B018
+
+
+def test_infinite_scores():
+    class Sure(Norm):
+        def score_samples(self, X):
+            return np.where(X[:, 0] > 3, -np.inf, np.inf)
+
+    row = cell(quick({"n": Sure()}, X, None, OOD, X_train=X), "n", "far")
+    share_id, share_ood = np.mean(X[:, 0] <= 3), np.mean(OOD["far"][:, 0] <= 3)
+    # ties count one half
+    assert row["value"] == pytest.approx((1 + share_id - share_ood) / 2, rel=1e-12)

@@ -1,0 +1,146 @@
+"""Tests of resampled metrics and of p-values, each against a plain loop."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skood.benchmark._cells import ID, Repeat
+from skood.benchmark._significance import METRICS, Resamples, holm, pvalues_of_best
+from skood.metrics import ranking_metrics
+
+RNG = np.random.RandomState(0)
+
+
+def make(tests, n_ood=(30, 20), names=("a", "b"), digits=1):
+    """Scores with ties, and what resamples them."""
+    sets = [f"set {k}" for k in range(len(n_ood))]
+    scores = [
+        {
+            **{(n, ID): RNG.normal(1, 1, len(test)).round(digits) for n in names},
+            **{
+                (n, s): RNG.normal(0, 1, size).round(digits)
+                for n in names
+                for s, size in zip(sets, n_ood, strict=True)
+            },
+        }
+        for test in tests
+    ]
+    repeats = [Repeat(None, np.array(test), 0) for test in tests]
+    random_state = np.random.RandomState(1)
+    groups = [[0, 1], [1]]
+    resamples = Resamples(
+        scores, repeats, list(names), sets, groups, list(METRICS), random_state
+    )
+    return scores, sets, resamples
+
+
+def naive(scores, sets, names, tests, id_rows, ood_rows):
+    """Metrics of rows that are repeated as often as they are drawn."""
+    values = np.empty((len(tests), len(names), len(sets) + 2, len(METRICS)))
+    for r, test in enumerate(tests):
+        for j, name in enumerate(names):
+            for k, rows in enumerate(sets):
+                drawn = [np.flatnonzero(np.array(test) == i) for i in id_rows]
+                id_scores = scores[r][name, ID][np.concatenate(drawn)]
+                ood_scores = scores[r][name, rows][ood_rows[k]]
+                y = np.repeat([0, -1], [len(id_scores), len(ood_scores)])
+                found = ranking_metrics(y, np.append(id_scores, ood_scores))
+                values[r, j, k] = [found[metric] for metric in METRICS]
+            values[r, j, 2] = (values[r, j, 0] + values[r, j, 1]) / 2
+            values[r, j, 3] = values[r, j, 1]
+    return values
+
+
+@pytest.mark.parametrize("tests", [[range(25)], [range(0, 20), range(10, 30)]])
+def test_metrics_of_rows_and_of_resamples(tests):
+    names = "a", "b"
+    scores, sets, resamples = make(tests)
+    everything = np.arange(30), [np.arange(30), np.arange(20)]
+    expected = naive(scores, sets, names, tests, *everything)
+    assert_allclose(resamples.each(), expected, rtol=1e-12)
+    for i in range(5):
+        id_weights, ood_weights = resamples._draw(i)
+        drawn = [np.repeat(np.arange(len(w)), w) for w in (id_weights, *ood_weights)]
+        assert [len(rows) for rows in drawn] == [len(resamples.held_out), 30, 20]
+        expected = naive(scores, sets, names, tests, drawn[0], drawn[1:])
+        assert_allclose(resamples(i), expected.mean(axis=0), rtol=1e-12)
+    assert_array_equal(resamples(3), resamples(3))
+    assert (resamples(3) != resamples(4)).any()
+
+
+def test_rows_of_one_repeat_only_are_all_drawn_from():
+    _, _, resamples = make([[4, 7, 9]])
+    drawn = sum(resamples._draw(i)[0] for i in range(100))
+    assert_array_equal(np.flatnonzero(drawn), [4, 7, 9])
+
+
+def test_every_repeat_keeps_a_row():
+    _, _, resamples = make([[0], [1]])  # half of the draws would lack one of them
+    assert all((resamples._draw(i)[0] == 1).all() for i in range(20))
+
+
+def test_spread_of_auroc_is_that_of_delong():
+    """Of a difference of two AUROCs, by E. R. DeLong and others, Biometrics 1988."""
+    n_id, n_ood = 400, 300
+    shared_id, shared_ood = RNG.normal(1, 1, n_id), RNG.normal(0, 1, n_ood)
+    scores, placed = {}, []
+    for name in "ab":
+        i = scores[name, ID] = shared_id + RNG.normal(0, 1, n_id)
+        o = scores[name, "x"] = shared_ood + RNG.normal(0, 1, n_ood)
+        above = i[:, None] > o
+        placed.append((above.mean(axis=1), above.mean(axis=0)))
+    by_id, by_ood = (placed[0][k] - placed[1][k] for k in (0, 1))
+    expected = np.sqrt(by_id.var(ddof=1) / n_id + by_ood.var(ddof=1) / n_ood)
+    resamples = Resamples(
+        [scores], [Repeat(None, np.arange(n_id), 0)], ["a", "b"], ["x"], [],
+        ["auroc"], np.random.RandomState(0),
+    )  # fmt: skip
+    draws = np.array([resamples(i)[:, 0, 0] for i in range(2000)])
+    # the standard error of a standard deviation of 2000 draws is 1.6 %
+    assert np.std(draws[:, 0] - draws[:, 1]) == pytest.approx(expected, rel=0.05)
+
+
+def test_pvalues_by_a_loop():
+    values = RNG.normal(size=4)
+    draws = values + RNG.normal(size=(50, 4))
+    for i, found in enumerate(pvalues_of_best(values, draws)):
+        hits = 0
+        for draw in draws:
+            errors = draw - values
+            worst = max(errors[j] - errors[i] for j in range(4))
+            hits += worst >= max(values[j] - values[i] for j in range(4))
+        assert found == (1 + hits) / 51
+    assert pvalues_of_best(values, draws)[values.argmax()] == 1.0
+
+
+def test_pvalue_of_equal_systems_is_one():
+    draws = RNG.normal(size=(20, 1)) + np.zeros(3)
+    assert_array_equal(pvalues_of_best(np.zeros(3), draws), 1.0)
+
+
+def test_level_and_power():
+    """Of equal systems at most 5 % of comparisons reject any; a clear gap is found."""
+    n_trials, rejected = 600, 0
+    for _ in range(n_trials):
+        values = RNG.normal(size=3)
+        draws = values + RNG.normal(size=(199, 3))
+        rejected += holm(pvalues_of_best(values, draws)).min() <= 0.05
+    # 0.05 and three standard errors
+    assert rejected / n_trials <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / n_trials)
+    assert rejected > 0
+    values = np.array([0.0, 10.0, 9.9])
+    found = holm(pvalues_of_best(values, values + RNG.normal(size=(199, 3))))
+    assert found[0] == 3 / 200
+    assert found[1] == 1.0
+    assert found[2] > 0.05
+
+
+def test_holm():
+    # R: p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")
+    found = holm(np.array([0.01, 0.04, 0.03, 0.005]))
+    assert_allclose(found, [0.03, 0.06, 0.06, 0.02], rtol=1e-12)
+    assert_array_equal(holm(np.array([0.6, 0.5])), [1.0, 1.0])
+    assert_array_equal(holm(np.array([0.3])), [0.3])

@@ -1,0 +1,200 @@
+"""Fitted estimators with whatever skood's estimators may hold."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import inspect
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.neural_network import MLPClassifier
+from sklearn.utils import get_tags
+
+from skood import combine, rejection
+from skood.combine import DetectorEnsemble
+from skood.datasets import make_ood_graph
+from skood.detectors import KNN, MSP, SSD, Mahalanobis, SklearnDetector, ViM
+from skood.epistemic import DeepEnsemble
+from skood.graph import GKDE, GraphClassifier, NodeSet
+from skood.logic import KnowledgeBase
+from skood.metrics import (
+    make_cost_scorer,
+    make_misclassification_scorer,
+    make_ood_scorer,
+    make_selective_risk_scorer,
+)
+from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
+from skood.nn import LinearHead, MultiHeadClassifier
+from skood.rejection import BoundedAbstention, BoundedTPRFPR, RejectOptionClassifier
+from tests._instances import detectors, instances
+
+__all__ = ["data_for", "fitted_examples", "knowledge_bases", "score"]
+
+
+_METRICS = ("auroc", "aupr_in", "aupr_out", "fpr_at_tpr", "detection_error")
+
+
+def data_for(estimator):
+    """Three classes around the unit vectors: features as well as logits."""
+    rng = np.random.default_rng(0)
+    y = np.arange(90) % 3
+    X = rng.normal(size=(90, 3)) + 4 * np.eye(3)[y]
+    if estimator is not None and get_tags(estimator).input_tags.positive_only:
+        X = np.abs(X)
+    return X, y
+
+
+def score(estimator, X):
+    """The numbers that an estimator is there for."""
+    for method in ("score_samples", "predict_proba", "transform", "predict"):
+        if hasattr(estimator, method):
+            return getattr(estimator, method)(X)
+    raise TypeError(f"{type(estimator).__name__} has nothing to compare.")
+
+
+def _strategies(module, base):
+    """Instances of all combiners or rules that a module exports."""
+    classes = (getattr(module, name) for name in module.__all__)
+    return [
+        cls()
+        for cls in classes
+        if inspect.isclass(cls)
+        and issubclass(cls, base)
+        and not inspect.isabstract(cls)
+    ]
+
+
+def _with_ood_rows():
+    X, y = data_for(None)
+    return np.concatenate([X, 3 - X[:30]]), np.concatenate([y, np.full(30, -1)])
+
+
+def _fitted_rules():
+    X, y = _with_ood_rows()
+    loose = {
+        "BoundedTPRFPR": {"tpr_min": 0.2, "fpr_max": 0.9},
+        "BoundedPrecisionRecall": {"precision_min": 0.3, "recall_min": 0.2},
+        "BoundedImprovement": {"risk_max": 0.9},
+    }
+    for rule in _strategies(rejection, rejection.BaseRule):
+        rule.set_params(**loose.get(type(rule).__name__, {}))
+        for randomize in (False, True):
+            clf = RejectOptionClassifier(
+                LogisticRegression(),
+                ood_detector=KNN(n_neighbors=2),
+                rule=rule,
+                randomize=randomize,
+                random_state=0,
+            )
+            yield clf.fit(X, y), X
+    clf = RejectOptionClassifier(
+        LogisticRegression(),
+        rule=BoundedTPRFPR(0.2, 0.9),
+        guarantee="high_probability",
+        delta=0.3,
+        calibration=0.5,
+        random_state=0,
+    )
+    yield clf.fit(X, y), X
+
+
+def _of_other_estimators():
+    """Estimators of scikit-learn inside, and what is given in another way."""
+    X, y = data_for(None)
+    for inner in (
+        MLPClassifier((4,), solver="sgd", max_iter=5, random_state=0),
+        MLPClassifier((4,), solver="adam", max_iter=5, random_state=0),
+        CalibratedClassifierCV(LogisticRegression(), cv=3),
+    ):
+        yield MSP(inner).fit(X, y), X
+    for algorithm in ("ball_tree", "kd_tree"):
+        inner = LocalOutlierFactor(3, novelty=True, algorithm=algorithm)
+        yield SklearnDetector(inner).fit(X), X
+    for detector in (Mahalanobis(), SSD(), ViM(LinearHead().fit(X, y))):
+        yield clone(detector).fit(X, y), X
+    yield Mahalanobis().partial_fit(X, y), X
+    heads = MultiHeadClassifier(module_params={"hidden": (4,)}, max_epochs=2)
+    head = heads.fit(X, np.c_[y, y]).head(1)
+    yield Mahalanobis(head).fit(X, y), X
+
+
+def _searches():
+    X, y = _with_ood_rows()
+    rejecting = RejectOptionClassifier(
+        LogisticRegression(),
+        ood_detector=KNN(n_neighbors=2),
+        rule=BoundedAbstention(),
+        random_state=0,
+    )
+    members = DeepEnsemble(LogisticRegression(), n_members=2, bootstrap=True)
+    grids = (
+        *((KNN(), {"n_neighbors": [2]}, make_ood_scorer(name)) for name in _METRICS),
+        (members, {"random_state": [0]}, make_misclassification_scorer()),
+        (rejecting, {"estimator__C": [1.0]}, make_selective_risk_scorer(0.2, 0.9)),
+        (rejecting, {"estimator__C": [1.0]}, make_cost_scorer()),
+    )
+    for estimator, grid, scoring in grids:
+        for cv in (OODStratifiedKFold(2), LeaveClassesOut(1)):
+            search = GridSearchCV(estimator, grid, scoring=scoring, cv=cv)
+            yield search.fit(X, y), X
+
+
+def _of_graphs():
+    graph = make_ood_graph(60, random_state=0)
+    nodes = NodeSet(graph) if not isinstance(graph, NodeSet) else graph
+    y = np.asarray(nodes.labels)
+    net = {"hidden": (8,), "max_epochs": 2, "random_state": 0}
+    for conv in ("gcn", "gat", "sage"):
+        yield GraphClassifier(conv, **net).fit(nodes, y), nodes
+    yield GKDE().fit(nodes, y), nodes
+
+
+def fitted_examples():
+    """Yield fitted estimators, and rows for them.
+
+    They are the instances of all public estimators, detectors of frozen networks,
+    each combiner and each rule, and estimators of scikit-learn inside of ours.
+    """
+    for estimator in (*instances(), *detectors()[-3:]):
+        X, y = data_for(estimator)
+        if "FrozenEstimator" in repr(estimator) or getattr(
+            estimator, "class_weight", None
+        ):
+            X = np.pad(X, ((0, 0), (0, 2)))
+        yield clone(estimator).fit(X, y), X
+    X, y = data_for(None)
+    members = [("knn", KNN(n_neighbors=2)), ("ssd", SSD())]
+    for combiner in _strategies(combine, combine.BaseCombiner):
+        if isinstance(combiner, combine.DOSStorey):
+            combiner.set_params(c_m=0.5)  # for two members
+        ensemble = DetectorEnsemble(members, combiner, calibration=0.4, random_state=0)
+        yield ensemble.fit(X, y), X
+    yield from _fitted_rules()
+    yield from _of_other_estimators()
+    yield from _searches()
+    yield from _of_graphs()
+
+
+def knowledge_bases():
+    """Yield knowledge bases with every operator, by every method."""
+    rules = [
+        "not a = x",
+        "a = x and b",
+        "a = x or b",
+        "a = x xor b",
+        "a = x -> b",
+        "a = x <-> b",
+        "a = c",
+        "b",
+    ]
+    domains = {"a": ["x", "y"], "b": "bool", "c": ["x", "y"]}
+    for method in ("auto", "enumeration", "grouping", "components", "elimination"):
+        base = KnowledgeBase(rules, domains, method=method)
+        base.log_partition(np.ones(len(rules)))
+        yield base
+    many = {f"c{i}": "bool" for i in range(40)}
+    yield KnowledgeBase([" or ".join(many)], many)
