@@ -1,7 +1,7 @@
 r"""
-========================
+=========================
 Rules that a search finds
-========================
+=========================
 
 Nobody has to write the rules: they can be learned. Five classifiers read handwritten
 digits, each says one thing: which digit it is, whether it is odd, whether it has a
