@@ -18,7 +18,7 @@ from skood.benchmark._cache import network_readings
 from skood.benchmark._hashing import content_hash, versions
 from skood.benchmark._journal import Journal
 from skood.nn._sharing import network_groups
-from skood.utils._progress import progress
+from skood.utils._progress import as_they_come, progress
 
 __all__ = ["ID", "Data", "Repeat", "run_cells"]
 
@@ -252,9 +252,7 @@ def run_cells(detectors, data, repeats, *, n_jobs, cache, resume, verbose):
     if effective_n_jobs(n_jobs) == 1:
         found = (_run_group(members, *given) for members in groups)
     else:
-        from skood.epistemic._ensembles import _parallel
-
-        found = _parallel(n_jobs)(
+        found = as_they_come(n_jobs)(
             delayed(_as_list)(members, *given) for members in groups
         )
     scores: list[dict] = [{} for _ in repeats]

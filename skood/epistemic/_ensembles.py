@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state, get_tags
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_consistent_length
 
 from skood.base import n_rows, take_rows, wrapped_tags
@@ -22,7 +22,7 @@ from skood.epistemic._base import (
 from skood.graph._nodes import NodeSet
 from skood.utils._labels import check_labels
 from skood.utils._params import HasMethods, Interval, fit_context
-from skood.utils._progress import progress
+from skood.utils._progress import as_they_come, progress
 from skood.utils._state import fresh_fit
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
@@ -227,7 +227,7 @@ class DeepEnsemble(MemberBlocks):
                 check_takes_weight(member, sample_weight)
             jobs = self._jobs(members, X, y, sample_weight)
             name = type(self).__name__
-            parallel = _parallel(self.n_jobs)
+            parallel = as_they_come(self.n_jobs)
             with progress(len(members), desc=name, verbose=self.verbose) as bar:
                 self.estimators_ = []
                 for member in parallel(delayed(_fit)(*job) for job in jobs):
@@ -356,14 +356,6 @@ def row_blocks(X, bytes_per_row):
         return
     for chunk in chunks:
         yield take_rows(X, np.arange(chunk.start, chunk.stop))
-
-
-def _parallel(n_jobs):
-    """What runs jobs, and gives their results as they come if the backend can."""
-    try:
-        return Parallel(n_jobs=n_jobs, return_as="generator")
-    except ValueError:
-        return Parallel(n_jobs=n_jobs)
 
 
 def _codes(owner, X, y, sample_weight):

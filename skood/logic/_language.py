@@ -439,8 +439,8 @@ class Or(_Joined):
 
 
 @dataclass(frozen=True, repr=False)
-class Implies(Formula):
-    """Where one formula holds, so does another.
+class _Pair(Formula):
+    """Two formulas joined by an operator that is not associative.
 
     Parameters
     ----------
@@ -451,7 +451,7 @@ class Implies(Formula):
     left: Formula
     right: Formula
     depth: int = field(init=False, compare=False)
-    precedence: ClassVar[int] = 2
+    sign: ClassVar[str]
 
     def __post_init__(self):
         _set_depth(self, [_checked(self.left), _checked(self.right)])
@@ -462,37 +462,22 @@ class Implies(Formula):
     def __str__(self):
         tighter = self.precedence + 1
         left, right = (self._written(part, tighter) for part in self._parts())
-        return f"{left} -> {right}"
+        return f"{left} {self.sign} {right}"
+
+
+class Implies(_Pair):
+    """Where one formula holds, so does another."""
+
+    sign, precedence = "->", 2
 
     def __repr__(self):
         return f"({self.left!r} >> {self.right!r})"
 
 
-@dataclass(frozen=True, repr=False)
-class Iff(Formula):
-    """One formula holds where another one does, and only there.
+class Iff(_Pair):
+    """One formula holds where another one does, and only there."""
 
-    Parameters
-    ----------
-    left, right : Formula
-        The formulas.
-    """
-
-    left: Formula
-    right: Formula
-    depth: int = field(init=False, compare=False)
-    precedence: ClassVar[int] = 1
-
-    def __post_init__(self):
-        _set_depth(self, [_checked(self.left), _checked(self.right)])
-
-    def _parts(self):
-        return self.left, self.right
-
-    def __str__(self):
-        tighter = self.precedence + 1
-        left, right = (self._written(part, tighter) for part in self._parts())
-        return f"{left} <-> {right}"
+    sign, precedence = "<->", 1
 
     def __repr__(self):
         # a call binds more tightly than ~

@@ -6,9 +6,30 @@
 import sys
 import time
 
-__all__ = ["progress"]
+from sklearn.utils.parallel import Parallel
+
+__all__ = ["as_they_come", "progress"]
 
 _SECONDS_BETWEEN_LINES = 2.0
+
+
+def as_they_come(n_jobs):
+    """What runs jobs, and gives their results as they come if the backend can.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        Number of joblib jobs.
+
+    Returns
+    -------
+    parallel : Parallel
+        Called with delayed jobs, it gives their results in their order.
+    """
+    try:
+        return Parallel(n_jobs=n_jobs, return_as="generator")
+    except ValueError:
+        return Parallel(n_jobs=n_jobs)
 
 
 class _Silent:
