@@ -8,9 +8,9 @@ from numbers import Real
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator
 
 from skood.combine._pvalues import reaches
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._params import fit_context
 from skood.utils._threads import map_chunks
 from skood.utils._torch import row_chunks, to_numpy
@@ -110,7 +110,7 @@ def per_row(combiner, P, function, *, dtype=np.float64, shape=()):
     return results
 
 
-class BaseCombiner(BaseEstimator, metaclass=ABCMeta):
+class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
     r"""Interface of the combiners of :mod:`skood.combine`.
 
     A combiner makes one statistic q of the p-values :math:`p_1, \dots, p_m` that m

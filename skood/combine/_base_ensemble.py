@@ -19,6 +19,7 @@ from skood.combine._pvalues import correction_of, loosened, reaches, warn_if_few
 from skood.combine._splits import calibration_folds, check_same, with_levels
 from skood.utils._composition import NamedParts
 from skood.utils._labels import check_nested_ood_labels
+from skood.utils._lazy import blockwise
 from skood.utils._pandas import import_pandas
 from skood.utils._params import Classifier, HasMethods, Interval, StrOptions
 from skood.utils._warnings import warn
@@ -231,6 +232,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
             return counts / n_calibration
         return (1.0 + counts) / (n_calibration + 1.0)
 
+    @blockwise
     def _evaluate(self, X):
         """P-values, their statistic and the level of each row."""
         check_is_fitted(self, "offset_")

@@ -368,10 +368,10 @@ class DOSStorey(_Adaptive):
     References
     ----------
     .. [1] A. Kostic, P. Fryzlewicz. A change-point approach to estimating the
-       proportion of false null hypotheses in multiple testing. 2023.
+       proportion of false null hypotheses in multiple testing. arXiv:2309.10017, 2023.
 
     .. [2] J. Geng et al. DSDE: using proportion estimation to improve model selection
-       for out-of-distribution detection. 2024.
+       for out-of-distribution detection. arXiv:2411.01487, 2024.
 
     Examples
     --------

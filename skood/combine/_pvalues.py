@@ -189,8 +189,8 @@ def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
     .. [1] S. Bates, E. Candes, L. Lei, Y. Romano, M. Sesia. Testing for outliers with
        conformal p-values. Annals of Statistics 51, 2023.
 
-    .. [2] Geng et al. DSDE: using proportion estimation to improve model selection for
-       out-of-distribution detection. 2024. Equation 6.
+    .. [2] J. Geng et al. DSDE: using proportion estimation to improve model selection
+       for out-of-distribution detection. arXiv:2411.01487, 2024. Equation 6.
 
     Examples
     --------

@@ -7,7 +7,7 @@ import inspect
 from numbers import Integral, Real
 
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import wrapped_tags
@@ -20,6 +20,7 @@ from skood.evidential._uncertainty import (
 )
 from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._classifier import TorchClassifier
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._wrapping import check_one_column, copy_input_attributes
@@ -27,7 +28,7 @@ from skood.utils._wrapping import check_one_column, copy_input_attributes
 __all__ = ["EvidentialClassifier"]
 
 
-class EvidentialClassifier(DirichletMixin, ClassifierMixin, BaseEstimator):
+class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
     r"""A network that is trained to say how much evidence it has.
 
     Its outputs l for a sample become evidence :math:`e = g(l) \ge 0` for each of the C

@@ -7,7 +7,7 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
@@ -25,6 +25,7 @@ from skood.evidential._probe_training import Objective, Part, evidence_of, train
 from skood.evidential._uncertainty import whole_graph
 from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._reader import read
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._params import Classifier, Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._state import fresh_fit
@@ -38,7 +39,7 @@ _LR = {"exp": 1e-2, "softplus": 3e-2}
 _MAX_EPOCHS = {"exp": 800, "softplus": 2000}
 
 
-class EvidentialProbe(UncertaintyMixin, ClassifierMixin, BaseEstimator):
+class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
     r"""Evidence for the predictions of a trained network, from a small probe of it.
 
     The network stays as it is, with the probabilities :math:`\tilde p` that it predicts

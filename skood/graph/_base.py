@@ -8,7 +8,7 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, validate_data
 
@@ -24,6 +24,7 @@ from skood.nn._rows import (
     with_class_weight,
 )
 from skood.nn._torch_reader import borrowed
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import label_codes
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
@@ -80,7 +81,7 @@ def check_widths(hidden):
     return tuple(int(width) for width in widths)
 
 
-class BaseGraphClassifier(ClassifierMixin, BaseEstimator, metaclass=ABCMeta):
+class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
     """Base class of the classifiers that train a network on nodes.
 
     A subclass has the parameters of `__init__`, besides its own, and implements

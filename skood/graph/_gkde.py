@@ -9,13 +9,14 @@ from numbers import Real
 import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import cdist
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skood.evidential._uncertainty import DirichletMixin
 from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._rows import check_target, check_weights
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import row_chunks
@@ -52,7 +53,7 @@ def resolve_metric(metric, X):
     return metric
 
 
-class GKDE(DirichletMixin, ClassifierMixin, BaseEstimator):
+class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
     r"""Graph-based kernel Dirichlet estimation: near labelled nodes are evidence.
 
     Each training node is evidence for its class, in all nodes that can be reached from
@@ -123,8 +124,8 @@ class GKDE(DirichletMixin, ClassifierMixin, BaseEstimator):
 
     References
     ----------
-    .. [1] Xujiang Zhao, Feng Chen, Shu Hu, Jin-Hee Cho. "Uncertainty aware
-       semi-supervised learning on graph data." NeurIPS 2020.
+    .. [1] X. Zhao, F. Chen, S. Hu, J.-H. Cho. "Uncertainty aware semi-supervised
+       learning on graph data". NeurIPS 2020.
 
     Examples
     --------

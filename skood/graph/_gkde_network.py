@@ -206,8 +206,8 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
 
     References
     ----------
-    .. [1] Xujiang Zhao, Feng Chen, Shu Hu, Jin-Hee Cho. "Uncertainty aware
-       semi-supervised learning on graph data." NeurIPS 2020.
+    .. [1] X. Zhao, F. Chen, S. Hu, J.-H. Cho. "Uncertainty aware semi-supervised
+       learning on graph data". NeurIPS 2020.
 
     Examples
     --------

@@ -183,9 +183,9 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
 
     References
     ----------
-    .. [1] Maximilian Stadler, Bertrand Charpentier, Simon Geisler, Daniel Zügner,
-       Stephan Günnemann. "Graph posterior network: Bayesian predictive uncertainty
-       for node classification." NeurIPS 2021.
+    .. [1] M. Stadler, B. Charpentier, S. Geisler, D. Zügner, S. Günnemann. "Graph
+       posterior network: Bayesian predictive uncertainty for node classification".
+       NeurIPS 2021.
 
     Examples
     --------

@@ -5,7 +5,6 @@
 
 import warnings
 import zipfile
-from pathlib import Path
 
 import numpy as np
 from scipy import sparse
@@ -137,7 +136,7 @@ def _text(file, key):
     return values if values.dtype.kind == "U" else None
 
 
-def _read_planetoid(folder: Path, name):
+def _read_planetoid(folder, name):
     """Let torch_geometric read the eight files of Planetoid, which are pickles."""
     io = import_geometric("io", f"Reading {name}, a graph of Planetoid,")
     with warnings.catch_warnings():  # the reader adds a filter for good

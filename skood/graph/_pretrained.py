@@ -7,7 +7,7 @@ from numbers import Integral
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
@@ -15,11 +15,12 @@ from skood.graph._networks import EdgeModule, warn_of_weights
 from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._logits import LogitsMixin
 from skood.nn._reader import read
+from skood.utils._estimator import SkoodEstimator
 
 __all__ = ["pretrained_graph"]
 
 
-class _PretrainedGraph(LogitsMixin, ClassifierMixin, BaseEstimator):
+class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
     """A trained graph network as a fitted classifier; see `pretrained_graph`."""
 
     _reads_graphs = True

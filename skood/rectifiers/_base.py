@@ -6,13 +6,14 @@
 from abc import ABCMeta, abstractmethod
 
 import numpy as np
-from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
     validate_data,
 )
 
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import check_labels, id_rows
 from skood.utils._params import fit_context
 from skood.utils._state import fresh_fit
@@ -53,7 +54,7 @@ def known_rows(y, X, ood_label):
 
 
 class BaseRectifier(
-    OneToOneFeatureMixin, TransformerMixin, BaseEstimator, metaclass=ABCMeta
+    OneToOneFeatureMixin, TransformerMixin, SkoodEstimator, metaclass=ABCMeta
 ):
     """Base class of rectifiers: as many features out as in, in the same precision.
 

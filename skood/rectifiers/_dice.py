@@ -6,7 +6,7 @@
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skood.base import wrapped_tags
@@ -14,6 +14,7 @@ from skood.nn._head import LinearHead
 from skood.nn._logits import LogitsMixin
 from skood.rectifiers._base import known_rows
 from skood.rectifiers._head import fit_head
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._params import Classifier, Interval, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import row_chunks, to_numpy
@@ -30,7 +31,7 @@ def _mean_row(X, rows):
     return total / (len(X) if rows is None else np.count_nonzero(rows))
 
 
-class DICE(LogitsMixin, ClassifierMixin, BaseEstimator):
+class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
     r"""Directed sparsification (DICE) [1]_: a head without its minor weights.
 
     .. math:: l(z) = (M \odot W) z + b, \qquad

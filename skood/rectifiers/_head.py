@@ -7,14 +7,13 @@ from sklearn.frozen import FrozenEstimator
 
 from skood.base import fit_wrapped
 from skood.nn._reader import _LinearReader, make_reader
-from skood.nn._reading import Head
 from skood.utils._labels import check_labels
 from skood.utils._wrapping import unwrapped
 
 __all__ = ["fit_head"]
 
 
-def fit_head(owner, estimator, X, y, rows) -> Head:
+def fit_head(owner, estimator, X, y, rows):
     """Fit a linear classifier on ID rows, unless it is frozen, and read its weights.
 
     The fitted classifier is stored as ``estimator_`` on `owner`.

@@ -8,7 +8,8 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.base import BaseEstimator
+
+from skood.utils._estimator import SkoodEstimator
 
 __all__ = [
     "GUARD",
@@ -83,7 +84,7 @@ def excess(amount):
     return np.where(amount <= GUARD, 0.0, amount)
 
 
-class BaseRule(BaseEstimator, metaclass=ABCMeta):
+class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     """Interface of the rules of :mod:`skood.rejection`.
 
     A rule sees an acceptance region through five numbers only: `N` accepted ID rows

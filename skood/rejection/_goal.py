@@ -132,6 +132,6 @@ class Goal:
         return value, tau, mixed[0], mixed[2]
 
 
-def is_floor(bound: Linear):
+def is_floor(bound: Linear) -> bool:
     """Tell whether a bound only asks for a number of accepted ID rows."""
     return bound.id < 0 and bound.loss == 0 and bound.ood == 0

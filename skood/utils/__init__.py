@@ -1,4 +1,8 @@
-"""Utilities of skood: discovery of estimators and the checks for detectors."""
+"""Utilities of skood: citations, discovery of estimators, the checks for detectors."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
+
+from skood.utils._citation import citation
+
+__all__ = ["citation"]

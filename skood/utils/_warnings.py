@@ -10,7 +10,7 @@ from skood.exceptions import SkoodWarning
 
 __all__ = ["warn"]
 
-_OURS = ("skood", "sklearn", "contextlib", "joblib")
+_OURS = ("skood", "sklearn", "contextlib", "joblib", "skops")
 
 
 def warn(message):

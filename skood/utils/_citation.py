@@ -1,0 +1,285 @@
+"""Whom to cite: the references of docstrings, gathered and as BibTeX."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import inspect
+import re
+import unicodedata
+from dataclasses import dataclass
+
+__all__ = ["Reference", "citation", "parse_reference", "references"]
+
+_TITLE = "skood: classifiers that know when not to answer"
+_AUTHORS = "The skood developers"
+
+# Words that a key does not take as the first one of a title.
+_SMALL_WORDS = {"a", "an", "the", "on", "in", "of", "for", "to"}
+
+# What a venue is called when it is no journal.
+_PROCEEDINGS = re.compile(r"[A-Z][A-Za-z]*[A-Z]s?( Workshops)?$")  # ICML, NeurIPS
+_JOURNALS_IN_CAPITALS = {"JMLR", "TMLR"}
+_PUBLISHER = re.compile(r"Springer|Press$|Chapman")
+
+
+def citation(obj, format="text"):
+    """Whom to cite when this is used.
+
+    These are the references that its docstring lists, those of all that it is made of
+    (what it wraps, its members, its rule or combiner, and, once it is fitted, what
+    took the place of parameters that were left out), and skood itself. Parts from
+    other packages are not cited.
+
+    Every estimator of skood has it as a method as well.
+
+    Parameters
+    ----------
+    obj : object
+        An estimator, fitted or not, a class, or a function of skood.
+
+    format : {"text", "bibtex"}, default="text"
+        A line for each reference, or an entry for BibTeX. Its key is made of the first
+        author, the year and the title: it is the same in every version of skood.
+
+    Returns
+    -------
+    text : str
+        The references, each once, that of skood last.
+
+    Raises
+    ------
+    ValueError
+        If `format` is unknown.
+
+    Examples
+    --------
+    >>> from skood.detectors import KNN, MSP
+    >>> from skood.utils import citation
+    >>> print(citation(MSP()))
+    D. Hendrycks and K. Gimpel. "A baseline for detecting misclassified and ...
+    The skood developers. "skood: classifiers that know when not to answer". Version ...
+    >>> print(citation(KNN, format="bibtex"))
+    @inproceedings{sun2022out,
+      author = {Sun, Y. and others},
+      title = {{Out-of-distribution detection with deep nearest neighbors}},
+      booktitle = {ICML},
+      year = {2022},
+    }
+    <BLANKLINE>
+    @software{skood,
+      author = {{The skood developers}},
+      title = {{skood: classifiers that know when not to answer}},
+      version = {...},
+    }
+    """
+    from skood import __version__
+
+    if format not in ("text", "bibtex"):
+        raise ValueError(f"format must be 'text' or 'bibtex', got {format!r}.")
+    found = list(_by_key(_cited(obj)).values())
+    if format == "text":
+        own = f'{_AUTHORS}. "{_TITLE}". Version {__version__}.'
+        return "\n".join([*(reference.text for reference in found), own])
+    fields = {
+        "author": f"{{{_AUTHORS}}}",
+        "title": f"{{{_TITLE}}}",
+        "version": __version__,
+    }
+    own = _entry("software", "skood", fields)
+    return "\n\n".join([*(reference.bibtex() for reference in found), own])
+
+
+# --- what is cited ------------------------------------------------------------------
+
+
+def _cited(obj):
+    """Yield what docstrings refer to: of an object, then of its parts."""
+    if not _is_estimator(obj):
+        yield from references(obj)
+        return
+    todo, seen = [obj], set()
+    while todo:
+        part = todo.pop(0)
+        if isinstance(part, (list, tuple)):
+            todo.extend(part)
+        elif isinstance(part, dict):
+            todo.extend(part.values())
+        elif _is_estimator(part) and id(part) not in seen:
+            seen.add(id(part))
+            if _is_ours(type(part)):
+                yield from references(type(part))
+            todo.extend(part.get_params(deep=False).values())
+            todo.extend(
+                value
+                for name, value in sorted(vars(part).items())
+                if name.endswith("_") and not name.startswith("_")
+            )
+
+
+def _is_estimator(obj):
+    return hasattr(obj, "get_params") and not isinstance(obj, type)
+
+
+def _is_ours(cls):
+    """Whether a class is one of skood, or derived from one."""
+    return any(base.__module__.split(".")[0] == "skood" for base in cls.__mro__)
+
+
+def _by_key(found):
+    """References by key, each once; of two texts of one, the longer."""
+    unique: dict[str, Reference] = {}
+    for reference in found:
+        known = unique.get(reference.key)
+        if known is None or len(known.text) < len(reference.text):
+            unique[reference.key] = reference
+    return unique
+
+
+def references(obj):
+    """List the references of a docstring.
+
+    Parameters
+    ----------
+    obj : type or function
+        Something with a docstring in the style of numpydoc.
+
+    Returns
+    -------
+    references : list of Reference
+        In their order there.
+    """
+    doc = inspect.getdoc(obj) or ""
+    sections = re.split(r"^(\S.*)\n-{3,}$", doc, flags=re.MULTILINE)
+    if "References" not in sections:
+        return []
+    text = sections[sections.index("References") + 1]
+    items = re.split(r"^\.\. \[\w+\]\s", text, flags=re.MULTILINE)
+    return [parse_reference(" ".join(item.split())) for item in items[1:]]
+
+
+# --- one reference ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A reference and its parts.
+
+    Parameters
+    ----------
+    text : str
+        All of it.
+
+    authors : tuple of str
+        Names; the last may be "others". Empty if the text could not be taken apart, and
+        so are the other parts then.
+
+    title, venue, year : str
+        The venue may be empty.
+    """
+
+    text: str
+    authors: tuple = ()
+    title: str = ""
+    venue: str = ""
+    year: str = ""
+
+    @property
+    def key(self):
+        """What BibTeX calls it: first author, year and first word of the title."""
+        if not self.authors:
+            return "-".join(_ascii_words(self.text)[:8])
+        surname = "".join(_ascii_words(_last_name_first(self.authors[0]).split(",")[0]))
+        words = [w for w in _ascii_words(self.title) if w not in _SMALL_WORDS]
+        return f"{surname}{self.year}{words[0]}"
+
+    def bibtex(self):
+        """The entry for BibTeX."""
+        if not self.authors:
+            return _entry("misc", self.key, {"note": _escaped(self.text)})
+        kind, place = _kind_and_place(self.venue)
+        fields = {
+            "author": _escaped(" and ".join(map(_last_name_first, self.authors))),
+            "title": f"{{{_escaped(self.title)}}}",
+            **{name: _escaped(value) for name, value in place.items()},
+            "year": self.year,
+        }
+        return _entry(kind, self.key, fields)
+
+
+def parse_reference(text):
+    """Take a reference apart.
+
+    It is written as *authors. title. venue, year.*, with the title in quotation marks
+    or not, and names as *A. B. Surname*.
+
+    Parameters
+    ----------
+    text : str
+        The reference on one line.
+
+    Returns
+    -------
+    reference : Reference
+        With the text alone if it is written otherwise.
+    """
+    found = re.match(r'(.+?)[.,]? "([^"]+)"[.,]? (.+)', text) or re.match(
+        # a full stop after two letters: not that of an initial
+        r"(.+?\w\w)\. (.+?)\. (.+)",
+        text,
+    )
+    if found is None:
+        return Reference(text)
+    years = list(re.finditer(r"\b(?:1[89]|20)\d\d\b", found[3]))
+    if not years:
+        return Reference(text)
+    names = re.split(r",? and |, ", re.sub(r",? et al\.?$", ", others", found[1]))
+    return Reference(
+        text,
+        authors=tuple(names),
+        title=found[2].rstrip(".,"),
+        venue=found[3][: years[-1].start()].strip(" ,."),
+        year=years[-1][0],
+    )
+
+
+def _last_name_first(name):
+    """*J.-H. Kim* as BibTeX reads it without doubt: *Kim, J.-H.*."""
+    initials = re.match(r"((?:[A-Z]\.[- ]?)+)(?<=[. ])(.+)", name)
+    if initials:
+        return f"{initials[2].strip()}, {initials[1].strip()}"
+    given, _, surname = name.rpartition(" ")
+    return f"{surname}, {given}" if given else name
+
+
+def _kind_and_place(venue):
+    """The kind of an entry, and where it appeared."""
+    if preprint := re.match(r"arXiv:([\d.]+)$", venue):
+        return "misc", {"eprint": preprint[1], "archiveprefix": "arXiv"}
+    if not venue:
+        return "misc", {}
+    if _PUBLISHER.search(venue):
+        return "book", {"publisher": venue}
+    if venue.startswith("Handbook"):
+        return "incollection", {"booktitle": venue}
+    if _PROCEEDINGS.match(venue) and venue not in _JOURNALS_IN_CAPITALS:
+        return "inproceedings", {"booktitle": venue}
+    venue, _, pages = re.sub(r", (\d+-\d+)$", r"|\1", venue).partition("|")
+    journal, _, volume = re.sub(r" (\d+)$", r"|\1", venue).partition("|")
+    place = {"journal": journal, "volume": volume, "pages": pages}
+    return "article", {name: value for name, value in place.items() if value}
+
+
+def _ascii_words(text):
+    """Words in small letters without accents; hyphens part them."""
+    text = text.lower().replace("ø", "o").replace("ł", "l").replace("ß", "ss")
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return re.findall(r"[a-z0-9]+", plain)
+
+
+def _escaped(text):
+    return re.sub(r"([&%$#_{}])", r"\\\1", text)
+
+
+def _entry(kind, key, fields):
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
+    return "\n".join([f"@{kind}{{{key},", *lines, "}"])

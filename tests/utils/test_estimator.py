@@ -1,0 +1,129 @@
+"""What all estimators of skood share: the stamp of their pickles."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import inspect
+import io
+import pickle
+import re
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import skood
+from skood.base import BaseDetector
+from skood.combine import BaseCombiner
+from skood.detectors import KNN, MSP
+from skood.exceptions import SkoodWarning
+from skood.nn import TorchClassifier
+from skood.rejection import BaseRule
+from skood.utils._estimator import SkoodEstimator
+from skood.utils.discovery import all_estimators
+
+X = np.random.default_rng(0).normal(size=(90, 3))
+y = np.arange(90) % 3
+
+
+@pytest.mark.parametrize(
+    "cls", [pytest.param(cls, id=name) for name, cls in all_estimators()]
+)
+def test_every_estimator_is_stamped(cls):
+    """The base is there, and no class in between leaves its methods out."""
+    assert cls.__mro__.index(SkoodEstimator) < cls.__mro__.index(BaseEstimator)
+    stamped = object.__new__(cls)
+    stamped.some_ = 1
+    state = stamped.__getstate__()
+    assert state["_skood_version"] == skood.__version__
+    assert vars(stamped) == {"some_": 1}
+    assert inspect.signature(cls.citation) == inspect.signature(KNN.citation)
+
+
+@pytest.mark.parametrize("cls", [BaseDetector, BaseCombiner, BaseRule])
+def test_own_subclasses_are_stamped(cls):
+    assert issubclass(cls, SkoodEstimator)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        KNN(),
+        make_pipeline(StandardScaler(), MSP(LogisticRegression())),
+        TorchClassifier(max_epochs=1),
+    ],
+    ids=["KNN", "pipeline", "TorchClassifier"],
+)
+def test_same_version_is_quiet_and_leaves_nothing(estimator):
+    fitted = clone(estimator).fit(X, y)
+    file = io.BytesIO()
+    joblib.dump(fitted, file)
+    file.seek(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SkoodWarning)
+        for again in (
+            pickle.loads(pickle.dumps(fitted)),
+            joblib.load(file),
+            copy.deepcopy(fitted),
+            copy.copy(fitted),
+        ):
+            assert set(vars(again)) == set(vars(fitted))
+            assert "_skood_version" not in vars(clone(again))
+
+
+@pytest.mark.parametrize("other", ["0.0.7", "0.2.0.dev0", "1.1.0"])
+def test_other_minor_version_warns(other, monkeypatch):
+    here = skood.__version__
+    with monkeypatch.context() as patch:
+        patch.setattr(skood, "__version__", other)
+        data = pickle.dumps(make_pipeline(StandardScaler(), KNN()).fit(X, y))
+    message = (
+        f"An estimator that skood {other} pickled is loaded by skood {here}: what it "
+        f"learned may be read otherwise. Load it with skood {other}, fit it again, or "
+        "compare predictions of some rows."
+    )
+    with pytest.warns(SkoodWarning, match=f"^{re.escape(message)}$") as caught:
+        loaded = pickle.loads(data)
+    assert [one.filename for one in caught] == [__file__]
+    assert "_skood_version" not in vars(loaded[-1])
+    np.testing.assert_array_equal(loaded.predict(X), loaded.fit(X, y).predict(X))
+
+
+def test_other_patch_version_is_quiet(monkeypatch):
+    data = pickle.dumps(KNN().fit(X))
+    monkeypatch.setattr(skood, "__version__", "0.1.99")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pickle.loads(data)
+
+
+def test_state_without_a_stamp_is_taken():
+    fitted = KNN().fit(X)
+    again = KNN()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again.__setstate__(vars(fitted))
+    np.testing.assert_array_equal(again.score_samples(X), fitted.score_samples(X))
+
+
+def test_state_that_is_set_is_not_changed():
+    state = KNN().__getstate__()
+    KNN().__setstate__(state)
+    assert state["_skood_version"] == skood.__version__
+
+
+def test_skops_keeps_the_stamp(monkeypatch):
+    skops_io = pytest.importorskip("skops.io")
+    with monkeypatch.context() as patch:
+        patch.setattr(skood, "__version__", "0.0.7")
+        data = skops_io.dumps(KNN().fit(X))
+    trusted = skops_io.get_untrusted_types(data=data)
+    with pytest.warns(SkoodWarning, match=r"skood 0\.0\.7 pickled") as caught:
+        skops_io.loads(data, trusted=trusted)
+    assert [one.filename for one in caught] == [__file__]
