@@ -2,10 +2,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 OLD ?= .venv-oldest
+EMPTY ?= .venv-empty
 JOBS ?= 2
-PIP = $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+export PYTHON
+UV = .ci/uv
+INSTALL = $(UV) pip install --quiet --build-constraint constraints.txt --constraint
 
-.PHONY: demo test lint test-oldest clean
+.PHONY: demo test lint test-oldest doc site dist smoke clean
 
 demo: $(VENV)/.demo ## train a small network, score, tune a reject option, report
 	$(VENV)/bin/python -m skood
@@ -21,22 +24,39 @@ lint: $(VENV)/.test ## style and types
 test-oldest: $(OLD)/.test ## the fast part of the suite with the oldest dependencies
 	$(OLD)/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" tests
 
-# torch goes first: pinned, so that nothing else pulls in another build of it
+doc: $(VENV)/.doc ## the pages, without running the gallery; a warning is an error
+	$(VENV)/bin/sphinx-build -W --keep-going -q -j $(JOBS) -D plot_gallery=0 doc doc/_build/pages
+
+site: $(VENV)/.doc ## the pages, with the whole gallery run; a warning is an error
+	$(VENV)/bin/sphinx-build -W --keep-going -q doc doc/_build/html
+
+dist: ## dist/*.tar.gz, and dist/*.whl made of it
+	rm -rf dist
+	$(UV) build --quiet --build-constraint constraints.txt --out-dir dist
+
+smoke: dist ## install the wheel into an empty environment and use it from elsewhere
+	$(UV) venv --quiet --clear --python $(PYTHON) $(EMPTY)
+	$(INSTALL) constraints.txt --python $(EMPTY) "$$(echo dist/*.whl)[persistence]"
+	$(EMPTY)/bin/python -I .ci/smoke.py
+
+# One environment has all; --seed: pip is there for those who want it
 $(VENV)/.demo: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --constraint constraints.txt torch
-	$(PIP) --constraint constraints.txt --editable ".[plot,progress]"
+	$(UV) venv --quiet --clear --seed --python $(PYTHON) $(VENV)
+	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot,progress]"
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo
-	$(PIP) --constraint constraints.txt --editable ".[plot,progress,test]"
+	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot,progress,test]"
+	touch $@
+
+$(VENV)/.doc: $(VENV)/.test
+	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot,progress,test,doc]"
 	touch $@
 
 $(OLD)/.test: pyproject.toml constraints-oldest.txt
-	$(PYTHON) -m venv $(OLD)
-	$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt torch
-	$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable ".[plot,progress,test]"
+	$(UV) venv --quiet --clear --seed --python $(PYTHON) $(OLD)
+	$(INSTALL) constraints-oldest.txt --python $(OLD) --editable ".[plot,progress,test]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLD) .pytest_cache .mypy_cache .ruff_cache .coverage*
+	rm -rf $(VENV) $(OLD) $(EMPTY) .venv-uv dist doc/_build .pytest_cache .mypy_cache .ruff_cache .coverage*
