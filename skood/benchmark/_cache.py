@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 
-from skood.benchmark._hashing import content_hash, versions
+from skood.benchmark._hashing import code_of_results, content_hash
 from skood.nn._reader import SHARING, plain_reader
 from skood.nn._reading import Head, Reading
 from skood.nn._sharing import _Memory, _uses
@@ -127,7 +127,9 @@ class _KeptReadings(_Memory):
     def _path(self, reader, X, name):
         """File of a part of a reading, named by the content it comes from."""
         if self._network_hash is None:
-            self._network_hash = content_hash(FrozenEstimator(self.network), versions())
+            self._network_hash = content_hash(
+                FrozenEstimator(self.network), code_of_results()
+            )
         if self._hashed is None or self._hashed[0] is not X:
             self._hashed = X, content_hash(X)
         how = str(reader.target), repr(reader.place), reader.batch_size

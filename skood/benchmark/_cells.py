@@ -15,7 +15,7 @@ from sklearn.utils.parallel import delayed
 
 from skood.base import n_rows, take_rows
 from skood.benchmark._cache import network_readings
-from skood.benchmark._hashing import content_hash, versions
+from skood.benchmark._hashing import code_of_results, content_hash
 from skood.benchmark._journal import Journal
 from skood.nn._sharing import network_groups
 from skood.utils._progress import as_they_come, progress
@@ -91,13 +91,13 @@ class _Keys:
         self._rows = {name: content_hash(X) for name, X in data.ood.items()}
         self._id = content_hash(data.X_id, data.y_id)
         self._train = content_hash(data.X_train, data.y_train)
-        self._versions = versions()
+        self._code = code_of_results()
 
     def of(self, detector, repeat, rows):
         """Return the key of a cell."""
         train = (self._id if repeat.train is not None else self._train), repeat.train
         scored = (self._id, repeat.test) if rows == ID else self._rows[rows]
-        return content_hash(detector, train, repeat.seed, scored, self._versions)
+        return content_hash(detector, train, repeat.seed, scored, self._code)
 
 
 def _seeded(detector, seed):
@@ -208,7 +208,9 @@ def _as_list(*args):
     return list(_run_group(*args))
 
 
-def run_cells(detectors, data, repeats, *, n_jobs, cache, resume, verbose):
+def run_cells(
+    detectors, data, repeats, *, n_jobs, cache, resume, verbose, desc="compare"
+):
     """Fit and score all detectors in all repeats.
 
     Parameters
@@ -231,6 +233,9 @@ def run_cells(detectors, data, repeats, *, n_jobs, cache, resume, verbose):
 
     verbose : int
         1 shows a bar that counts cells.
+
+    desc : str, default="compare"
+        What is written before it.
 
     Returns
     -------
@@ -258,7 +263,7 @@ def run_cells(detectors, data, repeats, *, n_jobs, cache, resume, verbose):
     scores: list[dict] = [{} for _ in repeats]
     records: list[dict] = [{} for _ in repeats]
     n_cells = len(repeats) * len(names) * (1 + len(data.ood))
-    with progress(n_cells, desc="compare", verbose=verbose) as bar:
+    with progress(n_cells, desc=desc, verbose=verbose) as bar:
         for cells in found:
             for r, name, rows, cell_scores, record in cells:
                 scores[r][name, rows] = cell_scores

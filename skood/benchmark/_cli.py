@@ -1,4 +1,4 @@
-"""The command line of the main job."""
+"""The command line: the main job, and the offline suite."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -8,10 +8,11 @@ import contextlib
 import os
 import sys
 import warnings
+from pathlib import Path
 
 import skood
 
-__all__ = ["main", "make_parser"]
+__all__ = ["PARTS", "main", "make_benchmark_parser", "make_parser"]
 
 _ERROR, _INTERRUPTED = 2, 130
 
@@ -27,14 +28,23 @@ examples:
   skood --left-out 3,5 --out results
   skood --id mnist --ood notmnist --data DIR   (DIR/mnist and DIR/notmnist hold
                                                 files such as t10k-images-idx3-ubyte.gz)
+  skood benchmark --out DIR                    (another job: see skood benchmark --help)
 """
+
+_BENCHMARK = """\
+Compare detectors on five small data sets that need no download, and write one page of
+HTML: tables with intervals, ROC and risk-coverage curves, histograms of scores. The
+same command goes on where an interruption left it; delete DIR to begin anew."""
+
+#: Names of `skood.benchmark._suite.PARTS`; that is not imported for help.
+PARTS = ("digits", "tabular", "signs", "graph", "concepts")
 
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
     def error(self, message):
-        self.exit(_ERROR, _line("error", f"{message} (see skood --help)"))
+        self.exit(_ERROR, _line("error", f"{message} (see {self.prog} --help)"))
 
 
 def _line(kind, message):
@@ -83,6 +93,16 @@ def _classes(text):
         raise argparse.ArgumentTypeError(
             f"must be class numbers with commas between them, such as 8,9, got {text!r}"
         ) from None
+
+
+def _parts(text):
+    names = text.split(",")
+    if not set(names) <= set(PARTS) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(
+            f"must be distinct names among {', '.join(PARTS)} with commas between "
+            f"them, got {text!r}"
+        )
+    return names
 
 
 # flag, parameter of `run_main_job` and what else `add_argument` takes
@@ -211,6 +231,53 @@ def make_parser():
     return parser
 
 
+def make_benchmark_parser():
+    """Return the parser of the options of ``skood benchmark``.
+
+    Returns
+    -------
+    parser : argparse.ArgumentParser
+        Its results are `out`, `suite`, `seed`, `repeats`, `jobs` and `quiet`.
+    """
+    parser = _Parser(prog="skood benchmark", description=_BENCHMARK, allow_abbrev=False)
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        required=True,
+        help="folder for report.html, benchmark.csv, benchmark.json and finished cells",
+    )
+    parser.add_argument(
+        "--suite",
+        type=_parts,
+        default=list(PARTS),
+        metavar="NAMES",
+        help=f"parts, with commas between them (default: all, {','.join(PARTS)})",
+    )
+    parser.add_argument(
+        "--seed",
+        type=_seed,
+        default=0,
+        metavar="N",
+        help="seed of everything that is drawn (default: 0)",
+    )
+    parser.add_argument(
+        "--repeats",
+        type=_count(1),
+        default=1,
+        metavar="N",
+        help="splits into rows to fit on and rows to judge on (default: 1)",
+    )
+    parser.add_argument(
+        "--jobs",
+        type=_count(1),
+        default=1,
+        metavar="N",
+        help="parts that are run side by side (default: 1)",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    return parser
+
+
 def _printable(text, encoding):
     """Replace what the output cannot show."""
     for character, instead in zip("↑↓–≥≤", ("+", "-", "-", ">=", "<="), strict=True):
@@ -225,7 +292,30 @@ def _show_warning(message, *args, **kwargs):
     sys.stderr.write(_line("warning", message))
 
 
+def _run_benchmark(argv):
+    arguments = make_benchmark_parser().parse_args(argv)
+    out = Path(arguments.out).expanduser()
+    out.mkdir(parents=True, exist_ok=True)
+    from skood.benchmark._suite_run import FILES, run_suite
+
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        text = run_suite(
+            out,
+            arguments.suite,
+            seed=arguments.seed,
+            repeats=arguments.repeats,
+            n_jobs=arguments.jobs,
+            verbose=0 if arguments.quiet else 1,
+        )
+    lines = f"{text}\n\nwritten to {out}: {', '.join(FILES)}"
+    print(_printable(lines, sys.stdout.encoding), flush=True)
+    return 0
+
+
 def _run(argv):
+    if argv[:1] == ["benchmark"]:
+        return _run_benchmark(argv[1:])
     arguments = vars(make_parser().parse_args(argv))
     quiet = arguments.pop("quiet")
     from skood.benchmark._options import Options
@@ -235,7 +325,7 @@ def _run(argv):
     try:
         options = Options(**arguments)
         parts = prepare(options)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         sys.stderr.write(_line("error", error))
         return _ERROR
     from skood.benchmark._run import run
@@ -252,7 +342,7 @@ def _run(argv):
 
 
 def main(argv=None):
-    """Run the main job from the command line.
+    """Run the main job, or the offline suite, from the command line.
 
     Parameters
     ----------
@@ -262,11 +352,12 @@ def main(argv=None):
     Returns
     -------
     code : int
-        What to exit with: 0, 2 after an error of the user, 130 if interrupted.
+        What to exit with: 0, 2 after an error of the user or of a file, 130 if
+        interrupted.
         ``--help``, ``--version`` and unknown arguments raise SystemExit.
     """
     try:
-        return _run(argv)
+        return _run(sys.argv[1:] if argv is None else list(argv))
     except KeyboardInterrupt:
         sys.stderr.write("skood: interrupted\n")
         return _INTERRUPTED
@@ -275,3 +366,6 @@ def main(argv=None):
         with contextlib.suppress(OSError), open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a folder that is none, a disk that is full
+        sys.stderr.write(_line("error", error))
+        return _ERROR

@@ -3,25 +3,37 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import train_test_split
-from sklearn.utils import check_consistent_length, check_random_state
+from sklearn.utils import check_random_state
 
 from skood.base import n_rows
-from skood.benchmark._cells import ID, Data, Repeat, run_cells
+from skood.benchmark._cells import ID, Repeat, run_cells
+from skood.benchmark._inputs import (
+    check_id_labels,
+    checked_data,
+    checked_groups,
+    checked_metrics,
+    named,
+)
+from skood.benchmark._predictions import PREDICTED, predictor, wrong_rows
 from skood.benchmark._significance import METRICS, Resamples, holm, pvalues_of_best
 from skood.metrics._ranking import Number
 from skood.metrics._resampling import finite_values, interval
-from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._pandas import import_pandas
 from skood.utils._params import validate_params
+from skood.utils._warnings import warn
 
-__all__ = ["compare"]
+__all__ = ["Comparison", "compare", "run_comparison"]
 
 _FOLDER = [str, os.PathLike, None]
 
@@ -41,6 +53,7 @@ _FOLDER = [str, os.PathLike, None]
         "confidence_level": [Number(Real, 0, 1, closed="neither")],
         "cache": _FOLDER,
         "resume": _FOLDER,
+        "report": _FOLDER,
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
@@ -63,6 +76,7 @@ def compare(
     confidence_level=0.95,
     cache=None,
     resume=None,
+    report=None,
     n_jobs=None,
     random_state=None,
     verbose=0,
@@ -112,7 +126,8 @@ def compare(
         only in what detectors draw.
 
     n_resamples : int, default=999
-        Number of bootstrap resamples of the rows.
+        Number of bootstrap resamples of the rows. There is a warning if they are too
+        few for any detector to be told to be worse than the best.
 
     confidence_level : float, default=0.95
         Level of the intervals, in (0, 1).
@@ -125,8 +140,15 @@ def compare(
     resume : str or path-like, default=None
         Folder that keeps the scores of finished cells, a detector on a set of rows:
         after an interruption the same call goes on where it was. A cell is found by
-        the SHA-256 of the detector, the rows and the versions of the libraries; what
-        has changed is computed anew. Needs an integer `random_state`.
+        the SHA-256 of the detector, the rows and the versions of the libraries (of a
+        development version of skood, of its code); what has changed is computed anew.
+        Needs an integer `random_state`.
+
+    report : str or path-like, default=None
+        HTML file to write: the table, ROC curves and histograms of scores, which the
+        table does not hold, and how risk falls with coverage if detectors read a
+        frozen classifier. It needs no other file, script or connection. One that is
+        there is replaced.
 
     n_jobs : int, default=None
         Number of joblib jobs. Detectors that read the same network are one job.
@@ -163,6 +185,8 @@ def compare(
         infinite number for a row.
     ImportError
         If pandas is not installed.
+    OSError
+        If the report cannot be written.
 
     See Also
     --------
@@ -177,12 +201,13 @@ def compare(
     that is perfect on the rows is so on each resample, and its interval is a point.
 
     *Significance.* For a metric :math:`\theta` that is high for good detectors, the
-    distance of detector i from the best is compared with that of the resampled errors,
+    largest lag of detector i behind another, in standard errors, is compared with that
+    of the resampled errors :math:`e_{bj} = \theta^*_{bj} - \hat\theta_j`,
 
     .. math::
-        p_i = \frac{1}{1 + B} \Big( 1 + \# \big\{ b : \max_j (\theta^*_{bj} -
-        \hat\theta_j) - (\theta^*_{bi} - \hat\theta_i) \ge \max_j \hat\theta_j -
-        \hat\theta_i \big\} \Big),
+        p_i = \frac{1}{1 + B} \Big( 1 + \# \Big\{ b : \max_j \frac{e_{bj} - e_{bi}}
+        {s_{ij}} \ge \max_j \frac{\hat\theta_j - \hat\theta_i}{s_{ij}} \Big\} \Big),
+        \quad s_{ij} = \operatorname{sd}_b (e_{bj} - e_{bi}),
 
     so that it does not matter that the best one was chosen on the same rows [1]_ [2]_.
     The p-values of a metric and a set are adjusted by Holm's method [3]_, not those of
@@ -192,7 +217,8 @@ def compare(
     ----------
     .. [1] J. C. Hsu. Constrained simultaneous confidence intervals for multiple
        comparisons with the best. Annals of Statistics, 1984.
-    .. [2] H. White. A reality check for data snooping. Econometrica, 2000.
+    .. [2] J. P. Romano and M. Wolf. Stepwise multiple testing as formalized data
+       snooping. Econometrica, 2005.
     .. [3] S. Holm. A simple sequentially rejective multiple test procedure.
        Scandinavian Journal of Statistics, 1979.
 
@@ -221,11 +247,17 @@ def compare(
     knn         0.77   0.82
     """
     pd = import_pandas("compare")
+    page = _page(report)
     found = run_comparison(
-        _named(detectors, "detectors", ["fit", "score_samples"]),
-        _data(X_id, y_id, ood, X_train, y_train),
-        metrics=_checked_metrics(metrics),
-        groups=_checked_groups(groups, ood),
+        detectors,
+        X_id,
+        y_id,
+        ood,
+        X_train=X_train,
+        y_train=y_train,
+        metrics=metrics,
+        groups=groups,
+        predictions=page is not None,
         test_size=test_size,
         repeats=repeats,
         n_resamples=n_resamples,
@@ -236,94 +268,76 @@ def compare(
         random_state=random_state,
         verbose=verbose,
     )
-    return pd.DataFrame(found)
+    if page is not None:
+        from skood.benchmark._report import write_report
+
+        write_report(page, [("Comparison of detectors", "", found)])
+    return pd.DataFrame(found.rows)
 
 
-def _named(given, what, methods=()):
-    """Return a dict of names to things, or raise."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
-    is_pairs = all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs)
-    if not pairs or not is_pairs or not all(isinstance(k, str) for k, _ in pairs):
-        raise ValueError(
-            f"{what} must be a dict with one name or more, or a list of (name, "
-            f"value), got {given!r}. Write {what}={{'name': …}}."
-        )
-    names = [name for name, _ in pairs]
-    bad = sorted({name for name in names if not name or names.count(name) > 1})
-    if bad:
-        raise ValueError(
-            f"Names in {what} must be distinct and not empty, got {bad}. Rename them."
-        )
-    for name, thing in pairs:
-        lacking = [method for method in methods if not hasattr(thing, method)]
-        if lacking or (methods and isinstance(thing, type)):
-            raise TypeError(
-                f"{name!r} in {what} must be a detector with {' and '.join(methods)}, "
-                f"got {thing!r}. A network or classifier is read by a detector, such "
-                "as Energy(estimator=FrozenEstimator(classifier))."
-            )
-    return dict(pairs)
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared, and what came out.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Rows of the table.
+
+    scores : list of dict
+        As `run_cells` returns them.
+
+    wrong : ndarray of bool or None
+        Which held-out ID rows of the first repeat the classifier that detectors read
+        gets wrong. None: there is none, or it is not known.
+
+    sets : dict of str to int
+        Numbers of OOD rows.
+
+    groups : dict of str to list of str
+        Groups of sets.
+
+    n_train : int
+        Number of ID rows that detectors are fitted on, in a repeat; 0 if all are
+        frozen.
+
+    settings : dict
+        Numbers that were asked for.
+    """
+
+    rows: list
+    scores: list
+    wrong: Any
+    sets: dict
+    groups: dict
+    n_train: int
+    settings: dict
 
 
-def _labels(X, y, name):
-    if y is None:
+def _page(report):
+    """Return the path of a report, or raise before the work."""
+    if report is None:
         return None
-    y = check_label_rows(y, name)
-    check_consistent_length(X, y)
-    return y
-
-
-def _data(X_id, y_id, ood, X_train, y_train):
-    """Return checked rows."""
-    ood = _named(ood, "ood")
-    for name, X in {"X_id": X_id, **ood}.items():
-        if n_rows(X) == 0:
-            raise ValueError(f"{name} has no rows. Leave it out, or give some.")
-    if X_train is None and y_train is not None:
-        raise ValueError("y_train is given without X_train. Give both, or neither.")
-    y_train = _labels(X_train, y_train, "y_train")
-    return Data(X_id, _labels(X_id, y_id, "y_id"), ood, X_train, y_train)
-
-
-def _checked_metrics(metrics):
-    metrics = [metrics] if isinstance(metrics, str) else list(metrics)
-    unknown = [name for name in metrics if name not in METRICS]
-    if unknown or not metrics or len(set(metrics)) < len(metrics):
-        raise ValueError(
-            f"metrics must be distinct names among {list(METRICS)}, got {metrics}."
+    page = Path(report)
+    if page.is_dir():
+        raise IsADirectoryError(
+            f"report={str(report)!r} is a folder. Give the name of a file in it, such "
+            f"as {str(page / 'report.html')!r}."
         )
-    return metrics
+    page.parent.mkdir(parents=True, exist_ok=True)
+    return page
 
 
-def _checked_groups(groups, ood):
-    """Return the sets of each group by name."""
-    groups = {name: list(sets) for name, sets in (groups or {}).items()}
-    for name, sets in groups.items():
-        if name in ood:
-            raise ValueError(
-                f"The group {name!r} has the name of a set in ood. Rename it."
-            )
-        if not sets or not set(sets) <= set(ood) or len(set(sets)) < len(sets):
-            raise ValueError(
-                f"The group {name!r} must have distinct sets among {list(ood)}, got "
-                f"{sets}."
-            )
-    return groups
-
-
-def _check_id_labels(detectors, data):
-    """Raise if a detector would leave ID rows out of its fit."""
-    for name, detector in detectors.items():
-        label = getattr(detector, "ood_label", None)
-        if label is None or data.y_id is None:
-            continue
-        is_ood = ood_mask(data.y_id, ood_label=label)
-        if is_ood.any():
-            raise ValueError(
-                f"y_id has {int(is_ood.sum())} rows with the ood_label={label!r} of "
-                f"the detector {name!r}: X_id must hold ID rows only. Give the others "
-                "as a set in ood, or set another ood_label."
-            )
+def _warn_if_none_can_lose(n_detectors, n_resamples, alpha):
+    """Warn if no adjusted p-value can be as small as alpha."""
+    least = n_detectors / (1 + n_resamples)
+    if n_detectors > 1 and least > alpha * (1 + 1e-9):
+        needed = math.ceil(n_detectors / alpha * (1 - 1e-9)) - 1
+        warn(
+            f"With {n_detectors} detectors and n_resamples={n_resamples} no p-value "
+            f"can be below {least:.3g}, and so none of them can be told to be worse "
+            f"than the best at the level {alpha:.3g}. Set n_resamples={needed} or more."
+        )
 
 
 def _make_repeats(data, are_frozen, test_size, n_repeats, rng):
@@ -347,17 +361,35 @@ def _make_repeats(data, are_frozen, test_size, n_repeats, rng):
 
 
 def run_comparison(
-    detectors, data, *, metrics, groups, test_size, repeats, random_state, **others
+    detectors,
+    X_id,
+    y_id,
+    ood,
+    *,
+    metrics,
+    groups,
+    random_state,
+    X_train=None,
+    y_train=None,
+    test_size=0.3,
+    repeats=1,
+    n_resamples=999,
+    confidence_level=0.95,
+    predictions=False,
+    **others,
 ):
-    """Run a comparison with checked arguments; see `compare`.
+    """Check what is to be compared, and compare it; see `compare`.
 
     Returns
     -------
-    columns : list of dict
-        The rows of the table.
+    comparison : Comparison
+        With `wrong` if `predictions` are asked for.
     """
-    n_resamples, level = others.pop("n_resamples"), others.pop("confidence_level")
-    _check_id_labels(detectors, data)
+    detectors = named(detectors, "detectors", ["fit", "score_samples"])
+    data = checked_data(X_id, y_id, ood, X_train, y_train)
+    metrics, groups = checked_metrics(metrics), checked_groups(groups, ood)
+    check_id_labels(detectors, data)
+    _warn_if_none_can_lose(len(detectors), n_resamples, 1 - confidence_level)
     if others["resume"] is not None and not isinstance(random_state, Integral):
         raise ValueError(
             f"resume needs an integer random_state, for other splits make other cells, "
@@ -367,13 +399,50 @@ def run_comparison(
     are_frozen = all(isinstance(d, FrozenEstimator) for d in detectors.values())
     entropy = np.random.RandomState(rng.randint(np.iinfo(np.int32).max))
     plan = _make_repeats(data, are_frozen, test_size, repeats, rng)
-    scores, records = run_cells(detectors, data, plan, **others)
-    names, sets = list(detectors), list(data.ood)
+    extra = predictor(detectors, data.y_id) if predictions else {}
+    scores, records = run_cells(detectors | extra, data, plan, **others)
+    sets = {name: n_rows(X) for name, X in data.ood.items()}
+    settings = {
+        "repeats": repeats,
+        "random_state": random_state,
+        "n_resamples": n_resamples,
+        "confidence_level": confidence_level,
+    }
+    wrong = None
+    if extra:
+        y, columns = data.y_id[plan[0].test], scores[0][PREDICTED, ID]
+        wrong = wrong_rows(extra[PREDICTED], columns, y)
+    return Comparison(
+        rows=_table(
+            (scores, records),
+            plan,
+            (list(detectors), sets, groups, metrics),
+            (n_resamples, confidence_level, entropy, others["n_jobs"]),
+        ),
+        scores=scores,
+        wrong=wrong,
+        sets=sets,
+        groups=groups,
+        n_train=0 if are_frozen else _n_train(data, plan),
+        settings=settings,
+    )
+
+
+def _n_train(data, plan):
+    return n_rows(data.X_train) if plan[0].train is None else len(plan[0].train)
+
+
+def _table(found, plan, asked, sampling):
+    """All rows of the table."""
+    scores, records = found
+    names, sizes, groups, metrics = asked
+    n_resamples, level, entropy, n_jobs = sampling
+    sets = list(sizes)
     members = [[sets.index(name) for name in group] for group in groups.values()]
     resamples = Resamples(scores, plan, names, sets, members, metrics, entropy)
-    draws = finite_values(resamples, n_resamples, others["n_jobs"], "resamples")
-    sizes = len(plan[0].test), [n_rows(X) for X in data.ood.values()]
-    sizes[1].extend(sum(sizes[1][i] for i in group) for group in members)
+    draws = finite_values(resamples, n_resamples, n_jobs, "resamples")
+    n_ood = [*sizes.values()]
+    n_ood += [sum(sizes[name] for name in group) for group in groups.values()]
     seconds = [_seconds(records, name, sets) for name in names]
     each = resamples.each()
     return [
@@ -386,7 +455,7 @@ def run_comparison(
             each[..., column, k],
             draws[..., column, k],
             level,
-            (sizes[0], sizes[1][column]),
+            (len(plan[0].test), n_ood[column]),
             seconds,
         )
     ]

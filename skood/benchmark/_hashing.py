@@ -3,9 +3,11 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import functools
 import hashlib
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import scipy
@@ -13,9 +15,10 @@ import sklearn
 from scipy.sparse import issparse
 from sklearn.frozen import FrozenEstimator
 
-from skood.utils._torch import is_tensor
+from skood.utils._lazy import is_lazy, loaded_blocks
+from skood.utils._torch import is_tensor, to_numpy
 
-__all__ = ["content_hash", "versions"]
+__all__ = ["code_of_results", "content_hash", "versions"]
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
@@ -73,6 +76,32 @@ def versions():
 
     libraries = (skood, np, scipy, sklearn, torch)
     return {library.__name__: str(library.__version__) for library in libraries}
+
+
+@functools.cache
+def _hash_of_sources(folder):
+    """Return the SHA-256 of the Python files in a folder: names and content."""
+    files = sorted(folder.rglob("*.py"))
+    names = (file.relative_to(folder).as_posix() for file in files)
+    contents = (file.read_bytes() for file in files)
+    return _join("sources", *names, *contents).hex()
+
+
+def code_of_results():
+    """Return what tells one state of the code that numbers come from from another.
+
+    Returns
+    -------
+    code : dict of str to str
+        The versions of libraries and, as a development version of skood changes
+        without getting another number, the SHA-256 of its source files.
+    """
+    import skood
+
+    found = versions()
+    if "dev" in found["skood"]:
+        found["sources"] = _hash_of_sources(Path(skood.__file__).parent)
+    return found
 
 
 def _join(kind, *parts):
@@ -144,6 +173,8 @@ class _Digests:
     def _object(self, thing):
         if isinstance(thing, types.FunctionType):
             return self._function(thing)
+        if is_lazy(thing):
+            return self._rows(thing)
         if issparse(thing):
             X = thing.tocsr().sorted_indices()
             parts = thing.format, X.shape, X.data, X.indices, X.indptr
@@ -173,6 +204,18 @@ class _Digests:
         for start in range(0, len(rows), step):
             digest.update(rows[start : start + step].tobytes())
         return digest.digest()
+
+    def _rows(self, rows):
+        """Digest of the content of rows that are loaded batch by batch."""
+        digest, n_samples, kind = hashlib.sha256(b"rows"), 0, None
+        for block in loaded_blocks(rows):
+            block = to_numpy(block)
+            if kind != (str(block.dtype), repr(block.shape[1:])):
+                kind = str(block.dtype), repr(block.shape[1:])
+                digest.update(_join("kind", *kind))
+            digest.update(block.tobytes())
+            n_samples += len(block)
+        return _join("rows", str(n_samples), digest.digest())
 
     def _tensor(self, tensor):
         import torch

@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import errno
 import hashlib
 import json
 import os
@@ -57,7 +58,8 @@ class Journal:
     def _append(self, line):
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(file, line)
+            if os.write(file, line) < len(line):  # it says so, and raises nothing
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             os.fsync(file)
         finally:
             os.close(file)

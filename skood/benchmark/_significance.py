@@ -146,10 +146,12 @@ class Resamples:
 def pvalues_of_best(values, draws):
     r"""P-value of each system for being the best, or one of the best.
 
-    How far system i is behind the best of them, :math:`\max_j (\hat\theta_j -
-    \hat\theta_i)`, is compared with the same of the resampled errors
-    :math:`\theta^*_j - \hat\theta_j`. If no system is better than i, then it is at
-    most the largest difference of two errors, whichever system comes out best.
+    How far system i is behind another is told in standard errors, and its largest
+    lag, :math:`\max_j (\hat\theta_j - \hat\theta_i) / s_{ij}`, is compared with the
+    same of the resampled errors :math:`\theta^*_j - \hat\theta_j`. If no system is
+    better than i, it is at most that, whichever system comes out best. Without
+    :math:`s_{ij}`, the standard deviation of the difference of two errors, one system
+    whose values vary much would hide the differences of all others.
 
     Parameters
     ----------
@@ -166,9 +168,22 @@ def pvalues_of_best(values, draws):
     """
     errors = draws - values
     rounding = 1e-12 * max(1.0, np.abs(values).max())
-    ahead = errors.max(axis=1, keepdims=True) - errors
-    hits = ahead >= (values.max() - values) - rounding
-    return (1 + hits.sum(axis=0)) / (1 + len(draws))
+    pvalues = np.ones(len(values))
+    for i in range(len(values)):
+        behind, differences = values - values[i], errors - errors[:, [i]]
+        scale = differences.std(axis=0)
+        varies = scale > rounding
+        if (behind[~varies] > rounding).any():  # worse on every resample alike
+            hits = 0
+        elif varies.any():
+            largest = (differences[:, varies] / scale[varies]).max(axis=1)
+            # a system is 0 behind itself
+            lag = max(0.0, (behind[varies] / scale[varies]).max())
+            hits = (np.maximum(largest, 0.0) >= lag - 1e-12 * max(1.0, lag)).sum()
+        else:
+            continue
+        pvalues[i] = (1 + hits) / (1 + len(draws))
+    return pvalues
 
 
 def holm(pvalues):

@@ -5,6 +5,7 @@
 
 import hashlib
 import json
+import os
 from functools import partial
 
 import numpy as np
@@ -207,6 +208,18 @@ def test_line_that_broke_off(tmp_path):
         journal.add("c", np.zeros(4))
         assert_array_equal(Journal(tmp_path).get("c")[0], np.zeros(4))
         assert (Journal(tmp_path).get("a") is not None) == (n_lines >= 1)
+
+
+def test_disk_fills_up_within_a_line(tmp_path, monkeypatch):
+    """Part of a line can be written without an error."""
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:7]))
+    with pytest.raises(OSError, match=r"No space left on device: .*cells\.jsonl"):
+        Journal(tmp_path).add("a", np.ones(2))
+    monkeypatch.undo()
+    Journal(tmp_path).add("b", np.ones(3))
+    assert Journal(tmp_path).get("a") is None
+    assert_array_equal(Journal(tmp_path).get("b")[0], np.ones(3))
 
 
 def test_line_that_is_no_record(tmp_path):

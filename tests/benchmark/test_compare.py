@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from functools import partial
 
 import numpy as np
@@ -30,6 +31,7 @@ from skood.benchmark import compare
 from skood.benchmark._compare import _rows
 from skood.benchmark._significance import METRICS
 from skood.detectors import KNN, Energy, Mahalanobis
+from skood.exceptions import SkoodWarning
 from skood.metrics import ranking_metrics
 from skood.nn import TorchClassifier, pretrained
 
@@ -38,7 +40,7 @@ X = RNG.normal(size=(90, 3))
 Y = np.arange(90) % 3
 X[:, 0] += 3 * Y
 OOD = {"near": RNG.normal(2, 2, (40, 3)), "far": RNG.normal(5, 3, (30, 3))}
-quick = partial(compare, n_resamples=19, random_state=0)
+quick = partial(compare, n_resamples=59, random_state=0)
 
 CALLS: list = []
 
@@ -107,7 +109,7 @@ def test_values_by_hand():
         sign = METRICS[part.metric.iloc[0]][0]
         assert_array_equal(part.is_best, sign * part.value == (sign * part.value).max())
         assert (part.pvalue[part.is_best] == 1).all()
-        assert part.pvalue.between(1 / 20, 1).all()
+        assert part.pvalue.between(2 / 60, 1).all()
     assert not table.isna().any(axis=None)
 
 
@@ -494,6 +496,22 @@ def test_errors(changes, error, message):
     args = {"detectors": {"n": Norm()}, "X_id": X, "y_id": Y, "ood": OOD} | changes
     with pytest.raises(error, match=message):
         compare(**{"random_state": 0, **args})
+
+
+def test_too_few_resamples_for_any_pvalue_to_be_small():
+    detectors = {"one": Norm(), "two": Norm(), "three": Norm(scale=[1, 2, 4])}
+    ask = partial(compare, detectors, X, Y, OOD, metrics="auroc", random_state=0)
+    with pytest.warns(SkoodWarning, match="With 3 .*n_resamples=58 no p-value") as w:
+        ask(n_resamples=58)
+    assert "below 0.0508" in str(w[0].message)
+    assert str(w[0].message).endswith("Set n_resamples=59 or more.")
+    with pytest.warns(SkoodWarning, match=r"level 0\.01\. Set n_resamples=299 or more"):
+        ask(n_resamples=298, confidence_level=0.99)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ask(n_resamples=59)
+        ask(n_resamples=299, confidence_level=0.99)
+        compare({"one": Norm()}, X, Y, OOD, n_resamples=1, random_state=0)
 
 
 def test_error_in_a_fit_names_the_detector():

@@ -23,7 +23,13 @@ from sklearn.preprocessing import StandardScaler
 
 import skood
 from skood.benchmark import _hashing
-from skood.benchmark._hashing import _join, content_hash, versions
+from skood.benchmark._hashing import (
+    _hash_of_sources,
+    _join,
+    code_of_results,
+    content_hash,
+    versions,
+)
 from skood.detectors import KNN, MSP, Energy
 from skood.nn import TorchClassifier, pretrained
 
@@ -249,3 +255,26 @@ def test_versions():
     assert found["skood"] == skood.__version__
     assert found["numpy"] == np.__version__
     assert sorted(found) == ["numpy", "scipy", "sklearn", "skood", "torch"]
+
+
+def test_sources_count_in_a_development_version(monkeypatch):
+    monkeypatch.setattr(skood, "__version__", "1.2.0.dev0")
+    found = code_of_results()
+    assert len(found.pop("sources")) == 64
+    assert found == versions()
+    monkeypatch.setattr(skood, "__version__", "1.2.0")
+    assert code_of_results() == versions()
+
+
+def test_hash_of_sources(tmp_path):
+    def of(**files):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        for name, text in files.items():
+            (folder / name).mkdir(parents=True)
+            (folder / name / "a.py").write_text(text)
+            (folder / name / "a.pyc").write_text(str(folder))
+        return _hash_of_sources(folder)
+
+    first = of(x="1", y="2")
+    assert of(y="2", x="1") == first  # whatever the folder
+    assert len({first, of(x="1", y="3"), of(x="1", z="2"), of(x="1"), of(x="12")}) == 5

@@ -107,11 +107,13 @@ def test_pvalues_by_a_loop():
     values = RNG.normal(size=4)
     draws = values + RNG.normal(size=(50, 4))
     for i, found in enumerate(pvalues_of_best(values, draws)):
+        others = [j for j in range(4) if j != i]
+        errors = draws - values
+        sd = {j: np.std([e[j] - e[i] for e in errors]) for j in others}
+        lag = max(0, *((values[j] - values[i]) / sd[j] for j in others))
         hits = 0
-        for draw in draws:
-            errors = draw - values
-            worst = max(errors[j] - errors[i] for j in range(4))
-            hits += worst >= max(values[j] - values[i] for j in range(4))
+        for e in errors:
+            hits += max(0, *((e[j] - e[i]) / sd[j] for j in others)) >= lag
         assert found == (1 + hits) / 51
     assert pvalues_of_best(values, draws)[values.argmax()] == 1.0
 
@@ -121,16 +123,34 @@ def test_pvalue_of_equal_systems_is_one():
     assert_array_equal(pvalues_of_best(np.zeros(3), draws), 1.0)
 
 
-def test_level_and_power():
-    """Of equal systems at most 5 % of comparisons reject any; a clear gap is found."""
+def test_systems_that_never_vary():
+    values = np.array([1.0, 0.9, 1.0])
+    draws = np.tile(values, (19, 1))
+    assert_array_equal(pvalues_of_best(values, draws), [1.0, 1 / 20, 1.0])
+
+
+def test_one_that_varies_much_hides_no_difference():
+    values = np.array([0.97, 0.93, 0.5])
+    draws = values + RNG.normal(size=(999, 3)) * [0.005, 0.005, 0.2]
+    found = pvalues_of_best(values, draws)
+    assert found[0] == 1.0
+    assert found[1] < 0.01
+
+
+@pytest.mark.parametrize("sd", [1.0, (1.0, 0.05, 5.0)], ids=["alike", "unlike"])
+def test_level(sd):
+    """Of equal systems at most 5 % of comparisons reject any."""
     n_trials, rejected = 600, 0
     for _ in range(n_trials):
-        values = RNG.normal(size=3)
-        draws = values + RNG.normal(size=(199, 3))
+        values = RNG.normal(size=3) * sd
+        draws = values + RNG.normal(size=(199, 3)) * sd
         rejected += holm(pvalues_of_best(values, draws)).min() <= 0.05
     # 0.05 and three standard errors
     assert rejected / n_trials <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / n_trials)
     assert rejected > 0
+
+
+def test_power():
     values = np.array([0.0, 10.0, 9.9])
     found = holm(pvalues_of_best(values, values + RNG.normal(size=(199, 3))))
     assert found[0] == 3 / 200

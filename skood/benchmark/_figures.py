@@ -1,0 +1,224 @@
+"""Curves and histograms as SVG, whose colors come from the page that holds them.
+
+So one drawing serves light, dark and paper, and is some kilobytes of text.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from html import escape
+
+import numpy as np
+
+from skood.utils._ties import ends_of_ties
+
+__all__ = ["N_COLORS", "N_DASHES", "curves", "histogram", "key", "roc", "style"]
+
+#: How many colors and dashes the page has, as the classes c0, … and d0, ….
+N_COLORS, N_DASHES = 8, 4
+
+_BOX = (460, 360, 62, 10, 8, 42)  # width, height, and margins: left, right, top, bottom
+_SMALL = (220, 120, 6, 6, 4, 20)
+_N_BINS = 40
+_TAIL = 0.005  # this share of the scores on either side is in the outermost bins
+_PIXEL = 0.4  # how far a drawn line may be from its points
+
+
+def style(i):
+    """Classes of the i-th curve: of 32 no two have the same color and dashes."""
+    return f"s{i} c{i % N_COLORS} d{(i + i // N_COLORS) % N_DASHES}"
+
+
+def key(i):
+    """Draw a piece of the i-th curve, for a legend."""
+    return (
+        '<svg class="key" viewBox="0 0 34 8" aria-hidden="true">'
+        f'<polyline class="curve {style(i)}" points="0,4 34,4"/></svg>'
+    )
+
+
+def roc(id_scores, ood_scores):
+    """Return the rates of an ROC curve from no row accepted to all.
+
+    Parameters
+    ----------
+    id_scores, ood_scores : ndarray of shape (n_rows,)
+        High for ID rows.
+
+    Returns
+    -------
+    fpr, tpr : ndarray of shape (n_points,)
+        Shares of accepted OOD and ID rows; the first is 0, the last 1.
+    """
+    scores = np.concatenate([id_scores, ood_scores])
+    order = np.argsort(scores)[::-1]
+    last = ends_of_ties(scores[order])
+    is_ood = order >= len(id_scores)
+    fpr, tpr = (
+        np.append(0.0, np.cumsum(part)[last] / part.sum()) for part in (is_ood, ~is_ood)
+    )
+    return fpr, tpr
+
+
+def curves(label, lines, x_label, y_label, y_max=1.0, diagonal=False):
+    """Draw curves into one frame.
+
+    Parameters
+    ----------
+    label, x_label, y_label : str
+        What is seen, in words; what is on the axes.
+
+    lines : dict of str to tuple of (int, ndarray, ndarray)
+        By name: the number of the style, x in [0, 1], and y; what is above `y_max` is
+        cut off.
+
+    y_max : float, default=1.0
+        The upper end of the vertical axis.
+
+    diagonal : bool, default=False
+        Whether the line from (0, 0) to (1, `y_max`) is drawn.
+
+    Returns
+    -------
+    svg : str
+        The element, without any address outside of it.
+    """
+    parts = [_opening(label, _BOX, "chart"), *_axes(x_label, y_label, y_max)]
+    if diagonal:
+        parts.append(f'<polyline class="guide" points="{_points([0, 1], [0, 1], 1)}"/>')
+    for name, (i, x, y) in lines.items():
+        parts.append(
+            f'<polyline class="curve {style(i)}" points="{_points(x, y, y_max)}">'
+            f"<title>{escape(name)}</title></polyline>"
+        )
+    return "\n".join([*parts, "</svg>"])
+
+
+def histogram(label, id_scores, ood_scores):
+    """Draw how scores of ID rows (filled) and OOD rows (dashed) are distributed.
+
+    Heights are square roots of shares, so that few rows are seen beside many.
+    The vertical line is at the 5 % quantile of the ID scores. The most extreme scores
+    on either side, and infinite ones, are in the outermost bins.
+
+    Parameters
+    ----------
+    label : str
+        What is seen, in words.
+
+    id_scores, ood_scores : ndarray of shape (n_rows,)
+        High for ID rows.
+
+    Returns
+    -------
+    svg : str
+        The element.
+    """
+    low, high = _range(np.concatenate([id_scores, ood_scores]))
+    edges = np.linspace(low, high, _N_BINS + 1)
+    shares = [
+        np.sqrt(np.histogram(np.clip(part, low, high), edges)[0] / len(part))
+        for part in (id_scores, ood_scores)
+    ]
+    top = max(part.max() for part in shares)
+    width, height, left, right, _, bottom = _SMALL
+    parts = [_opening(label, _SMALL, "small")]
+    for part, kind in zip(shares, ("id", "ood"), strict=True):
+        x = np.repeat(np.linspace(0, 1, _N_BINS + 1), 2)
+        y = np.concatenate([[0], np.repeat(part, 2), [0]])
+        points = _points(x, y, top, _SMALL)
+        parts.append(f'<polygon class="{kind}" points="{points}"/>')
+    cut = np.quantile(np.clip(id_scores, low, high), 0.05)
+    at = [(cut - low) / (high - low)] * 2
+    ends = [_short(0.0 if abs(e) < 1e-3 * (high - low) else e) for e in (low, high)]
+    parts += [
+        f'<polyline class="cut" points="{_points(at, [0, top], top, _SMALL)}"/>',
+        f'<text class="start" x="{left}" y="{height - 4}">{ends[0]}</text>',
+        f'<text class="end" x="{width - right}" y="{height - 4}">{ends[1]}</text>',
+        f'<path class="axis" d="M{left} {height - bottom}H{width - right}"/>',
+    ]
+    return "\n".join([*parts, "</svg>"])
+
+
+def _range(scores):
+    """Ends of a histogram: all but the most extreme scores, never one point."""
+    finite = scores[np.isfinite(scores)]
+    if not finite.size:
+        return -1.0, 1.0
+    low, high = np.quantile(finite, [_TAIL, 1 - _TAIL])
+    least = 1e-9 * max(1.0, abs(low), abs(high))
+    return (low, high) if high - low > least else (low - 0.5, low + 0.5 + least)
+
+
+def _short(number):
+    return f"{number:.3g}".replace("-", "−")
+
+
+def _opening(label, box, kind):
+    return (
+        f'<svg class="{kind}" viewBox="0 0 {box[0]} {box[1]}" role="img" '
+        f'aria-label="{escape(label)}">'
+    )
+
+
+def _points(x, y, y_max, box=_BOX):
+    """Corners of a line in the frame."""
+    width, height, left, right, top, bottom = box
+    across = left + np.asarray(x, dtype=float) * (width - left - right)
+    share = np.minimum(np.asarray(y, dtype=float) / y_max, 1.0)
+    down = height - bottom - share * (height - top - bottom)
+    places = np.column_stack([across, down])
+    return " ".join(f"{a:.1f},{b:.1f}" for a, b in places[_corners(places)])
+
+
+def _corners(places):
+    """Points of a line that are needed to draw it (Ramer, Douglas and Peucker)."""
+    kept = np.zeros(len(places), dtype=bool)
+    kept[[0, -1]] = True
+    pieces = [(0, len(places) - 1)]
+    while pieces:
+        first, last = pieces.pop()
+        if last - first < 2:
+            continue
+        along = places[last] - places[first]
+        inner = places[first + 1 : last] - places[first]
+        length = along @ along
+        share = (
+            np.clip(inner @ along / length, 0, 1) if length else np.zeros(len(inner))
+        )
+        off = np.linalg.norm(inner - share[:, None] * along, axis=1)
+        farthest = int(np.argmax(off))
+        if off[farthest] > _PIXEL:
+            middle = first + 1 + farthest
+            kept[middle] = True
+            pieces += [(first, middle), (middle, last)]
+    return kept
+
+
+def _axes(x_label, y_label, y_max):
+    """The frame, five ticks on either axis, and labels."""
+    width, height, left, right, top, bottom = _BOX
+    right, bottom = width - right, height - bottom
+    yield (
+        f'<rect class="frame" x="{left}" y="{top}" width="{right - left}" '
+        f'height="{bottom - top}"/>'
+    )
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        x = left + share * (right - left)
+        y = bottom - share * (bottom - top)
+        if 0 < share < 1:
+            yield f'<path class="grid" d="M{x:.1f} {top}V{bottom}"/>'
+            yield f'<path class="grid" d="M{left} {y:.1f}H{right}"/>'
+        anchor = "end" if share == 1 else "tick"
+        yield f'<text class="{anchor}" x="{x:.1f}" y="{bottom + 16}">{share:g}</text>'
+        yield (
+            f'<text class="end" x="{left - 5}" y="{y + 4:.1f}">'
+            f"{share * y_max:.3g}</text>"
+        )
+    middle = (left + right) / 2
+    yield f'<text class="tick" x="{middle}" y="{height - 6}">{escape(x_label)}</text>'
+    x, y = 12, (top + bottom) / 2
+    yield (
+        f'<text class="tick" x="{x}" y="{y}" transform="rotate(-90 {x} {y})">'
+        f"{escape(y_label)}</text>"
+    )

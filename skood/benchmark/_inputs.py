@@ -1,0 +1,112 @@
+"""Checks of what a comparison is given."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from collections.abc import Mapping
+
+from sklearn.utils import check_consistent_length
+
+from skood.base import n_rows
+from skood.benchmark._cells import Data
+from skood.benchmark._significance import METRICS
+from skood.utils._labels import check_label_rows, ood_mask
+from skood.utils._lazy import as_rows, labelled_rows
+
+__all__ = [
+    "check_id_labels",
+    "checked_data",
+    "checked_groups",
+    "checked_metrics",
+    "named",
+]
+
+
+def named(given, what, methods=()):
+    """Return a dict of names to things, or raise."""
+    pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
+    is_pairs = all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs)
+    if not pairs or not is_pairs or not all(isinstance(k, str) for k, _ in pairs):
+        raise ValueError(
+            f"{what} must be a dict with one name or more, or a list of (name, "
+            f"value), got {given!r}. Write {what}={{'name': …}}."
+        )
+    names = [name for name, _ in pairs]
+    bad = sorted({name for name in names if not name or names.count(name) > 1})
+    if bad:
+        raise ValueError(
+            f"Names in {what} must be distinct and not empty, got {bad}. Rename them."
+        )
+    for name, thing in pairs:
+        lacking = [method for method in methods if not hasattr(thing, method)]
+        if lacking or (methods and isinstance(thing, type)):
+            raise TypeError(
+                f"{name!r} in {what} must be a detector with {' and '.join(methods)}, "
+                f"got {thing!r}. A network or classifier is read by a detector, such "
+                "as Energy(estimator=FrozenEstimator(classifier))."
+            )
+    return dict(pairs)
+
+
+def _labels(X, y, name):
+    if y is None:
+        return None
+    y = check_label_rows(y, name)
+    check_consistent_length(X, y)
+    return y
+
+
+def checked_data(X_id, y_id, ood, X_train, y_train):
+    """Return checked rows."""
+    X_id, y_id = labelled_rows(X_id, y_id)
+    X_train, y_train = labelled_rows(X_train, y_train)
+    ood = {k: as_rows(X, for_fit=True) for k, X in named(ood, "ood").items()}
+    for name, X in {"X_id": X_id, **ood}.items():
+        if n_rows(X) == 0:
+            raise ValueError(f"{name} has no rows. Leave it out, or give some.")
+    if X_train is None and y_train is not None:
+        raise ValueError("y_train is given without X_train. Give both, or neither.")
+    y_train = _labels(X_train, y_train, "y_train")
+    return Data(X_id, _labels(X_id, y_id, "y_id"), ood, X_train, y_train)
+
+
+def checked_metrics(metrics):
+    """Return a list of names of metrics."""
+    metrics = [metrics] if isinstance(metrics, str) else list(metrics)
+    unknown = [name for name in metrics if name not in METRICS]
+    if unknown or not metrics or len(set(metrics)) < len(metrics):
+        raise ValueError(
+            f"metrics must be distinct names among {list(METRICS)}, got {metrics}."
+        )
+    return metrics
+
+
+def checked_groups(groups, ood):
+    """Return the sets of each group by name."""
+    groups = {name: list(sets) for name, sets in (groups or {}).items()}
+    for name, sets in groups.items():
+        if name in ood:
+            raise ValueError(
+                f"The group {name!r} has the name of a set in ood. Rename it."
+            )
+        if not sets or not set(sets) <= set(ood) or len(set(sets)) < len(sets):
+            raise ValueError(
+                f"The group {name!r} must have distinct sets among {list(ood)}, got "
+                f"{sets}."
+            )
+    return groups
+
+
+def check_id_labels(detectors, data):
+    """Raise if a detector would leave ID rows out of its fit."""
+    for name, detector in detectors.items():
+        label = getattr(detector, "ood_label", None)
+        if label is None or data.y_id is None:
+            continue
+        is_ood = ood_mask(data.y_id, ood_label=label)
+        if is_ood.any():
+            raise ValueError(
+                f"y_id has {int(is_ood.sum())} rows with the ood_label={label!r} of "
+                f"the detector {name!r}: X_id must hold ID rows only. Give the others "
+                "as a set in ood, or set another ood_label."
+            )

@@ -1,0 +1,384 @@
+"""Comparisons as one page of HTML that needs nothing else."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import os
+import platform
+from datetime import datetime
+from html import escape
+
+import numpy as np
+from sklearn.metrics import auc
+
+from skood.benchmark._cells import ID
+from skood.benchmark._figures import curves, histogram, key, roc
+from skood.benchmark._hashing import versions
+from skood.benchmark._page import cell, page, table
+from skood.benchmark._significance import METRICS
+from skood.metrics import aurc, risk_coverage_curve
+
+__all__ = ["leaders", "write_report"]
+
+_METRICS = {
+    "auroc": (
+        "AUROC",
+        "area under the ROC curve: how often an ID row has a higher score than an OOD "
+        "row",
+    ),
+    "aupr_in": ("AUPR-in", "average precision of finding the ID rows"),
+    "aupr_out": ("AUPR-out", "average precision of finding the OOD rows"),
+    "fpr_at_tpr": (
+        "FPR95",
+        "share of the OOD rows that are accepted where 95 % of the ID rows are",
+    ),
+    "detection_error": (
+        "Detection error",
+        "error rate at the best threshold, if ID and OOD rows are equally frequent",
+    ),
+}
+
+_BEST = '<span role="img" aria-label="best" title="best">★</span>'
+_EQUAL = (
+    '<span role="img" aria-label="not significantly worse than the best" '
+    'title="not significantly worse than the best">☆</span>'
+)
+
+
+def write_report(path, comparisons, *, title="skood: comparison"):
+    """Write comparisons as a page.
+
+    Parameters
+    ----------
+    path : Path
+        The file; one that is there is replaced when the new one is whole.
+
+    comparisons : list of (str, str, Comparison)
+        Comparisons with their titles, and what they are about in some sentences.
+
+    title : str, default="skood: comparison"
+        Of the page.
+    """
+    parts = [_facts()]
+    if len(comparisons) > 1:
+        parts.append(_overview(comparisons))
+    parts.append(_how_to_read())
+    for i, (name, text, comparison) in enumerate(comparisons):
+        parts += _section(f"part-{i}", name, text, comparison)
+    unfinished = path.with_name(f".{path.name}.tmp")
+    try:
+        unfinished.write_text(page(title, parts), encoding="utf-8", errors="replace")
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def leaders(comparison):
+    """Return the metric that was named first, averaged over sets, the best first.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        What was compared.
+
+    Returns
+    -------
+    metric : str
+        Its name.
+
+    means : list of (str, float)
+        Detectors and their averages.
+    """
+    metric = comparison.rows[0]["metric"]
+    values: dict = {}
+    for row in comparison.rows:
+        if row["metric"] == metric and not row["is_group"]:
+            values.setdefault(row["detector"], []).append(row["value"])
+    means = [(name, float(np.mean(found))) for name, found in values.items()]
+    return metric, sorted(means, key=lambda pair: -METRICS[metric][0] * pair[1])
+
+
+def _header(metric):
+    """Name of a metric, with an arrow to where it is good."""
+    return _METRICS[metric][0] + (" ↑" if METRICS[metric][0] > 0 else " ↓")
+
+
+def _list(pairs):
+    lines = [f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in pairs.items()]
+    return '<dl class="facts">' + "\n".join(lines) + "</dl>"
+
+
+def _facts():
+    """When, with what and on what the page was made."""
+    found = {"Python": platform.python_version(), **versions()}
+    machine = platform.system(), platform.machine(), f"{os.cpu_count()} CPUs"
+    return _list(
+        {
+            "Date": datetime.now().astimezone().isoformat(" ", "minutes"),
+            "Versions": ", ".join(f"{k} {v}" for k, v in found.items()),
+            "Machine": ", ".join(machine),
+        }
+    )
+
+
+def _overview(comparisons):
+    """A table with a row for each comparison."""
+    rows = []
+    for i, (name, _, comparison) in enumerate(comparisons):
+        metric, means = leaders(comparison)
+        first = comparison.rows[0]
+        link = f'<a href="#part-{i}">{escape(name)}</a>'
+        best, value = means[0]
+        rows.append(
+            [
+                cell(link, "th", scope="row"),
+                cell(f"{first['n_id']:,}"),
+                cell(f"{sum(comparison.sets.values()):,}"),
+                cell(str(len(means))),
+                cell(f"{escape(best)} ({_header(metric)} {value:.3f})", name="text"),
+            ]
+        )
+    columns = ("comparison", "ID rows", "OOD rows", "detectors")
+    head = [cell(text, "th", scope="col") for text in columns]
+    head.append(cell("best on average over the sets", "th", "text", "col"))
+    return table("What is compared, and what came first.", head, rows)
+
+
+def _how_to_read():
+    lines = [
+        f"<dt>{_header(metric)}</dt><dd>{escape(text)}.</dd>"
+        for metric, (_, text) in _METRICS.items()
+    ]
+    return (
+        "<details><summary>How to read this page</summary>"
+        '<dl class="facts">' + "\n".join(lines) + "</dl>"
+        "<p>ID: in-distribution; OOD: out-of-distribution. Scores are high for ID "
+        "rows. In brackets are bootstrap intervals over the rows that are scored. "
+        f"{_BEST} is the best of its column; {_EQUAL} is not significantly worse than "
+        "the best, by p-values that take into account that the best was chosen on the "
+        "same rows, and how many detectors there are. Do not name a winner among "
+        "these.</p></details>"
+    )
+
+
+def _section(anchor, name, text, comparison):
+    """All that is told of a comparison."""
+    yield f'<section id="{anchor}"><h2>{escape(name)}</h2>'
+    if text:
+        yield f"<p>{escape(text)}</p>"
+    yield _settings(comparison)
+    yield _sets(comparison)
+    metrics = list(dict.fromkeys(row["metric"] for row in comparison.rows))
+    yield f"<h3>{_header(metrics[0])}</h3>"
+    yield _metric_table(comparison, metrics[0], with_seconds=True)
+    for metric in metrics[1:]:
+        yield f"<details><summary>{_header(metric)}</summary>"
+        yield _metric_table(comparison, metric)
+        yield "</details>"
+    yield "<h3>ROC curves and scores</h3>"
+    for i, rows in enumerate(comparison.sets):
+        yield f"<details{'' if i else ' open'}>"
+        yield from _set_figures(comparison, rows)
+        yield "</details>"
+    yield from _risk_coverage(comparison)
+    yield "</section>"
+
+
+def _settings(comparison):
+    """How the comparison was made, in a sentence or two."""
+    given, first = comparison.settings, comparison.rows[0]
+    n = len({row["detector"] for row in comparison.rows})
+    fitted = (
+        f"fitted on {comparison.n_train:,} ID rows" if comparison.n_train else "frozen"
+    )
+    many = given["repeats"] > 1
+    return (
+        f'<p class="soft">{n} {"detectors" if n > 1 else "detector"}, {fitted}, judged '
+        f"on {first['n_id']:,} held-out ID rows; {given['repeats']} "
+        f"{'repeats, of which values are averages' if many else 'repeat'}; seed "
+        f"{escape(str(given['random_state']))}; {_percent(given)} intervals from "
+        f"{given['n_resamples']:,} resamples.</p>"
+    )
+
+
+def _percent(given):
+    return f"{100 * given['confidence_level']:.4g} %"
+
+
+def _sets(comparison):
+    """A table of the sets of OOD rows and their groups."""
+    rows = []
+    for name, n in comparison.sets.items():
+        groups = [g for g, members in comparison.groups.items() if name in members]
+        rows.append(
+            [
+                cell(escape(name), "th", scope="row"),
+                cell(f"{n:,}"),
+                cell(escape(", ".join(groups)) or "–", name="text"),
+            ]
+        )
+    head = [
+        cell("OOD set", "th", scope="col"),
+        cell("rows", "th", scope="col"),
+        cell("groups", "th", "text", "col"),
+    ]
+    return table("What is told from the ID rows.", head, rows)
+
+
+def _metric_table(comparison, metric, with_seconds=False):
+    """A table of one metric: detectors by sets and groups."""
+    rows = [row for row in comparison.rows if row["metric"] == metric]
+    columns = {row["ood"]: row["is_group"] for row in rows}
+    found = {(row["detector"], row["ood"]): row for row in rows}
+    alpha = 1 - comparison.settings["confidence_level"]
+    seconds = _second_columns(rows) if with_seconds else {}
+    head = [cell("detector", "th", scope="col")]
+    for name, is_group in columns.items():
+        label = escape(name) + (" <small>mean of group</small>" if is_group else "")
+        head.append(cell(label, "th", "group" if is_group else "", "col"))
+    head += [cell(text, "th", "group", "col") for text in seconds.values()]
+    lines = []
+    for name in dict.fromkeys(row["detector"] for row in rows):
+        line = [cell(escape(name), "th", scope="row")]
+        line += [_value(found[name, column], alpha) for column in columns]
+        any_row = found[name, next(iter(columns))]
+        line += [cell(f"{any_row[k]:.3f}", name="group") for k in seconds]
+        lines.append(line)
+    what = _METRICS[metric][1]
+    caption = (
+        f"{what[0].upper()}{what[1:]}, with {_percent(comparison.settings)} intervals. "
+        f"{_BEST} best, {_EQUAL} not significantly worse (p &gt; {alpha:.4g})."
+    )
+    return table(caption, head, lines)
+
+
+def _second_columns(rows):
+    """Columns of seconds; that of a network if there is one."""
+    columns = {"fit_seconds": "fit s", "score_seconds": "score s"}
+    if any(row["network_seconds"] >= 0.0005 for row in rows):
+        columns["network_seconds"] = "network s <small>shared</small>"
+    return columns
+
+
+def _value(row, alpha):
+    """A cell with a value, its interval and its mark."""
+    name = "group" if row["is_group"] else ""
+    value = f"{row['value']:.3f}"
+    if row["pvalue"] > alpha:
+        value = f"{_BEST if row['is_best'] else _EQUAL} <b>{value}</b>"
+        name = f"{name} best".strip()
+    return cell(
+        f"{value}<small>[{row['low']:.3f}, {row['high']:.3f}]</small>", "td", name
+    )
+
+
+def _legend(values):
+    """A list of curves with their values, the best first."""
+    lines = [
+        f'<li class="k{i}">{key(i)}<span>{escape(name)}</span><b>{text}</b></li>'
+        for name, (i, text) in values.items()
+    ]
+    return '<ol class="legend">' + "\n".join(lines) + "</ol>"
+
+
+def _detectors(comparison):
+    return list(dict.fromkeys(row["detector"] for row in comparison.rows))
+
+
+def _first_repeat(comparison):
+    return " of the first repeat" if comparison.settings["repeats"] > 1 else ""
+
+
+def _set_figures(comparison, rows):
+    """ROC curves and histograms of one set of OOD rows."""
+    scores = comparison.scores[0]
+    lines, areas = {}, {}
+    for i, name in enumerate(_detectors(comparison)):
+        fpr, tpr = roc(scores[name, ID], scores[name, rows])
+        lines[name], areas[name] = (i, fpr, tpr), auc(fpr, tpr)
+    order = sorted(areas, key=lambda name: -areas[name])
+    yield (
+        f'<summary>{escape(rows)} <span class="soft">best AUROC '
+        f"{areas[order[0]]:.3f}: {escape(order[0])}</span></summary>"
+    )
+    label = f"ROC curves, ID rows against {rows}. AUROC: " + ", ".join(
+        f"{name} {areas[name]:.3f}" for name in order
+    )
+    drawn = curves(
+        label,
+        {name: lines[name] for name in reversed(order)},
+        "FPR (share of OOD rows accepted)",
+        "TPR (share of ID rows accepted)",
+        diagonal=True,
+    )
+    legend = _legend({name: (lines[name][0], f"{areas[name]:.3f}") for name in order})
+    yield (
+        f"<figure><figcaption>ROC curves{_first_repeat(comparison)}; AUROC behind the "
+        f'names</figcaption><div class="both">{drawn}\n{legend}</div></figure>'
+    )
+    yield (
+        f'<p class="soft">Scores{_first_repeat(comparison)}: the ID rows filled, those '
+        f"of {escape(rows)} dashed; high is ID. 95 % of the ID rows are right of the "
+        "vertical line. Heights are square roots of shares.</p>"
+        '<div class="grid-of">'
+    )
+    for name in _detectors(comparison):
+        label = (
+            f"Histograms of the scores of {name}: ID rows against {rows}, AUROC "
+            f"{areas[name]:.3f}"
+        )
+        drawn = histogram(label, scores[name, ID], scores[name, rows])
+        yield f"<figure><figcaption>{escape(name)}</figcaption>{drawn}</figure>"
+    yield "</div>"
+
+
+def _round_up(top):
+    """Return the end of an axis whose quarters are short numbers."""
+    power = 10.0 ** math.floor(math.log10(top))
+    steps = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10)
+    return power * next(step for step in steps if step * power >= top * (1 - 1e-9))
+
+
+def _risk_coverage(comparison):
+    """How the errors of the classifier fall with the share of rows it answers."""
+    wrong = comparison.wrong
+    if wrong is None:
+        return
+    yield "<h3>Risk and coverage</h3>"
+    risk = float(np.mean(wrong))
+    said = (
+        f"The classifier that detectors read gives {int(wrong.sum()):,} of "
+        f"{len(wrong):,} held-out ID rows a wrong class (risk {risk:.4f})."
+    )
+    if risk == 0:
+        yield f"<p>{said} There is no risk to be lowered by rejecting rows.</p>"
+        return
+    truth = np.zeros(len(wrong), dtype=int)
+    lines, areas = {}, {}
+    for i, name in enumerate(_detectors(comparison)):
+        ranks = np.unique(comparison.scores[0][name, ID], return_inverse=True)[1]
+        given = truth, wrong.astype(int), ranks.astype(float)
+        coverage, risks = risk_coverage_curve(*given)[:2]
+        lines[name], areas[name] = (i, coverage, risks), aurc(*given)
+    order = sorted(areas, key=areas.__getitem__)
+    label = "Risk-coverage curves. AURC: " + ", ".join(
+        f"{name} {areas[name]:.4f}" for name in order
+    )
+    top = max(r[c >= 0.1].max() for _, c, r in lines.values())
+    drawn = curves(
+        label,
+        {name: lines[name] for name in reversed(order)},
+        "coverage (share of ID rows accepted)",
+        "risk (wrong among those)",
+        y_max=_round_up(top),
+    )
+    legend = _legend({name: (lines[name][0], f"{areas[name]:.4f}") for name in order})
+    yield (
+        f"<p>{said} If the rows with the lowest scores are rejected, so many of the "
+        "others are wrong. OOD rows do not count here, for how many of them are met in "
+        "use is not known.</p>"
+        f"<figure><figcaption>Risk{_first_repeat(comparison)}; the area under the "
+        "curve (AURC, small is good) behind the names</figcaption>"
+        f'<div class="both">{drawn}\n{legend}</div></figure>'
+    )

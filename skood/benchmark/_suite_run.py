@@ -1,0 +1,142 @@
+"""Run the offline suite, and write what comes out."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import csv
+import json
+
+from joblib import effective_n_jobs
+from sklearn.utils.parallel import delayed
+
+from skood.benchmark._compare import run_comparison
+from skood.benchmark._hashing import versions
+from skood.benchmark._report import leaders, write_report
+from skood.benchmark._run import _one_thread
+from skood.benchmark._significance import METRICS
+from skood.benchmark._suite import PARTS
+from skood.utils._progress import as_they_come, progress
+
+__all__ = ["FILES", "run_suite"]
+
+#: What is written: the page, the table and all numbers.
+FILES = ("report.html", "benchmark.csv", "benchmark.json")
+
+
+def run_suite(folder, names=None, *, seed=0, repeats=1, n_jobs=None, verbose=0):
+    """Run parts of the suite, and write the report, the table and all numbers.
+
+    Finished cells are kept in the folder ``cells``: the same call goes on where an
+    interruption left it.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to; it is made.
+
+    names : sequence of str or None, default=None
+        Parts, in this order; None: all.
+
+    seed : int, default=0
+        Seed of all that is drawn.
+
+    repeats : int, default=1
+        Number of splits into rows that detectors are fitted on and others.
+
+    n_jobs : int, default=None
+        Number of joblib jobs, each of which runs parts.
+
+    verbose : int, default=0
+        1 shows progress bars.
+
+    Returns
+    -------
+    text : str
+        A line for each part: the metric, and the detectors that are best on average.
+    """
+    names = list(PARTS) if names is None else list(names)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (folder / name for name in FILES):
+        if path.is_dir():
+            raise IsADirectoryError(
+                f"{path} is a folder, and a file of this name is to be written. Give "
+                "another folder, or move it away."
+            )
+    given = str(folder / "cells"), seed, repeats
+    if effective_n_jobs(n_jobs) == 1:
+        found = dict(_run_part(name, *given, verbose) for name in names)
+    else:
+        parts = as_they_come(n_jobs)(
+            delayed(_run_part)(name, *given, 0) for name in names
+        )
+        found = {}
+        with progress(len(names), desc="parts", verbose=verbose) as bar:
+            for name, part in parts:
+                found[name] = part
+                bar.update(1)
+    found = {name: found[name] for name in names}
+    _write(folder, found, seed, repeats)
+    return "\n".join(_line(name, part[2]) for name, part in found.items())
+
+
+def _run_part(name, cells, seed, repeats, verbose):
+    """Run a part: its name, and its title, text and comparison."""
+    with _one_thread():
+        part = PARTS[name](seed)
+        comparison = run_comparison(
+            part.detectors,
+            part.X,
+            part.y,
+            part.ood,
+            metrics=list(METRICS),
+            groups=part.groups,
+            test_size=0.5,
+            repeats=repeats,
+            cache=None,
+            resume=cells,
+            n_jobs=None,
+            random_state=seed,
+            verbose=verbose,
+            desc=name,
+            predictions=True,
+        )
+    return name, (part.title, part.text, comparison)
+
+
+def _line(name, comparison):
+    """The best detectors of a part, as a line."""
+    metric, means = leaders(comparison)
+    best = ", ".join(f"{detector} {value:.3f}" for detector, value in means[:3])
+    return f"{name + ':':<10}{metric} {best}"
+
+
+def _write(folder, found, seed, repeats):
+    page, table, numbers = (folder / name for name in FILES)
+    write_report(page, list(found.values()), title="skood: the offline suite")
+    rows = [
+        {"part": name, **row}
+        for name, (_, _, comparison) in found.items()
+        for row in comparison.rows
+    ]
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    content = {
+        "versions": versions(),
+        "seed": seed,
+        "repeats": repeats,
+        "parts": {
+            name: {
+                "title": title,
+                "text": text,
+                "n_train": comparison.n_train,
+                "sets": comparison.sets,
+                "groups": comparison.groups,
+                "settings": comparison.settings,
+                "rows": comparison.rows,
+            }
+            for name, (title, text, comparison) in found.items()
+        },
+    }
+    numbers.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")

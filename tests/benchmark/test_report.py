@@ -1,0 +1,374 @@
+"""Tests of the page that a comparison writes."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+
+from skood.benchmark import compare
+from skood.benchmark._page import page
+from skood.benchmark._report import _round_up, leaders, write_report
+from skood.benchmark._significance import METRICS
+from skood.detectors import KNN, MSP, Energy, Mahalanobis
+from skood.metrics import aurc
+
+RNG = np.random.RandomState(0)
+X = RNG.normal(size=(180, 3))
+Y = np.arange(180) % 3
+X[:, 0] += 1.5 * Y
+OOD = {"near": RNG.normal(2, 2, (40, 3)), "far": RNG.normal(9, 3, (30, 3))}
+NET = FrozenEstimator(LogisticRegression().fit(X[:60], Y[:60]))
+REST = X[60:], Y[60:]
+EVIL = "<script>alert('&')</script>\""
+
+_VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """A page as a list of elements with their text; what is not closed raises."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements = [], []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        assert len(dict(attrs)) == len(attrs)
+        element = {"tag": tag, "text": "", "within": [e["tag"] for e in self.open]}
+        self.elements.append(element | dict(attrs))
+        if tag not in _VOID:
+            self.open.append(self.elements[-1])
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.handle_endtag(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()["tag"] == tag
+
+    def handle_data(self, data):
+        for element in self.open:
+            element["text"] += data
+
+    def all(self, tag, **attrs):
+        return [
+            e
+            for e in self.elements
+            if e["tag"] == tag and all(e.get(k) == v for k, v in attrs.items())
+        ]
+
+
+def rows_of(found, caption):
+    """The cells of the table whose caption begins so, by row."""
+    start = next(
+        i
+        for i, e in enumerate(found.elements)
+        if e["tag"] == "caption" and e["text"].startswith(caption)
+    )
+    rows = []
+    for element in found.elements[start:]:
+        if element["tag"] == "table":
+            break
+        if element["tag"] == "tr":
+            rows.append([])
+        elif element["tag"] in ("td", "th"):
+            rows[-1].append(element)
+    return rows
+
+
+def report(tmp_path, detectors, *, X=REST[0], y=REST[1], ood=OOD, **params):
+    path = tmp_path / "page.html"
+    params = {"n_resamples": 99, "random_state": 0} | params
+    table = compare(detectors, X, y, ood, report=path, **params)
+    text = path.read_text("utf-8")
+    return table, Page(text), text
+
+
+DETECTORS = {"msp": MSP(NET), "energy": Energy(NET), "knn": KNN(n_neighbors=5)}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    groups = {"all": ["near", "far"]}
+    metrics = list(METRICS)
+    folder = tmp_path_factory.mktemp("report")
+    return report(folder, DETECTORS, groups=groups, metrics=metrics)
+
+
+def test_page_needs_nothing_else(written):
+    _, found, text = written
+    assert not re.search(r"https?:|url\(|@import|src=|<link|<script|javascript:", text)
+    assert [e["href"] for e in found.all("a")] == []
+    (style,) = found.all("style")
+    assert "prefers-color-scheme: dark" in style["text"]
+    assert "@media print" in style["text"]
+    assert style["text"].count("{") == style["text"].count("}")
+    used = set(re.findall(r"var\((--\w+)\)", style["text"]))
+    assert used <= set(re.findall(r"(--\w+):", style["text"]))
+    assert "nan" not in re.sub(r"[a-z]nan|nan[a-z]", "", text.lower())
+    assert text.startswith("<!DOCTYPE html>")
+    assert found.all("html")[0]["lang"] == "en"
+
+
+def test_page_can_be_read_aloud(written):
+    _, found, _ = written
+    assert len(found.all("table")) == len(found.all("caption")) == 1 + len(METRICS)
+    assert all(e["scope"] in ("row", "col") for e in found.all("th"))
+    drawn = [e for e in found.all("svg") if "aria-hidden" not in e]
+    assert all(e["role"] == "img" and e["aria-label"] for e in drawn)
+    # two sets, and risk; one histogram for each detector and set
+    kinds = Counter(e["class"] for e in drawn)
+    assert kinds == {"chart": 3, "small": 6}
+    ids = [e["id"] for e in found.elements if "id" in e]
+    assert len(ids) == len(set(ids))
+    headings = [
+        int(e["tag"][1]) for e in found.elements if re.match("h[1-6]", e["tag"])
+    ]
+    assert headings[0] == 1
+    assert all(b - a <= 1 for a, b in pairwise(headings))
+    summaries, details = found.all("summary"), found.all("details")
+    assert len(summaries) == len(details) == 1 + (len(METRICS) - 1) + 2
+
+
+def test_values_and_marks(written):
+    table, found, _ = written
+    captions = {
+        "auroc": "Area under",
+        "aupr_in": "Average precision of finding the ID",
+        "aupr_out": "Average precision of finding the OOD",
+        "fpr_at_tpr": "Share of the OOD",
+        "detection_error": "Error rate",
+    }
+    for metric, caption in captions.items():
+        head, *rows = rows_of(found, caption)
+        names = ["detector", "near", "far", "all mean of group"]
+        assert [cell["text"] for cell in head[:4]] == names
+        assert [row[0]["text"] for row in rows] == list(DETECTORS)
+        for row in rows:
+            for cell, ood in zip(row[1:4], ("near", "far", "all"), strict=True):
+                is_it = (table.detector == row[0]["text"]) & (table.ood == ood)
+                ((_, it),) = table[is_it & (table.metric == metric)].iterrows()
+                mark = ("★ " if it.is_best else "☆ ") if it.pvalue > 0.05 else ""
+                numbers = f"{it.value:.3f}[{it.low:.3f}, {it.high:.3f}]"
+                assert cell["text"] == mark + numbers
+                assert ("best" in cell.get("class", "")) == (it.pvalue > 0.05)
+        assert len(head) == (7 if metric == "auroc" else 4)
+    assert table.pvalue.le(0.05).any()  # so both kinds of cells were seen
+    head, *rows = rows_of(found, "Area under")
+    assert [cell["text"] for cell in head[4:]] == [
+        "fit s",
+        "score s",
+        "network s shared",
+    ]
+    seconds = table.drop_duplicates("detector").set_index("detector")
+    for row in rows:
+        assert row[4]["text"] == f"{seconds.fit_seconds[row[0]['text']]:.3f}"
+
+
+def test_sets_and_settings(written):
+    _, found, _ = written
+    assert [[c["text"] for c in row] for row in rows_of(found, "What is told")] == [
+        ["OOD set", "rows", "groups"],
+        ["near", "40", "all"],
+        ["far", "30", "all"],
+    ]
+    (said,) = (e["text"] for e in found.all("p") if "detectors, fitted" in e["text"])
+    assert said == (
+        "3 detectors, fitted on 84 ID rows, judged on 36 held-out ID rows; 1 repeat; "
+        "seed 0; 95 % intervals from 99 resamples."
+    )
+    facts = " ".join(e["text"] for e in found.all("dd")[:3])
+    for name in ("skood", "numpy", "sklearn", "torch", "Python", "CPUs"):
+        assert name in facts
+    assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d", facts)
+
+
+def legend(found, after):
+    """Names and numbers of the list behind a caption."""
+    texts = [(e["tag"], e["text"]) for e in found.elements]
+    start = texts.index(
+        next(e for e in texts if e[0] == "figcaption" and e[1].startswith(after))
+    )
+    names, numbers = [], []
+    for tag, text in texts[start + 1 :]:
+        if tag in ("figcaption", "summary", "h3"):
+            break
+        if tag == "b":
+            numbers.append(float(text))
+        elif tag == "span":
+            names.append(text)
+    return names, numbers
+
+
+def test_curves_are_sorted(written):
+    table, found, _ = written
+    names, numbers = legend(found, "ROC curves; AUROC")
+    near = table[(table.ood == "near") & (table.metric == "auroc")]
+    near = near.sort_values("value", ascending=False)
+    assert names == list(near.detector)
+    assert numbers == [round(value, 3) for value in near.value]
+    (summary,) = (e["text"] for e in found.all("summary") if "near" in e["text"])
+    assert summary == f"near best AUROC {near.value.iloc[0]:.3f}: {names[0]}"
+    (label,) = (
+        e["aria-label"]
+        for e in found.all("svg")
+        if e.get("aria-label", "").startswith("ROC curves, ID rows against near")
+    )
+    pairs = zip(names, near.value, strict=True)
+    assert label.endswith(", ".join(f"{name} {value:.3f}" for name, value in pairs))
+    # the same name, the same style, in each chart
+    keys = {(e["text"], e["class"]) for e in found.all("li") if e["within"][-1] == "ol"}
+    assert (
+        len({name for name, _ in {(t.rstrip("0123456789."), k) for t, k in keys}}) == 3
+    )
+
+
+def test_risk_is_that_of_the_classifier(tmp_path):
+    """All rows are held out, so that it can be computed here."""
+    detectors = {"msp": MSP(NET), "energy": Energy(NET), "gauss": Mahalanobis(NET)}
+    fitted = {k: FrozenEstimator(d.fit(X[:60], Y[:60])) for k, d in detectors.items()}
+    _, found, text = report(tmp_path, fitted)
+    wrong = NET.predict(REST[0]) != REST[1]
+    expected = {
+        name: aurc(REST[1], NET.predict(REST[0]), detector.score_samples(REST[0]))
+        for name, detector in fitted.items()
+    }
+    order = sorted(expected, key=expected.get)
+    names, numbers = legend(found, "Risk; the area")
+    assert names == order
+    assert numbers == [round(expected[name], 4) for name in order]
+    assert f"gives {wrong.sum()} of 120 held-out ID rows a wrong class (risk " in text
+    assert "3 detectors, frozen, judged on 120 held-out" in text
+
+
+def test_no_classifier_no_risk(tmp_path):
+    table, found, text = report(tmp_path, {"knn": KNN()}, metrics="fpr_at_tpr")
+    assert "Risk and coverage" not in text
+    assert "1 detector, fitted" in text
+    assert "network s" not in text
+    assert [row[0]["text"] for row in rows_of(found, "Share of")] == ["detector", "knn"]
+    assert (table.metric == "fpr_at_tpr").all()
+
+
+def test_no_errors_no_risk(tmp_path):
+    far = np.eye(3)[Y] * 50 + X
+    net = FrozenEstimator(LogisticRegression().fit(far, Y))
+    _, found, text = report(tmp_path, {"msp": MSP(net)}, X=far, y=Y)
+    assert "gives 0 of 54 held-out ID rows a wrong class (risk 0.0000). There" in text
+    assert len([e for e in found.all("svg") if e["class"] == "chart"]) == 2
+
+
+def test_names_are_text(tmp_path):
+    _, found, text = report(
+        tmp_path,
+        {EVIL: MSP(NET), "b" * 300: Energy(NET)},
+        ood={EVIL: OOD["near"], "ü ∂ \ud800": OOD["far"]},
+        groups={EVIL + "2": [EVIL]},
+    )
+    assert not found.all("script")
+    assert "<script" not in text
+    assert rows_of(found, "Area under")[1][0]["text"] == EVIL
+    assert rows_of(found, "What is told")[1][0]["text"] == EVIL
+    assert any(EVIL in e.get("aria-label", "") for e in found.all("svg"))
+    assert Page(page(EVIL, [])).all("h1")[0]["text"] == EVIL
+
+
+def test_many_detectors_and_repeats(tmp_path):
+    many = {f"{k} neighbours": KNN(n_neighbors=k) for k in range(1, 14)}
+    _, found, text = report(tmp_path, many, repeats=2, confidence_level=0.8)
+    assert "2 repeats, of which values are averages; seed 0; 80 % intervals" in text
+    assert "ROC curves of the first repeat" in text
+    assert "(p &gt; 0.2)" in text
+    styles = [e["class"] for e in found.all("polyline") if e["class"][:6] == "curve "]
+    assert len({s.split(" ", 2)[2] for s in styles}) == 13
+
+
+def test_same_table_with_and_without(tmp_path):
+    with_page, *_ = report(tmp_path, DETECTORS, resume=tmp_path / "cells")
+    plain = compare(DETECTORS, *REST, OOD, n_resamples=99, random_state=0)
+    seconds = [name for name in plain if name.endswith("seconds")]
+    pd.testing.assert_frame_equal(
+        with_page.drop(columns=seconds), plain.drop(columns=seconds)
+    )
+    # each set and detector, and the predictions, which are kept as well
+    cells = (tmp_path / "cells" / "cells.jsonl").read_text().count("\n")
+    assert cells == 4 * 3
+
+
+def test_infinite_scores(tmp_path):
+    class Sure(KNN):
+        def score_samples(self, X):
+            scores = super().score_samples(X)
+            return np.where(scores < np.median(scores), -np.inf, scores)
+
+    _, found, text = report(tmp_path, {"sure": Sure(), "msp": MSP(NET)})
+    assert len(found.all("svg", **{"class": "small"})) == 4
+    assert "Risk and coverage" in text
+
+
+def test_page_replaces_another_one(tmp_path):
+    (tmp_path / "page.html").write_text("old")
+    report(tmp_path, {"knn": KNN()})
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_folders(tmp_path):
+    path = tmp_path / "new" / "folder" / "page.html"
+    compare({"knn": KNN()}, *REST, OOD, n_resamples=9, random_state=0, report=str(path))
+    assert path.stat().st_size > 10_000
+    calls = []
+
+    class Counted(KNN):
+        def fit(self, X, y=None):
+            calls.append(len(X))
+            return super().fit(X, y)
+
+    with pytest.raises(IsADirectoryError, match=r"is a folder\. Give the name of"):
+        compare({"knn": Counted()}, *REST, OOD, report=tmp_path)
+    assert not calls
+
+
+class _Comparison:
+    def __init__(self, rows):
+        self.rows = rows
+
+
+@pytest.mark.parametrize(("metric", "first"), [("auroc", "b"), ("fpr_at_tpr", "a")])
+def test_leaders(metric, first):
+    rows = [
+        {"metric": metric, "detector": d, "ood": o, "is_group": o == "g", "value": v}
+        for d, o, v in [("a", "x", 0.2), ("a", "y", 0.4), ("a", "g", 9.0),
+                        ("b", "x", 0.3), ("b", "y", 0.6), ("b", "g", 0.0)]
+    ]  # fmt: skip
+    rows.append(rows[0] | {"metric": "aupr_in", "value": 5.0})
+    name, means = leaders(_Comparison(rows))
+    assert name == metric
+    assert dict(means) == pytest.approx({"a": 0.3, "b": 0.45})
+    assert means[0][0] == first
+
+
+@pytest.mark.parametrize(
+    ("top", "end"), [(1.0, 1), (0.011, 0.012), (0.5, 0.6), (0.95, 1), (0.02, 0.02)]
+)
+def test_ends_of_axes_are_short_numbers(top, end):
+    assert _round_up(top) == pytest.approx(end, rel=1e-12)
+
+
+def test_error_leaves_no_half_page(tmp_path):
+    path = tmp_path / "page.html"
+    path.mkdir()
+    (path / "file").touch()
+    with pytest.raises(OSError, match="page"):
+        write_report(path, [])
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]

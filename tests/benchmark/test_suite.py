@@ -1,0 +1,340 @@
+"""Tests of the offline suite: its parts, what it writes, and that it goes on."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import csv
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import chain
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch
+
+from skood.base import n_rows
+from skood.benchmark import _cli, _suite, _suite_run
+from skood.benchmark._cli import main, make_benchmark_parser
+from skood.benchmark._significance import METRICS
+from skood.benchmark._suite import PARTS
+from skood.detectors import KNN, MSP
+
+
+def barely_trained(make):
+    return lambda **params: make(**params | {"max_epochs": 1})
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Networks of one epoch, and few signs."""
+    for name in ("TorchClassifier", "GraphClassifier"):
+        monkeypatch.setattr(_suite, name, barely_trained(getattr(_suite, name)))
+    draw = _suite.make_traffic_signs
+    monkeypatch.setattr(
+        _suite, "make_traffic_signs", lambda n, **params: draw(n // 10, **params)
+    )
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts(name, untrained):
+    part = PARTS[name](3)
+    assert len(part.detectors) >= 6
+    assert sorted(part.groups) == ["far", "near"]
+    assert sorted(chain(*part.groups.values())) == sorted(part.ood)
+    assert n_rows(part.X) == len(part.y) >= 60
+    for X in part.ood.values():
+        assert n_rows(X) >= 12
+    again = PARTS[name](3)
+    other = PARTS[name](2**32 - 1)
+    for ood in part.ood:
+        if isinstance(part.ood[ood], np.ndarray):
+            assert_array_equal(part.ood[ood], again.ood[ood])
+            assert part.ood[ood].shape[1:] == part.X.shape[1:]
+    if name != "concepts":  # all rows are ID rows there, whatever the seed
+        assert not np.array_equal(part.y, other.y)
+    networks = {
+        id(one.estimator.estimator)
+        for one in part.detectors.values()
+        if isinstance(getattr(one, "estimator", None), FrozenEstimator)
+    }
+    assert len(networks) == (0 if name == "concepts" else 1)
+
+
+def test_odd_tables():
+    Z = np.random.default_rng(0).normal(size=(200, 30))
+    tables = _suite._odd_tables(Z, np.random.default_rng(1))
+    assert_array_equal(np.sort(tables["shuffled"], axis=0), np.sort(Z, axis=0))
+    is_zero = tables["coarse"] == 0
+    assert is_zero.mean() == pytest.approx(1 / 3, abs=0.02)
+    assert_array_equal(tables["coarse"][~is_zero], Z[~is_zero])
+    changed = (tables["converted"] != Z).all(axis=0)
+    assert changed.sum() == 10
+    assert_array_equal(tables["converted"][:, ~changed], Z[:, ~changed])
+
+
+def test_concepts_tell_the_class():
+    rng = np.random.default_rng(0)
+    X, concepts = rng.normal(size=(40, 3)), np.arange(80).reshape(40, 2) % 4
+    wrapped = _suite._OfClasses(KNN(n_neighbors=3)).fit(X, concepts)
+    assert_array_equal(wrapped.detector_.classes_, [0, 2])
+    assert_array_equal(wrapped.score_samples(X), wrapped.detector_.score_samples(X))
+
+
+def small(seed):
+    """A part that is run at once."""
+    rng = np.random.RandomState(seed % 1000)
+    X = rng.normal(size=(40, 2))
+    return _suite.Part(
+        "Small <part>",
+        "Of few rows.",
+        {"knn": KNN(n_neighbors=2), "msp": MSP()},
+        X,
+        np.arange(40) % 2,
+        {"a": X + 5, "b": X - 9},
+        {"far": ["b"]},
+    )
+
+
+@pytest.fixture
+def parts(monkeypatch):
+    calls = []
+
+    def made(seed):
+        calls.append(seed)
+        return small(seed)
+
+    monkeypatch.setattr(_suite_run, "PARTS", {"one": made, "two": made})
+    return calls
+
+
+def test_what_is_written(parts, tmp_path):
+    text = _suite_run.run_suite(tmp_path / "new", ["two", "one"], seed=5)
+    assert parts == [5, 5]
+    assert [line.split(":")[0] for line in text.split("\n")] == ["two", "one"]
+    assert text.startswith("two:      auroc msp 0.")
+    folder = tmp_path / "new"
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["benchmark.csv", "benchmark.json", "cells", "report.html"]
+    with (folder / "benchmark.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 3 * len(METRICS)  # parts, detectors, sets and a group
+    content = json.loads((folder / "benchmark.json").read_text("utf-8"))
+    assert (content["seed"], content["repeats"]) == (5, 1)
+    flat = [
+        {"part": name, **row}
+        for name in ("two", "one")
+        for row in content["parts"][name]["rows"]
+    ]
+    assert [{k: str(v) for k, v in row.items()} for row in flat] == rows
+    assert content["parts"]["one"]["sets"] == {"a": 40, "b": 40}
+    page = (folder / "report.html").read_text("utf-8")
+    for i in range(2):
+        assert f'id="part-{i}"><h2>Small &lt;part&gt;</h2>\n<p>Of few rows.</p>' in page
+        assert f'<a href="#part-{i}">Small &lt;part&gt;</a>' in page
+    best = text.split()[3].rstrip(",")
+    assert page.count(f">msp (AUROC ↑ {best})<") == 2
+    cells = (folder / "cells" / "cells.jsonl").read_text()
+    assert cells.count("\n") == 2 * 3  # both parts are the same one
+
+
+def test_jobs_and_repeats(parts, tmp_path, capsys):
+    from joblib import parallel_config
+
+    alone = _suite_run.run_suite(tmp_path / "a", repeats=2)
+    with parallel_config(backend="threading"):
+        together = _suite_run.run_suite(tmp_path / "b", repeats=2, n_jobs=2, verbose=1)
+    assert together == alone
+    assert "parts: " in capsys.readouterr().err
+    rows = json.loads((tmp_path / "b" / "benchmark.json").read_text())["parts"]["one"]
+    assert rows["settings"]["repeats"] == 2
+    assert rows["rows"][0]["std"] >= 0
+
+
+SCRIPT = """
+import sys, time
+import numpy as np
+from pathlib import Path
+from sklearn.base import BaseEstimator
+from skood.benchmark import _suite, _suite_run
+
+class Slow(BaseEstimator):
+    def __init__(self, number):
+        self.number = number
+    def fit(self, X, y):
+        print("fit", self.number, flush=True)
+        return self
+    def score_samples(self, X):
+        if self.number == 2 and len(sys.argv) > 2:
+            time.sleep(60)
+        return -np.abs(X[:, 0] - self.number)
+
+def part(seed):
+    X = np.random.RandomState(0).normal(size=(40, 2))
+    many = {str(i): Slow(i) for i in range(4)}
+    return _suite.Part("t", "", many, X, np.arange(40) % 2, {"a": X + 5})
+
+_suite_run.PARTS["tabular"] = part
+print(_suite_run.run_suite(Path(sys.argv[1]), ["tabular"]))
+"""
+
+
+def test_killed(tmp_path):
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    with subprocess.Popen([*command, "wait"], stdout=subprocess.DEVNULL) as process:
+        journal = tmp_path / "cells" / "cells.jsonl"
+        until = time.monotonic() + 120
+        while time.monotonic() < until:
+            if journal.exists() and journal.read_bytes().count(b"\n") == 4:
+                break
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    finished = journal.read_bytes()
+    assert not (tmp_path / "report.html").exists()
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["fit 2", "fit 3"]
+    assert journal.read_bytes().startswith(finished)
+    assert (tmp_path / "report.html").stat().st_size > 10_000
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What the suite was run with, without running it."""
+    calls = []
+
+    def run_suite(folder, names, **params):
+        calls.append(Bunch(folder=folder, names=names, **params))
+        return "digits:   auroc KNN 0.9"
+
+    monkeypatch.setattr(_suite_run, "run_suite", run_suite)
+    return calls
+
+
+def test_command(asked, tmp_path, capsys):
+    assert main(["benchmark", "--out", str(tmp_path / "x")]) == 0
+    assert asked[0] == Bunch(
+        folder=tmp_path / "x", names=list(PARTS), seed=0, repeats=1, n_jobs=1, verbose=1
+    )
+    files = "report.html, benchmark.csv, benchmark.json"
+    assert capsys.readouterr() == (
+        f"digits:   auroc KNN 0.9\n\nwritten to {tmp_path / 'x'}: {files}\n",
+        "",
+    )
+    line = f"benchmark --out {tmp_path} --suite graph,digits --seed 7 --repeats 3"
+    assert main([*line.split(), "--jobs", "2", "--quiet"]) == 0
+    assert asked[1] == Bunch(
+        folder=tmp_path,
+        names=["graph", "digits"],
+        seed=7,
+        repeats=3,
+        n_jobs=2,
+        verbose=0,
+    )
+
+
+def test_arguments_of_the_process(asked, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["skood", "benchmark", "--out", str(tmp_path)])
+    assert main() == 0
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("", "the following arguments are required: --out"),
+        ("--out x --suite moon", "argument --suite: must be distinct names among digi"),
+        (
+            "--out x --suite graph,graph",
+            "argument --suite: must be distinct names amon",
+        ),
+        ("--out x --suite=", "argument --suite: must be distinct names among digits,"),
+        ("--out x --seed -1", "argument --seed: must be a whole number of at least 0"),
+        ("--out x --repeats 0", "argument --repeats: must be a whole number of at lea"),
+        ("--out x --jobs 0", "argument --jobs: must be a whole number of at least 1"),
+        ("--out x --tpr 1", "unrecognized arguments: --tpr 1"),
+    ],
+)
+def test_bad_arguments(line, text, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as exit_:
+        main(["benchmark", *line.split()])
+    assert exit_.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"skood: error: {text}")
+    assert err.endswith(" (see skood benchmark --help)\n")
+    assert not os.listdir(tmp_path)
+
+
+def test_out_that_is_a_file(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["benchmark", "--out", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.startswith("skood: error: [Errno 17] File exists")
+
+
+def test_help_names_every_option(capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(["benchmark", "--help"])
+    assert exit_.value.code == 0
+    shown = capsys.readouterr().out
+    for action in make_benchmark_parser()._actions:
+        assert action.option_strings[-1] in shown
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "skood benchmark --help" in capsys.readouterr().out
+
+
+def test_help_imports_little():
+    code = (
+        "import sys\nfrom skood.__main__ import main\n"
+        "try:\n    main(['benchmark', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'numpy', 'sklearn', 'torch', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split("\n")[-2] == "[]"
+
+
+def test_names_of_parts():
+    assert tuple(PARTS) == _cli.PARTS
+
+
+@pytest.mark.skipif(
+    "SKOOD_NIGHTLY" not in os.environ, reason="SKOOD_NIGHTLY is not set"
+)
+def test_whole_suite(tmp_path):
+    """It takes less than a minute of computing, and tells ID rows from OOD rows."""
+    start = time.process_time()
+    assert main(["benchmark", "--out", str(tmp_path), "--quiet"]) == 0
+    assert time.process_time() - start < 60
+    found = json.loads((tmp_path / "benchmark.json").read_text())["parts"]
+    for part in found.values():
+        rows = [r for r in part["rows"] if (r["metric"], r["ood"]) == ("auroc", "far")]
+        assert max(row["value"] for row in rows) > 0.75
+
+
+def test_file_that_is_a_folder(parts, tmp_path, capsys):
+    """It is found before the work."""
+    path = tmp_path / "benchmark.json"
+    path.mkdir()
+    assert main(["benchmark", "--out", str(tmp_path), "--quiet"]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith(f"skood: error: {path} is a folder, and a file of this name")
+    assert out == "" and os.listdir(tmp_path) == ["benchmark.json"]
+
+
+def test_disk_is_full(monkeypatch, tmp_path, capsys):
+    def run_suite(folder, names, **params):
+        raise OSError(errno.ENOSPC, "No space left on device", "a.npz")
+
+    monkeypatch.setattr(_suite_run, "run_suite", run_suite)
+    assert main(["benchmark", "--out", str(tmp_path)]) == 2
+    line = "skood: error: [Errno 28] No space left on device: 'a.npz'\n"
+    assert capsys.readouterr() == ("", line)
