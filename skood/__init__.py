@@ -26,6 +26,7 @@ _SUBMODULES = (
     "metrics",
     "model_selection",
     "nn",
+    "onnx",
     "persistence",
     "rectifiers",
     "rejection",

@@ -1,0 +1,222 @@
+"""Detectors as models of ONNX, by converters of skl2onnx."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from skood.nn._reader import make_reader
+from skood.onnx._graph import Graph
+from skood.onnx._scores import formula_of
+from skood.utils._wrapping import unwrapped
+
+__all__ = ["register_converters", "to_onnx"]
+
+# From this version on the axes of all reductions are inputs.
+_LEAST_OPSET = 18
+
+# Activations of scikit-learn's networks.
+_NODES = {
+    "identity": "Identity",
+    "relu": "Relu",
+    "tanh": "Tanh",
+    "logistic": "Sigmoid",
+}
+
+
+def _import_skl2onnx():
+    try:
+        import skl2onnx
+    except ImportError as error:
+        raise ImportError(
+            "skood.onnx needs skl2onnx, which is not installed: "
+            'pip install "skood[onnx]".'
+        ) from error
+    return skl2onnx
+
+
+def to_onnx(estimator, *, target_opset=None):
+    """Write a fitted detector, or a pipeline that ends in one, as a model of ONNX.
+
+    The model has one input, "X", of shape (any number of rows, n_features) in float64,
+    and two outputs: "label", what ``predict`` gives, and "scores", what
+    ``score_samples`` gives, each of shape (n_samples,).
+
+    Read more in the :ref:`User Guide <interoperation>`.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted detector: `MSP`, `MaxLogit`, `Energy`, `Entropy`, `GEN`, `KLMatching`,
+        `Mahalanobis`, `RelativeMahalanobis`, `SSD`, `KNN`, `Residual` or `ViM`. It
+        reads arrays (``estimator=None``), a linear classifier or an `MLPClassifier`.
+        Or a :class:`~sklearn.pipeline.Pipeline` of transformers that skl2onnx knows
+        and such a detector.
+
+    target_opset : int, default=None
+        Version of ONNX's operators, 18 or more. None: the newest that skl2onnx knows.
+
+    Returns
+    -------
+    model : onnx.ModelProto
+        The model; ``model.SerializeToString()`` is what a file of it holds.
+
+    Raises
+    ------
+    ImportError
+        If skl2onnx is not installed.
+    TypeError
+        If there is no formula for this kind of detector, or for what it reads.
+    ValueError
+        If `target_opset` is too old, the metric of `KNN` is not Euclidean, or skl2onnx
+        has no float64 version of a transformer.
+
+    See Also
+    --------
+    register_converters : For use with skl2onnx itself.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.detectors import KNN
+    >>> from skood.onnx import to_onnx
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> detector = KNN(n_neighbors=3).fit(X)
+    >>> model = to_onnx(detector)
+    >>> import onnxruntime
+    >>> session = onnxruntime.InferenceSession(model.SerializeToString())
+    >>> label, scores = session.run(None, {"X": X})
+    >>> bool(np.allclose(scores, detector.score_samples(X)))
+    True
+    """
+    skl2onnx = _import_skl2onnx()
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    if type(last) not in formula_of():
+        known = ", ".join(sorted(kind.__name__ for kind in formula_of()))
+        raise TypeError(
+            f"There is no formula in ONNX for {type(last).__name__}. There is one for "
+            f"{known}."
+        )
+    check_is_fitted(estimator)
+    register_converters()
+    from skl2onnx.common.data_types import DoubleTensorType
+
+    if isinstance(estimator, Pipeline):
+        steps = [one for one in estimator.steps if one[1] not in ("passthrough", None)]
+        estimator = Pipeline(steps)  # skl2onnx does not know that these do nothing
+    model = skl2onnx.to_onnx(
+        estimator,
+        initial_types=[("X", DoubleTensorType([None, estimator.n_features_in_]))],
+        target_opset=target_opset,
+    )
+    if estimator is not last:
+        _check_steps(model, estimator)
+    return model
+
+
+def _check_steps(model, pipeline):
+    """Raise if other converters than ours made what no runtime can load."""
+    from onnx import checker, shape_inference
+
+    try:
+        checker.check_model(model, full_check=True)
+    except (checker.ValidationError, shape_inference.InferenceError) as error:
+        steps = ", ".join(type(step).__name__ for _, step in pipeline.steps[:-1])
+        raise ValueError(
+            f"skl2onnx writes no valid model of float64 for {steps} ({error}). Take "
+            "other transformers, or write the detector alone and transform the rows "
+            "before."
+        ) from error
+
+
+def register_converters():
+    """Make detectors known to skl2onnx.
+
+    After this ``skl2onnx.to_onnx`` writes models that have them as the last step, also
+    of float32: scores are computed in float64.
+
+    Raises
+    ------
+    ImportError
+        If skl2onnx is not installed.
+
+    See Also
+    --------
+    to_onnx : Write a model.
+
+    Examples
+    --------
+    >>> from skood.onnx import register_converters
+    >>> register_converters()
+    """
+    skl2onnx = _import_skl2onnx()
+    for kind in formula_of():
+        skl2onnx.update_registered_converter(
+            kind,
+            f"Skood{kind.__name__}",
+            _outputs_of,
+            _convert,
+            parser=_parse,
+            overwrite=True,
+        )
+
+
+def _parse(scope, model, inputs, custom_parsers=None):
+    """Declare the outputs of a detector."""
+    from skl2onnx.common.data_types import DoubleTensorType, Int64TensorType
+
+    operator = scope.declare_local_operator(f"Skood{type(model).__name__}", model)
+    operator.inputs = inputs
+    for name, kind in (("label", Int64TensorType), ("scores", DoubleTensorType)):
+        operator.outputs.append(scope.declare_local_variable(name, kind()))
+    return operator.outputs
+
+
+def _outputs_of(operator):
+    """Set the shapes of the outputs: one number for each row."""
+    for variable in operator.outputs:
+        variable.type.shape = [None]
+
+
+def _convert(scope, operator, container):
+    """Add the nodes of a detector."""
+    if container.target_opset < _LEAST_OPSET:
+        raise ValueError(
+            f"target_opset={container.target_opset} is too old: detectors are written "
+            f"with operators of version {_LEAST_OPSET} or newer."
+        )
+    detector = operator.raw_operator
+    graph = Graph(scope, container)
+    label, scores = (variable.full_name for variable in operator.outputs)
+    X = graph.node("Cast", graph.value(operator.inputs[0].full_name), to=11)  # float64
+    column = formula_of(type(detector))(detector, *_read(detector, X))
+    found = graph.node("Squeeze", column, [1], outputs=[scores])
+    known = graph.node("GreaterOrEqual", found - detector.offset_, 0.0)
+    graph.node("Where", known, np.int64(1), np.int64(-1), outputs=[label])
+
+
+def _read(detector, X):
+    """Features and logits of the rows, and how many logits there are."""
+    if not hasattr(detector, "estimator_"):
+        return X, X, detector.n_features_in_
+    reader = make_reader(detector.estimator_)
+    if not hasattr(reader, "layer_index"):
+        name, kind = type(detector).__name__, type(unwrapped(detector.estimator_))
+        advice = (
+            f"Put its other steps before the detector: make_pipeline(..., {name}(...))."
+            if issubclass(kind, Pipeline)
+            else "Write the body of a network by its own exporter, such as "
+            "torch.onnx.export, and a detector that reads features with "
+            "estimator=None or a LinearHead."
+        )
+        raise TypeError(
+            f"{name} reads a {kind.__name__}, for which there are no formulas in ONNX: "
+            f"there are for linear classifiers and MLPClassifier. {advice}"
+        )
+    hidden, activation = reader.hidden()
+    for weight, bias in hidden:
+        X = (X @ weight + bias).apply(_NODES[activation])
+    head = reader._head()
+    return X, X @ head.coef.T + head.intercept, len(head.coef)

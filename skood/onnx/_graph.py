@@ -1,0 +1,132 @@
+"""A graph of ONNX, written as formulas of arrays."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+__all__ = ["Graph", "Value"]
+
+
+class Graph:
+    """What is added to a graph of ONNX, by way of a container of skl2onnx.
+
+    Parameters
+    ----------
+    scope : skl2onnx.common._topology.Scope
+        Gives names.
+
+    container : skl2onnx.common._container.ModelComponentContainer
+        Takes nodes and constants.
+    """
+
+    def __init__(self, scope, container):
+        self.scope = scope
+        self.container = container
+
+    def value(self, name):
+        """A variable of the graph."""
+        return Value(self, name)
+
+    def constant(self, array):
+        """An array of float64, of int64 or of booleans as a constant."""
+        from onnx.numpy_helper import from_array
+
+        array = np.asarray(array)
+        if array.dtype.kind == "f":
+            array = array.astype(np.float64)
+        name = self.scope.get_unique_variable_name("constant")
+        self.container.add_initializer(name, None, None, from_array(array))
+        return Value(self, name)
+
+    def node(self, kind, *inputs, n_outputs=1, outputs=None, **attributes):
+        """Add a node; return its last output."""
+        names = [
+            (value if isinstance(value, Value) else self.constant(value)).name
+            for value in inputs
+        ]
+        if outputs is None:
+            outputs = [
+                self.scope.get_unique_variable_name(kind.lower())
+                for _ in range(n_outputs)
+            ]
+        self.container.add_node(
+            kind,
+            names,
+            outputs,
+            name=self.scope.get_unique_operator_name(kind),
+            op_version=self.container.target_opset,
+            **attributes,
+        )
+        return Value(self, outputs[-1])
+
+
+class Value:
+    """An array of a graph: formulas of it become nodes. Reductions keep the axis.
+
+    Parameters
+    ----------
+    graph : Graph
+        Where it is.
+
+    name : str
+        Its name there.
+    """
+
+    def __init__(self, graph, name):
+        self.graph = graph
+        self.name = name
+
+    def __add__(self, other):
+        return self.graph.node("Add", self, other)
+
+    def __sub__(self, other):
+        return self.graph.node("Sub", self, other)
+
+    def __mul__(self, other):
+        return self.graph.node("Mul", self, other)
+
+    def __truediv__(self, other):
+        return self.graph.node("Div", self, other)
+
+    def __matmul__(self, other):
+        return self.graph.node("MatMul", self, other)
+
+    def __neg__(self):
+        return self.graph.node("Neg", self)
+
+    def apply(self, kind):
+        """A function of each entry, such as "Exp"."""
+        return self.graph.node(kind, self)
+
+    def sum(self):
+        """Sum of each row."""
+        return self.graph.node("ReduceSum", self, [1], keepdims=1)
+
+    def max(self):
+        """Largest entry of each row."""
+        return self.graph.node("ReduceMax", self, [1], keepdims=1)
+
+    def argmax(self):
+        """Where the first largest entry of each row is."""
+        return self.graph.node("ArgMax", self, axis=1, keepdims=1)
+
+    def smallest(self, k):
+        """Where the k smallest entries of each row are, in their order."""
+        return self.graph.node(
+            "TopK", self, [k], n_outputs=2, axis=1, largest=0, sorted=1
+        )
+
+    def where(self, other, mask):
+        """These entries where the mask is True, elsewhere others."""
+        return self.graph.node("Where", mask, self, other)
+
+    def or_one(self):
+        """Positive entries, and ones in place of zeros: what can be divided by."""
+        positive = self.graph.node("Greater", self, 0.0)
+        return self.where(1.0, positive)
+
+    def rows_of(self, array):
+        """Rows of an array at these numbers, which are (n_samples, 1)."""
+        numbers = self.graph.node("Squeeze", self, [1])
+        return self.graph.node("Gather", array, numbers, axis=0)

@@ -1,0 +1,218 @@
+"""Models of ONNX give the numbers of the detectors that they were made of."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import sys
+
+import numpy as np
+import pytest
+from sklearn.covariance import LedoitWolf
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+from skood.detectors import (
+    GEN,
+    KNN,
+    MSP,
+    SHE,
+    SSD,
+    Energy,
+    Entropy,
+    KLMatching,
+    Mahalanobis,
+    MaxLogit,
+    RelativeMahalanobis,
+    Residual,
+    ViM,
+)
+from skood.nn import LinearHead
+from skood.onnx import register_converters, to_onnx
+from skood.onnx._scores import formula_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+
+LINEAR = LogisticRegression()
+
+
+def network(activation="relu", hidden=(8,)):
+    return MLPClassifier(
+        hidden, activation=activation, solver="lbfgs", max_iter=300, random_state=0
+    )
+
+
+DETECTORS = [
+    Energy(),
+    Energy(LINEAR, temperature=3.0),
+    Energy(class_weight=[1.0, 0.0, 2.0, 1.0]),
+    Entropy(),
+    Entropy(network("tanh")),
+    GEN(),
+    GEN(top=1),
+    GEN(network(hidden=(8, 6)), gamma=0.5, top=3),
+    KLMatching(),
+    KLMatching(network("logistic")),
+    KNN(n_neighbors=3),
+    KNN(n_neighbors=120, normalize=False),
+    KNN(network("identity"), n_neighbors=2),
+    MSP(),
+    MSP(LINEAR, temperature=2.0),
+    Mahalanobis(),
+    Mahalanobis(LINEAR, tied=False),
+    Mahalanobis(covariance=LedoitWolf()),
+    MaxLogit(),
+    RelativeMahalanobis(),
+    RelativeMahalanobis(covariance=LedoitWolf()),
+    Residual(n_components=2),
+    SSD(),
+    ViM(n_components=2),
+    ViM(LinearHead(coef=np.eye(4), intercept=np.arange(4.0)), n_components=1),
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 4
+    X = rng.normal(size=(120, 4)) + 4 * np.eye(4)[y]
+    far = 6 * rng.normal(size=(30, 4))
+    saturated = 300 * X[:10]  # all but one probability is below the least float
+    return X, y, np.concatenate([X, far, saturated, np.zeros((1, 4)), 1e-3 * X[:3]])
+
+
+def run(model, rows):
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    assert [output.name for output in session.get_outputs()] == ["label", "scores"]
+    return session.run(None, {session.get_inputs()[0].name: rows})
+
+
+def needs_skl2onnx():
+    return pytest.importorskip("skl2onnx")
+
+
+@pytest.mark.parametrize("detector", DETECTORS, ids=repr)
+def test_scores_are_those_of_the_detector(detector, data):
+    needs_skl2onnx()
+    X, y, rows = data
+    model = to_onnx(detector.fit(X, y))
+    label, scores = run(model, rows)
+    expected = detector.score_samples(rows)
+    assert scores.dtype == np.float64
+    assert label.dtype == np.int64
+    np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-300)
+    clear = np.abs(expected - detector.offset_) > 1e-9 * np.abs(detector.offset_)
+    np.testing.assert_array_equal(label[clear], detector.predict(rows)[clear])
+    # any number of rows, each by itself
+    _, one = run(model, rows[5:6])
+    np.testing.assert_allclose(one, scores[5:6], rtol=1e-12)
+
+
+def test_every_formula_is_tested():
+    assert {type(detector) for detector in DETECTORS} == set(formula_of())
+
+
+def test_binary_classifier(data):
+    """A margin is two logits, as for the detector itself."""
+    needs_skl2onnx()
+    X, y, rows = data
+    for classifier in (LINEAR, network()):
+        detector = MSP(classifier).fit(X, y % 2)
+        _, scores = run(to_onnx(detector), rows)
+        np.testing.assert_allclose(
+            scores, detector.score_samples(rows), rtol=1e-9, atol=1e-300
+        )
+
+
+def test_frozen_classifier(data):
+    needs_skl2onnx()
+    X, y, rows = data
+    detector = ViM(FrozenEstimator(network().fit(X, y)), n_components=2).fit(X)
+    _, scores = run(to_onnx(detector), rows)
+    np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-9)
+
+
+def test_pipeline(data):
+    needs_skl2onnx()
+    X, y, rows = data
+    pipeline = make_pipeline(StandardScaler(), KNN(n_neighbors=5)).fit(X, y)
+    label, scores = run(to_onnx(pipeline), rows)
+    np.testing.assert_allclose(scores, pipeline.score_samples(rows), rtol=1e-9)
+    np.testing.assert_array_equal(label, pipeline.predict(rows))
+
+
+def test_pipeline_that_starts_with_nothing(data):
+    needs_skl2onnx()
+    X, y, rows = data
+    pipeline = make_pipeline("passthrough", StandardScaler(), SSD()).fit(X, y)
+    _, scores = run(to_onnx(pipeline), rows)
+    np.testing.assert_allclose(scores, pipeline.score_samples(rows), rtol=1e-9)
+
+
+@pytest.mark.parametrize("step", [PolynomialFeatures(), LinearDiscriminantAnalysis()])
+def test_transformer_without_float64(step, data):
+    """What skl2onnx writes for it no runtime loads: that is said at once."""
+    needs_skl2onnx()
+    X, y, _ = data
+    pipeline = make_pipeline(step, KNN(n_neighbors=3)).fit(X, y)
+    expected = rf"no valid model of float64 for {type(step).__name__} \(.*rows before"
+    with pytest.raises(ValueError, match=f"(?s){expected}"):
+        to_onnx(pipeline)
+
+
+def test_float32_rows_by_skl2onnx_itself(data):
+    """What the model is given may be float32: it computes in float64."""
+    skl2onnx = needs_skl2onnx()
+    X, y, rows = data
+    register_converters()
+    rows = rows.astype(np.float32)
+    detector = Mahalanobis().fit(X, y)
+    _, scores = run(skl2onnx.to_onnx(detector, rows[:1]), rows)
+    expected = detector.score_samples(rows.astype(np.float64))
+    np.testing.assert_allclose(scores, expected, rtol=1e-9)
+
+
+def test_versions_of_operators(data):
+    needs_skl2onnx()
+    X, y, rows = data
+    detector = GEN().fit(X, y)
+    model = to_onnx(detector, target_opset=18)
+    assert {opset.version for opset in model.opset_import if not opset.domain} == {18}
+    _, scores = run(model, rows)
+    np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-9)
+    with pytest.raises(ValueError, match=r"target_opset=17 is too old: .* 18 or newer"):
+        to_onnx(detector, target_opset=17)
+
+
+def test_errors(data):
+    needs_skl2onnx()
+    X, y, _ = data
+    with pytest.raises(TypeError, match=r"no formula in ONNX for SHE\. .*Energy, Ent"):
+        to_onnx(SHE().fit(X, y))
+    with pytest.raises(TypeError, match="no formula in ONNX for LogisticRegression"):
+        to_onnx(LINEAR)
+    with pytest.raises(NotFittedError):
+        to_onnx(KNN())
+    with pytest.raises(ValueError, match="Euclidean distances only, got metric='man"):
+        to_onnx(KNN(n_neighbors=3, metric="manhattan").fit(X))
+    forest = RandomForestClassifier(n_estimators=3, random_state=0)
+    with pytest.raises(TypeError, match="reads a RandomForestClassifier, for which"):
+        to_onnx(Entropy(forest).fit(X, y))
+    scaled = make_pipeline(StandardScaler(), LINEAR)
+    with pytest.raises(TypeError, match=r"steps before .* make_pipeline\(..., MSP\("):
+        to_onnx(MSP(scaled).fit(X, y))
+
+
+def test_without_skl2onnx(monkeypatch):
+    monkeypatch.setitem(sys.modules, "skl2onnx", None)
+    for function in (register_converters, lambda: to_onnx(KNN())):
+        with pytest.raises(ImportError, match=r'pip install "skood\[onnx\]"'):
+            function()
