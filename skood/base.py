@@ -8,7 +8,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.base import BaseEstimator, OutlierMixin, clone
+from sklearn.base import OutlierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.multiclass import type_of_target
@@ -18,7 +18,9 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import check_labels, id_rows
+from skood.utils._lazy import as_rows, is_lazy, joined, labelled_rows, loaded_blocks
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import is_tensor, to_numpy
@@ -27,7 +29,7 @@ from skood.utils._wrapping import check_one_column, copy_input_attributes
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 
 
-class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
+class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     """Base class of all detectors.
 
     A detector gives each sample a score that is high for in-distribution (ID)
@@ -73,10 +75,12 @@ class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training data: what the detector, or its `estimator`, reads.
+            Training data: what the detector, or its `estimator`, reads. A torch
+            ``Dataset`` or ``DataLoader`` is read in batches, see :ref:`scale`.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels. Rows labelled `ood_label` are left out.
+            Class labels. Rows labelled `ood_label` are left out. None: of a dataset
+            or loader those of its items.
 
         Returns
         -------
@@ -90,8 +94,18 @@ class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
             then is as it was before the call.
         """
         with fresh_fit(self):
-            self._set_offset(self._fit_rows(X, y))
+            self._set_offset(self._fit_rows(*self._labelled_rows(X, y)))
+            self.__dict__.pop("_id_rows", None)  # as long as X
         return self
+
+    @property
+    def _reads_blocks(self):
+        """Whether it loads rows of torch data and dask arrays itself, in batches."""
+        return False
+
+    def _labelled_rows(self, X, y):
+        """Rows and labels; a torch dataset or loader may tell the labels itself."""
+        return labelled_rows(X, y)
 
     def _fit_rows(self, X, y):
         """Fit on the ID rows and return their scores; OOD rows are left out."""
@@ -127,7 +141,11 @@ class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
         if is_id.all():
             return X, y
         self._id_rows = np.flatnonzero(is_id)
-        return take_rows(X, self._id_rows), y[self._id_rows]
+        return self._chosen(X, self._id_rows), y[self._id_rows]
+
+    def _chosen(self, X, rows):
+        """Rows that are learned from: a copy, but for detectors that do without."""
+        return take_rows(X, rows)
 
     @abstractmethod
     def _fit(self, X, y):
@@ -143,7 +161,8 @@ class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            The samples.
+            The samples. A torch ``Dataset`` or ``DataLoader``, or a dask array, is
+            read in batches, see :ref:`scale`.
 
         Returns
         -------
@@ -151,7 +170,10 @@ class BaseDetector(OutlierMixin, BaseEstimator, metaclass=ABCMeta):
             The scores. They do not depend on the other samples of the call.
         """
         check_is_fitted(self, "offset_")
-        return self._checked(self._score(X))
+        if self._reads_blocks or not is_lazy(X):
+            return self._checked(self._score(X))
+        blocks = loaded_blocks(X)
+        return joined([self._checked(self._score(block)) for block in blocks])
 
     def _checked(self, scores):
         """Scores as float64; NaN raises."""
@@ -371,7 +393,11 @@ class UncertaintyDetector(BaseDetector):
 
 
 def take_rows(X, rows):
-    """Rows of an array, tensor, data frame, list or anything array-like."""
+    """Rows of an array, tensor, data frame, list or anything array-like.
+
+    Those of a torch dataset or loader are not loaded yet.
+    """
+    X = as_rows(X)
     if is_tensor(X):
         return X[rows]
     if issparse(X):
@@ -382,7 +408,8 @@ def take_rows(X, rows):
 
 
 def n_rows(X):
-    """Number of samples of an array, tensor, data frame, sparse matrix or list."""
+    """Number of samples of an array, tensor, dataset, sparse matrix or list."""
+    X = as_rows(X)
     if not hasattr(X, "shape") and not hasattr(X, "__len__"):
         X = np.asarray(X)
     return X.shape[0] if hasattr(X, "shape") else len(X)

@@ -24,9 +24,12 @@ MODULES = (
     "metrics",
     "model_selection",
     "nn",
+    "onnx",
     "persistence",
     "rectifiers",
     "rejection",
+    "utils",
+    "utils.dask",
     "utils.discovery",
     "utils.estimator_checks",
 )

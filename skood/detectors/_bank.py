@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skood.detectors._base import MAX_OFFSET_ROWS, ReadingDetector
-from skood.utils._arrays import as_double, is_tensor, to_device, to_host, top_k
-from skood.utils._torch import row_chunks
+from skood.utils._arrays import as_double, to_device, to_host, top_k
+from skood.utils._torch import is_tensor, row_chunks
 
 __all__ = ["BankDetector", "drawn_rows", "top_k_of_many"]
 

@@ -4,16 +4,27 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import validate_data
 
-from skood.base import BaseDetector, fit_wrapped, wrapped_tags
+from skood.base import BaseDetector, fit_wrapped, take_rows, wrapped_tags
 from skood.nn._head import LinearHead
 from skood.nn._reader import make_reader
 from skood.nn._reading import Reading, concatenate
-from skood.utils._arrays import as_double, to_host
+from skood.utils._arrays import array_device, as_double, to_host
+from skood.utils._lazy import is_lazy, is_torch_data, labelled_rows, loaded
+from skood.utils._mapped import (
+    MappedRows,
+    float_rows,
+    in_memory,
+    is_mapped,
+    is_matrix,
+    row_blocks,
+)
 from skood.utils._params import Classifier
 from skood.utils._threads import map_chunks
 from skood.utils._torch import check_tensor, is_tensor, row_chunks
@@ -25,6 +36,11 @@ __all__ = ["ReadingDetector"]
 # Rows are drawn, not evenly spaced: in data whose classes take turns, evenly spaced
 # rows may all be of one class.
 MAX_OFFSET_ROWS = 5000
+
+# Bytes, in float64, of a block of rows that a classifier is given. A bank of rows goes
+# to a GPU with each of them.
+_BLOCK_BYTES = 32 * 2**20
+_GPU_BLOCK_BYTES = 256 * 2**20
 
 
 class ReadingDetector(BaseDetector):
@@ -93,12 +109,36 @@ class ReadingDetector(BaseDetector):
                         "target y is None: with estimator=None it fits a linear head "
                         "on (X, y). Pass class labels, or estimator=."
                     )
+                X = in_memory(X)  # its solver goes over all rows many times
                 self.estimator_ = LinearHead().fit(X, y)
         else:
+            if not isinstance(self.estimator, FrozenEstimator):
+                X = in_memory(X)
             self.estimator_ = self._fit_estimator(X, y)
-        reading = concatenate(self._read(X, validated=True))
+        reading = self._read_all(X)
+        if y is None and is_torch_data(X):  # whose labels are known now
+            _, y = self._only_id(X, X.labels())
+            reading = reading if self._id_rows is None else reading.rows(self._id_rows)
         self._fit_reading(reading, y)
         return self._training_scores(reading)
+
+    def _labelled_rows(self, X, y):
+        """Rows and labels; of a torch dataset the labels come with what is read."""
+        is_frozen = isinstance(self.estimator, FrozenEstimator)
+        rows, labels = labelled_rows(X, y, wait=self.estimator is None or is_frozen)
+        if self.estimator is not None or not is_lazy(X):
+            return rows, labels
+        array = loaded(rows)  # it is what is learned from
+        return array, rows.labels() if y is None and is_torch_data(rows) else y
+
+    @property
+    def _reads_blocks(self):
+        """Whether a classifier reads the rows, block by block."""
+        return self.estimator is not None
+
+    def _chosen(self, X, rows):
+        """Rows that are learned from; of a memory-mapped file none is copied yet."""
+        return MappedRows(X, rows) if is_mapped(X) else take_rows(X, rows)
 
     def _fit_estimator(self, X, y):
         """Fit the classifier; remember the names of columns if it does not."""
@@ -147,13 +187,41 @@ class ReadingDetector(BaseDetector):
         if self.estimator is None and not validated:
             X = self._validate(X, reset=False)
         if hasattr(self, "estimator_"):
-            if getattr(self, "_keeps_names", False) and not validated:
+            keeps_names = getattr(self, "_keeps_names", False)
+            if keeps_names and not (validated or is_lazy(X)):
                 validate_data(self, X, reset=False, skip_check_array=True)
-            yield from make_reader(self.estimator_).iter_read(X, self._reads)
+            for block in self._blocks(X):
+                yield from make_reader(self.estimator_).iter_read(block, self._reads)
         elif "features" in self._reads:
             yield Reading(features=X)
         else:
             yield Reading(logits=check_logits(X))
+
+    def _blocks(self, X):
+        """Rows for the classifier: of a large array block by block."""
+        reader = make_reader(self.estimator_)
+        if not reader.takes_blocks or reader.memory is not None or not is_matrix(X):
+            return [in_memory(X)]
+        on_gpu = array_device(self._device, X) is not None
+        return row_blocks(X, _GPU_BLOCK_BYTES if on_gpu else _BLOCK_BYTES)
+
+    def _read_all(self, X, *, validated=True):
+        """Return one reading of all rows of `X`."""
+        readings = self._read(X, validated=validated)
+        if not self._features_are_rows_of(X):
+            return concatenate(readings)
+        # Not those of the blocks: they may be copies.
+        logits = [Reading(None, part.logits, part.head) for part in readings]
+        return replace(concatenate(logits), features=float_rows(X))
+
+    def _features_are_rows_of(self, X):
+        """Whether what is read off the classifier are the rows of a matrix."""
+        return (
+            hasattr(self, "estimator_")
+            and "features" in self._reads
+            and is_matrix(X)
+            and make_reader(self.estimator_).features_are_rows
+        )
 
     def _column_labels(self, n_columns):
         """Class label of each column of the logits.
@@ -215,6 +283,10 @@ class ReadingDetector(BaseDetector):
 
     def _validate(self, X, *, reset):
         """Validate rows that are read as they are; a tensor on a GPU stays there."""
+        if is_mapped(X) and X.dtype not in (np.float32, np.float64):
+            X = MappedRows(X)
+        if isinstance(X, MappedRows):
+            return self._validate_mapped(X, reset=reset)
         if not on_gpu(X) or self._fits_head:
             return super()._validate(X, reset=reset)
         X = check_tensor(X, keep_double=True)
@@ -227,6 +299,13 @@ class ReadingDetector(BaseDetector):
                 f"{self.n_features_in_} features as input."
             )
         return X
+
+    def _validate_mapped(self, X, *, reset):
+        """Validate rows of a memory-mapped file block by block."""
+        for block in row_blocks(X, _BLOCK_BYTES):
+            super()._validate(block, reset=reset)
+            reset = False
+        return float_rows(X)
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skood.nn._reading import concatenate
 from skood.utils._pandas import import_pandas
 
 if TYPE_CHECKING:
@@ -71,9 +70,11 @@ class ExplainMixin(_Detector):
         check_is_fitted(self, "offset_")
         check_scalar(n_features, "n_features", Integral, min_val=0)
         pd = import_pandas("explain")
-        reading = concatenate(self._read(X)).to(None)
+        reading = self._read_all(X, validated=False)
         frames = [
-            pd.DataFrame(self._columns(reading.rows(rows), n_features, options))
+            pd.DataFrame(
+                self._columns(reading.rows(rows).to(None), n_features, options)
+            )
             for rows in self._chunks(reading)
         ]
         frame = pd.concat(frames, ignore_index=True)

@@ -17,6 +17,7 @@ from skood.detectors._base import (
 from skood.detectors._moments import ClassMoments, is_constant
 from skood.utils._arrays import as_double
 from skood.utils._linalg import precision_cholesky
+from skood.utils._mapped import MappedRows
 from skood.utils._params import Interval, StrOptions
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
@@ -163,11 +164,13 @@ class GMM(ReadingDetector):
             n_init=self.n_init,
             random_state=self.random_state,
         )
-        features = reading.to(None).features
         if self.n_components is None:
+            features = reading.features  # of a file only chunks are in memory
+            if not isinstance(features, MappedRows):
+                features = reading.to(None).features
             self._take_classes(mixture, features, y)
         else:
-            mixture.fit(as_double(features))
+            mixture.fit(as_double(reading.to(None).features))
         self.mixture_ = mixture
         self.n_iter_ = mixture.n_iter_
 
@@ -232,37 +235,48 @@ class GMM(ReadingDetector):
         return self.mixture_.score_samples(as_double(reading.features))
 
 
-def _moments(features, codes=None):
-    """Moments of the rows of each class, in memory bounded by chunks."""
-    if codes is None:
-        codes = np.zeros(len(features), dtype=np.intp)
+def _chunks(features, rows):
+    """Yield which of some rows to look at together, in bounded memory."""
+    for part in row_chunks(len(rows), 32 * features.shape[1]):
+        yield rows[part]
+
+
+def _moments(features, rows, codes=None):
+    """Moments of some rows, by their codes if these are given."""
     moments = ClassMoments()
-    for rows in row_chunks(len(features), 32 * features.shape[1]):
-        moments = moments.updated(features[rows], codes[rows])
+    for part in _chunks(features, rows):
+        moments = moments.updated(
+            features[part], None if codes is None else codes[part]
+        )
     return moments
 
 
 def _statistics(features, codes, kind):
     """Means, and covariances or variances, of the classes."""
     if kind == "tied":
-        moments = _moments(features, codes)
+        moments = _moments(features, np.arange(len(codes)), codes)
         return moments.means, moments.scatter / len(features)
-    groups = (features[codes == k] for k in range(codes.max() + 1))
+    groups = [np.flatnonzero(codes == k) for k in range(codes.max() + 1)]
     if kind == "full":
-        found = [_moments(group) for group in groups]
+        found = [_moments(features, rows) for rows in groups]
         means = np.concatenate([one.means for one in found])
         return means, np.stack([one.scatter / one.counts[0] for one in found])
-    pairs = [_mean_and_variance(group) for group in groups]
+    pairs = [_mean_and_variance(features, rows) for rows in groups]
     return np.stack([mean for mean, _ in pairs]), np.stack([v for _, v in pairs])
 
 
-def _mean_and_variance(rows):
+def _mean_and_variance(features, rows):
     """Mean and variance of each feature, seen from a row: constants have none."""
-    origin = rows[0].astype(np.float64)
-    offsets = rows - origin
-    mean = offsets.mean(axis=0)
-    offsets -= mean
-    return origin + mean, np.einsum("ij,ij->j", offsets, offsets) / len(rows)
+    origin = np.array(features[rows[0]], dtype=np.float64)
+    total, squares = 0.0, 0.0
+    for part in _chunks(features, rows):
+        total = total + (features[part] - origin).sum(axis=0)
+    mean = total / len(rows)
+    for part in _chunks(features, rows):
+        offsets = features[part] - origin
+        offsets -= mean
+        squares = squares + np.einsum("ij,ij->j", offsets, offsets)
+    return origin + mean, squares / len(rows)
 
 
 def _singular(counts, means, covariances, kind):

@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 
 from skood.detectors._base import MAX_OFFSET_ROWS
 from skood.nn._reading import Reading, concatenate
+from skood.utils._lazy import labelled_rows, loaded
 from skood.utils._params import fit_context
 from skood.utils._state import kept_state
 
@@ -48,7 +49,7 @@ class RowSample:
         self._state = np.random.RandomState(0).get_state()
 
     def updated(self, reading):
-        """Return the sample with the rows of a reading (NumPy arrays) added."""
+        """Return the sample with the rows of a reading added."""
         new = RowSample(self.size)
         rng = np.random.RandomState()
         rng.set_state(self._state)
@@ -60,7 +61,7 @@ class RowSample:
             rows = np.sort(np.argpartition(numbers, self.size)[: self.size])
         new._numbers = numbers[rows]
         n_old = len(self._numbers)
-        fresh = reading.rows(rows[rows >= n_old] - n_old)
+        fresh = reading.rows(rows[rows >= n_old] - n_old).to(None)
         parts = [] if n_old == 0 else [self._reading.rows(rows[rows < n_old])]
         if len(fresh) or not parts:
             parts.append(fresh)
@@ -124,7 +125,7 @@ class PartialFitMixin(_Detector):
         for part, labels in self._parts(reading, y):
             sums = self._added(sums, part, labels)
         self._sums = sums
-        self._sample = self._sample.updated(reading.to(None))
+        self._sample = self._sample.updated(reading)
 
     def _training_scores(self, reading):
         scores = self._score_rows(self._sample.reading(reading.head))
@@ -176,6 +177,9 @@ class PartialFitMixin(_Detector):
 
     def _add(self, X, y):
         """Add rows to the sums and to the sample, and settle."""
+        X, y = labelled_rows(X, y)
+        if self.estimator is None:
+            X = loaded(X)
         first = not hasattr(self, "_sums")
         if not first and (y is not None) != self._labelled:
             raise ValueError(
@@ -186,14 +190,15 @@ class PartialFitMixin(_Detector):
             self._check_unchanged()
         earlier: Any = [] if first or y is None else self.classes_
         X, y = self._only_id(X, y)
+        del self._id_rows  # as long as X
         if self.estimator is None:
             X = self._validate(X, reset=first)
-        elif first:
+        elif first:  # a frozen one
             self.estimator_ = self._fit_estimator(X, y)
         if len(earlier):
             self.classes_ = np.union1d(earlier, self.classes_)
         validated = first or self.estimator is None
-        reading = concatenate(self._read(X, validated=validated))
+        reading = self._read_all(X, validated=validated)
         if first:
             self._start(reading, y)
         self._include(reading, y)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import log_softmax, logsumexp
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skood.base import UncertaintyMixin, fit_wrapped, wrapped_tags
 from skood.epistemic._measures import member_uncertainty, normalised
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._lazy import blockwise, joined
 from skood.utils._params import HasMethods, StrOptions
 from skood.utils._wrapping import check_one_column, copy_input_attributes
 
@@ -23,7 +24,6 @@ __all__ = [
     "Block",
     "MembersMixin",
     "check_takes_weight",
-    "joined",
     "log_proba_of",
 ]
 
@@ -47,12 +47,6 @@ class Block:
     log_proba: np.ndarray
     weights: np.ndarray | None = None
     reference: np.ndarray | None = None
-
-
-def joined(parts):
-    """Uncertainties of consecutive rows, from those of its parts."""
-    names = "total", "aleatoric", "epistemic"
-    return Bunch(**{name: np.concatenate([p[name] for p in parts]) for name in names})
 
 
 def log_proba_of(estimator, X):
@@ -114,6 +108,7 @@ class MembersMixin(UncertaintyMixin):
     def _reference_log_proba(self, X):
         """Log-probabilities of the given model."""
 
+    @blockwise(axis=1)
     def predict_members(self, X):
         """Probabilities by each of the models.
 
@@ -130,6 +125,7 @@ class MembersMixin(UncertaintyMixin):
         check_is_fitted(self)
         return np.exp(np.concatenate([b.log_proba for b in self._blocks(X)], axis=1))
 
+    @blockwise
     def predict_proba(self, X):
         """Probabilities of the classes.
 
@@ -165,6 +161,7 @@ class MembersMixin(UncertaintyMixin):
         proba = self.predict_proba(X)
         return self.classes_[proba.argmax(axis=1)]
 
+    @blockwise
     def predict_uncertainty(self, X):
         """Total, aleatoric and epistemic uncertainty.
 
@@ -194,7 +191,7 @@ class MembersMixin(UncertaintyMixin):
         return joined(parts)
 
 
-class BaseMembers(MembersMixin, ClassifierMixin, BaseEstimator):
+class BaseMembers(MembersMixin, ClassifierMixin, SkoodEstimator):
     """Base of classifiers whose uncertainty is how far many models disagree.
 
     A subclass implements ``_fit(X, y)``, which sets ``estimator_``, the given model,

@@ -22,6 +22,7 @@ from skood.epistemic._searching import (
     member_weights,
 )
 from skood.nn._rows import check_target, class_codes
+from skood.utils._lazy import blockwise, labelled_rows
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._wrapping import check_one_column
@@ -266,6 +267,7 @@ class QUAM(SearchMixin, BaseMembers):
             if is_loader(X):
                 check_loader(self.estimator, y)
             else:
+                X, y = labelled_rows(X, y)
                 y = check_target(y, self)
             self.estimator_ = fit_wrapped(self, self.estimator, X, y)
             check_one_column(self.estimator_)
@@ -312,6 +314,7 @@ class QUAM(SearchMixin, BaseMembers):
                 reference,
             )
 
+    @blockwise
     def predict_proba(self, X):
         """Probabilities of the classes, by the given network.
 
@@ -328,6 +331,7 @@ class QUAM(SearchMixin, BaseMembers):
         check_is_fitted(self)
         return np.exp(self._reference_log_proba(X))
 
+    @blockwise
     def predict_uncertainty(self, X):
         """Search adversarial models for each point, and measure what they say.
 

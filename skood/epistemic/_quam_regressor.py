@@ -7,7 +7,7 @@ from numbers import Real
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils import Bunch, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
@@ -21,6 +21,8 @@ from skood.epistemic._searching import (
     is_loader,
     member_weights,
 )
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._lazy import blockwise, labelled_rows
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import to_numpy
@@ -28,7 +30,7 @@ from skood.utils._torch import to_numpy
 __all__ = ["QUAMRegressor"]
 
 
-class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
+class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimator):
     r"""Epistemic uncertainty of a regression network by adversarial models.
 
     The network predicts a normal distribution :math:`N(\mu, \sigma^2)`. For each
@@ -240,6 +242,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
                 check_loader(self.estimator, y)
                 self.estimator_ = self.estimator
             else:
+                X, y = labelled_rows(X, y)
                 if y is None:
                     raise ValueError(
                         "QUAMRegressor requires y to be passed, but the target y is "
@@ -302,6 +305,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
 
     # --- predictions ---------------------------------------------------------
 
+    @blockwise
     def predict(self, X):
         """Mean of the targets, by the given network.
 
@@ -319,6 +323,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, BaseEstimator
         network = self._open()
         return network.outputs(network.prepare(X))[:, 0]
 
+    @blockwise
     def predict_uncertainty(self, X):
         """Search adversarial models for each point, and measure what they say.
 

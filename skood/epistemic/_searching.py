@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
-import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from skood.base import n_rows, take_rows
 from skood.epistemic._search import Schedule, search
 from skood.epistemic._tail import find_tail
+from skood.utils._lazy import is_instance
 from skood.utils._params import Interval, StrOptions
 from skood.utils._progress import progress
 from skood.utils._torch import resolve_device, seeded, to_numpy, to_tensor
@@ -36,8 +36,7 @@ _DEVICE_BUDGET = 2 * 2**30
 
 def is_loader(X):
     """Tell whether `X` is a torch ``DataLoader``, without importing torch's."""
-    loader = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
-    return loader is not None and isinstance(X, loader)
+    return is_instance(X, "torch.utils.data", "DataLoader")
 
 
 def check_loader(estimator, y):

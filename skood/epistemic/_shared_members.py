@@ -14,6 +14,7 @@ from torch import nn
 from skood.epistemic._base import Block, MembersMixin
 from skood.nn._classifier import TorchClassifier
 from skood.nn._modules import ModuleBuilder
+from skood.utils._lazy import blockwise
 from skood.utils._torch import parameter_device, parameter_dtype, row_chunks
 
 __all__ = [
@@ -227,6 +228,7 @@ class SharedMembersClassifier(MembersMixin, TorchClassifier):
             log_proba = self._member_log_proba(X[part])
             yield Block(log_proba, reference=_mixture(log_proba))
 
+    @blockwise
     def predict_logits(self, X):
         """Logits of the mixture: logarithms of its probabilities.
 

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -31,7 +31,9 @@ from skood.nn._training import (
     state_to_numpy,
     train,
 )
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import check_labels
+from skood.utils._lazy import blockwise, is_torch_data
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._state import fresh_fit
@@ -42,7 +44,7 @@ __all__ = ["TorchClassifier"]
 _NET_PARAMS = ("optimizer", "lr", "weight_decay", "batch_size", "max_epochs")
 
 
-class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
+class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     r"""A classifier that builds and trains a torch network in `fit`.
 
     The network is given as a class or another factory that is called with the
@@ -338,6 +340,13 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
 
     def _check_rows(self, X, reset):
         """Return `X` as a finite float32 array or tensor, its shape checked."""
+        if is_torch_data(X):
+            raise TypeError(
+                f"{type(self).__name__} is trained on arrays, got a "
+                f"{type(X).__name__}. Train the module in a loop of your own, or by "
+                "skorch, and wrap it with skood.nn.pretrained, which reads torch "
+                "datasets and loaders."
+            )
         if is_tensor(X):
             rows = check_tensor(X)
         else:
@@ -459,6 +468,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         return self._check_rows(X, reset=False)
 
+    @blockwise
     def predict_logits(self, X):
         """Logits of the network.
 

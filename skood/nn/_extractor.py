@@ -4,18 +4,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from numbers import Integral
-from typing import ClassVar
 
 import numpy as np
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import fit_wrapped, n_rows, take_rows, wrapped_tags
 from skood.nn._reader import plain_reader, read
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._lazy import as_rows
 from skood.utils._params import Classifier, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 
@@ -23,7 +20,7 @@ __all__ = ["FeatureExtractor"]
 
 
 class FeatureExtractor(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, SkoodEstimator
 ):
     r"""Features that a classifier computes, as a transformer.
 
@@ -95,7 +92,9 @@ class FeatureExtractor(
         "device": "no_validation",  # validated where it is used
     }
 
-    _reads: ClassVar[frozenset] = frozenset({"features"})
+    # Whether `split` took its head from a layer that it has not seen run: then each
+    # reading compares it with the logits, which the network computes anyway.
+    _checks_head = False
 
     def __init__(
         self,
@@ -133,6 +132,7 @@ class FeatureExtractor(
             The fitted transformer.
         """
         with fresh_fit(self):
+            X = as_rows(X, for_fit=True)
             self._fit_estimator(X, y)
             reader = plain_reader(self.estimator_, **self._reader_options)
             one = take_rows(X, np.arange(min(1, n_rows(X))))
@@ -170,6 +170,11 @@ class FeatureExtractor(
         self.estimator_ = fit_wrapped(self, self.estimator, X, y)
         if hasattr(self, "classes_"):
             del self.classes_  # a transformer has none
+
+    @property
+    def _reads(self):
+        """What is read, see `read`."""
+        return {"features", "head"} if self._checks_head else {"features"}
 
     @property
     def _reader_options(self):

@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.multiclass import check_classification_targets
@@ -19,6 +19,8 @@ from skood.nn._extractor import FeatureExtractor
 from skood.nn._logits import LogitsMixin
 from skood.nn._reader import make_reader
 from skood.nn._reading import symmetric_rows
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._lazy import blockwise
 from skood.utils._params import fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._wrapping import copy_input_attributes
@@ -26,7 +28,7 @@ from skood.utils._wrapping import copy_input_attributes
 __all__ = ["LinearHead", "split"]
 
 
-class LinearHead(LogitsMixin, ClassifierMixin, BaseEstimator):
+class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
     r"""The linear last layer of a network, as a classifier of its features.
 
     .. math:: l(z) = W z + b, \qquad p(y | z) = \operatorname{softmax}(l(z))_y
@@ -186,6 +188,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, BaseEstimator):
             )
         self._fitted = given
 
+    @blockwise
     def predict_logits(self, X):
         """Logits of each class.
 
@@ -229,9 +232,10 @@ def split(estimator, layer="penultimate"):
     layer : str, default="penultimate"
         Where to split a torch network: "penultimate" is the input of the
         ``torch.nn.Linear`` that gives the logits, "input:NAME" that of the one
-        called NAME. A network whose input shape is not known (a skorch net, or
-        `pretrained` without `input_shape`) needs the name if several of its
-        linear layers have an output per class.
+        called NAME, whether or not it gives the logits. A network whose input shape
+        is not known (a skorch net, or `pretrained` without `input_shape`) needs the
+        name if several of its linear layers have an output per class; if one has, the
+        body raises when it runs and the logits are not what the head gives.
 
     Returns
     -------
@@ -272,6 +276,8 @@ def split(estimator, layer="penultimate"):
     body = FeatureExtractor(frozen, layer=place)
     body.estimator_ = frozen
     body._n_features_out = found.coef.shape[1]
+    if layer == "penultimate":
+        body._checks_head = True
     copy_input_attributes(body, estimator)
     classes = getattr(estimator, "classes_", None)
     head = LinearHead(found.coef, found.intercept, classes)

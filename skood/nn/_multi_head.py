@@ -16,6 +16,7 @@ from skood.nn._heads import MultiHeadFactory, MultiHeadNet
 from skood.nn._label_columns import LabelColumns
 from skood.nn._one_head import HeadClassifier, copy_with_same_net
 from skood.utils._labels import label_codes
+from skood.utils._lazy import blockwise
 from skood.utils._params import StrOptions
 
 __all__ = ["MultiHeadClassifier"]
@@ -427,6 +428,7 @@ class MultiHeadClassifier(
         ]
         return float(np.average(np.all(hits, axis=0), weights=sample_weight))
 
+    @blockwise
     def transform(self, X):
         """Features of the body, which all heads read.
 

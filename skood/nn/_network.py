@@ -21,6 +21,7 @@ import numpy as np
 from sklearn.utils.validation import check_array
 
 from skood.nn._reader import ACTIVATIONS, PipelineReader, make_reader
+from skood.utils._lazy import loaded
 from skood.utils._torch import resolve_device, row_chunks
 
 __all__ = ["LayeredNetwork", "Layers", "Network", "make_network"]
@@ -86,7 +87,7 @@ class Network(ABC):
             They can be indexed, and given to the other methods.
         """
         for step in self._steps:
-            X = step.transform(X)
+            X = step.transform(loaded(X))
         return self._checked(X)
 
     @abstractmethod
@@ -182,7 +183,7 @@ class LayeredNetwork(Network):
         self._intercept = head.intercept.astype(np.float64)
 
     def _checked(self, X):
-        return self.reader.rows(X).astype(np.float64, copy=False)
+        return self.reader.rows(loaded(X)).astype(np.float64, copy=False)
 
     def layer_names(self, rows):
         """Return the indices of the hidden layers, "penultimate" if there are none."""

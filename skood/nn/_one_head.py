@@ -5,9 +5,10 @@
 
 import weakref
 
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 
 from skood.nn._logits import LogitsMixin
+from skood.utils._estimator import SkoodEstimator
 
 __all__ = ["HeadClassifier", "copy_with_same_net"]
 
@@ -39,7 +40,7 @@ def copy_with_same_net(classifier):
     return copied
 
 
-class HeadClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
+class HeadClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     """One head of a fitted `MultiHeadClassifier`, see its method ``head``.
 
     Parameters

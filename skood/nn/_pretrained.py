@@ -4,17 +4,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
 from skood.nn._logits import LogitsMixin
 from skood.nn._reader import read
+from skood.utils._estimator import SkoodEstimator
 
 __all__ = ["pretrained"]
 
 
-class _PretrainedClassifier(LogitsMixin, ClassifierMixin, BaseEstimator):
+class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     """A trained torch module with the methods of a fitted classifier.
 
     Made by :func:`pretrained`. ``fit`` refuses: the module is not trained here.

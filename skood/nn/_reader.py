@@ -7,7 +7,6 @@ This file never imports torch: a torch model can only be given by someone who di
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -25,6 +24,7 @@ from skood.nn._reading import (
     symmetric_logits,
     symmetric_rows,
 )
+from skood.utils._lazy import is_instance, loaded_blocks
 from skood.utils._torch import to_numpy
 from skood.utils._wrapping import check_one_column, unwrapped
 
@@ -59,21 +59,24 @@ def _finite(array, what):
 class _ArrayReader(Reader):
     """Base of the readers of scikit-learn classifiers: X is what they are given."""
 
+    takes_blocks = True
+
     def __init__(self, estimator):
         check_is_fitted(estimator)
         self.estimator = estimator
 
     def iter_together(self, X, wanted):
         """Yield the readings of all rows of `X`."""
-        arrays = self._arrays(to_numpy(X), wanted)
-        yield [
-            Reading(
-                features,
-                None if logits is None else _finite(logits, "logits"),
-                reader._head() if "head" in want else None,
-            )
-            for (reader, want), (features, logits) in zip(wanted, arrays, strict=True)
-        ]
+        for block in loaded_blocks(X):
+            arrays = zip(wanted, self._arrays(to_numpy(block), wanted), strict=True)
+            yield [
+                Reading(
+                    features,
+                    None if logits is None else _finite(logits, "logits"),
+                    reader._head() if "head" in want else None,
+                )
+                for (reader, want), (features, logits) in arrays
+            ]
 
     def find_head(self):
         """Return the head without reading rows, and the name of its place."""
@@ -111,6 +114,8 @@ def _require_penultimate(estimator, layer):
 
 class _InputReader(_ArrayReader):
     """Base of the readers of classifiers without layers: their features are X."""
+
+    features_are_rows = True
 
     def _arrays(self, X, wanted):
         [(_, want)] = wanted  # there is one place only
@@ -283,6 +288,7 @@ class PipelineReader(Reader):
         self.pipeline = pipeline
         self.reader = reader
         self.place, self.batch_size = reader.place, reader.batch_size
+        self.takes_blocks = reader.takes_blocks
 
     @property
     def target(self):
@@ -291,10 +297,11 @@ class PipelineReader(Reader):
 
     def iter_together(self, X, wanted):
         """Transform `X` by the steps before the last, then read."""
-        if len(self.pipeline.steps) > 1:
-            X = self.pipeline[:-1].transform(X)
         inner = [(reader.reader, want) for reader, want in wanted]
-        yield from self.reader.iter_together(X, inner)
+        for block in loaded_blocks(X):
+            if len(self.pipeline.steps) > 1:
+                block = self.pipeline[:-1].transform(block)
+            yield from self.reader.iter_together(block, inner)
 
     def blocks(self, reading):
         """Cut a reading of all rows as `iter_read` does."""
@@ -303,12 +310,6 @@ class PipelineReader(Reader):
     def find_head(self):
         """Return the head of the last step, and the name of its place."""
         return self.reader.find_head()
-
-
-def _is_instance(estimator, module, name):
-    """``isinstance`` that does not import `module`."""
-    kind = getattr(sys.modules.get(module), name, None)
-    return kind is not None and isinstance(estimator, kind)
 
 
 def _is(estimator, kind):
@@ -390,7 +391,7 @@ def plain_reader(
     }
     if isinstance(estimator, Pipeline):
         return PipelineReader(estimator, plain_reader(estimator[-1], **options))
-    if _is_instance(estimator, "torch.nn", "Module"):
+    if is_instance(estimator, "torch.nn", "Module"):
         raise TypeError(
             f"Got the bare torch module {type(estimator).__name__}. Wrap a trained one "
             "with skood.nn.pretrained(module, classes=...), or pass its class to "
@@ -407,7 +408,7 @@ def plain_reader(
             "reads classifiers."
         )
     check_one_column(estimator)
-    is_skorch = _is_instance(estimator, "skorch.net", "NeuralNet")
+    is_skorch = is_instance(estimator, "skorch.net", "NeuralNet")
     has_logits = hasattr(estimator, "_prepare_input") and hasattr(
         estimator, "predict_logits"
     )

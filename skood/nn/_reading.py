@@ -113,6 +113,11 @@ class Reader(ABC):
     # Rows per forward pass.
     batch_size: float = float("inf")
 
+    # Whether a large array may be given block by block, and whether features are its
+    # rows themselves.
+    takes_blocks: bool = False
+    features_are_rows: bool = False
+
     @property
     def target(self):
         """Where the classifier runs: readers that agree in it can read together."""

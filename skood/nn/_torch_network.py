@@ -12,6 +12,7 @@ from torch import nn
 from skood.nn._network import Layers, Network
 from skood.nn._torch_reader import borrowed, check_first_axis, finite_logits
 from skood.nn._watcher import Watcher, primary_tensor, replacing
+from skood.utils._lazy import as_rows, is_torch_data, loaded
 
 __all__ = ["ModuleNetwork"]
 
@@ -34,7 +35,9 @@ class ModuleNetwork(Network):
         self._module = reader.module
 
     def _checked(self, X):
-        return self.reader.prepare(X)
+        if is_torch_data(X):  # a batch of it is loaded and checked when it is run
+            return as_rows(X)
+        return self.reader.prepare(loaded(X))
 
     @contextmanager
     def _watched(self, layers=(), pooling="mean"):

@@ -5,6 +5,7 @@
 
 import threading
 from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import chain
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from skood.nn._reading import Reader, Reading, symmetric_logits, symmetric_rows
 from skood.nn._watcher import Watcher, parse_layer, pool, primary_tensor
+from skood.utils._lazy import is_torch_data, loaded, loaded_blocks
 from skood.utils._torch import evaluating, parameter_dtype, resolve_device
 
 __all__ = [
@@ -139,15 +141,20 @@ class ModuleReader(Reader):
         Between two blocks the module is as it was found. Batches are as large as the
         reader with the smallest ones allows.
         """
-        X = self.prepare(X)
         n_rows = min(reader.batch_size for reader, _ in wanted)
-        start = 0
-        while start < X.shape[0]:
-            readings, start = self._read_block(X, start, n_rows, wanted)
-            yield readings
+        batches = self._batches(X, n_rows)
+        for first in batches:
+            yield self._read_block(chain([first], batches), wanted)
 
-    def _read_block(self, X, start, n_rows, wanted):
-        """Read from row `start` until a block is full; return it and where it ends."""
+    def _batches(self, X, n_rows):
+        """Yield batches of at most `n_rows`, of what is loaded of `X` at a time."""
+        for rows in loaded_blocks(X):
+            rows = self.prepare(rows)
+            for start in range(0, rows.shape[0], n_rows):
+                yield rows[start : start + n_rows]
+
+    def _read_block(self, batches, wanted):
+        """Read batches until a block is full."""
         parts: list = [([], []) for _ in wanted]
         heads: list = [None] * len(wanted)
         size = 0
@@ -156,9 +163,8 @@ class ModuleReader(Reader):
             for reader, _ in wanted:
                 watchers.append(Watcher(self.module, [reader.layer], reader.pooling))
                 stack.callback(watchers[-1].remove)
-            while start < X.shape[0] and size < _BLOCK_BYTES:
-                batch = self.to_batch(X[start : start + n_rows], device)
-                taken = self._forward(batch, watchers, wanted)
+            for rows in batches:
+                taken = self._forward(self.to_batch(rows, device), watchers, wanted)
                 for i, (reader, want) in enumerate(wanted):
                     found, *arrays = taken[i]
                     if "head" in want and heads[i] is None:
@@ -167,7 +173,8 @@ class ModuleReader(Reader):
                         if array is not None:
                             part.append(array)
                             size += array.nbytes
-                start += n_rows
+                if size >= _BLOCK_BYTES:
+                    break
         readings = []
         for head in heads:  # one after the other, so that batches are let go
             features, logits = parts.pop(0)
@@ -178,7 +185,7 @@ class ModuleReader(Reader):
                     head,
                 )
             )
-        return readings, start
+        return readings
 
     def blocks(self, reading):
         """Cut a reading of all rows as `iter_read` does."""
@@ -193,6 +200,8 @@ class ModuleReader(Reader):
 
     def to_batch(self, batch, device):
         """Move a batch to the device, floating input in the network's precision."""
+        if is_torch_data(batch):
+            batch = self.prepare(loaded(batch))
         is_tensor = isinstance(batch, torch.Tensor)
         if not is_tensor:
             batch = torch.from_numpy(np.array(batch, order="C"))
@@ -331,19 +340,32 @@ class ModuleReader(Reader):
 
     def _find_by_running(self, shape):
         """Name of the linear layer that gives the logits, None if there is none."""
-        row = torch.zeros(1, *shape, dtype=torch.int64)
-        if not self._embeds():  # zeros might not tell two heads apart
-            row = torch.linspace(-1, 1, row.numel()).reshape(row.shape)
         with borrowed(self.module, self.device) as device:
             watcher = Watcher(self.module)
             try:
-                output = primary_tensor(self.module(self.to_batch(row, device)))
+                output = primary_tensor(self._run_one(shape, watcher, device))
                 found = watcher.head_of(output)
             finally:
                 watcher.remove()
         if found is not None:
             self._head(found)  # raises if it is not linear
         return None if found is None else found[0]
+
+    def _run_one(self, shape, watcher, device):
+        """Run a made-up row, whose entries differ: zeros might be padding."""
+        size = int(np.prod(shape))
+        numbers = torch.linspace(-1, 1, size).reshape(1, *shape)
+        if not self._embeds():
+            return self.module(self.to_batch(numbers, device))
+        least = min(
+            m.num_embeddings for m in self.module.modules() if isinstance(m, _EMBEDDING)
+        )
+        tokens = (torch.arange(size) % min(2, least)).reshape(1, *shape)
+        try:
+            return self.module(self.to_batch(tokens, device))
+        except RuntimeError:  # it reads numbers, and embeds something else
+            watcher.forget()
+            return self.module(self.to_batch(numbers, device))
 
 
 def _skorch_gives_probabilities(net):
@@ -424,6 +446,12 @@ def check_network_input(X):
         If there are no rows, or NaN or infinity among them.
     """
     if not isinstance(X, torch.Tensor):
+        if isinstance(X, list) and X and isinstance(X[0], (tuple, dict)):
+            raise TypeError(
+                f"X is a list of items such as a {type(X[0]).__name__}, which is what "
+                "scikit-learn makes of a torch dataset when it chooses rows. Give it "
+                "skorch.helper.SliceDataset(dataset), and the labels as y."
+            )
         X = np.asarray(X)
         if X.dtype.kind not in "biuf":
             raise ValueError(f"X must hold numbers, got an array of dtype {X.dtype}.")

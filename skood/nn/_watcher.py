@@ -10,6 +10,7 @@ something else in place of what a layer gives.
 
 import threading
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 import numpy as np
 import torch
@@ -163,7 +164,16 @@ class Watcher:
         self.ran[name] = None
 
     def _output(self, layers, module, args, kwargs, output):
-        self._keep(layers, primary_tensor(output), module)
+        try:
+            tensor = primary_tensor(output)
+        except TypeError as error:
+            inside = [f"{layers[0]}.{name}" for name in _parts(module)]
+            raise TypeError(
+                f"The layer {layers[0]!r} returned {type(output).__name__}, and of a "
+                "layer a tensor is read, or a tuple that starts with one. Name a layer "
+                f"inside it that returns one: it has {', '.join(inside) or 'none'}."
+            ) from error
+        self._keep(layers, tensor, module)
 
     def _input(self, layers, module, args, kwargs):
         self._keep(layers, _first_tensor(args, kwargs), module)
@@ -276,6 +286,15 @@ def _module_names(module):
     return [name for name, _ in module.named_modules() if name]
 
 
+def _parts(module):
+    """Names of the submodules that a module calls itself, which no container is."""
+    for name, child in module.named_children():
+        if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
+            yield from (f"{name}.{part}" for part in _parts(child))
+        else:
+            yield name
+
+
 def _layer_names(module):
     return [
         name
@@ -300,6 +319,17 @@ def parse_layer(module, layer):
     known = _module_names(module)
     if name not in known:
         raise ValueError(
-            f"The network has no layer named {name!r}. It has: {', '.join(known)}."
+            f"The network has no layer named {name!r}. {_near(name, known)}"
         )
     return name, of_input
+
+
+def _near(name, known):
+    """Names that may have been meant: all of a small network, else the closest."""
+    if len(known) <= 30:
+        return f"It has: {', '.join(known)}."
+    close = get_close_matches(name, known, n=8, cutoff=0.0)
+    return (
+        f"The closest of its {len(known)} are: {', '.join(close)}. All are listed by "
+        "module.named_modules()."
+    )

@@ -7,7 +7,7 @@ import math
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import ClassifierMixin
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
@@ -29,7 +29,9 @@ from skood.rejection._operating_point import accept_proba, draw
 from skood.rejection._reason import explain, make_reference
 from skood.rejection._report import largest_loss, make_report
 from skood.rejection._solver import SOLVERS, solve
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import check_labels, id_rows, ood_mask, put_label
+from skood.utils._lazy import blockwise, labelled_rows
 from skood.utils._loss import per_sample_loss
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
@@ -57,7 +59,7 @@ def _has_rule(self):
     return True
 
 
-class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
+class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     r"""A classifier that answers with a class or rejects.
 
     It accepts a sample iff
@@ -297,6 +299,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         ValueError
             If the data or a parameter is invalid.
         """
+        X, y = labelled_rows(X, y)
         if y is None:
             raise ValueError(
                 "RejectOptionClassifier requires y to be passed, but the target y is "
@@ -378,6 +381,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
     def _parts(self):
         return Parts(self.estimator_, self.risk_detector_, self.ood_detector_)
 
+    @blockwise
     def accept_proba(self, X):
         """Probability with which each sample is accepted.
 
@@ -411,13 +415,19 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
             Class labels, `reject_label` where rejected.
         """
         check_is_fitted(self, "estimator_")
-        labels = np.array(self.estimator_.predict(X))
+        labels, accept = self._answers(X)
         if self.operating_point_ is None:
             return labels
-        rejected = ~draw(self.accept_proba(X), self.random_state)
+        rejected = ~draw(accept, self.random_state)
         return put_label(labels, rejected, self.reject_label)
 
+    @blockwise
+    def _answers(self, X):
+        """Predicted classes, and with which probability each row is accepted."""
+        return np.array(self.estimator_.predict(X)), self.accept_proba(X)
+
     @available_if(_estimator_has("predict_proba"))
+    @blockwise
     def predict_proba(self, X):
         """Class probabilities of the classifier, whether accepted or not.
 
@@ -435,6 +445,7 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
         return self.estimator_.predict_proba(X)
 
     @available_if(_estimator_has("decision_function"))
+    @blockwise
     def decision_function(self, X):
         """Margins of the classifier; never an OOD score.
 
@@ -477,10 +488,15 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
               accepted samples.
         """
         check_is_fitted(self, "estimator_")
-        risk, ood = score_parts(self._parts(), X)
+        risk, ood = self._risks(X)
         proba = accept_proba(self.operating_point_, risk, ood)
         accepted = draw(proba, self.random_state)
         return explain(self.operating_point_, self._reference, risk, ood, accepted)
+
+    @blockwise
+    def _risks(self, X):
+        """Both scores of the rows."""
+        return score_parts(self._parts(), X)
 
     def report(self, X, y, *, confidence_level=0.95, ood_prior=None):
         """Rates of the decisions on given samples, with confidence intervals.
@@ -572,16 +588,17 @@ class RejectOptionClassifier(ClassifierMixin, BaseEstimator):
     def _outcomes(self, X, y, loss):
         """Acceptance of all rows, losses of the ID rows, and which rows are OOD."""
         y = check_labels(y)
-        check_consistent_length(X, y)
+        predicted, accept = self._answers(X)
+        check_consistent_length(predicted, y)
         is_ood = ood_mask(y, ood_label=self.ood_label, classes=self.classes_)
         losses = per_sample_loss(
             y,
-            self.estimator_.predict(X),
+            predicted,
             loss,
             is_id=~is_ood,
             classes=self.classes_,
         )
-        return self.accept_proba(X), losses, is_ood
+        return accept, losses, is_ood
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import io
+import pickle
 import warnings
 
 import joblib
@@ -337,6 +338,58 @@ def test_split_at_a_name():
         split(clf)
 
 
+class MaskedMean(nn.Module):
+    """The mean of the embeddings that are no padding, as models of texts take it."""
+
+    def __init__(self, n_tokens, pad):
+        super().__init__()
+        self.embedding, self.pad = nn.Embedding(n_tokens, 4), pad
+        self.head, self.aux = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        mask = (ids != self.pad).float()[:, :, None]
+        z = (self.embedding(ids) * mask).sum(1) / mask.sum(1)  # NaN if all is padding
+        out = self.head(z)
+        self.aux(z)
+        return out.softmax(1)
+
+
+@pytest.mark.parametrize("pad", [0, 1])
+def test_split_runs_a_row_that_is_no_padding(pad):
+    torch.manual_seed(0)
+    net = MaskedMean(10, pad)
+    body, head = split(pretrained(net, range(3), input_shape=(6,)))
+    np.testing.assert_array_equal(head.coef_, net.head.weight.detach())
+    tokens = np.random.default_rng(0).integers(2, 10, size=(20, 6))
+    np.testing.assert_allclose(
+        head.predict_proba(body.transform(tokens)),
+        pretrained(net, range(3)).predict_proba(tokens),
+        rtol=1e-5,
+    )
+
+
+class Positions(nn.Module):
+    """Reads numbers, and embeds only where they stand."""
+
+    def __init__(self):
+        super().__init__()
+        self.mix, self.where = nn.Linear(2, 4), nn.Embedding(5, 4)
+        self.head, self.aux = nn.Linear(4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        z = torch.relu(self.mix(x) + self.where(torch.arange(5))).mean(1)
+        out = self.head(z)
+        self.aux(z)
+        return out
+
+
+def test_split_of_a_network_that_embeds_positions():
+    torch.manual_seed(0)
+    net = Positions()
+    _, head = split(pretrained(net, input_shape=(5, 2)))
+    np.testing.assert_array_equal(head.coef_, net.head.weight.detach())
+
+
 def test_split_of_a_network_that_reads_tokens():
     torch.manual_seed(0)
     net = nn.Sequential(
@@ -349,6 +402,37 @@ def test_split_of_a_network_that_reads_tokens():
     np.testing.assert_allclose(
         head.predict_proba(body.transform(tokens)), clf.predict_proba(tokens), rtol=1e-5
     )
+
+
+class LastToken(nn.Module):
+    """Logits of each token, of which the last one's are returned, as GPT-2 has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.score = nn.Embedding(10, 4), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        return self.score(self.embedding(ids))[:, -1]
+
+
+@pytest.mark.parametrize("build", [LastToken, lambda: nn.Sequential(Net(), Scale())])
+def test_a_head_that_was_guessed_is_compared_with_the_logits(build):
+    """One layer has an output per class, and it is not what gives the logits."""
+    torch.manual_seed(0)
+    body, _ = split(pretrained(build()))
+    rows = np.arange(60).reshape(15, 4) % 10
+    for again in (body, pickle.loads(pickle.dumps(body))):
+        with pytest.raises(ValueError, match=r"the logits of .* are not the output of"):
+            again.transform(rows if build is LastToken else X)
+
+
+def test_a_head_is_compared_in_the_same_forward_pass():
+    passes = []
+    net = Net()
+    net.register_forward_hook(lambda *_: passes.append(1))
+    body, _ = split(pretrained(net, batch_size=50))
+    body.transform(X)
+    assert len(passes) == 3
 
 
 def test_body_keeps_the_names_of_features():

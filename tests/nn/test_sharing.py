@@ -159,9 +159,9 @@ def test_each_device_runs_once(monkeypatch, in_pipeline):
     places = []
     read_block = torch_reader.ModuleReader._read_block
 
-    def spy(self, X, start, n_rows, wanted):
+    def spy(self, batches, wanted):
         places.append([reader.place[0] for reader, _ in wanted])
-        return read_block(self, X, start, n_rows, wanted)
+        return read_block(self, batches, wanted)
 
     monkeypatch.setattr(torch_reader.ModuleReader, "_read_block", spy)
     y = clf.predict(X)

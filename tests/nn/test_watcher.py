@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from collections import OrderedDict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -90,6 +91,45 @@ def test_unknown_layers():
     for layer in (4, -5):
         with pytest.raises(ValueError, match=r"4 linear and convolutional .*'conv2'"):
             features(net, X, layer)
+
+
+def test_unknown_layer_of_a_large_network():
+    """Some close names are told, not hundreds."""
+    net = nn.Sequential(*(nn.Linear(3, 3) for _ in range(40)))
+    with pytest.raises(
+        ValueError, match=r"no layer named '390'. The closest of its 40"
+    ):
+        features(net, numbers(4, 3), "390")
+
+
+def test_layer_that_returns_an_object():
+    """As layers of transformers do."""
+
+    class Backbone(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.dense, self.norm = nn.Linear(4, 5), nn.LayerNorm(5)
+            self.blocks = nn.ModuleList([nn.ReLU(), nn.Tanh()])
+
+        def forward(self, x):
+            x = self.blocks[1](self.blocks[0](self.dense(x)))
+            return SimpleNamespace(last_hidden_state=self.norm(x))
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.vit, self.head = Backbone(), nn.Linear(5, 3)
+
+        def forward(self, x):
+            return self.head(self.vit(x).last_hidden_state)
+
+    with pytest.raises(
+        TypeError,
+        match=r"The layer 'vit' returned SimpleNamespace, .* Name a layer inside it "
+        r"that returns one: it has vit\.dense, vit\.norm, vit\.blocks\.0, vit\.b",
+    ):
+        features(Net(), numbers(5, 4), "vit")
+    assert features(Net(), numbers(5, 4), "vit.norm").shape == (5, 5)
 
 
 def test_layer_that_does_not_run():

@@ -1,0 +1,148 @@
+"""Rows of memory-mapped files, of which only chunks are ever in memory."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from array_api_compat import numpy as array_api_numpy
+
+from skood.utils._torch import row_chunks
+
+__all__ = [
+    "MappedRows",
+    "float_rows",
+    "in_memory",
+    "is_mapped",
+    "is_matrix",
+    "row_blocks",
+]
+
+# Columns that a row of a block counts at least.
+_LEAST_WIDTH = 256
+
+
+def is_mapped(X):
+    """Tell whether `X` is a memory-mapped matrix of real numbers.
+
+    Parameters
+    ----------
+    X : object
+        Anything.
+
+    Returns
+    -------
+    is_mapped : bool
+        True for a `numpy.memmap` with two axes, such as from
+        ``np.load(path, mmap_mode="r")``, or part of one.
+    """
+    return isinstance(X, np.memmap) and X.ndim == 2 and X.dtype.kind in "biuf"
+
+
+class MappedRows:
+    """Some rows of a memory-mapped matrix, fetched and converted when asked for.
+
+    It stands in for the copy that choosing rows, or converting them, would make of
+    nearly all of the file: an index gives an array of the chosen rows, and NumPy can
+    make an array of them all.
+
+    Parameters
+    ----------
+    X : numpy.memmap of shape (n_all, n_features)
+        The matrix.
+
+    rows : ndarray of shape (n_samples,), dtype int, default=None
+        Which rows, in their order. None: all.
+
+    dtype : numpy.dtype, default=None
+        That of the arrays that are given out. None: that of the file.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        ``(n_samples, n_features)``.
+    """
+
+    ndim = 2
+
+    def __init__(self, X, rows=None, dtype=None):
+        self.X = X
+        self.chosen = rows
+        self.shape = (len(X) if rows is None else len(rows), X.shape[1])
+        self.dtype = np.dtype(X.dtype if dtype is None else dtype)
+
+    def __len__(self):
+        return self.shape[0]
+
+    @property
+    def nbytes(self):
+        """Bytes that an array of all rows would have."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+    def as_float(self):
+        """Return these rows as scikit-learn converts them: float32, else float64."""
+        dtype = np.float32 if self.X.dtype == np.float32 else np.float64
+        return MappedRows(self.X, self.chosen, dtype)
+
+    def __getitem__(self, part):
+        rows = part if self.chosen is None else self.chosen[part]
+        return np.asarray(self.X[rows]).astype(self.dtype, copy=False)
+
+    def __array__(self, dtype=None, copy=None):
+        rows = self[:]
+        return rows if dtype is None else rows.astype(dtype, copy=False)
+
+    def __array_namespace__(self, api_version=None):
+        return array_api_numpy
+
+
+def float_rows(X):
+    """Return a matrix as one of floats, without a copy of a memory-mapped one.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features) or MappedRows
+        Real numbers.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features) or MappedRows
+        In float32 or float64: of a memory-mapped file an array of its pages, if these
+        are all that is asked for, else `MappedRows`.
+    """
+    if X.dtype not in (np.float32, np.float64) and is_mapped(X):
+        X = MappedRows(X)
+    if isinstance(X, MappedRows):
+        return X.as_float()
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+    return np.asarray(X, dtype=dtype)
+
+
+def in_memory(X):
+    """Return `X`, or, of `MappedRows`, the array that they stand for."""
+    return X[:] if isinstance(X, MappedRows) else X
+
+
+def is_matrix(X):
+    """Tell whether `X` is a NumPy matrix, memory-mapped or not, that has rows."""
+    return isinstance(X, (np.ndarray, MappedRows)) and X.ndim == 2 and len(X) > 0
+
+
+def row_blocks(X, budget):
+    """Cut a matrix into blocks of rows, to be read one after the other.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features) or MappedRows
+        The matrix.
+
+    budget : int
+        Bytes that a block may have in float64. Narrow rows count as wider ones: a
+        classifier that reads them may make more of them.
+
+    Yields
+    ------
+    block : ndarray of shape (n_rows, n_features)
+        Consecutive rows.
+    """
+    for rows in row_chunks(len(X), 8 * max(X.shape[1], _LEAST_WIDTH), budget):
+        yield X[rows]

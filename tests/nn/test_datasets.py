@@ -1,0 +1,462 @@
+"""Torch datasets and loaders in place of arrays, in all that reads a network."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.ensemble import IsolationForest
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from skorch.helper import SliceDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+from skood.base import UncertaintyDetector
+from skood.benchmark import compare
+from skood.benchmark._hashing import content_hash
+from skood.combine import DetectorEnsemble
+from skood.detectors import (
+    KNN,
+    MSP,
+    ODIN,
+    SHE,
+    Gram,
+    Mahalanobis,
+    MultiLayerMahalanobis,
+    RankFeat,
+    SklearnDetector,
+    ViM,
+)
+from skood.epistemic import QUAM, BatchEnsembleClassifier, Laplace
+from skood.evidential import EvidentialClassifier
+from skood.nn import (
+    FeatureExtractor,
+    MultiHeadClassifier,
+    TorchClassifier,
+    pretrained,
+    split,
+)
+from skood.nn._sharing import shared_readings
+from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
+from tests.nn._conv_net import conv_classifier, images
+from tests.nn._items import Items, Stream
+
+pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+
+X = images(120, seed=1).astype(np.float32)
+Y = np.arange(120) % 3
+NAMES = np.array(["ant", "bee", "cat"])[Y]
+WITH_OOD = np.where(np.arange(120) % 5 == 0, -1, Y)
+_, CLF = conv_classifier()
+
+DETECTORS = {
+    "MSP": MSP(CLF),
+    "KNN": KNN(CLF, n_neighbors=3),
+    "Mahalanobis": Mahalanobis(CLF),
+    "ViM": ViM(CLF),
+    "SHE": SHE(CLF),
+    "ODIN": ODIN(CLF),
+    "Gram": Gram(CLF, random_state=0),
+    "RankFeat": RankFeat(CLF, layer="conv2"),
+    "MultiLayerMahalanobis": MultiLayerMahalanobis(CLF),
+    "Ensemble": DetectorEnsemble(
+        [("msp", MSP()), ("knn", KNN(n_neighbors=3))], estimator=CLF, random_state=0
+    ),
+}
+
+
+@pytest.mark.parametrize("y", [Y, WITH_OOD], ids=["id", "ood"])
+@pytest.mark.parametrize("name", DETECTORS)
+def test_same_numbers_as_from_arrays(name, y):
+    """Labels come from the items, rows of ood_label are left out, order is kept."""
+    expected = clone(DETECTORS[name]).fit(X, y)
+    items = Items(X, y)
+    for data in (items, DataLoader(items, batch_size=32, shuffle=True)):
+        detector = clone(DETECTORS[name]).fit(data)
+        np.testing.assert_array_equal(detector.classes_, [0, 1, 2])
+        assert detector.offset_ == pytest.approx(expected.offset_, rel=1e-5)
+        for scored in (items, DataLoader(items, batch_size=50), Stream(items)):
+            np.testing.assert_allclose(
+                detector.score_samples(scored), expected.score_samples(X), rtol=1e-4
+            )
+    np.testing.assert_array_equal(detector.predict(items), expected.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("name", "n_passes"), [("MSP", 1), ("Mahalanobis", 1), ("ViM", 1), ("ODIN", 2)]
+)
+def test_passes_over_the_items(name, n_passes):
+    """What reads features or logits finds labels and rows in the same pass."""
+    items = Items(X, Y)
+    detector = clone(DETECTORS[name]).fit(items)
+    assert items.n_loaded == n_passes * len(X)
+    items.n_loaded = 0
+    detector.score_samples(items)
+    assert items.n_loaded == len(X)
+
+
+def test_given_labels_come_first():
+    items = Items(X, Y)
+    detector = Mahalanobis(CLF).fit(items, NAMES)
+    assert detector.classes_.tolist() == ["ant", "bee", "cat"]
+    assert items.n_loaded == len(X)
+
+
+def test_items_without_labels():
+    detector = KNN(CLF, n_neighbors=3).fit(Items(X))
+    expected = KNN(CLF, n_neighbors=3).fit(X)
+    np.testing.assert_array_equal(detector.classes_, CLF.classes_)
+    np.testing.assert_array_equal(
+        detector.score_samples(Items(X)), expected.score_samples(X)
+    )
+
+
+def test_labels_are_text():
+    detector = Mahalanobis(CLF).fit(DataLoader(Items(X, NAMES), shuffle=True))
+    expected = Mahalanobis(CLF).fit(X, NAMES)
+    np.testing.assert_array_equal(detector.classes_, ["ant", "bee", "cat"])
+    assert detector.offset_ == pytest.approx(expected.offset_, rel=1e-5)
+
+
+def test_names_of_columns_are_not_asked_of_items():
+    Z = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    network = pretrained(torch.nn.Sequential(torch.nn.Linear(2, 3)))
+    detector = MSP(network).fit(pd.DataFrame(Z, columns=["a", "b"]))
+    np.testing.assert_array_equal(
+        detector.score_samples(Items(Z)), MSP(network).fit(Z).score_samples(Z)
+    )
+
+
+def test_subsets():
+    chosen = [5, 3, 90]
+    detector = KNN(CLF, n_neighbors=3).fit(Subset(Items(X, Y), range(60)))
+    expected = KNN(CLF, n_neighbors=3).fit(X[:60], Y[:60])
+    np.testing.assert_allclose(
+        detector.score_samples(Subset(Items(X, Y), chosen)),
+        expected.score_samples(X[chosen]),
+        rtol=1e-5,
+    )
+
+
+def test_workers():
+    loader = DataLoader(Items(X, Y), batch_size=50, num_workers=1)
+    detector = MSP(CLF).fit(loader)
+    np.testing.assert_allclose(
+        detector.score_samples(loader), MSP(CLF).fit(X).score_samples(X), rtol=1e-5
+    )
+
+
+def test_features_in_a_dataset():
+    """Without an estimator the items are what is learned from."""
+    Z = np.random.default_rng(0).normal(size=(90, 4)).astype(np.float32)
+    y = np.arange(90) % 3
+    data = TensorDataset(torch.from_numpy(Z), torch.from_numpy(y))
+    for detector in (
+        Mahalanobis(),
+        ViM(),
+        SklearnDetector(IsolationForest(random_state=0)),
+    ):
+        expected = clone(detector).fit(Z, y)
+        detector = clone(detector).fit(data)
+        assert detector.offset_ == expected.offset_
+        np.testing.assert_allclose(
+            detector.score_samples(DataLoader(data, batch_size=7)),
+            expected.score_samples(Z),
+            rtol=1e-6,
+        )
+
+
+def test_classifiers_of_scikit_learn():
+    Z = np.random.default_rng(0).normal(size=(90, 4))
+    y = np.arange(90) % 3
+    data = TensorDataset(torch.from_numpy(Z), torch.from_numpy(y))
+    for classifier in (
+        LogisticRegression().fit(Z, y),
+        make_pipeline(StandardScaler(), LogisticRegression()).fit(Z, y),
+    ):
+        frozen = FrozenEstimator(classifier)
+        for detector in (ViM(frozen), ODIN(frozen)):
+            expected = clone(detector).fit(Z, y)
+            found = clone(detector).fit(data)
+            np.testing.assert_allclose(
+                found.score_samples(data), expected.score_samples(Z)
+            )
+    _, head = split(frozen)
+    np.testing.assert_allclose(head.predict_proba(data), head.predict_proba(Z))
+
+
+def test_steps_from_rows():
+    items = Items(X, Y)
+    detector = Mahalanobis(CLF)
+    for start in (0, 60):
+        detector.partial_fit(Subset(items, range(start, start + 60)))
+    expected = Mahalanobis(CLF).fit(X, Y)
+    np.testing.assert_allclose(
+        detector.score_samples(items), expected.score_samples(X), rtol=1e-4
+    )
+    Z = X.reshape(len(X), -1)[:, :5]
+    detector = Mahalanobis().partial_fit(Items(Z, Y))
+    assert detector.offset_ == pytest.approx(Mahalanobis().fit(Z, Y).offset_)
+
+
+def test_bodies():
+    items = Items(X, Y)
+    body = FeatureExtractor(CLF).fit(items)
+    expected = FeatureExtractor(CLF).fit_transform(X)
+    np.testing.assert_array_equal(body.transform(items), expected)
+    np.testing.assert_array_equal(clone(body).fit_transform(items), expected)
+    frame = body.set_output(transform="pandas").transform(items)
+    np.testing.assert_array_equal(frame.to_numpy(), expected)
+    loader = DataLoader(items, shuffle=True)
+    with pytest.raises(ValueError, match="The DataLoader shuffles"):
+        body.fit(loader).transform(loader)
+
+
+def test_pipelines_give_labels_apart():
+    items = Items(X, Y)
+    pipeline = make_pipeline(FeatureExtractor(CLF), Mahalanobis()).fit(items, Y)
+    expected = make_pipeline(FeatureExtractor(CLF), Mahalanobis()).fit(X, Y)
+    np.testing.assert_allclose(pipeline.score_samples(items), expected.score_samples(X))
+
+
+# ---- classifiers
+
+
+def test_networks_that_were_trained():
+    items, table = Items(X, Y), np.column_stack([Y, Y == 0])
+    options = {"max_epochs": 1, "random_state": 0}
+    for classifier, y in (
+        (TorchClassifier(**options), Y),
+        (MultiHeadClassifier(**options), table),
+        (MultiHeadClassifier(**options), Y),
+        (BatchEnsembleClassifier(n_members=2, **options), Y),
+        (EvidentialClassifier(TorchClassifier(**options)), Y),
+    ):
+        classifier.fit(X, y)
+        for method in (
+            "predict",
+            "predict_proba",
+            "predict_logits",
+            "predict_alpha",
+            "predict_uncertainty",
+            "predict_members",
+            "transform",
+        ):
+            if hasattr(classifier, method):
+                _assert_equal(
+                    getattr(classifier, method)(items), getattr(classifier, method)(X)
+                )
+        with pytest.raises(TypeError, match=" is trained on arrays, got a Items"):
+            classifier.fit(items, y)
+        with pytest.raises(TypeError, match="wrap it with skood"):
+            classifier.fit(items, y)
+
+
+def _assert_equal(found, expected):
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = list(found.values()), list(expected.values())
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            _assert_equal(one, other)
+    elif expected.dtype.kind == "f":
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("randomize", [False, True])
+def test_reject_option(randomize):
+    items = Items(X, WITH_OOD)
+    network, _ = conv_classifier()
+    plain = RejectOptionClassifier(
+        pretrained(network, batch_size=32),  # as the loader: so numbers are the same
+        ood_detector=KNN(n_neighbors=3),
+        rule=BoundedTPRFPR(tpr_min=0.5, fpr_max=0.9),
+        randomize=randomize,
+        random_state=0,
+    )
+    expected = clone(plain).fit(X, WITH_OOD)
+    found = clone(plain).fit(DataLoader(items, 32, shuffle=True), None)
+    loader = DataLoader(items, batch_size=32)
+    items.n_loaded = 0
+    _assert_equal(found.predict(loader), expected.predict(X))
+    assert items.n_loaded == len(X)  # the answer and both scores of a batch at once
+    for method in (
+        "accept_proba",
+        "predict_proba",
+        "decision_function",
+        "reject_reason",
+    ):
+        _assert_equal(getattr(found, method)(loader), getattr(expected, method)(X))
+    assert found.score(loader, WITH_OOD) == expected.score(X, WITH_OOD)
+    assert found.report(loader, WITH_OOD) == expected.report(X, WITH_OOD)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        found.score(loader, WITH_OOD[:-1])
+    with pytest.raises(ValueError, match="requires y to be passed"):
+        found.fit(Items(X), None)
+
+
+def test_without_a_rule():
+    classifier = RejectOptionClassifier(CLF).fit(Items(X, Y), None)
+    np.testing.assert_array_equal(classifier.predict(Items(X)), CLF.predict(X))
+    assert classifier.score(Stream(Items(X)), Y) == np.mean(CLF.predict(X) == Y)
+
+
+def test_epistemic():
+    items = Items(X, Y)
+    quam = QUAM(CLF, n_steps=2, penalty_batch=8, random_state=0)
+    laplace = Laplace(CLF, random_state=0)
+    for estimator in (quam, laplace):
+        expected = clone(estimator).fit(X, Y)
+        found = clone(estimator).fit(items, Y)
+        some = Items(X[:6])
+        _assert_equal(
+            found.predict_uncertainty(some), expected.predict_uncertainty(X[:6])
+        )
+        _assert_equal(found.predict_proba(some), expected.predict_proba(X[:6]))
+    items.n_loaded = 0
+    clone(quam).fit(items, Y)
+    assert items.n_loaded < len(X)  # only the training rows that it draws
+    detector = UncertaintyDetector(FrozenEstimator(found)).fit(items)
+    assert detector.score_samples(items).shape == (len(X),)
+
+
+# ---- one network for several
+
+
+def test_one_pass_for_all_members():
+    items = Items(X, Y)
+    DETECTORS["Ensemble"].set_params(calibration=0.25)
+    ensemble = clone(DETECTORS["Ensemble"]).fit(items, Y)
+    assert items.n_loaded == len(X)
+    items.n_loaded = 0
+    ensemble.pvalues(items)
+    assert items.n_loaded == len(X)
+    assert len(ensemble.explain(items)) == len(X)
+
+
+def test_shared_readings():
+    items = Items(X, Y)
+    detectors = [MSP(CLF), KNN(CLF, n_neighbors=3)]
+    with shared_readings(detectors):
+        for detector in detectors:
+            detector.fit(items, Y)
+            expected = clone(detector).fit(X, Y)
+            assert detector.offset_ == expected.offset_
+
+
+# ---- scikit-learn takes rows
+
+
+def test_cross_validation():
+    data = SliceDataset(Items(X, Y))
+    detector = KNN(CLF, n_neighbors=3)
+    found = cross_val_score(detector, data, WITH_OOD)
+    np.testing.assert_allclose(found, cross_val_score(detector, X, WITH_OOD))
+    search = GridSearchCV(detector, {"n_neighbors": [1, 5]})
+    found, expected = (
+        clone(search).fit(rows, WITH_OOD).cv_results_["mean_test_score"]
+        for rows in (data, X)
+    )
+    np.testing.assert_allclose(found, expected)
+
+
+def test_cross_validation_of_a_dataset_that_is_not_wrapped():
+    with pytest.raises(
+        TypeError, match=r"Give it skorch.helper.SliceDataset\(dataset\)"
+    ):
+        cross_val_score(MSP(CLF), Items(X, Y), WITH_OOD, error_score="raise")
+
+
+# ---- comparisons
+
+
+def test_compare(tmp_path):
+    """Cells are named by the content of the items, not by the files' names."""
+    detectors = {"knn": KNN(CLF, n_neighbors=3), "msp": MSP(CLF)}
+    sets = {"a": X + 1, "b": X[:40] * 2}
+    options = {"metrics": "auroc", "n_resamples": 9, "random_state": 0}
+    expected = compare(detectors, X, Y, sets, **options)
+
+    def run():
+        lazy = {"a": Items(X + 1), "b": DataLoader(Items(X[:40] * 2), shuffle=True)}
+        items = Items(X, Y)
+        return compare(
+            detectors, items, None, lazy, resume=tmp_path, cache=tmp_path, **options
+        ), items.n_loaded
+
+    for n_passes in (5, 2):  # labels; hashes of all, of both parts; reading - or not
+        found, n_loaded = run()
+        np.testing.assert_allclose(found["value"], expected["value"])
+        assert n_loaded <= n_passes * len(X)
+
+
+def test_content_of_items():
+    items = Items(X, Y)
+    known = content_hash(items)
+    assert content_hash(DataLoader(Items(X), batch_size=7)) == known
+    assert content_hash(Subset(items, range(120))) == known
+    assert content_hash(Items(X + 1)) != known
+    assert content_hash(Items(X.astype(np.float64))) != known
+    assert content_hash(Items(X.reshape(120, -1))) != known
+    assert content_hash(Items(X[:119])) != known
+
+
+# ---- memory
+
+_PEAK = """
+import sys
+import torch
+from torch.utils.data import DataLoader, Dataset
+from skood.detectors import Mahalanobis
+from skood.nn import pretrained
+
+class Images(Dataset):
+    def __init__(self, n):
+        self.n = n
+    def __len__(self):
+        return self.n
+    def __getitem__(self, i):
+        return torch.full((3, 224, 224), float(i % 7)), i % 5
+
+def peak():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+
+torch.manual_seed(0)
+net = torch.nn.Sequential(
+    torch.nn.Conv2d(3, 4, 16, stride=16), torch.nn.AdaptiveAvgPool2d(2),
+    torch.nn.Flatten(), torch.nn.Linear(16, 5),
+)
+classifier = pretrained(net)
+peaks = []
+for n in (128, 640):
+    detector = Mahalanobis(classifier).fit(Images(n))
+    detector.score_samples(DataLoader(Images(n), batch_size=64))
+    peaks.append(peak())
+print(peaks[1] - peaks[0])
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+def test_memory_does_not_grow_with_the_rows():
+    """512 images more are 294 MiB; a batch of them is 37 MiB."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _PEAK],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(done.stdout) < 60 * 1024
