@@ -3,10 +3,17 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import importlib.util
+from pathlib import Path
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.ext.autosummary import autosummary_table
+
 import skood
 
 project = "skood"
-author = "The skood developers"
+author = copyright = "The skood developers"
 version = release = skood.__version__
 extensions = [
     "numpydoc",
@@ -26,17 +33,37 @@ sphinx_gallery_conf = {
     "gallery_dirs": "auto_examples",
     "doc_module": "skood",
     "backreferences_dir": "generated/backreferences",
-    "reference_url": {"skood": None},
+    "default_thumb_file": str(Path(__file__).parent / "_static" / "thumb.png"),
+    "write_computation_times": False,  # their page fetches scripts from the network
 }
 
 html_theme = "pydata_sphinx_theme"
 html_title = "skood"
+toc_object_entries_show_parents = "hide"
+html_static_path = ["_static"]
+html_css_files = ["skood.css"]
+html_show_sourcelink = False
+# Pages without pages below them have nothing to list in a sidebar.
+html_sidebars = {
+    name: []
+    for name in ("comparison", "developers/**", "glossary", "migration", "whats_new/**")
+}
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,
     "footer_start": ["copyright"],
     "footer_end": [],
 }
+html_context = {"default_mode": "auto"}
+
+# Formulas are drawn without a network, by the one file of MathJax that has its letters
+# in it; without the package that brings it, pages fetch MathJax from where Sphinx says.
+_mathjax = importlib.util.find_spec("sphinx-mathjax-offline")
+if _mathjax is not None:
+    _script = Path(_mathjax.origin).parent / "static" / "mathjax" / "tex-svg.js"
+    html_static_path.append(str(_script))
+    mathjax_path = _script.name
+    mathjax3_config = {"options": {"enableMenu": False}}  # it would fetch more
 
 
 def _skip_what_others_wrote(app, what, name, obj, skip, options):
@@ -46,6 +73,18 @@ def _skip_what_others_wrote(app, what, name, obj, skip, options):
     return True if callable(function) and not module.startswith("skood") else None
 
 
+def _summaries_without_references(app, doctree):
+    """Leave references to papers, such as [R2b63-1], out of tables of summaries."""
+    for table in doctree.findall(autosummary_table):
+        for reference in list(table.findall(addnodes.pending_xref)):
+            if reference["refdomain"] == "citation":
+                summary = reference.parent
+                place = summary.index(reference)
+                summary[place - 1] = nodes.Text(summary[place - 1].rstrip())
+                summary.remove(reference)
+
+
 def setup(app):
     """Tell Sphinx about it."""
     app.connect("autodoc-skip-member", _skip_what_others_wrote)
+    app.connect("doctree-read", _summaries_without_references)

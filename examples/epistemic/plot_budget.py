@@ -89,7 +89,7 @@ def draw(found):
         axes[0].semilogx(budgets, scores, marker=marker, color=colour, label=name)
         axes[1].semilogx(seconds, scores, marker=marker, color=colour, label=name)
     axes[0].set(xlabel="passes of a row for an image", ylabel="AUROC, epistemic")
-    axes[1].set(xlabel="seconds for an image, one core")
+    axes[1].set(xlabel="CPU seconds for an image")
     axes[0].legend()
     plt.show()
 

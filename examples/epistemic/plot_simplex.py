@@ -55,7 +55,7 @@ with threadpool_limits(limits=1):
 print(f"accuracy on the training data {network.score(X, y):.3f}")
 print("at the point:", network.predict_proba(point).round(3)[0])
 
-fig, ax = plt.subplots(figsize=(6, 4.2), layout="constrained")
+fig, ax = plt.subplots(figsize=(7, 4.2), layout="constrained")
 side = np.linspace(-9, 9, 200)
 plane = np.stack(np.meshgrid(side, side), axis=-1)
 with threadpool_limits(limits=1):
@@ -66,7 +66,7 @@ for k, (colour, marker) in enumerate(zip(COLOURS, "osD", strict=True)):
     ax.contour(side, side, proba[..., k] - rest, levels=[0], colors="0.5", zorder=0)
 ax.plot(*point[0], "k*", ms=15, label="the point")
 ax.set(xlim=(-9, 9), ylim=(-7, 7), title="training data, and borders of the network")
-ax.legend(loc="lower right")
+fig.legend(loc="outside right upper")
 plt.show()
 
 # %%

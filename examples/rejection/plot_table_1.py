@@ -257,7 +257,7 @@ for height, (name, inside) in enumerate(accepted.items()):
         x, height - 0.3, height + 0.3, where=inside, color=COLOURS[name], lw=0
     )
 ticks = [
-    f"{name}: {MEANING[name]}\nTPR {p.tpr:.2f}, FPR {p.fpr:.2f}\nrisk {p.risk:.3f}"
+    f"{name}: {MEANING[name]}, risk {p.risk:.3f}\nTPR {p.tpr:.2f}, FPR {p.fpr:.2f}"
     for name, p in points.items()
 ]
 bottom.set_yticks(range(len(ticks)), ticks, fontsize="small")
