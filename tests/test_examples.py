@@ -14,15 +14,21 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*/plot_*.py"))
 # Without SKOOD_DATA these say so, and do nothing else.
 NEED_DATA = {"plot_budget", "plot_cora_ml", "plot_mnist", "plot_model_library_mnist"}
 
+# These take a minute or more: the nightly part runs them, with the whole gallery.
+LONG = {"plot_model_library"}
+
 # What an example imports beside skood's own dependencies.
 NEEDS = {"plot_conformal": "mapie"}
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_draws(path, monkeypatch, capsys):
     pyplot = pytest.importorskip("matplotlib.pyplot")
+    if path.stem in LONG and "SKOOD_NIGHTLY" not in os.environ:
+        pytest.skip("SKOOD_NIGHTLY is not set")
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
     pyplot.close("all")
