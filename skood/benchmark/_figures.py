@@ -10,7 +10,7 @@ from html import escape
 
 import numpy as np
 
-from skood.utils._ties import ends_of_ties
+from skood.metrics._ranking import accepted_counts
 
 __all__ = ["N_COLORS", "N_DASHES", "curves", "histogram", "key", "roc", "style"]
 
@@ -50,13 +50,9 @@ def roc(id_scores, ood_scores):
     fpr, tpr : ndarray of shape (n_points,)
         Shares of accepted OOD and ID rows; the first is 0, the last 1.
     """
-    scores = np.concatenate([id_scores, ood_scores])
-    order = np.argsort(scores)[::-1]
-    last = ends_of_ties(scores[order])
-    is_ood = order >= len(id_scores)
-    fpr, tpr = (
-        np.append(0.0, np.cumsum(part)[last] / part.sum()) for part in (is_ood, ~is_ood)
-    )
+    is_ood = np.repeat([False, True], [len(id_scores), len(ood_scores)])
+    counts = accepted_counts(is_ood, np.concatenate([id_scores, ood_scores]))
+    tpr, fpr = (np.append(0.0, accepted / accepted[-1]) for accepted in counts)
     return fpr, tpr
 
 

@@ -5,15 +5,13 @@
 
 from html import escape
 
-from skood.benchmark._figures import N_COLORS
+from skood.benchmark._figures import N_COLORS, N_DASHES
 
 __all__ = ["cell", "page", "table"]
 
 # Contrast of all of them with the background is 4.5 or more.
 _LIGHT = "#0b62b0 #b85000 #137a3b #8e24aa #806000 #c2255c #0b7285 #57534e".split()
 _DARK = "#6cb6ff #ff9f57 #5fd38d #d9a0fa #e6c34a #ff8fb3 #4fd1e5 #bdb7b0".split()
-
-_N_STYLES = 32
 
 _STYLE = """\
 :root { color-scheme: light dark; --back: #ffffff; --text: #1c1c1c; --soft: #5a5a5a;
@@ -104,7 +102,7 @@ def _style():
     rules = [f"svg .c{i} {{ stroke: var(--c{i}); }}" for i in range(N_COLORS)]
     rules += [
         f"figure:has(.k{i}:hover) .chart .curve:not(.s{i}) {{ opacity: .12; }}"
-        for i in range(_N_STYLES)
+        for i in range(N_COLORS * N_DASHES)
     ]
     return text + "\n".join(rules)
 

@@ -100,16 +100,20 @@ def require_both(is_ood, ood_label):
         )
 
 
-def _counts(y_true, y_score, ood_label, classes):
+def accepted_counts(is_ood, y_score):
     """Accepted ID and OOD rows at every distinct score, from the highest down."""
+    order = np.argsort(y_score)[::-1]
+    last = ends_of_ties(y_score[order])
+    accepted_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
+    return last + 1 - accepted_ood, accepted_ood
+
+
+def _counts(y_true, y_score, ood_label, classes):
+    """The same of labels and scores that are checked here."""
     is_ood = check_ood(y_true, ood_label, classes)
     y_score = check_scores(y_score, is_ood.shape[0])
     require_both(is_ood, ood_label)
-    order = np.argsort(y_score)[::-1]
-    s = y_score[order]
-    last = ends_of_ties(s)
-    accepted_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
-    return last + 1 - accepted_ood, accepted_ood
+    return accepted_counts(is_ood, y_score)
 
 
 def _flip(counts):
