@@ -10,6 +10,7 @@ from skood.nn._modules import MLP
 
 __all__ = [
     "Body",
+    "DoublePerceptron",
     "Flat",
     "Interrupting",
     "InterruptingBody",
@@ -68,6 +69,14 @@ class Linear(nn.Linear):
 
     def __init__(self, input_shape, n_classes):
         super().__init__(*input_shape, n_classes, bias=False)
+
+
+class DoublePerceptron(MLP):
+    """The default network in float64."""
+
+    def __init__(self, input_shape, n_classes):
+        super().__init__(input_shape, n_classes)
+        self.double()
 
 
 class Interrupting(MLP):

@@ -19,7 +19,7 @@ from sklearn.preprocessing import MaxAbsScaler, StandardScaler, scale
 
 from skood.nn import TorchClassifier
 from skood.nn._rows import stratified_split
-from tests.nn._networks import Linear, Normalized
+from tests.nn._networks import DoublePerceptron, Linear, Normalized
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +132,7 @@ def test_weights_are_repetitions(optimizer, class_weight, iris):
     X, y = iris[0][::2], iris[1][::2]
     weight = np.random.RandomState(0).randint(4, size=len(X))
     clf = TorchClassifier(
+        DoublePerceptron,  # Adam amplifies the rounding of float32 sums
         optimizer=optimizer,
         class_weight=class_weight,
         weight_decay=0.1,
@@ -143,7 +144,7 @@ def test_weights_are_repetitions(optimizer, class_weight, iris):
     repeated = clone(clf).fit(X.repeat(weight, axis=0), y.repeat(weight))
     unweighted = clone(clf).fit(X, y)
     expected = repeated.predict_proba(X)
-    assert_allclose(weighted.predict_proba(X), expected, rtol=1e-4)
+    assert_allclose(weighted.predict_proba(X), expected, rtol=1e-6)
     assert abs(unweighted.predict_proba(X) - expected).max() > 0.01
 
 
