@@ -1,6 +1,7 @@
 # Two commands for newcomers: `make demo` and `make test`. Both create what they need.
 PYTHON ?= python3
 VENV ?= .venv
+PAGES ?= .venv-doc
 OLD ?= .venv-oldest
 EMPTY ?= .venv-empty
 JOBS ?= 2
@@ -24,11 +25,11 @@ lint: $(VENV)/.test ## style and types
 test-oldest: $(OLD)/.test ## the fast part of the suite with the oldest dependencies
 	$(OLD)/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" tests
 
-doc: $(VENV)/.doc ## the pages, without running the gallery; a warning is an error
-	$(VENV)/bin/sphinx-build -W --keep-going -q -j $(JOBS) -D plot_gallery=0 doc doc/_build/pages
+doc: $(PAGES)/.doc ## the pages, without running the gallery; a warning is an error
+	$(PAGES)/bin/sphinx-build -W --keep-going -q -j $(JOBS) -D plot_gallery=0 doc doc/_build/pages
 
-site: $(VENV)/.doc ## the pages, with the whole gallery run; a warning is an error
-	$(VENV)/bin/sphinx-build -W --keep-going -q doc doc/_build/html
+site: $(PAGES)/.doc ## the pages, with the whole gallery run; a warning is an error
+	$(PAGES)/bin/sphinx-build -W --keep-going -q doc doc/_build/html
 
 dist: ## dist/*.tar.gz, and dist/*.whl made of it
 	rm -rf dist
@@ -39,7 +40,8 @@ smoke: dist ## install the wheel into an empty environment and use it from elsew
 	$(INSTALL) constraints.txt --python $(EMPTY) "$$(echo dist/*.whl)[persistence]"
 	$(EMPTY)/bin/python -I .ci/smoke.py
 
-# One environment has all; --seed: pip is there for those who want it
+# An environment holds what its targets need and nothing else, so that no target passes
+# because of another one. --seed: pip is there for those who want it
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(UV) venv --quiet --clear --seed --python $(PYTHON) $(VENV)
 	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot,progress]"
@@ -49,8 +51,9 @@ $(VENV)/.test: $(VENV)/.demo
 	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot,progress,test]"
 	touch $@
 
-$(VENV)/.doc: $(VENV)/.test
-	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot,progress,test,doc]"
+$(PAGES)/.doc: pyproject.toml constraints.txt
+	$(UV) venv --quiet --clear --seed --python $(PYTHON) $(PAGES)
+	$(INSTALL) constraints.txt --python $(PAGES) --editable ".[plot,progress,test,doc]"
 	touch $@
 
 $(OLD)/.test: pyproject.toml constraints-oldest.txt
@@ -59,4 +62,4 @@ $(OLD)/.test: pyproject.toml constraints-oldest.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLD) $(EMPTY) .venv-uv dist doc/_build .pytest_cache .mypy_cache .ruff_cache .coverage*
+	rm -rf $(VENV) $(PAGES) $(OLD) $(EMPTY) .venv-uv dist doc/_build .pytest_cache .mypy_cache .ruff_cache .coverage*
