@@ -12,6 +12,15 @@ the share for which that rule breaks a bound, and its mean rates on new data. Th
 script fails if a guaranteed rule breaks its bounds more often than `delta` and chance
 (one in 1000) allow, or if the mean rates of those that keep their bounds on average
 are outside of them by more than 3.3 standard errors.
+
+Then classifiers are fitted to samples of many Gaussian classes (`--mixtures`
+SAMPLES/CLASSES), few samples of each, and hold samples out for a guaranteed coverage::
+
+    python benchmarks/guarantees.py --sizes --mixtures 1000/100 300/60 500/100
+
+Printed is the share of repetitions in which the coverage of 20,000 new samples is
+below the bound, and its mean. "missed" is a share above `delta` + 2 standard errors,
+or for "expectation" a mean below the bound by more than 2 standard errors.
 """
 
 # Authors: The skood developers
@@ -21,15 +30,30 @@ import argparse
 import math
 import sys
 import time
+import warnings
+from itertools import product
 
 import numpy as np
 from joblib import Parallel, delayed
 from scipy.integrate import cumulative_trapezoid
 from scipy.stats import binom
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skood.datasets import make_reject_option_1d
-from skood.exceptions import NotCertifiableError
-from skood.rejection import BoundedPrecisionRecall, BoundedTPRFPR, certify, solve
+from skood.detectors import KNN
+from skood.exceptions import NotCertifiableError, SkoodWarning
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    RejectOptionClassifier,
+    accept,
+    certify,
+    solve,
+)
+from skood.rejection._calibration import score_parts
 from skood.rejection._operating_point import project, standardise
 
 TPR_MIN, FPR_MAX = 0.7, 0.2
@@ -39,6 +63,9 @@ DELTA = 0.1
 CHANCE = 1e-3
 # the rates of this share of samples are known well enough to judge their mean
 MOST = 0.99
+
+COVERAGE = 0.6
+GUARANTEES = "high_probability", "ltt", "expectation"
 
 
 class Truth:
@@ -130,22 +157,93 @@ def verdict(name, violations, repetitions, rates):
     return text, kept
 
 
+def draw_mixture(rng, n_samples, n_classes):
+    """Draw samples of Gaussian classes, whose means are always the same."""
+    means = 2 * np.random.default_rng(1).normal(size=(n_classes, 4))
+    y = rng.integers(0, n_classes, n_samples)
+    return means[y] + 0.15 * rng.normal(size=(n_samples, 4)), y
+
+
+def mixture_repetition(n_samples, n_classes, seed, n_new=20_000):
+    """Return the coverage of new samples by number of scores and guarantee."""
+    rng = np.random.default_rng(seed)
+    X, y = draw_mixture(rng, n_samples, n_classes)
+    X_new, _ = draw_mixture(rng, n_new, n_classes)
+    detector = make_pipeline(FunctionTransformer(), KNN(n_neighbors=7, normalize=False))
+    # the same samples are held out for all, so that new samples are scored once
+    scores, coverage = {}, {}
+    for n_scores, guarantee in product((1, 2), GUARANTEES):
+        clf = RejectOptionClassifier(
+            KNeighborsClassifier(7),
+            detector if n_scores == 1 else None,
+            detector if n_scores == 2 else None,
+            rule=BoundedAbstention(COVERAGE),
+            guarantee=guarantee,
+            delta=DELTA,
+            random_state=seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SkoodWarning)  # classes without samples
+            clf.fit(X, y)
+        if n_scores not in scores:
+            scores[n_scores] = score_parts(clf._parts(), X_new)
+        covered = accept(clf.operating_point_, *scores[n_scores]).mean()
+        coverage[f"{guarantee}, {n_scores} score{'s'[: n_scores - 1]}"] = covered
+    return coverage
+
+
+def mixture_table(settings, repetitions, n_jobs):
+    """Print how often the coverage is missed; return whether a promise is broken."""
+    limit = DELTA + 2 * math.sqrt(DELTA * (1 - DELTA) / repetitions)
+    print(
+        f"\nCoverage >= {COVERAGE:g} in classes with few samples; delta = {DELTA:g}, "
+        f"{repetitions} repetitions\n{'samples/classes':<17}{'guarantee':<27}"
+        f"{'broken':>8}{'mean':>8}{'s.e.':>8}"
+    )
+    failed = False
+    for setting in settings:
+        n_samples, n_classes = map(int, setting.split("/"))
+        runs = Parallel(n_jobs=n_jobs)(
+            delayed(mixture_repetition)(n_samples, n_classes, seed)
+            for seed in range(repetitions)
+        )
+        for guarantee in runs[0]:
+            coverage = np.array([run[guarantee] for run in runs])
+            broken = np.mean(coverage < COVERAGE)
+            mean, error = coverage.mean(), coverage.std() / math.sqrt(repetitions)
+            if guarantee.startswith("expectation"):
+                kept, text = mean >= COVERAGE - 2 * error, f"mean >= {COVERAGE:g}"
+            else:
+                kept, text = broken <= limit, f"broken <= {limit:.3f}"
+            print(
+                f"{setting:<17}{guarantee:<27}{broken:>8.3f}{mean:>8.4f}{error:>8.4f}"
+                f"  {text}  {'OK' if kept else 'missed'}",
+                flush=True,
+            )
+            failed |= not kept
+    return failed
+
+
 def main(argv=None):
     """Print a table for each size; return 1 if a promise is not kept."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument(
-        "--sizes", type=int, nargs="+", default=[400, 1000, 4000, 20000]
+        "--sizes", type=int, nargs="*", default=[400, 1000, 4000, 20000]
+    )
+    parser.add_argument(
+        "--mixtures", nargs="*", default=["1000/100", "300/60", "500/100"]
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--n-jobs", type=int, default=2)
     arguments = parser.parse_args(argv)
     repetitions, failed, truth = arguments.repetitions, False, Truth()
-    print(
-        f"TPR >= {TPR_MIN:g} and FPR <= {FPR_MAX:g}; precision: >= "
-        f"{PRECISION.precision_min:g} at the prior {PRECISION.ood_prior:g} and TPR >= "
-        f"{TPR_MIN:g}; delta = {DELTA:g}, {repetitions} samples"
-    )
+    if arguments.sizes:
+        print(
+            f"TPR >= {TPR_MIN:g} and FPR <= {FPR_MAX:g}; precision: >= "
+            f"{PRECISION.precision_min:g} at the prior {PRECISION.ood_prior:g} and TPR "
+            f">= {TPR_MIN:g}; delta = {DELTA:g}, {repetitions} samples"
+        )
     for n in arguments.sizes:
         start = time.perf_counter()
         runs = Parallel(n_jobs=arguments.n_jobs)(
@@ -171,6 +269,8 @@ def main(argv=None):
                 flush=True,
             )
             failed |= kept is False
+    if arguments.mixtures:
+        failed |= mixture_table(arguments.mixtures, repetitions, arguments.n_jobs)
     return int(failed)
 
 

@@ -19,6 +19,7 @@ from skood.benchmark._hashing import code_of_results, content_hash
 from skood.benchmark._journal import Journal
 from skood.nn._sharing import network_groups
 from skood.utils._progress import as_they_come, progress
+from skood.utils._wrapping import with_seeds
 
 __all__ = ["ID", "Data", "Repeat", "run_cells"]
 
@@ -76,7 +77,7 @@ class Repeat:
         ID rows that are held out.
 
     seed : int
-        Given to detectors as `random_state`, where that is None.
+        Seeds what detectors draw, where their `random_state` is None.
     """
 
     train: np.ndarray | None
@@ -98,17 +99,6 @@ class _Keys:
         train = (self._id if repeat.train is not None else self._train), repeat.train
         scored = (self._id, repeat.test) if rows == ID else self._rows[rows]
         return content_hash(detector, train, repeat.seed, scored, self._code)
-
-
-def _seeded(detector, seed):
-    """Clone a detector; what it draws depends on the seed."""
-    detector = clone(detector)
-    open_ones = {
-        key: seed
-        for key, value in detector.get_params(deep=True).items()
-        if key.split("__")[-1] == "random_state" and value is None
-    }
-    return detector.set_params(**open_ones) if open_ones else detector
 
 
 def _seconds(function, *args):
@@ -158,7 +148,11 @@ def _run_group(members, data, repeats, keys, folders):
     cache, resume = folders
     journal = Journal(resume)
     for r, repeat in enumerate(repeats):
-        seeded = {name: _seeded(one, repeat.seed) for name, one in members.items()}
+        # each detector by itself, so that others may be left out
+        seeded = {
+            name: with_seeds([clone(one)], repeat.seed)[0]
+            for name, one in members.items()
+        }
         missing: dict = {}
         for name, detector in seeded.items():
             for rows in (ID, *data.ood):

@@ -154,7 +154,7 @@ def compare(
         Number of joblib jobs. Detectors that read the same network are one job.
 
     random_state : int, RandomState instance or None, default=None
-        Splits the rows, draws the resamples and is handed on to detectors whose
+        Splits the samples, draws the resamples and seeds the detectors where their own
         `random_state` is None.
 
     verbose : int, default=0

@@ -9,21 +9,22 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import Bunch, check_scalar, get_tags
+from sklearn.utils import Bunch, check_random_state, check_scalar, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import BaseDetector, n_rows
 from skood.combine._committee import Calibration, fit_committees, score_committees
 from skood.combine._pvalues import correction_of, loosened, reaches, warn_if_few
-from skood.combine._splits import calibration_folds, check_same, with_levels
+from skood.combine._splits import check_same, with_levels
+from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._composition import NamedParts
 from skood.utils._labels import check_nested_ood_labels
 from skood.utils._lazy import blockwise
 from skood.utils._pandas import import_pandas
 from skood.utils._params import Classifier, HasMethods, Interval, StrOptions
 from skood.utils._warnings import warn
-from skood.utils._wrapping import copy_input_attributes
+from skood.utils._wrapping import copy_input_attributes, with_seeds
 
 __all__ = ["BaseDetectorEnsemble"]
 
@@ -113,13 +114,16 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         combiner.statistic(np.full((1, len(names)), 0.5))
         n_samples = n_rows(X)
         self._check_members(names, detectors, y)
-        rows = calibration_folds(n_samples, y, self.calibration, self.random_state)
+        rng = check_random_state(self.random_state)
+        rows = calibration_folds(n_samples, y, self.calibration, rng)
+        seeds = None if self.random_state is None else rng
+        estimator, *detectors = with_seeds([self.estimator, *detectors], seeds)
         correction = correction_of(combiner, len(names)) or 1.0
         folds, level = with_levels(rows, self.level, self.alpha, correction)
         committees, estimators, scores = fit_committees(
             names,
             detectors,
-            self.estimator,
+            estimator,
             X,
             y,
             [(fold.train, np.concatenate(fold[1:])) for fold in folds],
@@ -208,14 +212,20 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         if self.level_ == "conformal":
             least = self._pvalues_of(np.zeros((1, m)), n_calibration)
             (q,) = self._statistic(least)
-            if q > level:
+            if q > level or level <= 0.0:
                 n_tied = sum(_at_most(ranked, q) for ranked in self._statistics)
+                remedy = (
+                    "Give more calibration samples, fewer members, or another combiner."
+                    if q > 0.0
+                    else "Use a combiner whose statistic is seldom 0, such as "
+                    "BenjaminiHochberg() or Storey(plus_one=True), and "
+                    "method='conformal'."
+                )
                 warn(
                     f"No sample can be rejected at alpha={self._alpha}: the smallest "
                     f"statistic of {type(combiner).__name__}, {q:.3g}, is that of "
-                    f"{n_tied} of the {self.n_level_} calibration rows that levels "
-                    "refer to. Give more calibration rows, fewer members, or another "
-                    "combiner."
+                    f"{n_tied} of the {self.n_level_} calibration samples that levels "
+                    f"refer to. {remedy}"
                 )
                 return
         if self._method == "conformal":

@@ -69,7 +69,8 @@ class DSDE(BaseDetectorEnsemble):
         Whether joblib shows the progress of the fit.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the rows that are held out.
+        Draws the samples that are held out, and seeds `estimator` and the members
+        where their own `random_state` is None.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.

@@ -26,9 +26,11 @@ class DetectorEnsemble(BaseDetectorEnsemble):
     .. math:: \ell(x) = \frac{1 + \#\{i : q(x_i) \le q(x)\}}{n_2 + 1}, \qquad
        P\bigl(\ell(x) \le \alpha \mid x \text{ is ID}\bigr) \le \alpha,
 
-    under any dependence between the members, by exchangeability. A sample is rejected
-    where :math:`\ell(x) \le \alpha`, and its score is :math:`\log \ell(x)`; samples of
-    equal conformal level are ranked by q.
+    under any dependence between the members, if the held-out samples are exchangeable
+    with x given the members. With cross-conformal calibration only about
+    :math:`2 \alpha` is proved. A sample is rejected where :math:`\ell(x) \le \alpha`,
+    and its score is :math:`\log \ell(x)`; samples of equal conformal level are ranked
+    by q.
 
     Read more in the :ref:`User Guide <combine>`.
 
@@ -52,12 +54,13 @@ class DetectorEnsemble(BaseDetectorEnsemble):
         Level in (0, 1): the share of ID samples that may be rejected.
 
     calibration : float, int, CV splitter or "same", default=0.2
-        Which ID rows p-values and levels refer to. A float in (0, 1): this share of
-        the rows is held out, and no member is fitted on it. An int or a splitter:
-        cross-conformal calibration; members are fitted once per fold, each row
-        calibrates those that were not fitted on it, and a sample is scored by all.
-        "same": all rows, for members that are all frozen, and were fitted on *other*
-        rows.
+        Which ID samples p-values and levels refer to. A float in (0, 1): this share of
+        the samples is held out, and no member is fitted on it. An int (shuffled folds)
+        or a splitter: cross-conformal calibration; members are fitted once per fold,
+        each sample calibrates those that were not fitted on it, and a new sample is
+        scored by all. "same": all samples, for members that are all frozen, and were
+        fitted on *other* samples. Samples are drawn without regard to classes; with
+        folds that are stratified by a splitter, levels are not valid.
 
     level : {"auto", "conformal", "nominal"}, default="auto"
         "nominal": the level is the statistic, as published; the share of rejected ID
@@ -78,7 +81,8 @@ class DetectorEnsemble(BaseDetectorEnsemble):
         Whether joblib shows the progress of the fit.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the rows that are held out.
+        Draws the samples that are held out, and seeds `estimator` and the members
+        where their own `random_state` is None.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.

@@ -3,18 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import check_cv
-from sklearn.utils import check_random_state
 
 from skood.combine._pvalues import rows_needed
 from skood.utils._warnings import warn
 
-__all__ = ["Fold", "calibration_folds", "check_same", "with_levels"]
+__all__ = ["Fold", "check_same", "with_levels"]
 
 
 class Fold(NamedTuple):
@@ -48,51 +45,6 @@ def check_same(names, detectors):
                 "sklearn.frozen.FrozenEstimator, or hold rows out with "
                 "calibration=0.2."
             )
-
-
-def calibration_folds(n_samples, y, calibration, random_state):
-    """Hold rows out: once, or each row in one of several folds.
-
-    Parameters
-    ----------
-    n_samples : int
-        Number of ID rows.
-
-    y : ndarray of shape (n_samples,) or None
-        Their labels.
-
-    calibration, random_state
-        See `DetectorEnsemble`.
-
-    Returns
-    -------
-    folds : list of (ndarray of int or None, ndarray of int)
-        Rows to fit on, and rows held out, in random order.
-
-    Raises
-    ------
-    ValueError
-        If no row can be held out.
-    """
-    rng = check_random_state(random_state)
-    if isinstance(calibration, str):  # "same"
-        return [(None, rng.permutation(n_samples))]
-    if isinstance(calibration, Real) and not float(calibration).is_integer():
-        if n_samples < 2:
-            raise ValueError(
-                f"calibration={calibration} holds rows out, and there are none to hold "
-                f"out of n_samples={n_samples}. Give more rows, or frozen members and "
-                "calibration='same'."
-            )
-        # Whatever the classes are: rows held out must be like those that come later.
-        order = rng.permutation(n_samples)
-        n_held_out = min(max(1, round(calibration * n_samples)), n_samples - 1)
-        return [(np.sort(order[n_held_out:]), order[:n_held_out])]
-    splitter = check_cv(calibration, y, classifier=y is not None)
-    return [
-        (np.asarray(train), rng.permutation(test))
-        for train, test in splitter.split(np.zeros((n_samples, 1)), y)
-    ]
 
 
 def with_levels(folds, level, alpha, correction=1.0):

@@ -8,12 +8,12 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import Bunch, get_tags
+from sklearn.utils import Bunch, check_random_state, get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.base import BaseDetector, n_rows
-from skood.combine._splits import calibration_folds, check_same
+from skood.combine._splits import check_same
 from skood.logic._coding import decode
 from skood.logic._concepts import (
     check_parts,
@@ -30,11 +30,12 @@ from skood.logic._knowledge import KnowledgeBase
 from skood.logic._normalizers import NORMALIZERS, fit_survival
 from skood.logic._reading import fit_one, read_rows, some_rows
 from skood.metrics._scorers import concept_columns
+from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._composition import NamedParts
 from skood.utils._labels import check_nested_ood_labels, plain_labels
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
-from skood.utils._wrapping import copy_input_attributes
+from skood.utils._wrapping import copy_input_attributes, with_seeds
 
 __all__ = ["ConceptDetector"]
 
@@ -196,11 +197,11 @@ class ConceptDetector(NamedParts, BaseDetector):
         self.classes_ = plain_labels(classes)
         self._set_knowledge_base(domains)
         self._check_nested_labels(parts, columns, rows)
-        ((train, held_out),) = calibration_folds(
-            len(rows), None, self.calibration, self.random_state
-        )
+        rng = check_random_state(self.random_state)
+        ((train, held_out),) = calibration_folds(len(rows), None, self.calibration, rng)
         train = rows if train is None else rows[train]
-        self._fit_parts(parts, X, columns, train, ood_rows)
+        jobs = self._jobs(parts, X, columns, train, ood_rows)
+        self._fit_parts(parts, jobs, None if self.random_state is None else rng)
         self.n_calibration_ = len(held_out)
         reading = self._read(some_rows(X, rows[held_out]))
         self._fit_normalizer(reading.outlier)
@@ -282,9 +283,10 @@ class ConceptDetector(NamedParts, BaseDetector):
             labels = columns[first][rows]
             check_nested_ood_labels("detector", self.detector, labels, owner)
 
-    def _fit_parts(self, parts, X, columns, train, ood_rows):
+    def _fit_parts(self, parts, jobs, random_state):
         """Fit classifiers and the detector on ID rows that are not held out."""
-        jobs = self._jobs(parts, X, columns, train, ood_rows)
+        names, estimators, *data = zip(*jobs, strict=True)
+        jobs = zip(names, with_seeds(estimators, random_state), *data, strict=True)
         fitted = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(
             delayed(fit_one)(*job) for job in jobs
         )

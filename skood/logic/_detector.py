@@ -128,7 +128,8 @@ class MLNDetector(ConceptDetector):
         How many classifiers are fitted at once (joblib).
 
     random_state : int, RandomState instance or None, default=None
-        Draws the rows that are held out.
+        Draws the samples that are held out, and seeds the classifiers and detectors
+        where their own `random_state` is None.
 
     verbose : int, default=0
         Whether joblib shows the progress of the fit.

@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import take_rows, wrapped_tags
-from skood.combine._splits import calibration_folds
 from skood.logic._candidates import constraint_candidates
 from skood.logic._concepts import check_parts
 from skood.logic._detector import MLNDetector
@@ -22,6 +21,7 @@ from skood.logic._language import C
 from skood.logic._search_rows import distinct, grown, pool_of, split_rows
 from skood.logic._search_state import SearchModel
 from skood.metrics import auroc
+from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._pandas import import_pandas
 from skood.utils._params import Interval, Options, StrOptions, fit_context
 from skood.utils._progress import progress

@@ -9,12 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import check_cv, train_test_split
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from skood.base import bind, n_rows, take_rows
+from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._labels import check_nested_ood_labels, ood_mask
+from skood.utils._warnings import warn
+from skood.utils._wrapping import with_seeds
 
 __all__ = [
     "Parts",
@@ -191,23 +193,28 @@ def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
         The fitted parts.
 
     order : ndarray of int
-        The rows of `X` in the order in which they were scored.
+        The samples of `X` in the order in which they were scored.
 
     scores : Scores
-        Scores and predictions of these rows, and of the OOD rows.
+        Scores and predictions of these samples, and of the OOD samples.
+
+    unfitted : ndarray of shape (n_unfitted,)
+        Classes of `y` that the fitted parts have no sample of.
     """
-    n_id = len(y)
+    rng = check_random_state(random_state)
     if isinstance(calibration, str):  # "same"
         fitted = fit_parts(parts, X, y)
-        return fitted, np.arange(n_id), _score(fitted, X, X_ood)
-    rng = check_random_state(random_state)
-    if isinstance(calibration, Real) and not float(calibration).is_integer():
-        train, held_out = train_test_split(
-            np.arange(n_id), test_size=calibration, stratify=y, random_state=rng
-        )
-        fitted = fit_parts(parts, take_rows(X, train), y[train])
-        return fitted, held_out, _score(fitted, take_rows(X, held_out), X_ood)
-    folds = list(check_cv(calibration, y, classifier=True).split(X, y))
+        return fitted, np.arange(len(y)), _score(fitted, X, X_ood), y[:0]
+    folds = calibration_folds(len(y), y, calibration, rng)
+    parts = Parts(*with_seeds(parts, None if random_state is None else rng))
+    once = isinstance(calibration, Real) and calibration < 1
+    unfitted = y[:0]
+    if not isinstance(parts.estimator, FrozenEstimator):
+        unfitted = _unfitted_classes(y, folds, once)
+    if once:
+        ((train, held_out),) = folds
+        fitted = _fit_on(parts, X, y, train)
+        return fitted, held_out, _score(fitted, take_rows(X, held_out), X_ood), unfitted
     ood_folds = [None] * len(folds)
     if X_ood is not None:
         ood_rows = rng.permutation(n_rows(X_ood))
@@ -220,11 +227,46 @@ def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
         for (train, test), rows in zip(folds, ood_folds, strict=True)
     )
     order = np.concatenate([test for _, test in folds])
-    return fit_parts(parts, X, y), order, _joined(scores)
+    return fit_parts(parts, X, y), order, _joined(scores), y[:0]
+
+
+def _unfitted_classes(y, folds, once):
+    """Return the classes of which a fold holds out all samples, with a warning."""
+    classes = np.unique(y)
+    missing = [classes[~np.isin(classes, y[train])] for train, _ in folds]
+    unfitted = np.unique(np.concatenate(missing))
+    if len(unfitted):
+        shown = ", ".join(repr(label) for label in unfitted[:5].tolist())
+        shown += ", ..." if len(unfitted) > 5 else ""
+        held_out = "All samples" if once else "In one of the folds, all samples"
+        effect = "" if once else " by the models of this fold"
+        warn(
+            f"{held_out} of {len(unfitted)} of {len(classes)} classes ({shown}) are "
+            f"held out: these classes are never predicted{effect}, and their held-out "
+            "samples count as errors. Samples are drawn without regard to classes, as "
+            "bounds on new data require. Give more samples of these classes, or hold "
+            "out fewer: a smaller calibration share, or more folds."
+        )
+    return unfitted
+
+
+def _fit_on(parts, X, y, train):
+    """Fit the parts on some of the samples; an error names a lack of classes."""
+    try:
+        return fit_parts(parts, take_rows(X, train), y[train])
+    except Exception as error:
+        n_classes, n_fitted = len(np.unique(y)), len(np.unique(y[train]))
+        if n_fitted < n_classes:
+            error.add_note(
+                f"The {len(train)} samples that are not held out have {n_fitted} of "
+                f"the {n_classes} classes in y. Give more samples per class, or hold "
+                "out fewer with a smaller calibration share or more folds."
+            )
+        raise
 
 
 def _fit_and_score(parts, X, y, train, test, X_ood):
-    fitted = fit_parts(parts, take_rows(X, train), y[train])
+    fitted = _fit_on(parts, X, y, train)
     return _score(fitted, take_rows(X, test), X_ood)
 
 

@@ -30,12 +30,22 @@ from skood.rejection._reason import explain, make_reference
 from skood.rejection._report import largest_loss, make_report
 from skood.rejection._solver import SOLVERS, solve
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._labels import check_labels, id_rows, ood_mask, put_label
+from skood.utils._labels import (
+    check_labels,
+    id_rows,
+    label_codes,
+    ood_mask,
+    put_label,
+)
 from skood.utils._lazy import blockwise, labelled_rows
 from skood.utils._loss import per_sample_loss
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
-from skood.utils._wrapping import check_one_column, copy_input_attributes
+from skood.utils._wrapping import (
+    check_one_column,
+    copy_input_attributes,
+    with_seeds,
+)
 
 __all__ = ["RejectOptionClassifier"]
 
@@ -93,12 +103,13 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         or `BoundedAbstention`. None: nothing is rejected.
 
     calibration : float, int, CV splitter or "same", default=0.3
-        On which ID rows the rule is chosen. A float in (0, 1): this share is held
-        out, stratified, and nothing is fitted on it. An int or a splitter of these
-        rows: scores are cross-fitted, and the final models are fitted on all rows.
-        "same": on all rows, for parts that are all frozen, and were fitted on *other*
-        rows: otherwise rates and guarantees are void. OOD rows are never fitted
-        on.
+        The ID samples on which the rule is chosen. A float in (0, 1): this share is
+        held out, and nothing is fitted on it. An int or a splitter: scores are
+        cross-fitted, and the final models are fitted on all samples. "same": all
+        samples, for parts that are all frozen, and were fitted on *other* samples:
+        otherwise rates and guarantees are void. OOD samples are never fitted on.
+        Samples are drawn without regard to classes (not stratified), as guarantees
+        require: see the notes on classes with few samples.
 
     loss : "zero_one", callable or array-like, default="zero_one"
         Loss of a prediction: 1 for a wrong class; a function of (y_true, y_pred)
@@ -132,8 +143,9 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         Accept samples at the threshold with a probability. See :func:`solve`.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the held-out rows, the parts of a guarantee, and the decisions of a
-        randomised rule: with an int the same in every call of `predict`.
+        Draws the held-out samples, the parts of a guarantee, and the decisions of a
+        randomised rule: with an int the same in every call of `predict`. Seeds the
+        classifier and the detectors where their own `random_state` is None.
 
     n_jobs : int, default=None
         Number of cross-fitting folds that run at once (joblib).
@@ -147,7 +159,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         The fitted detectors.
 
     classes_ : ndarray of shape (n_classes,)
-        The classes, without `ood_label`.
+        The classes in ``y``, without `ood_label`.
 
     operating_point_ : OperatingPoint or None
         The rule found and its risk, TPR and FPR on the calibration data; None with
@@ -178,8 +190,15 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     `guarantee`. `report` shows intervals.
 
     `predict_proba` and `decision_function` are those of the classifier, also for
-    samples that are rejected. With string classes and a reject label that is not a
-    string, `predict` returns an array of objects.
+    samples that are rejected.
+
+    Of a class with few samples all may be held out. A warning then names it. It is a
+    class of ``classes_`` and counts as ID in evaluation, but is never predicted: its
+    probability is 0, its margin the smallest number, and its samples have the loss of
+    the class that is predicted in its place.
+
+    With string classes and a reject label that is not a string, `predict` returns an
+    array of objects.
 
     References
     ----------
@@ -326,11 +345,12 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         check_classes(self, np.unique(y_id), y_id)
         check_ood_labels(parts, y_id)
         if self.rule is None:
-            self._store(fit_parts(parts, X_id, y_id), y_id)
+            parts = Parts(*with_seeds(parts, self.random_state))
+            self._store(fit_parts(parts, X_id, y_id), y_id, y_id[:0])
             self.operating_point_ = self._reference = None
             return
         check_calibration(self, parts, X_ood)
-        fitted, rows, scores = calibrate(
+        fitted, rows, scores, unfitted = calibrate(
             parts,
             X_id,
             y_id,
@@ -339,7 +359,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             random_state=self.random_state,
             n_jobs=self.n_jobs,
         )
-        self._store(fitted, y_id)
+        self._store(fitted, y_id, unfitted)
         loss = per_sample_loss(
             y_id[rows], scores.pred_id, self.loss, classes=self.classes_
         )
@@ -366,7 +386,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             **options,
         )
 
-    def _store(self, parts, y_id):
+    def _store(self, parts, y_id, unfitted):
         self.estimator_, self.risk_detector_, self.ood_detector_ = parts
         if not hasattr(self.estimator_, "classes_"):
             raise TypeError(
@@ -374,7 +394,9 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
                 f"{type(self.estimator_).__name__} has no classes_."
             )
         check_one_column(self.estimator_)
-        self.classes_ = np.asarray(self.estimator_.classes_)
+        # classes without a sample to fit are ID classes nevertheless
+        known = np.asarray(self.estimator_.classes_)
+        self.classes_ = np.union1d(known, unfitted) if len(unfitted) else known
         check_classes(self, self.classes_, y_id)
         copy_input_attributes(self, self.estimator_)
 
@@ -442,7 +464,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             Probabilities in the order of ``classes_``.
         """
         check_is_fitted(self, "estimator_")
-        return self.estimator_.predict_proba(X)
+        return self._per_class(self.estimator_.predict_proba(X), 0.0)
 
     @available_if(_estimator_has("decision_function"))
     @blockwise
@@ -460,7 +482,21 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             What the classifier returns.
         """
         check_is_fitted(self, "estimator_")
-        return self.estimator_.decision_function(X)
+        margins = self.estimator_.decision_function(X)
+        return self._per_class(margins, np.finfo(margins.dtype).min)
+
+    def _per_class(self, values, missing):
+        """Insert columns for the classes that the classifier has no sample of."""
+        known = np.asarray(self.estimator_.classes_)
+        if len(known) == len(self.classes_):
+            return values
+        if values.ndim == 1:  # the margin of the second of two classes
+            values = np.column_stack([-values, values])
+        if values.shape[1] != len(known):  # not one per class, as of SVC's "ovo"
+            return values
+        columns = np.full((len(values), len(self.classes_)), missing, values.dtype)
+        columns[:, label_codes(known, self.classes_)] = values
+        return columns
 
     @available_if(_has_rule)
     def reject_reason(self, X):

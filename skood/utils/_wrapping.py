@@ -4,9 +4,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils import check_random_state
 
-__all__ = ["check_one_column", "copy_input_attributes", "unwrapped"]
+__all__ = ["check_one_column", "copy_input_attributes", "unwrapped", "with_seeds"]
 
 
 def unwrapped(estimator):
@@ -67,3 +69,47 @@ def copy_input_attributes(owner, fitted):
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(fitted, name):
             setattr(owner, name, getattr(fitted, name))
+
+
+def with_seeds(estimators, random_state):
+    """Seed the parts of a meta-estimator from its `random_state`.
+
+    Parameters
+    ----------
+    estimators : iterable of object
+        Unfitted or frozen estimators, or None.
+
+    random_state : int, RandomState instance or None
+        None: nothing is set.
+
+    Returns
+    -------
+    seeded : list of object
+        Clones with a number for each parameter named ``random_state``, nested ones
+        too, that was None. An estimator without any (a frozen one has none) is
+        returned itself.
+
+    Examples
+    --------
+    >>> from sklearn.ensemble import IsolationForest
+    >>> from skood.utils._wrapping import with_seeds
+    >>> given, none = IsolationForest(random_state=3), IsolationForest()
+    >>> [forest.random_state for forest in with_seeds([given, none], 0)]
+    [3, 209652396]
+    """
+    estimators = list(estimators)
+    if random_state is None:
+        return estimators
+    rng = check_random_state(random_state)
+    return [_with_seed(estimator, rng) for estimator in estimators]
+
+
+def _with_seed(estimator, rng):
+    if not hasattr(estimator, "get_params"):
+        return estimator
+    seeds = {
+        name: int(rng.randint(np.iinfo(np.int32).max))
+        for name, value in sorted(estimator.get_params(deep=True).items())
+        if name.split("__")[-1] == "random_state" and value is None
+    }
+    return clone(estimator).set_params(**seeds) if seeds else estimator

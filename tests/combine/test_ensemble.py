@@ -34,12 +34,12 @@ from skood.combine import (
     Vote,
     conformal_pvalues,
 )
-from skood.combine._splits import calibration_folds
 from skood.datasets import load_digits_ood
 from skood.detectors import KNN, MSP, Energy, Mahalanobis, ViM
 from skood.exceptions import SkoodWarning
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
+from skood.model_selection._calibration_split import calibration_folds
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from tests.combine._members import Column, equicorrelated, frozen_columns
 

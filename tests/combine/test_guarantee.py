@@ -3,20 +3,26 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import re
 import warnings
+from itertools import product
 
 import numpy as np
 import pytest
+from sklearn.model_selection import StratifiedKFold
 
 from skood.combine import (
     BenjaminiHochberg,
     DetectorEnsemble,
     DOSStorey,
     Fisher,
+    Storey,
     Stouffer,
 )
+from skood.detectors import KNN
 from skood.exceptions import SkoodWarning
-from tests.combine._members import equicorrelated, frozen_columns
+from tests.combine._combiners import ALL
+from tests.combine._members import Column, equicorrelated, frozen_columns
 
 
 def _accepted(combiner, m, rho, n, *, level, n_draws, n_new=200, seed=0, scores=None):
@@ -72,3 +78,111 @@ def test_nominal_level_is_lost_under_dependence():
         assert mean < at_most
     mean, error = _accepted(BenjaminiHochberg(), 7, 0.6, **draws)
     assert mean >= 0.95 - 3 * error  # positive dependence is no harm to BH
+
+
+@pytest.mark.parametrize("method", ["conformal", "ecdf"])
+@pytest.mark.parametrize("combiner", ALL, ids=repr)
+def test_no_combiner_fails_on_few_calibration_samples(combiner, method):
+    """Statistics of 0, ties and levels of 0 included; decisions are those of levels."""
+    n_fits = 0
+    for m, n, alpha, folds, level in product(
+        (1, 2, 5), (5, 40), (0.05, 0.5), ("same", 2), ("conformal", "nominal")
+    ):
+        rng = np.random.default_rng([m, n])
+        X = np.round(rng.normal(size=(n, 1)) + rng.normal(size=(n, m)), 1)
+        members = (
+            frozen_columns(m)
+            if folds == "same"
+            else [(f"c{j}", Column(j)) for j in range(m)]
+        )
+        ensemble = DetectorEnsemble(
+            members,
+            combiner,
+            alpha=alpha,
+            calibration=folds,
+            level=level,
+            method=method,
+            random_state=0,
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                ensemble.fit(X)
+            except ValueError as error:  # too few members or samples, and it says so
+                assert re.search(r"needs (at least )?\d+|c_m", str(error))
+                continue
+        n_fits += 1
+        new = np.concatenate([X, np.full((1, m), -9.0), np.full((1, m), 9.0)])
+        levels, rejected = ensemble.levels(new), ensemble.predict(new) == -1
+        assert np.isfinite(ensemble.score_samples(new)).all()
+        np.testing.assert_array_equal(rejected, levels <= alpha * (1 + 1e-11))
+        if any("No sample can be rejected" in str(w.message) for w in caught):
+            assert not rejected.any()
+            assert not ensemble.selected_detectors(new)[rejected].any()
+    assert n_fits >= 20
+
+
+def test_statistics_of_zero_are_warned_of():
+    X = np.random.default_rng(0).normal(size=(400, 2))
+    ensemble = DetectorEnsemble(
+        [(f"knn{k}", KNN(n_neighbors=k, normalize=False)) for k in (5, 6)],
+        Storey(),
+        alpha=0.1,
+        calibration=0.5,
+        random_state=0,
+    )
+    with pytest.warns(
+        SkoodWarning,
+        match=r"No sample can be rejected at alpha=0.1: the smallest statistic of "
+        r"Storey, 0, is that of \d+ of the 100 .* such as BenjaminiHochberg\(\) or "
+        r"Storey\(plus_one=True\)",
+    ):
+        ensemble.fit(X)
+    assert (ensemble.predict(X * 10) == 1).all()
+    ensemble.set_params(combiner=Storey(plus_one=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SkoodWarning)
+        ensemble.fit(X)
+    assert (ensemble.predict(X * 100 + 50) == -1).all()
+
+
+def _draw_classes(rng, n, n_classes=100):
+    means = 2 * np.random.default_rng(1).normal(size=(n_classes, 4))
+    y = rng.integers(0, n_classes, n)
+    return means[y] + 0.15 * rng.normal(size=(n, 4)), y
+
+
+def _share_rejected(calibration, alphas, n_draws, n=300):
+    """Mean share of rejected ID samples, and its standard error, at each alpha."""
+    shares = []
+    members = [(f"knn{k}", KNN(n_neighbors=k, normalize=False)) for k in (2, 3)]
+    for seed in range(n_draws):
+        rng = np.random.default_rng(seed)
+        ensemble = DetectorEnsemble(
+            members, calibration=calibration, level="conformal", random_state=seed
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SkoodWarning)
+            ensemble.fit(*_draw_classes(rng, n))
+        levels = ensemble.levels(_draw_classes(rng, 500)[0])
+        shares.append([(levels <= alpha + 1e-12).mean() for alpha in alphas])
+    return np.mean(shares, axis=0), np.std(shares, axis=0) / np.sqrt(n_draws)
+
+
+@pytest.mark.parametrize("calibration", [0.5, 5, 2])
+def test_few_samples_of_many_classes(calibration):
+    """Stratified folds rejected .2 at .2, and .46 at .4; a level is at most alpha."""
+    alphas = np.array([0.1, 0.2, 0.4])
+    means, errors = _share_rejected(calibration, alphas, 40)
+    assert np.all(means <= alphas + 3 * errors)
+    assert np.all(means >= alphas / 3)  # and not for want of power
+
+
+def test_stratified_folds_void_the_level():
+    """For what folds of the user's own are documented: no promise."""
+    alphas = np.array([0.4])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The least populated", UserWarning)
+        splitter = StratifiedKFold(5, shuffle=True, random_state=0)
+        means, errors = _share_rejected(splitter, alphas, 40)
+    assert means[0] > 0.4 + 3 * errors[0]

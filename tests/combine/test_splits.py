@@ -8,10 +8,10 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import KFold
 
-from skood.combine._splits import calibration_folds, check_same, with_levels
+from skood.combine._splits import check_same, with_levels
 from skood.exceptions import SkoodWarning
+from skood.model_selection._calibration_split import calibration_folds
 from tests.combine._members import Column
 
 
@@ -19,59 +19,6 @@ def _levels(folds, level, alpha=0.05):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return with_levels(folds, level, alpha)
-
-
-def test_share_is_held_out_and_nothing_is_fitted_on_it():
-    y = np.repeat([0, 1, 2], [60, 30, 10])
-    ((train, held),) = calibration_folds(100, y, 0.3, 0)
-    assert len(held) == 30
-    assert sorted([*train, *held]) == list(range(100))
-    assert list(held) != sorted(held)  # halves of it are random
-    ((again, held_again),) = calibration_folds(100, y, 0.3, 0)
-    np.testing.assert_array_equal(train, again)
-    np.testing.assert_array_equal(held, held_again)
-    ((other, _),) = calibration_folds(100, y, 0.3, 1)
-    assert list(other) != list(train)
-
-
-def test_labels_do_not_matter_to_what_is_held_out():
-    """New rows of rare classes come, too: they must be held out like any others."""
-    y = np.arange(40)
-    for seed in range(10):
-        ((train, held),) = calibration_folds(40, y, 0.9, seed)
-        ((train_alone, held_alone),) = calibration_folds(40, None, 0.9, seed)
-        np.testing.assert_array_equal(train, train_alone)
-        np.testing.assert_array_equal(held, held_alone)
-        assert len(held) == 36
-
-
-@pytest.mark.parametrize("share, n_held_out", [(0.01, 1), (0.5, 2), (0.99, 2)])
-def test_at_least_one_row_on_each_side(share, n_held_out):
-    ((train, held),) = calibration_folds(3, None, share, 0)
-    assert (len(train), len(held)) == (3 - n_held_out, n_held_out)
-
-
-def test_same_calibrates_on_all_rows():
-    ((train, held),) = calibration_folds(20, None, "same", 0)
-    assert train is None
-    assert sorted(held) == list(range(20))
-
-
-@pytest.mark.parametrize("calibration", [4, KFold(4)])
-def test_folds_hold_out_each_row_once(calibration):
-    y = np.repeat([0, 1], 21) if calibration == 4 else None  # sorted
-    folds = calibration_folds(42, y, calibration, 0)
-    assert len(folds) == 4
-    assert sorted(np.concatenate([held for _, held in folds])) == list(range(42))
-    for train, held in folds:
-        assert sorted([*train, *held]) == list(range(42))
-        if y is not None:  # stratified
-            assert abs(np.mean(y[held]) - 0.5) < 0.06
-
-
-def test_nothing_to_hold_out():
-    with pytest.raises(ValueError, match=r"none to hold out of n_samples=1\. Give"):
-        calibration_folds(1, None, 0.5, 0)
 
 
 @pytest.mark.parametrize("n, level", [(38, "conformal"), (39, "conformal")])

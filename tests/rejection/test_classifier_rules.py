@@ -134,7 +134,7 @@ def test_nothing_is_accepted_if_rejection_is_free():
 @pytest.fixture(scope="module")
 def randomised():
     # a tree has few different probabilities: many samples are tied
-    tree = DecisionTreeClassifier(max_depth=3, random_state=0)
+    tree = DecisionTreeClassifier(max_depth=2, random_state=0)
     params = {"ood_detector": None, "rule": BoundedAbstention(0.55)}
     return make_clf(tree, randomize=True, calibration=0.5, **params).fit(X, Y)
 
