@@ -151,8 +151,10 @@ def _fpr_at_tpr(counts, tpr):
         raise TypeError(f"tpr must be a number in (0, 1], got {tpr!r}.")
     if not 0 < float(tpr) <= 1:
         raise ValueError(f"tpr must be in (0, 1], got {tpr!r}.")
-    # tp and fp never decrease, so the first threshold that reaches tpr is the best
-    first = np.searchsorted(tp, np.ceil(tpr * tp[-1] - GUARD))
+    # tp and fp never decrease, so the first threshold that reaches tpr is the best;
+    # however small tpr is, a positive rate takes one accepted sample
+    least = max(1.0, np.ceil(tpr * tp[-1] - GUARD))
+    first = np.searchsorted(tp, least)
     return float(fp[first] / fp[-1])
 
 

@@ -84,6 +84,30 @@ def test_fpr_at_tpr_brute_force(seed, tpr):
     )
 
 
+@pytest.mark.parametrize("tpr", [5e-324, 1e-12, 1e-9, 1e-3, 1 - 1e-9, 1.0])
+def test_fpr_at_extreme_tpr_brute_force(tpr):
+    """A TPR above 0 is not reached where no ID sample is accepted."""
+    assert fpr_at_tpr([-1, 0, -1], [3.0, 2.0, 1.0], tpr=tpr) == 0.5
+    assert fpr_at_tpr([-1, -1, 0], [3.0, 2.0, 1.0], tpr=tpr) == 1.0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        y_true = np.r_[-1, 0, rng.integers(-1, 1, size=rng.integers(0, 12))]
+        y_score = rng.integers(0, rng.integers(1, 9), size=y_true.size)
+        for positive in (0, -1):
+            chosen, score = y_true == positive, (y_score if positive == 0 else -y_score)
+            counts = [
+                (np.sum(score[chosen] >= t), np.mean(score[~chosen] >= t))
+                for t in np.unique(score)
+            ]
+            # of fewer than 1e9 samples, the count is 1 or more, or all of them
+            least = 1 if tpr <= 1e-3 else chosen.sum()
+            expected = min(fpr for n, fpr in counts if n >= least)
+            found = fpr_at_tpr(
+                y_true, y_score, tpr=tpr, positive="id" if positive == 0 else "ood"
+            )
+            assert found == expected
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_detection_error_brute_force(seed):
     y_true, y_score = _tied(seed)
