@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
 )
 
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._labels import check_labels, id_rows
+from skood.utils._labels import check_labels, id_rows, naming_ood_label
 from skood.utils._lazy import as_rows, is_lazy, joined, labelled_rows, loaded_blocks
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
@@ -43,8 +43,10 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         positive rate of ``predict`` on them is ``1 - contamination``.
 
     ood_label : int or str, default=-1
-        Label that known out-of-distribution (OOD) rows carry in ``y``. They are
-        left out of the fit.
+        Label that known out-of-distribution (OOD) samples carry in ``y``. They are
+        left out of the fit of the detector and of its `estimator`; steps of a
+        pipeline before it see them, unless they are in
+        :class:`~skood.model_selection.IDOnly`.
 
     Attributes
     ----------
@@ -93,6 +95,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             If the data are invalid, or only OOD rows are given. The estimator
             then is as it was before the call.
         """
+        check_given(X)
         with fresh_fit(self):
             self._set_offset(self._fit_rows(*self._labelled_rows(X, y)))
             self.__dict__.pop("_id_rows", None)  # as long as X
@@ -109,7 +112,12 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     def _fit_rows(self, X, y):
         """Fit on the ID rows and return their scores; OOD rows are left out."""
-        return self._fit(*self._only_id(X, y))
+        X_id, y_id = self._only_id(X, y)
+        n_left_out = 0 if self._id_rows is None else n_rows(X) - len(self._id_rows)
+        estimator = getattr(self, "estimator", None)
+        warns = estimator is not None and not isinstance(estimator, FrozenEstimator)
+        with naming_ood_label(y_id, n_left_out, self.ood_label, warns=warns):
+            return self._fit(X_id, y_id)
 
     def _set_offset(self, scores):
         """Take the threshold from the scores of ID training rows."""
@@ -390,6 +398,15 @@ class UncertaintyDetector(BaseDetector):
 
     def __sklearn_tags__(self):
         return wrapped_tags(super().__sklearn_tags__(), self.estimator)
+
+
+def check_given(X):
+    """Raise if there are no samples at all: None."""
+    if X is None:
+        raise ValueError(
+            "X is required, got None. Pass samples, an array-like of shape "
+            "(n_samples, n_features)."
+        )
 
 
 def take_rows(X, rows):

@@ -13,6 +13,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDRegressor
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler
 from sklearn.svm import OneClassSVM
 from sklearn.utils import Bunch, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -72,6 +74,7 @@ from skood.graph import (
     Propagation,
 )
 from skood.logic import ConstraintSearch, LogicDetector, MLNDetector
+from skood.model_selection import IDOnly
 from skood.nn import (
     FeatureExtractor,
     LinearHead,
@@ -283,6 +286,10 @@ _INSTANCES = {
     "HMC": [
         HMC(_LINEAR, **_QUICK_CHAINS),
         HMC(_PERCEPTRON, **_QUICK_CHAINS, init="estimator", setting="b"),
+    ],
+    "IDOnly": [
+        IDOnly(MaxAbsScaler()),
+        IDOnly(make_pipeline(MaxAbsScaler(), MinMaxScaler()), ood_label=-9),
     ],
     "KNN": [
         KNN(n_neighbors=3),

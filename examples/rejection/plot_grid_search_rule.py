@@ -32,23 +32,24 @@ X_train, X_test, y_train, y_test = train_test_split(
 # A pipeline that rejects
 # -----------------------
 #
-# The rule is the last step of a pipeline. Its detector is in a pipeline of its own, so
-# that it reads the scaled pixels. The scaler in front sees all training rows, also the
-# foreign ones, and learns little of them: two numbers per pixel. A step that could
-# learn more belongs into the classifier and the detector, which are fitted without
-# them.
+# The rule is the last step of a pipeline. The input of its detector are the scaled
+# pixels. A step of a pipeline is fitted on all training samples, also the foreign ones;
+# in ``IDOnly`` the scaler is fitted on the others only, as the classifier and the
+# detector are.
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skood.detectors import KNN
+from skood.model_selection import IDOnly
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 
 pipeline = make_pipeline(
-    StandardScaler(),
+    IDOnly(StandardScaler()),
     RejectOptionClassifier(
         LogisticRegression(max_iter=1000),
-        ood_detector=make_pipeline(KNN()),
+        ood_detector=KNN(),
+        ood_input="X",
         rule=BoundedTPRFPR(tpr_min=0.8),
         calibration=0.4,
         random_state=0,
@@ -102,7 +103,7 @@ from skood.model_selection import OODStratifiedKFold
 prefix = "rejectoptionclassifier__"
 grid = {
     f"{prefix}estimator__C": [0.001, 0.01, 1],
-    f"{prefix}ood_detector__knn__n_neighbors": [2, 10],
+    f"{prefix}ood_detector__n_neighbors": [2, 10],
     f"{prefix}rule__fpr_max": [0.1, 0.13, 0.16, 0.2],
 }
 search = GridSearchCV(

@@ -180,7 +180,6 @@ plt.show()
 # out: here 40 %. All foreign rows are, in any case. The digits 0 and 4 are foreign.
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
-from sklearn.pipeline import make_pipeline
 
 from skood.datasets import load_digits_ood
 from skood.detectors import KNN
@@ -193,7 +192,8 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 clf = RejectOptionClassifier(
     LogisticRegression(max_iter=1000),
-    ood_detector=make_pipeline(KNN(n_neighbors=5)),
+    ood_detector=KNN(n_neighbors=5),
+    ood_input="X",
     rule=BoundedTPRFPR(tpr_min=0.6, fpr_max=0.2),
     calibration=0.4,
     guarantee="high_probability",
@@ -231,7 +231,7 @@ except NotCertifiableError as error:
 from skood.rejection import risk_upper_bound
 
 y_pred = clf.predict(X_test)
-kept = (y_test >= 0) & (y_pred != clf.reject_label)
+kept = (y_test >= 0) & (y_pred != clf.reject_label_)
 wrong = (y_pred != y_test)[kept]
 for m in (len(wrong) // 4, len(wrong) // 2, len(wrong)):
     bound = risk_upper_bound(wrong[:m], delta=0.1)

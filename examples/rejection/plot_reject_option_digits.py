@@ -40,18 +40,18 @@ X_train, X_test, y_train, y_test = train_test_split(
 # We ask for the least errors among the accepted digits, where at least 80 % of the
 # known digits and at most 10 % of the foreign ones are accepted. The risk score is one
 # minus the largest probability, by default; the OOD score is the distance to the fifth
-# nearest training row. The detector is in a pipeline, so that it reads the pixels;
-# otherwise it would read the features of the classifier. Scores are cross-fitted: each
-# row is scored by models that have not seen it.
+# nearest training sample. Its input are the pixels; by default it would be the features
+# of the classifier. Scores are cross-fitted: each sample is scored by models that were
+# not fitted on it.
 from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
 
 from skood.detectors import KNN
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 
 clf = RejectOptionClassifier(
     LogisticRegression(max_iter=1000),
-    ood_detector=make_pipeline(KNN(n_neighbors=5)),
+    ood_detector=KNN(n_neighbors=5),
+    ood_input="X",
     rule=BoundedTPRFPR(tpr_min=0.8, fpr_max=0.1),
     calibration=5,
     random_state=0,

@@ -1,8 +1,9 @@
-"""Cross-validation splitters whose test parts hold ID and OOD rows."""
+"""Splitters with ID and OOD samples in each test part, and pipelines fitted on ID."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from skood.model_selection._id_only import IDOnly
 from skood.model_selection._split import LeaveClassesOut, OODStratifiedKFold
 
-__all__ = ["LeaveClassesOut", "OODStratifiedKFold"]
+__all__ = ["IDOnly", "LeaveClassesOut", "OODStratifiedKFold"]

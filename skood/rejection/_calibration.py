@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.parallel import Parallel, delayed
 
 from skood.base import bind, n_rows, take_rows
 from skood.model_selection._calibration_split import calibration_folds
-from skood.utils._labels import check_nested_ood_labels, ood_mask
+from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
 from skood.utils._warnings import warn
 from skood.utils._wrapping import with_seeds
 
@@ -24,6 +24,7 @@ __all__ = [
     "calibrate",
     "check_calibration",
     "check_classes",
+    "check_is_classifier",
     "check_ood_labels",
     "fit_parts",
     "score_parts",
@@ -110,9 +111,9 @@ def check_classes(owner, classes, y):
     y : ndarray of shape (n_id,)
         Labels of the ID rows.
     """
-    for name in ("reject_label", "ood_label"):
-        label = getattr(owner, name)
-        if ood_mask(classes, ood_label=label).any():
+    labels = {"reject_label": owner.reject_label_, "ood_label": owner.ood_label}
+    for name, label in labels.items():
+        if has_label(classes, label):
             raise ValueError(
                 f"{name}={label!r} is one of the classes. Choose a label that no class "
                 "has."
@@ -124,6 +125,43 @@ def check_classes(owner, classes, y):
             f"classes {classes.tolist()} of the fitted classifier. Label OOD rows "
             f"ood_label={owner.ood_label!r}; give each class enough rows to be both "
             "fitted and held out."
+        )
+
+
+def check_is_classifier(estimator, *, fitted=False):
+    """Refuse an estimator of another kind.
+
+    Parameters
+    ----------
+    estimator : object
+        The estimator.
+
+    fitted : bool, default=False
+        Whether it is fitted, so that it must have ``classes_``.
+
+    Raises
+    ------
+    TypeError
+        If it is no classifier.
+    """
+    kind = None
+    if hasattr(estimator, "__sklearn_tags__"):
+        kind = get_tags(estimator).estimator_type
+    if kind not in ("classifier", None):
+        remedy = {
+            "regressor": "Use a classifier, such as RidgeClassifier for Ridge",
+            "outlier_detector": "Pass a detector as ood_detector or risk_detector",
+        }.get(kind, "Use a classifier")
+        raise TypeError(
+            f"estimator must be a classifier, got the {kind.replace('_', ' ')} "
+            f"{estimator!r}. {remedy}."
+        )
+    if fitted and not all(hasattr(estimator, a) for a in ("classes_", "predict")):
+        raise TypeError(
+            "estimator must be a classifier, but the fitted "
+            f"{type(estimator).__name__} has no classes_, or no predict. Use a "
+            "classifier; wrap a trained torch module with skood.nn.pretrained(module, "
+            "classes=...)."
         )
 
 
@@ -140,6 +178,7 @@ def fit_parts(parts, X, y):
     A detector whose `estimator` is None reads the classifier that was just fitted.
     """
     estimator = clone(parts.estimator).fit(X, y)
+    check_is_classifier(estimator, fitted=True)
     frozen = FrozenEstimator(estimator)
     return Parts(
         estimator,

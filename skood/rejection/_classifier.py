@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -13,18 +14,20 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skood.base import bind, n_rows, take_rows, wrapped_tags
+from skood.base import bind, check_given, n_rows, take_rows, wrapped_tags
 from skood.rejection._base import BaseRule
 from skood.rejection._calibration import (
     Parts,
     calibrate,
     check_calibration,
     check_classes,
+    check_is_classifier,
     check_ood_labels,
     fit_parts,
     score_parts,
 )
 from skood.rejection._guarantee import certify
+from skood.rejection._inputs import INPUTS, describe, detector_input, reading_x
 from skood.rejection._operating_point import accept_proba, draw
 from skood.rejection._reason import explain, make_reference
 from skood.rejection._report import largest_loss, make_report
@@ -34,13 +37,21 @@ from skood.utils._labels import (
     check_labels,
     id_rows,
     label_codes,
+    naming_ood_label,
     ood_mask,
     put_label,
 )
 from skood.utils._lazy import blockwise, labelled_rows
 from skood.utils._loss import per_sample_loss
-from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
+from skood.utils._params import (
+    Classifier,
+    HasMethods,
+    Interval,
+    StrOptions,
+    fit_context,
+)
 from skood.utils._state import fresh_fit
+from skood.utils._warnings import warn
 from skood.utils._wrapping import (
     check_one_column,
     copy_input_attributes,
@@ -90,13 +101,11 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         :class:`~sklearn.frozen.FrozenEstimator`.
 
     risk_detector : object, default=None
-        A detector, a = -score_samples. None: a = 1 - max probability. A detector
-        whose own ``estimator`` is None reads the classifier fitted here; to have it
-        read `X` itself put it in a :class:`~sklearn.pipeline.Pipeline`.
+        A detector, a = -score_samples, see `risk_input`. None: a = 1 - max
+        probability.
 
     ood_detector : object, default=None
-        A detector, b = -score_samples; like `risk_detector`. None: a is the only
-        score.
+        A detector, b = -score_samples, see `ood_input`. None: a is the only score.
 
     rule : BaseRule, default=None
         What is asked for, such as `BoundedTPRFPR` (which needs OOD rows in ``y``)
@@ -116,11 +125,20 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         that returns one number >= 0 per row; or a matrix of shape (n_classes,
         n_classes) with the true class in rows.
 
-    reject_label : int or str, default=-1
-        What `predict` returns for rejected samples; not one of the classes.
+    risk_input, ood_input : {"auto", "estimator", "X"}, default="auto"
+        Input of `risk_detector` and of `ood_detector`. "estimator": the features and
+        logits of the classifier that is fitted here, for a detector whose own
+        ``estimator`` is None. "X": `X` itself. "auto": "estimator" where it can be,
+        that is ``KNN()`` uses the features of the classifier, and a
+        :class:`~sklearn.pipeline.Pipeline` or an outlier detector of scikit-learn
+        uses `X`. See ``detector_inputs_``.
+
+    reject_label : int or str, default="auto"
+        Prediction for rejected samples; not one of the classes. "auto": "reject" if
+        the classes are strings, else -1.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``.
+        Label of known OOD samples in ``y``.
 
     guarantee : {"high_probability", "ltt", "expectation"} or None, default=None
         What is promised for new data, see :func:`certify`. None: the best rule on the
@@ -158,8 +176,14 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     risk_detector_, ood_detector_ : object or None
         The fitted detectors.
 
+    detector_inputs_ : dict of str to str
+        "estimator" or "X" for each detector, "risk" and "ood", that there is.
+
     classes_ : ndarray of shape (n_classes,)
         The classes in ``y``, without `ood_label`.
+
+    reject_label_ : int or str
+        Prediction for rejected samples.
 
     operating_point_ : OperatingPoint or None
         The rule found and its risk, TPR and FPR on the calibration data; None with
@@ -190,15 +214,17 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     `guarantee`. `report` shows intervals.
 
     `predict_proba` and `decision_function` are those of the classifier, also for
-    samples that are rejected.
+    samples that are rejected. With string classes and a `reject_label` that is a
+    number, or the other way round, `predict` returns an array of objects, which
+    scikit-learn's metrics refuse.
 
     Of a class with few samples all may be held out. A warning then names it. It is a
     class of ``classes_`` and counts as ID in evaluation, but is never predicted: its
     probability is 0, its margin the smallest number, and its samples have the loss of
     the class that is predicted in its place.
 
-    With string classes and a reject label that is not a string, `predict` returns an
-    array of objects.
+    Without OOD samples in ``y``, a rule weighs both scores by the errors on ID samples
+    alone. `fit` warns where `ood_detector` then weighs less than the risk score.
 
     References
     ----------
@@ -226,7 +252,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     """
 
     _parameter_constraints: dict = {
-        "estimator": [HasMethods(["fit", "predict"])],
+        "estimator": [Classifier()],
         "risk_detector": [HasMethods(["fit", "score_samples"]), None],
         "ood_detector": [HasMethods(["fit", "score_samples"]), None],
         "rule": [BaseRule, None],
@@ -237,6 +263,8 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             StrOptions({"same"}),
         ],
         "loss": [StrOptions({"zero_one"}), callable, "array-like"],
+        "risk_input": [StrOptions(INPUTS)],
+        "ood_input": [StrOptions(INPUTS)],
         "reject_label": [Integral, str],
         "ood_label": [Integral, str],
         "guarantee": [StrOptions({"high_probability", "ltt", "expectation"}), None],
@@ -258,7 +286,9 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         calibration=0.3,
         *,
         loss="zero_one",
-        reject_label=-1,
+        risk_input="auto",
+        ood_input="auto",
+        reject_label="auto",
         ood_label=-1,
         guarantee=None,
         delta=0.1,
@@ -275,6 +305,8 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         self.rule = rule
         self.calibration = calibration
         self.loss = loss
+        self.risk_input = risk_input
+        self.ood_input = ood_input
         self.reject_label = reject_label
         self.ood_label = ood_label
         self.guarantee = guarantee
@@ -299,8 +331,10 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             What the classifier reads.
 
         y : array-like of shape (n_samples,)
-            Class labels; `ood_label` for known OOD rows, which only serve to choose
-            the rule.
+            Class labels; `ood_label` for known OOD samples, which only serve to choose
+            the rule: neither the classifier nor a detector is fitted on them. Steps of
+            a pipeline before this classifier are, see
+            :class:`skood.model_selection.IDOnly`.
 
         Returns
         -------
@@ -319,6 +353,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             If the data or a parameter is invalid.
         """
         X, y = labelled_rows(X, y)
+        check_given(X)
         if y is None:
             raise ValueError(
                 "RejectOptionClassifier requires y to be passed, but the target y is "
@@ -330,6 +365,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     def _fit(self, X, y):
         parts = Parts(self.estimator, self.risk_detector, self.ood_detector)
+        check_is_classifier(self.estimator)
         largest_loss(self.loss)  # raises if it is of another kind
         y = check_labels(y)
         check_consistent_length(X, y)
@@ -342,14 +378,56 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         if y_id.dtype.kind == "O" and not any(isinstance(v, str) for v in y_id):
             y_id = np.array(y_id.tolist())  # numbers beside a string ood_label
         check_classification_targets(y_id)
-        check_classes(self, np.unique(y_id), y_id)
+        classes = np.unique(y_id)
+        self.reject_label_ = self._reject_label(classes)
+        check_classes(self, classes, y_id)
         check_ood_labels(parts, y_id)
+        if self.rule is not None:
+            check_calibration(self, parts, X_ood)
+        parts = self._with_inputs(parts)
+        n_ood = len(y) - len(y_id)
+        with naming_ood_label(y_id, n_ood, self.ood_label, warns=True):
+            calibrated = self._fit_parts(parts, X_id, y_id, X_ood)
+        if self.rule is None:
+            self.operating_point_ = self._reference = None
+            return
+        rows, scores = calibrated
+        loss = per_sample_loss(
+            y_id[rows], scores.pred_id, self.loss, classes=self.classes_
+        )
+        self.operating_point_ = point = self._choose(scores, loss)
+        self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
+        self.mu_, self.gap_ = point.mu, point.gap
+        self.lower_bound_ = point.lower_bound
+        self._reference = make_reference(point, scores.risk_id, scores.ood_id)
+        weighs_less = abs(self.theta_) < math.pi / 4  # than the risk score
+        if X_ood is None and self.ood_detector is not None and weighs_less:
+            self._warn_of_weight()
+
+    def _reject_label(self, classes):
+        """Return the label of rejected samples, of the kind of the classes."""
+        if self.reject_label != "auto":
+            return self.reject_label
+        return "reject" if all(isinstance(v, str) for v in classes.tolist()) else -1
+
+    def _with_inputs(self, parts):
+        """Note the input of each detector, and keep those on X from the classifier."""
+        inputs = {
+            "risk": detector_input("risk", parts.risk_detector, self.risk_input),
+            "ood": detector_input("ood", parts.ood_detector, self.ood_input),
+        }
+        self.detector_inputs_ = {k: v for k, v in inputs.items() if v is not None}
+        return parts._replace(
+            risk_detector=reading_x(parts.risk_detector, inputs["risk"]),
+            ood_detector=reading_x(parts.ood_detector, inputs["ood"]),
+        )
+
+    def _fit_parts(self, parts, X_id, y_id, X_ood):
+        """Store the fitted parts; return what a rule is chosen on."""
         if self.rule is None:
             parts = Parts(*with_seeds(parts, self.random_state))
             self._store(fit_parts(parts, X_id, y_id), y_id, y_id[:0])
-            self.operating_point_ = self._reference = None
-            return
-        check_calibration(self, parts, X_ood)
+            return None
         fitted, rows, scores, unfitted = calibrate(
             parts,
             X_id,
@@ -360,14 +438,20 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             n_jobs=self.n_jobs,
         )
         self._store(fitted, y_id, unfitted)
-        loss = per_sample_loss(
-            y_id[rows], scores.pred_id, self.loss, classes=self.classes_
+        return rows, scores
+
+    def _warn_of_weight(self):
+        """Warn that nothing but errors on ID samples gave the OOD score its weight."""
+        warn(
+            "y has no OOD samples, so that the weight of ood_detector was chosen by "
+            f"the errors on ID samples alone: theta_ = {self.theta_:.3g} (at 0 only "
+            f"the risk score counts, at pi / 2 only the OOD score), mu_ = "
+            f"{self.mu_:.3g}. OOD samples may be accepted, however low the detector "
+            f"scores them. Label known OOD samples ood_label={self.ood_label!r} in y "
+            "and use a rule that bounds their rate, such as BoundedTPRFPR; or also "
+            "reject where ood_detector_ scores below a threshold, such as its own: "
+            "ood_detector_.predict(X) == -1."
         )
-        self.operating_point_ = point = self._choose(scores, loss)
-        self.theta_, self.lambda_, self.tau_ = point.theta, point.lam, point.tau
-        self.mu_, self.gap_ = point.mu, point.gap
-        self.lower_bound_ = point.lower_bound
-        self._reference = make_reference(point, scores.risk_id, scores.ood_id)
 
     def _choose(self, scores, loss):
         """Choose the rule on calibration scores."""
@@ -388,11 +472,6 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     def _store(self, parts, y_id, unfitted):
         self.estimator_, self.risk_detector_, self.ood_detector_ = parts
-        if not hasattr(self.estimator_, "classes_"):
-            raise TypeError(
-                "estimator must be a classifier, but the fitted "
-                f"{type(self.estimator_).__name__} has no classes_."
-            )
         check_one_column(self.estimator_)
         # classes without a sample to fit are ID classes nevertheless
         known = np.asarray(self.estimator_.classes_)
@@ -441,7 +520,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         if self.operating_point_ is None:
             return labels
         rejected = ~draw(accept, self.random_state)
-        return put_label(labels, rejected, self.reject_label)
+        return put_label(labels, rejected, self.reject_label_)
 
     @blockwise
     def _answers(self, X):
@@ -565,7 +644,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         if ood_prior is not None and not 0 <= ood_prior < 1:
             raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
         accepted, loss, is_ood = self._outcomes(X, y, self.loss)
-        return make_report(
+        report = make_report(
             draw(accepted, self.random_state),
             loss,
             is_ood,
@@ -573,6 +652,23 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             ood_prior=ood_prior,
             max_loss=largest_loss(self.loss),
         )
+        return replace(report, scores=self._described_scores())
+
+    def _described_scores(self):
+        """Say which scores the rule compares, or None without a rule."""
+        if self.operating_point_ is None:
+            return None
+        found = {
+            name: describe(
+                getattr(self, f"{name}_detector_"),
+                self.detector_inputs_.get(name),
+                self.estimator_,
+            )
+            for name in ("risk", "ood")
+        }
+        if self.ood_detector_ is None:
+            del found["ood"]
+        return found
 
     def score(self, X, y):
         """Minus the objective of the rule, or the accuracy with ``rule=None``.
@@ -642,8 +738,12 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         inner = get_tags(self.estimator).classifier_tags
         if inner is not None:
             tags.classifier_tags = inner
-        for detector in (self.risk_detector, self.ood_detector):
+        for detector, asked in (
+            (self.risk_detector, self.risk_input),
+            (self.ood_detector, self.ood_input),
+        ):
             if detector is not None:
-                reads = get_tags(bind(detector, self.estimator)).input_tags
-                tags.input_tags.sparse &= reads.sparse
+                if asked != "X":
+                    detector = bind(detector, self.estimator)
+                tags.input_tags.sparse &= get_tags(detector).input_tags.sparse
         return tags

@@ -5,6 +5,7 @@
 
 import math
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -103,6 +104,9 @@ class RejectionReport:
 
     ood_prior : float or None
         Share of OOD rows in use.
+
+    scores : dict of str to str or None, default=None
+        Which scores the rule compares, "risk" and "ood", and what they are scores of.
     """
 
     tpr: Estimate
@@ -116,6 +120,7 @@ class RejectionReport:
     n_accepted_ood: int
     confidence_level: float
     ood_prior: float | None
+    scores: dict | None = None
 
     def to_dict(self):
         """Return everything as nested dicts and numbers, ready for JSON.
@@ -133,23 +138,45 @@ class RejectionReport:
             }
         return result
 
-    def __str__(self):
-        level = f"{100 * self.confidence_level:g} %"
-        counts = {
+    def _rows(self):
+        """Name, estimate and meaning of each defined rate."""
+        meanings = {
             "tpr": f"{self.n_accepted_id} of {self.n_id} ID rows accepted",
             "fpr": f"{self.n_accepted_ood} of {self.n_ood} OOD rows accepted",
             "coverage": "accepted share of all rows",
             "risk": "mean loss of the accepted ID rows",
             "precision": f"share of ID among accepted, {self.ood_prior} of rows OOD",
         }
+        rows = [(name, getattr(self, name), text) for name, text in meanings.items()]
+        return [row for row in rows if not math.isnan(row[1].value)]
+
+    def _score_line(self):
+        """Which scores the rule compares, in one line."""
+        return "; ".join(f"{k} score: {v}" for k, v in (self.scores or {}).items())
+
+    def __str__(self):
+        level = f"{100 * self.confidence_level:g} %"
         lines = [f"{'':<10}{'value':>8}  {level + ' interval':<18}"]
-        for name, text in counts.items():
-            value, low, high = getattr(self, name)
-            if math.isnan(value):
-                continue
+        for name, (value, low, high), text in self._rows():
             interval = f"[{low:.4f}, {high:.4f}]"
             lines.append(f"{name:<10}{value:>8.4f}  {interval:<18}  {text}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *filter(None, [self._score_line()])])
+
+    def _repr_html_(self):
+        """Return the table for notebooks."""
+        level = f"{100 * self.confidence_level:g} % interval"
+        rows = [
+            f"<tr><th>{name}</th><td>{value:.4f}</td><td>[{low:.4f}, {high:.4f}]</td>"
+            f"<td>{escape(text)}</td></tr>"
+            for name, (value, low, high), text in self._rows()
+        ]
+        head = f"<tr><th></th><th>value</th><th>{level}</th><th></th></tr>"
+        line = self._score_line()
+        caption = f"<caption>{escape(line)}</caption>" if line else ""
+        body = ["<tbody>", *rows, "</tbody>"]
+        return "\n".join(
+            ["<table>", caption, f"<thead>{head}</thead>", *body, "</table>"]
+        )
 
 
 def largest_loss(loss):

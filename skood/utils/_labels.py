@@ -3,18 +3,25 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import re
+from contextlib import contextmanager
+from numbers import Number
+
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
 from skood.utils._torch import to_numpy
+from skood.utils._warnings import warn
 
 __all__ = [
     "check_label_rows",
     "check_labels",
     "check_nested_ood_labels",
+    "has_label",
     "id_rows",
     "label_codes",
+    "naming_ood_label",
     "ood_mask",
     "plain_labels",
     "put_label",
@@ -29,6 +36,11 @@ def _equals(y, label):
     if y.dtype.kind in "biuf" and isinstance(label, str):
         return np.zeros(y.shape, dtype=bool)
     return np.asarray(y == label, dtype=bool)
+
+
+def has_label(y, label):
+    """Tell whether a label is among `y`; text never equals a number."""
+    return bool(_equals(np.asarray(y), label).any())
 
 
 def _is_missing(label):
@@ -170,6 +182,62 @@ def plain_labels(y):
     return y
 
 
+def _label_kinds(labels):
+    """Return which of "text" and "numbers" labels are; others are of no such kind."""
+    if labels.dtype.kind in "US":
+        return {"text"} if labels.size else set()
+    if labels.dtype.kind in "biuf":
+        return {"numbers"} if labels.size else set()
+    return {
+        "text"
+        if isinstance(v, str)
+        else "numbers"
+        if isinstance(v, Number)
+        else "other"
+        for v in labels.ravel().tolist()
+    }
+
+
+def _same_in_print(y, label):
+    """Return the label of the other kind that is written as `label`, or None."""
+    if isinstance(label, str):
+        try:
+            number = float(label)
+        except ValueError:
+            return None
+        found = y[y == number]
+        return found.tolist()[0] if len(found) else None
+    return str(label) if (y == str(label)).any() else None
+
+
+def _check_kinds(y, is_ood, ood_label, classes):
+    """Refuse labels that cannot equal `ood_label`, or a class, for their kind alone.
+
+    A file, or ``y.astype(str)``, has the text "-1" or "0" in place of the number: all
+    samples would be ID, or all OOD, without an error.
+    """
+    if classes is not None:
+        known, others = _label_kinds(classes), y[~is_ood]
+        given = _label_kinds(others)
+        if sorted([*known, *given]) == ["numbers", "text"] and len(known) == 1:
+            raise ValueError(
+                f"The labels are {given.pop()}, such as {others.tolist()[0]!r}, but "
+                f"the classes are {known.pop()}, such as {classes.tolist()[0]!r}: "
+                "every sample would be OOD. Give the labels as they were in fit, and "
+                f"known OOD samples the label ood_label={ood_label!r}."
+            )
+    kinds = _label_kinds(y) if y.dtype.kind in "UOiuf" else set()
+    if kinds == {"numbers" if isinstance(ood_label, str) else "text"}:
+        found = _same_in_print(y, ood_label)
+        if found is not None:
+            raise ValueError(
+                f"The labels are {kinds.pop()} and contain {found!r}, but ood_label="
+                f"{ood_label!r} is of another kind, so that no sample has it. Set "
+                f"ood_label={found!r} if these samples are OOD; else set an ood_label "
+                "that no class has, of the kind of the labels."
+            )
+
+
 def ood_mask(y, *, ood_label=-1, classes=None):
     """Tell which rows of `y` are out-of-distribution.
 
@@ -193,13 +261,20 @@ def ood_mask(y, *, ood_label=-1, classes=None):
     -------
     is_ood : ndarray of shape (n_samples,), dtype bool
         True for OOD rows.
+
+    Raises
+    ------
+    ValueError
+        If labels are text and `ood_label` or all classes are numbers that look the
+        same, or the other way round.
     """
     y = check_label_rows(y)
     is_ood = _equals(y, ood_label)
     if y.ndim == 2:
         is_ood, y = is_ood.any(axis=1), y[:, 0]
+    classes = None if classes is None else np.asarray(classes)
+    _check_kinds(y, is_ood, ood_label, classes)
     if classes is not None:
-        classes = np.asarray(classes)
         comparable = (y.dtype.kind in "US") == (classes.dtype.kind in "US")
         if "O" in (y.dtype.kind, classes.dtype.kind):
             known_labels = set(classes.tolist())
@@ -243,6 +318,48 @@ def id_rows(y, ood_label=-1):
             f"rows of at least one class, or another ood_label."
         )
     return is_id
+
+
+@contextmanager
+def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
+    """Name `ood_label` in the error of a fit that has one class left.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,) or None
+        Labels of ID samples.
+
+    n_left_out : int
+        Number of samples that are labelled `ood_label`.
+
+    ood_label : int or str
+        Label of known OOD samples.
+
+    warns : bool, default=False
+        Whether to warn if the fit succeeds, because it is that of a classifier.
+
+    Raises
+    ------
+    ValueError
+        Any that is raised within; if only one class is left, with what was left out.
+    """
+    why = ""
+    if y is not None and n_left_out and not np.any(y[1:] != y[:1]):
+        why = (
+            f"Only the class {y[:1].tolist()[0]!r} is left in y, because the "
+            f"{n_left_out} samples labelled ood_label={ood_label!r} are taken for "
+            f"known OOD samples. If {ood_label!r} is a class, set ood_label to a label "
+            "that no class has."
+        )
+    try:
+        yield
+    except ValueError as error:
+        message = str(error).rstrip(". ")
+        if not why or not re.search(r"\b(class|classes|labels?)\b", message):
+            raise
+        raise ValueError(f"{message}. {why}") from error
+    if why and warns:
+        warn(why)
 
 
 def check_nested_ood_labels(name, part, y, owner):

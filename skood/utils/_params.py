@@ -10,7 +10,9 @@ so that a change there is a change in one place.
 
 from sklearn.base import _fit_context as fit_context
 from sklearn.utils._param_validation import (
-    HasMethods,
+    HasMethods as _HasMethods,
+)
+from sklearn.utils._param_validation import (
     Interval,
     InvalidParameterError,
     Options,
@@ -30,6 +32,17 @@ __all__ = [
 ]
 
 
+class HasMethods(_HasMethods):
+    """Constraint of a parameter that is an object with methods, not its class."""
+
+    def is_satisfied_by(self, val):
+        """Tell whether `val` is an object with the methods."""
+        return not isinstance(val, type) and super().is_satisfied_by(val)
+
+    def __str__(self):
+        return f"{super().__str__()} (an object, not a class: write KNN(), not KNN)"
+
+
 class Classifier(HasMethods):
     """Constraint of a parameter that is a classifier to read: it can be fitted.
 
@@ -41,6 +54,6 @@ class Classifier(HasMethods):
 
     def __str__(self):
         return (
-            "a classifier implementing 'fit' (wrap a trained torch module with "
-            "skood.nn.pretrained)"
+            "a classifier implementing 'fit' (an object, not a class; wrap a trained "
+            "torch module with skood.nn.pretrained)"
         )

@@ -20,6 +20,7 @@ _ROOMS = (
     "evidential",
     "graph",
     "logic",
+    "model_selection",
     "nn",
     "rectifiers",
     "rejection",
@@ -54,7 +55,8 @@ def all_estimators(kind=None):
     --------
     >>> from skood.utils.discovery import all_estimators
     >>> [name for name, _ in all_estimators("transformer")]
-    ['ASH', 'FeatureExtractor', 'LTS', 'MultiHeadClassifier', 'ReAct', 'SCALE', 'VRA']
+    ['ASH', 'FeatureExtractor', 'IDOnly', 'LTS', 'MultiHeadClassifier', 'ReAct', \
+'SCALE', 'VRA']
     """
     if kind is not None and kind not in _KINDS:
         raise ValueError(f"kind must be None or one of {sorted(_KINDS)}, got {kind!r}.")

@@ -34,5 +34,7 @@ PLAIN_KNN = KNN(n_neighbors=3, normalize=False)
 
 def make_clf(estimator=None, **params):
     params = {"rule": RULE, "ood_detector": PLAIN_KNN, "random_state": 0, **params}
-    clf = RejectOptionClassifier(estimator or LogisticRegression(), **params)
+    clf = RejectOptionClassifier(
+        LogisticRegression() if estimator is None else estimator, **params
+    )
     return clone(clf)  # so that no test writes to the objects above

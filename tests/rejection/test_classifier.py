@@ -9,14 +9,19 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from sklearn.base import BaseEstimator, clone
+from sklearn.cluster import KMeans
+from sklearn.ensemble import ExtraTreesClassifier, StackingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import accuracy_score
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 
-from skood.detectors import Energy, MaxLogit
-from skood.exceptions import InfeasibleError
+from skood.detectors import KNN, Energy, MaxLogit
+from skood.epistemic import DeepEnsemble
+from skood.exceptions import InfeasibleError, SkoodWarning
 from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
@@ -169,7 +174,7 @@ NAMES = np.array(["ant", "bee", "cat"])
 def test_string_labels():
     y = np.where(Y < 0, "ood", NAMES[Y])
     expected = make_clf().fit(X, Y).predict(X_NEW)
-    clf = make_clf(ood_label="ood").fit(X, y)
+    clf = make_clf(ood_label="ood", reject_label=-1).fit(X, y)
     assert_array_equal(clf.classes_, NAMES)
     mixed = clf.predict(X_NEW)
     assert mixed.dtype == object
@@ -182,6 +187,32 @@ def test_string_labels():
         decided, np.where(expected < 0, "I do not know", NAMES[expected])
     )
     assert_array_equal(mixed == -1, decided == "I do not know")
+
+
+@pytest.mark.parametrize("kind", [str, object])
+def test_the_default_reject_label_is_of_the_kind_of_the_classes(kind):
+    """Predictions and labels of one kind are what scikit-learn's metrics take."""
+    expected = make_clf().fit(X, Y).predict(X_NEW)
+    clf = make_clf(ood_label="ood").fit(
+        X, np.where(Y < 0, "ood", NAMES[Y]).astype(kind)
+    )
+    decided = clf.predict(X_NEW)
+    assert clf.reject_label == "auto"
+    assert clf.reject_label_ == "reject"
+    assert all(isinstance(v, str) for v in decided)
+    assert_array_equal(decided, np.where(expected < 0, "reject", NAMES[expected]))
+    truth = np.where(Y_NEW < 0, "reject", NAMES[Y_NEW])
+    assert accuracy_score(truth, decided) == np.mean(truth == decided)
+    for y in (Y, Y.astype(float), Y.astype(object)):
+        numbers = make_clf().fit(X, y)
+        assert numbers.reject_label_ == -1
+        assert_array_equal(numbers.predict(X_NEW), expected)
+    is_right = make_clf(rule=BoundedAbstention(0.6), ood_detector=None)
+    assert is_right.fit(X[Y >= 0], Y[Y >= 0] == 1).reject_label_ == -1
+    bare = RejectOptionClassifier(LogisticRegression()).fit(X[Y >= 0], NAMES[Y[Y >= 0]])
+    assert bare.reject_label_ == "reject"
+    with pytest.raises(ValueError, match="reject_label='reject' is one of the classes"):
+        bare.fit(X[Y >= 0], np.array(["reject", "bee", "cat"])[Y[Y >= 0]])
 
 
 def test_labels_of_any_kind():
@@ -263,6 +294,45 @@ def test_errors_about_y():
         clf.fit(X, X[:, 0])
 
 
+def test_labels_of_another_kind_than_in_fit(fitted):
+    """The text "0" is no class 0: all samples would count as OOD, in silence."""
+    for method in (fitted.report, fitted.score):
+        for y in (Y_NEW.astype(str), Y_NEW.astype(str).astype(object)):
+            with pytest.raises(
+                ValueError, match=r"labels are text, such as '.', but the classes are"
+            ):
+                method(X_NEW, y)
+    with pytest.raises(ValueError, match="contain '-1', but ood_label=-1"):
+        make_clf().fit(X, Y.astype(str))
+    assert fitted.report(X_NEW[:3], [-1, -1, -1]).n_ood == 3
+    assert fitted.report(X_NEW, np.where(Y_NEW == 2, 9, Y_NEW)).n_ood > 40
+
+
+@pytest.mark.parametrize("rule", [None, BoundedAbstention(0.6)])
+def test_classes_minus_one_and_one(rule):
+    """An `ood_label` that is one of two classes is named."""
+    y = np.where(Y[Y >= 0] == 1, 1, -1)
+    with pytest.raises(
+        ValueError,
+        match=r"Only the class 1 is left in y, because the 100 samples labelled "
+        r"ood_label=-1 .* If -1 is a class, set ood_label",
+    ):
+        make_clf(rule=rule).fit(X[Y >= 0], y)
+    clf = make_clf(ExtraTreesClassifier(5), rule=rule)
+    with pytest.warns(SkoodWarning, match="Only the class 1 is left .* 100 samples"):
+        clf.fit(X[Y >= 0], y)
+    both = make_clf(rule=rule, ood_label=-9, reject_label=0, ood_detector=None).fit(
+        X[Y >= 0], y
+    )
+    assert both.classes_.tolist() == [-1, 1]
+
+
+def test_no_samples():
+    for clf in (make_clf(), RejectOptionClassifier(LogisticRegression())):
+        with pytest.raises(ValueError, match="X is required, got None"):
+            clf.fit(None, Y)
+
+
 def test_rows_that_the_rule_needs():
     clf = make_clf(ood_label=-7)
     with pytest.raises(
@@ -320,10 +390,53 @@ def test_invalid_parameters(params, match):
         make_clf(**params).fit(X, Y)
 
 
-def test_a_regressor_is_no_classifier():
-    clf = RejectOptionClassifier(LinearRegression())
-    with pytest.raises(TypeError, match="fitted LinearRegression has no classes_"):
+@pytest.mark.parametrize("rule", [None, BoundedAbstention(0.6)])
+def test_other_estimators_are_no_classifiers(rule):
+    for estimator, match in (
+        (Ridge(), r"classifier, got the regressor Ridge\(\)\. Use a classifier"),
+        (PLAIN_KNN, r"got the outlier detector KNN\(.*\)\. Pass a detector as ood_det"),
+        (KMeans(2), "must be a classifier, got the clusterer KMeans"),
+        (make_pipeline(Ridge()), "must be a classifier, got the regressor Pipeline"),
+        (_Nothing(), "fitted _Nothing has no classes_, or no predict"),
+    ):
+        with pytest.raises(TypeError, match=match):
+            make_clf(estimator, rule=rule).fit(X, Y)
+    torch = pytest.importorskip("torch")
+    clf = RejectOptionClassifier(torch.nn.Linear(2, 3), rule=rule)
+    with pytest.raises(
+        TypeError, match=r"wrap a trained torch .* skood\.nn\.pretrained"
+    ):
         clf.fit(X, Y)
+
+
+class _Nothing(BaseEstimator):
+    """It has a fit, and is of no kind."""
+
+    def fit(self, X, y=None):
+        return self
+
+
+@pytest.mark.parametrize("name", ["estimator", "risk_detector", "ood_detector"])
+def test_a_class_is_no_object(name):
+    part = LogisticRegression if name == "estimator" else KNN
+    clf = RejectOptionClassifier(**{"estimator": LogisticRegression(), name: part})
+    with pytest.raises(TypeError, match=f"'{name}' parameter .* not a class"):
+        clf.fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        StackingClassifier([("a", LogisticRegression()), ("b", GaussianNB())], cv=2),
+        DeepEnsemble([LogisticRegression(), LogisticRegression(C=0.1)]),
+    ],
+)
+def test_a_classifier_that_predicts_once_it_is_fitted(estimator):
+    clf = make_clf(estimator).fit(X, Y)
+    plain = clone(estimator).fit(X[Y >= 0], Y[Y >= 0])
+    assert set(clf.predict(X_NEW)) == {-1, 0, 1, 2}
+    bare = RejectOptionClassifier(clone(estimator)).fit(X, Y)
+    assert_array_equal(bare.predict(X_NEW), plain.predict(X_NEW))
 
 
 def test_not_fitted():

@@ -5,6 +5,8 @@
 
 import json
 import math
+from dataclasses import replace
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
@@ -333,3 +335,49 @@ def test_report_refuses_what_is_no_share(fitted):
     for prior in (-0.1, 1, math.nan):
         with pytest.raises(ValueError, match=r"ood_prior must be in \[0, 1\), got"):
             fitted.report(X, y, ood_prior=prior)
+
+
+# ---------------------------------------------------------------------- in a notebook
+
+
+class _Cells(HTMLParser):
+    """Text of the cells of a table, row by row, with checked nesting."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.rows, self.caption = [], [], ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        elif tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.rows[-1][-1] += data
+        elif self.open and self.open[-1] == "caption":
+            self.caption += data
+
+
+def test_a_table_in_html():
+    """The same numbers as in print, with what must be escaped escaped."""
+    report = report_of([1, 1, 0, 1], [0, 1], [0, 0, 1, 1], prior=0.5)
+    cells = _Cells(report._repr_html_())
+    assert cells.rows[0] == ["", "value", "95 % interval", ""]
+    names = [row[0] for row in cells.rows[1:]]
+    assert names == ["tpr", "fpr", "coverage", "risk", "precision"]
+    printed = [" ".join(line.split()) for line in str(report).splitlines()[1:]]
+    assert [" ".join(row) for row in cells.rows[1:]] == printed
+    assert cells.caption == ""
+    without = report_of([1], [0], [0])
+    assert "fpr" not in [row[0] for row in _Cells(without._repr_html_()).rows]
+    named = replace(without, scores={"risk": "1 - <max> & more"})
+    assert _Cells(named._repr_html_()).caption == "risk score: 1 - <max> & more"
+    assert str(named).endswith("\nrisk score: 1 - <max> & more")

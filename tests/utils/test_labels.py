@@ -10,11 +10,13 @@ import pandas as pd
 import pytest
 import torch
 
+from skood.exceptions import SkoodWarning
 from skood.utils._labels import (
     check_label_rows,
     check_labels,
     id_rows,
     label_codes,
+    naming_ood_label,
     ood_mask,
     plain_labels,
     put_label,
@@ -94,20 +96,61 @@ def test_mask_against_a_loop(kind, kind_of_classes):
         dtype=kind_of_classes,
     )
     for ood_label in (-1, "-1", 7, "zebra"):
+        if ood_label != "zebra" and (kind is str) != isinstance(ood_label, str):
+            with pytest.raises(ValueError, match=r"ood_label=.* is of another kind"):
+                ood_mask(y, ood_label=ood_label)
+            continue
+        alone = ood_mask(y, ood_label=ood_label)
+        assert alone.tolist() == [v == ood_label for v in y.tolist()]
+        if (kind is str) != (kind_of_classes is str):
+            with pytest.raises(ValueError, match="every sample would be OOD"):
+                ood_mask(y, ood_label=ood_label, classes=classes)
+            continue
         expected = [v == ood_label or v not in classes.tolist() for v in y.tolist()]
         mask = ood_mask(y, ood_label=ood_label, classes=classes)
         assert mask.dtype == bool
         assert mask.tolist() == expected
-        alone = ood_mask(y, ood_label=ood_label)
-        assert alone.tolist() == [v == ood_label for v in y.tolist()]
 
 
-def test_labels_and_text_never_are_equal():
-    # "1" is not 1: comparable kinds are compared, others differ
-    assert ood_mask(["1", "2"], ood_label=1).tolist() == [False, False]
-    assert ood_mask([1, 2], ood_label="1").tolist() == [False, False]
-    assert ood_mask([1, 2], classes=["1", "2"]).tolist() == [True, True]
-    assert ood_mask(["1", "2"], classes=[1, 2]).tolist() == [True, True]
+@pytest.mark.parametrize(
+    "y, ood_label, found",
+    [
+        (["1", "2"], 1, "'1'"),
+        (np.array(["a", -1]), -1, "'-1'"),  # NumPy makes the number a text
+        (np.array(["0", "-1"], dtype=object), -1, "'-1'"),
+        (pd.Series([0, -1]).astype(str), -1, "'-1'"),
+        ([1, 2], "1", "1"),
+        ([0.0, -1.0], "-1", "-1.0"),
+        (np.array([0, -1], dtype=object), "-1", "-1"),
+    ],
+)
+def test_ood_label_of_another_kind(y, ood_label, found):
+    """Text that is written as a number is no such number, and no other class."""
+    with pytest.raises(
+        ValueError,
+        match=rf"contain {found}, but ood_label={ood_label!r} is of another kind",
+    ):
+        ood_mask(y, ood_label=ood_label)
+    with pytest.raises(ValueError, match=f"Set ood_label={found} if these"):
+        id_rows(y, ood_label)
+
+
+def test_labels_of_another_kind_than_the_classes():
+    for y, classes in (
+        ([1, 2], ["1", "2"]),
+        (["1", "2"], [1, 2]),
+        (np.array(["ant", "bee"], dtype=object), [True, False]),
+        (np.array(["ant", -1], dtype=object), [0, 1]),
+    ):
+        with pytest.raises(ValueError, match="every sample would be OOD"):
+            ood_mask(y, classes=classes)
+    # both kinds, or no label beside that of OOD samples: nothing to refuse
+    mixed = np.array(["ant", -1, 7], dtype=object)
+    assert ood_mask(mixed, classes=["ant"]).tolist() == [False, True, True]
+    assert ood_mask(mixed, classes=[7]).tolist() == [True, True, False]
+    assert ood_mask([-1, -1], classes=["ant"]).tolist() == [True, True]
+    assert ood_mask(["ood"], ood_label="ood", classes=[0, 1]).tolist() == [True]
+    assert ood_mask(["0", "x"], ood_label=-1).tolist() == [False, False]
 
 
 def test_labels_may_be_tuples():
@@ -138,6 +181,35 @@ def test_id_rows():
             id_rows([ood_label] * 3, ood_label)
     with pytest.raises(ValueError, match="0 samples in y while a minimum of 1"):
         id_rows([])
+
+
+def test_an_error_about_one_class_names_the_ood_label():
+    y, error = np.array([1, 1]), "needs two classes"
+    with (
+        pytest.raises(
+            ValueError, match=r"needs two.* Only the class 1 .* the 3 samples"
+        ),
+        naming_ood_label(y, 3, -1),
+    ):
+        raise ValueError(error)
+    for labels, n_left_out in ((y, 0), (np.array([0, 1]), 3), (None, 3)):
+        with (
+            pytest.raises(ValueError, match=rf"^{error}$"),
+            naming_ood_label(labels, n_left_out, -1, warns=True),
+        ):
+            raise ValueError(error)
+    with (
+        pytest.raises(ValueError, match=r"^X contains NaN\.$"),
+        naming_ood_label(y, 3, -1),
+    ):
+        raise ValueError("X contains NaN.")
+    with naming_ood_label(y, 3, -1), naming_ood_label(y, 0, -1, warns=True):
+        pass
+    with (
+        pytest.warns(SkoodWarning, match="Only the class 1 .* ood_label=-1"),
+        naming_ood_label(y, 3, -1, warns=True),
+    ):
+        pass
 
 
 def test_a_list_of_text_and_numbers_keeps_both():

@@ -1,0 +1,184 @@
+"""A transformer that is fitted without the known OOD samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import TransformerMixin, clone
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skood.base import check_given, take_rows, wrapped_tags
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._labels import id_rows
+from skood.utils._params import HasMethods, fit_context
+from skood.utils._state import fresh_fit
+from skood.utils._wrapping import copy_input_attributes
+
+__all__ = ["IDOnly"]
+
+
+def _transformer_has(name):
+    """Return a check that the transformer has a method, fitted or not."""
+
+    def check(self):
+        getattr(getattr(self, "transformer_", self.transformer), name)
+        return True
+
+    return check
+
+
+class IDOnly(TransformerMixin, SkoodEstimator):
+    """Fit a transformer on the in-distribution (ID) samples only.
+
+    Detectors and classifiers of skood leave samples that are labelled `ood_label` out
+    of their fits. The steps before them in a :class:`~sklearn.pipeline.Pipeline` do
+    not: a scaler takes the mean and the standard deviation of all samples, an encoder
+    learns the categories of OOD samples. In this wrapper such a step is fitted on the
+    ID samples, and transforms all.
+
+    Read more in the :ref:`User Guide <id_only>`.
+
+    Parameters
+    ----------
+    transformer : object
+        A transformer, or a pipeline of them. It is cloned and fitted, unless it is in
+        a :class:`~sklearn.frozen.FrozenEstimator`.
+
+    ood_label : int or str, default=-1
+        Label of known OOD samples in ``y``.
+
+    Attributes
+    ----------
+    transformer_ : object
+        The fitted transformer.
+
+    n_features_in_ : int
+        Number of features seen in fit, if the transformer has it.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of the features, if the transformer has them.
+
+    See Also
+    --------
+    OODStratifiedKFold : With ``ood_in_train=False`` no step is fitted on OOD samples.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from skood.model_selection import IDOnly
+    >>> X, y = np.array([[0.0], [2.0], [100.0]]), np.array([0, 1, -1])
+    >>> IDOnly(StandardScaler()).fit(X, y).transform(X)
+    array([[-1.],
+           [ 1.],
+           [99.]])
+    """
+
+    _parameter_constraints: dict = {
+        "transformer": [HasMethods(["fit", "transform"])],
+        "ood_label": [Integral, str],
+    }
+
+    def __init__(self, transformer, *, ood_label=-1):
+        self.transformer = transformer
+        self.ood_label = ood_label
+
+    @fit_context(
+        # The transformer is the user's and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y=None):
+        """Fit the transformer on the ID samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Training data.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels; samples labelled `ood_label` are left out. None: all samples
+            are ID.
+
+        Returns
+        -------
+        self : object
+            The fitted transformer.
+
+        Raises
+        ------
+        ValueError
+            If there are only OOD samples.
+        """
+        check_given(X)
+        with fresh_fit(self):
+            if y is not None:
+                check_consistent_length(X, y)
+                is_id = id_rows(y, self.ood_label)
+                if not is_id.all():
+                    rows = np.flatnonzero(is_id)
+                    X, y = take_rows(X, rows), take_rows(y, rows)
+            self.transformer_ = clone(self.transformer).fit(X, y)
+            copy_input_attributes(self, self.transformer_)
+        return self
+
+    def transform(self, X):
+        """Transform samples, ID or OOD.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+
+        Returns
+        -------
+        Z : {ndarray, sparse matrix} of shape (n_samples, n_features_out)
+            The transformed samples.
+        """
+        check_is_fitted(self, "transformer_")
+        return self.transformer_.transform(X)
+
+    @available_if(_transformer_has("inverse_transform"))
+    def inverse_transform(self, X):
+        """Undo the transform.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features_out)
+            Transformed samples.
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+            The samples.
+        """
+        check_is_fitted(self, "transformer_")
+        return self.transformer_.inverse_transform(X)
+
+    @available_if(_transformer_has("get_feature_names_out"))
+    def get_feature_names_out(self, input_features=None):
+        """Names of the features after the transform.
+
+        Parameters
+        ----------
+        input_features : array-like of str, default=None
+            Names of the features of `X`.
+
+        Returns
+        -------
+        names : ndarray of str
+            The names.
+        """
+        check_is_fitted(self, "transformer_")
+        return self.transformer_.get_feature_names_out(input_features)
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.transformer)
+        inner = get_tags(self.transformer)
+        tags.target_tags = inner.target_tags
+        if inner.transformer_tags is not None:
+            tags.transformer_tags = inner.transformer_tags
+        return tags
