@@ -20,7 +20,7 @@ __all__ = ["load_graph", "paper_ood_splits", "split_nodes"]
 # Left-out classes of OS-1, OS-2, …
 _OOD_SPLITS = {
     "CoraML": ((4, 5, 6), (0, 1, 2), (0, 2, 4), (1, 3, 5), (3, 4, 5)),
-    "CiteSeer": ((4, 5), (0, 1), (1, 2), (3, 4), (0, 5)),
+    "CiteSeerFull": ((4, 5), (0, 1), (1, 2), (3, 4), (0, 5)),
     "PubMed": ((2,), (0,), (1,)),
     "AmazonPhoto": ((5, 6, 7), (0, 1, 2), (3, 4, 5), (1, 4, 6), (2, 3, 7)),
     "AmazonComputers": (
@@ -40,6 +40,9 @@ _OOD_SPLITS = {
     "CoauthorPhysics": ((3, 4), (0, 1), (2, 3), (0, 4), (1, 2)),
 }
 
+# Planetoid's CiteSeer is not the graph of the study: other nodes, other class numbers.
+_GRAPHS = {*_OOD_SPLITS, "CiteSeer"}
+
 
 @validate_params(
     {"name": [StrOptions(set(_OOD_SPLITS))]}, prefer_skip_nested_validation=True
@@ -47,16 +50,18 @@ _OOD_SPLITS = {
 def paper_ood_splits(name):
     """Return the classes that are left out of a published graph.
 
-    Those of the study of evidential probes [1]_: five choices for each graph, three
-    for PubMed. :func:`split_nodes` makes the split of each.
+    These are the choices of the study of evidential probes [1]_: five for each graph,
+    three for PubMed. :func:`split_nodes` makes the split of each.
 
     Read more in the :ref:`User Guide <datasets>`.
 
     Parameters
     ----------
     name : str
-        "CoraML", "CiteSeer", "PubMed", "AmazonPhoto", "AmazonComputers", "CoauthorCS"
-        or "CoauthorPhysics".
+        "CoraML", "CiteSeerFull", "PubMed", "AmazonPhoto", "AmazonComputers",
+        "CoauthorCS" or "CoauthorPhysics". The CiteSeer of the study is "CiteSeerFull",
+        with 4,230 nodes. Planetoid's "CiteSeer" has 3,327 nodes and numbers its classes
+        by itself, so there are no choices for it.
 
     Returns
     -------
@@ -214,7 +219,7 @@ def _check_counts(classes, codes, n_train_per_class, n_test):
 
 @validate_params(
     {
-        "name": [StrOptions(set(_OOD_SPLITS))],
+        "name": [StrOptions(_GRAPHS)],
         "root": [str, os.PathLike],
         "download": ["boolean"],
         "binarize": ["boolean"],
@@ -249,9 +254,12 @@ def load_graph(
     Parameters
     ----------
     name : str
-        "CoraML" (of ``CitationFull``), "CiteSeer" or "PubMed" (of ``Planetoid``),
-        "AmazonPhoto", "AmazonComputers" (of ``Amazon``), "CoauthorCS" or
-        "CoauthorPhysics" (of ``Coauthor``).
+        "CoraML" or "CiteSeerFull" (of ``CitationFull``), "CiteSeer" or "PubMed" (of
+        ``Planetoid``), "AmazonPhoto" or "AmazonComputers" (of ``Amazon``), "CoauthorCS"
+        or "CoauthorPhysics" (of ``Coauthor``). There are two graphs of CiteSeer:
+        "CiteSeerFull" has 4,230 nodes and 602 features, and is the one of the study of
+        evidential probes (:func:`paper_ood_splits`); "CiteSeer" has 3,327 nodes and
+        3,703 features.
 
     root : str or path-like
         Folder of all graphs.
@@ -304,7 +312,7 @@ def load_graph(
     Notes
     -----
     The files of Planetoid are pickles, which can run any code when they are read: use
-    such files only from a source that you trust. Its CiteSeer has nodes without
+    such files only from a source that you trust. Planetoid's CiteSeer has nodes without
     features and without a class, which get the class 0.
 
     Examples

@@ -16,6 +16,7 @@ __all__ = ["read_graph"]
 # Class of torch_geometric.datasets, its name of the graph, folder, file
 _NPZ_FILES = {
     "CoraML": ("CitationFull", "Cora_ML", "cora_ml", "cora_ml"),
+    "CiteSeerFull": ("CitationFull", "CiteSeer", "citeseer", "citeseer"),
     "AmazonPhoto": ("Amazon", "Photo", "Photo", "amazon_electronics_photo"),
     "AmazonComputers": (
         "Amazon",

@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ LABELS = np.array([1, 0, 1, 2, 0])
 NAMES = np.array(["ant", "bee", "cow"])
 SETS = (
     ("CoraML", "CitationFull", "Cora_ML"),
+    ("CiteSeerFull", "CitationFull", "CiteSeer"),
     ("AmazonPhoto", "Amazon", "Photo"),
     ("AmazonComputers", "Amazon", "Computers"),
     ("CoauthorCS", "Coauthor", "CS"),
@@ -41,6 +43,7 @@ SETS = (
 )
 FILES = {
     "CoraML": "cora_ml/raw/cora_ml.npz",
+    "CiteSeerFull": "citeseer/raw/citeseer.npz",
     "AmazonPhoto": "Photo/raw/amazon_electronics_photo.npz",
     "AmazonComputers": "Computers/raw/amazon_electronics_computers.npz",
     "CoauthorCS": "CS/raw/ms_academic_cs.npz",
@@ -238,14 +241,35 @@ def test_citeseer_with_nodes_without_a_class(tmp_path):
     assert_array_equal(last.labels, [2, 0, 0])
 
 
-def test_as_torch_geometric_reads_it(tmp_path):
+def test_both_graphs_of_citeseer(tmp_path):
+    """The one of the study is CitationFull's; Planetoid's is kept under its name."""
+    pytest.importorskip("torch_geometric.io")
+    write_npz(tmp_path, "CiteSeerFull")
+    with pytest.raises(FileNotFoundError, match=r"CiteSeer needs .*ind\.citeseer\.x"):
+        load_graph("CiteSeer", tmp_path)
+    write_planetoid(tmp_path / "CiteSeer" / "raw", "CiteSeer")
+    full, planetoid = (
+        load_graph(name, tmp_path, binarize=False, row_normalize=False)
+        for name in ("CiteSeerFull", "CiteSeer")
+    )
+    assert (len(full), len(planetoid)) == (5, 5 + N_MORE)
+    assert_array_equal(full.features.toarray(), X)
+    assert_array_equal(full.labels, LABELS)
+    assert paper_ood_splits("CiteSeerFull")["OS-1"] == (4, 5)
+    with pytest.raises(ValueError, match=r"'CiteSeerFull'.* Got 'CiteSeer' instead"):
+        paper_ood_splits("CiteSeer")
+
+
+@pytest.mark.parametrize("name", ["CoraML", "CiteSeerFull"])
+def test_as_torch_geometric_reads_it(tmp_path, name):
     """Its binarised, symmetric version of the same file, dense."""
     pytest.importorskip("torch_geometric", minversion="2.6")  # older: old torch.load
     from torch_geometric import datasets
 
-    write_npz(tmp_path)
-    theirs = datasets.CitationFull(str(tmp_path), "Cora_ML")[0]
-    nodes = load_graph("CoraML", tmp_path, row_normalize=False)
+    write_npz(tmp_path, name)
+    key = {"CoraML": "Cora_ML", "CiteSeerFull": "CiteSeer"}[name]
+    theirs = datasets.CitationFull(str(tmp_path), key)[0]
+    nodes = load_graph(name, tmp_path, row_normalize=False)
     assert_array_equal(nodes.features.toarray(), theirs.x.numpy())
     assert_array_equal(nodes.labels, theirs.y.numpy())
     edges = nodes.adjacency.tocoo()
@@ -351,6 +375,19 @@ def test_cora_ml():
     assert_array_equal(np.bincount(nodes.labels), [354, 402, 452, 442, 857, 193, 295])
 
 
+@pytest.mark.skipif(
+    not (Path(os.environ.get("SKOOD_DATA", "")) / FILES["AmazonPhoto"]).is_file(),
+    reason="SKOOD_DATA has no AmazonPhoto",
+)
+def test_amazon_photo():
+    """On the real file: its published size."""
+    nodes = load_graph("AmazonPhoto", os.environ["SKOOD_DATA"])
+    assert nodes.shape == (7650, 745)
+    assert nodes.adjacency.nnz == 238162
+    counts = [369, 1686, 703, 915, 882, 823, 1941, 331]
+    assert_array_equal(np.bincount(nodes.labels), counts)
+
+
 # --- splits ------------------------------------------------------------------------
 
 
@@ -373,7 +410,7 @@ def test_paper_splits():
     ("name", "n_classes", "n_left", "n_splits"),
     [
         ("CoraML", 7, 3, 5),
-        ("CiteSeer", 6, 2, 5),
+        ("CiteSeerFull", 6, 2, 5),
         ("PubMed", 3, 1, 3),
         ("AmazonPhoto", 8, 3, 5),
         ("AmazonComputers", 10, 5, 5),
