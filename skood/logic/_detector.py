@@ -61,7 +61,10 @@ class MLNDetector(ConceptDetector):
     concepts : list of (str or tuple of str, object)
         Names of concepts and the classifiers that read them. A classifier with several
         outputs has a tuple of names. They are cloned and fitted on the columns of `y`,
-        unless in a :class:`~sklearn.frozen.FrozenEstimator`.
+        unless in a :class:`~sklearn.frozen.FrozenEstimator`. A classifier that sees
+        all columns of `X` may predict its concept from those that show another one,
+        and then no rule is broken: give each its own columns, as a Pipeline that
+        begins with a :class:`~sklearn.compose.ColumnTransformer`.
         ``set_params(color__C=2)`` changes one; of several concepts their names are
         joined by "_".
 
