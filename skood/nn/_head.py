@@ -145,6 +145,23 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         """Class labels."""
         return self._weights()[2]
 
+    @property
+    def n_features_in_(self):
+        """Number of features: that of the data, or before `fit` that of `coef`."""
+        if hasattr(self, "_fitted"):
+            return self._fitted[0].shape[1]
+        shape = np.shape(self.coef)
+        if len(shape) != 2:
+            raise AttributeError(
+                f"This {type(self).__name__} has no weights of shape (n_classes, "
+                "n_features) yet: call 'fit', or give coef."
+            )
+        return shape[1]
+
+    @n_features_in_.setter
+    def n_features_in_(self, value):
+        """Ignore what `validate_data` sets: the weights have it."""
+
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y):
         """Fit the weights, or check the given ones against the data.
@@ -188,6 +205,12 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
             )
         self._fitted = given
 
+    def _checked_input(self, X):
+        """X as a float array of as many features as the weights have."""
+        if not hasattr(self, "_fitted"):  # given weights have no names of features
+            X = check_array(X, dtype=[np.float64, np.float32])
+        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+
     @blockwise
     def predict_logits(self, X):
         """Logits of each class.
@@ -204,15 +227,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         """
         check_is_fitted(self)
         coef, intercept, _ = self._weights()
-        if hasattr(self, "n_features_in_"):
-            X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
-        else:
-            X = check_array(X, dtype=[np.float64, np.float32])
-        if X.shape[1] != coef.shape[1]:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{coef.shape[1]} features as input."
-            )
+        X = self._checked_input(X)
         return X @ coef.T.astype(X.dtype) + intercept.astype(X.dtype)
 
 

@@ -84,6 +84,8 @@ class _ArrayReader(Reader):
 
     def rows(self, X):
         """X as a float array, checked against what the classifier was fitted on."""
+        if hasattr(self.estimator, "_checked_input"):  # a LinearHead
+            return self.estimator._checked_input(X)
         if hasattr(self.estimator, "n_features_in_"):
             return validate_data(
                 self.estimator, X, reset=False, dtype=[np.float64, np.float32]

@@ -37,12 +37,12 @@ def _import_skl2onnx():
     return skl2onnx
 
 
-def to_onnx(estimator, *, target_opset=None):
+def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
     """Write a fitted detector, or a pipeline that ends in one, as a model of ONNX.
 
-    The model has one input, "X", of shape (any number of rows, n_features) in float64,
-    and two outputs: "label", what ``predict`` gives, and "scores", what
-    ``score_samples`` gives, each of shape (n_samples,).
+    The model has one input, "X", of shape (n_samples, n_features) and type `dtype`,
+    and two outputs: "label", what ``predict`` returns, and "scores", what
+    ``score_samples`` returns (float64), each of shape (n_samples,).
 
     Read more in the :ref:`User Guide <interoperation>`.
 
@@ -58,6 +58,11 @@ def to_onnx(estimator, *, target_opset=None):
     target_opset : int, default=None
         Version of ONNX's operators, 18 or more. None: the newest that skl2onnx knows.
 
+    dtype : {np.float64, np.float32}, default=np.float64
+        Type of the input "X"; a runtime refuses all others. The features of torch
+        networks are float32. The detector computes in float64 from either; the
+        transformers of a pipeline compute in `dtype`.
+
     Returns
     -------
     model : onnx.ModelProto
@@ -70,8 +75,9 @@ def to_onnx(estimator, *, target_opset=None):
     TypeError
         If there is no formula for this kind of detector, or for what it reads.
     ValueError
-        If `target_opset` is too old, the metric of `KNN` is not Euclidean, or skl2onnx
-        has no float64 version of a transformer.
+        If `dtype` is neither float64 nor float32, `target_opset` is too old, the
+        metric of `KNN` is not Euclidean, or skl2onnx has no version of a transformer
+        in `dtype`.
 
     See Also
     --------
@@ -92,6 +98,7 @@ def to_onnx(estimator, *, target_opset=None):
     True
     """
     skl2onnx = _import_skl2onnx()
+    dtype = _checked_dtype(dtype)
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     if type(last) not in formula_of():
         known = ", ".join(sorted(kind.__name__ for kind in formula_of()))
@@ -101,22 +108,34 @@ def to_onnx(estimator, *, target_opset=None):
         )
     check_is_fitted(estimator)
     register_converters()
-    from skl2onnx.common.data_types import DoubleTensorType
+    from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
 
+    kind = DoubleTensorType if dtype == np.float64 else FloatTensorType
     if isinstance(estimator, Pipeline):
         steps = [one for one in estimator.steps if one[1] not in ("passthrough", None)]
         estimator = Pipeline(steps)  # skl2onnx does not know that these do nothing
     model = skl2onnx.to_onnx(
         estimator,
-        initial_types=[("X", DoubleTensorType([None, estimator.n_features_in_]))],
+        initial_types=[("X", kind([None, estimator.n_features_in_]))],
         target_opset=target_opset,
     )
     if estimator is not last:
-        _check_steps(model, estimator)
+        _check_steps(model, estimator, dtype)
     return model
 
 
-def _check_steps(model, pipeline):
+def _checked_dtype(dtype):
+    """One of the two types that the input of a model may have."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if dtype is None or found not in (np.float64, np.float32):
+        raise ValueError(f"dtype must be np.float64 or np.float32, got {dtype!r}.")
+    return found
+
+
+def _check_steps(model, pipeline, dtype):
     """Raise if other converters than ours made what no runtime can load."""
     from onnx import checker, shape_inference
 
@@ -125,7 +144,7 @@ def _check_steps(model, pipeline):
     except (checker.ValidationError, shape_inference.InferenceError) as error:
         steps = ", ".join(type(step).__name__ for _, step in pipeline.steps[:-1])
         raise ValueError(
-            f"skl2onnx writes no valid model of float64 for {steps} ({error}). Take "
+            f"skl2onnx writes no valid model of {dtype} for {steps} ({error}). Take "
             "other transformers, or write the detector alone and transform the rows "
             "before."
         ) from error

@@ -77,6 +77,40 @@ def test_fit_changes_nothing_of_given_weights():
     )
 
 
+def test_number_of_features_of_given_weights():
+    """It is that of the weights, before `fit` and after, and follows `set_params`."""
+    for head in (LinearHead(W, b), LinearHead(W.tolist()), LinearHead(W, b).fit(X, y)):
+        assert head.n_features_in_ == 4
+        assert clone(head).n_features_in_ == 4
+        assert pickle.loads(pickle.dumps(head)).n_features_in_ == 4
+    assert LinearHead(W).set_params(coef=W[:, :2]).n_features_in_ == 2
+    assert LinearHead().fit(X[:, :3], y).fit(X[:, :2], y).n_features_in_ == 2
+    for head in (LinearHead(), LinearHead(coef=[1.0, 2.0])):
+        assert not hasattr(head, "n_features_in_")
+
+
+def test_given_weights_have_no_names_of_features():
+    """A frame is an array to a head that was fitted on no data: nothing to warn of."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        logits = LinearHead(W, b).predict_logits(frame)
+        scores = MSP(FrozenEstimator(LinearHead(W, b))).fit(frame).score_samples(frame)
+    np.testing.assert_array_equal(logits, LinearHead(W, b).predict_logits(X))
+    assert scores.shape == (150,)
+    named = LinearHead(W, b).fit(frame, y)
+    assert named.feature_names_in_.tolist() == list("abcd")
+    with pytest.raises(ValueError, match="feature names should match"):
+        named.predict(frame.rename(columns={"a": "e"}))
+
+
+@pytest.mark.parametrize("detector", [MSP, Energy, ViM])
+def test_detectors_of_given_weights_have_a_number_of_features(detector):
+    head = LinearHead(W, b)
+    assert detector(FrozenEstimator(head)).fit(X, y).n_features_in_ == 4
+
+
 def test_defaults():
     head = LinearHead(W)
     np.testing.assert_array_equal(head.intercept_, np.zeros(3))

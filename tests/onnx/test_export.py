@@ -32,7 +32,7 @@ from skood.detectors import (
     Residual,
     ViM,
 )
-from skood.nn import LinearHead
+from skood.nn import LinearHead, pretrained, split
 from skood.onnx import register_converters, to_onnx
 from skood.onnx._scores import formula_of
 
@@ -74,6 +74,10 @@ DETECTORS = [
     ViM(n_components=2),
     ViM(LinearHead(coef=np.eye(4), intercept=np.arange(4.0)), n_components=1),
 ]
+
+
+# Detectors whose X holds logits where no estimator is given.
+_OF_LOGITS = (Energy, Entropy, GEN, KLMatching, MSP, MaxLogit)
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +142,71 @@ def test_frozen_classifier(data):
     detector = ViM(FrozenEstimator(network().fit(X, y)), n_components=2).fit(X)
     _, scores = run(to_onnx(detector), rows)
     np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("with_head", [False, True])
+@pytest.mark.parametrize("kind", formula_of(), ids=lambda kind: kind.__name__)
+def test_features_of_a_split_network(kind, with_head, dtype, data):
+    """Every detector on features, logits or a head with given weights."""
+    needs_skl2onnx()
+    X, y, rows = data
+    body, head = split(network().fit(X, y))
+    train, test = (body.transform(one).astype(dtype) for one in (X, rows[:150]))
+    if kind in _OF_LOGITS and not with_head:
+        train, test = head.predict_logits(train), head.predict_logits(test)
+    detector = kind(head if with_head else None).fit(train, y)
+    model = to_onnx(detector, dtype=dtype)
+    label, scores = run(model, test)
+    # the detector computes in float64 from either kind of number
+    expected = detector.score_samples(test.astype(np.float64))
+    np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-11)
+    clear = np.abs(expected - detector.offset_) > 1e-9 * np.abs(detector.offset_)
+    predicted = detector.predict(test.astype(np.float64))
+    np.testing.assert_array_equal(label[clear], predicted[clear])
+    for i in range(3):
+        one_label, one = run(model, test[i : i + 1])
+        np.testing.assert_allclose(one, scores[i : i + 1], rtol=1e-12)
+        assert one_label.shape == (1,)
+
+
+def test_float32_features_of_a_torch_network(data):
+    """The features that a torch body gives go into the model as they are."""
+    torch = pytest.importorskip("torch")
+    needs_skl2onnx()
+    X, y, rows = data
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        module = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4)
+        )
+    body, head = split(pretrained(module, range(4)))
+    train, test = body.transform(X), body.transform(rows[:150])
+    assert test.dtype == np.float32
+    detector = Energy(head).fit(train, y)
+    _, scores = run(to_onnx(detector, dtype=np.float32), test)
+    np.testing.assert_allclose(scores, detector.score_samples(test), rtol=1e-5)
+
+
+def test_type_of_the_input(data):
+    needs_skl2onnx()
+    detector = SSD().fit(data[0])
+    for dtype in (np.float16, int, None, "number"):
+        with pytest.raises(
+            ValueError, match=r"dtype must be np\.float64 or np\.float3"
+        ):
+            to_onnx(detector, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_pipeline_of_either_type(data, dtype):
+    needs_skl2onnx()
+    X, y, rows = data
+    rows = rows.astype(dtype)
+    pipeline = make_pipeline(StandardScaler(), KNN(n_neighbors=5)).fit(X, y)
+    _, scores = run(to_onnx(pipeline, dtype=dtype), rows)
+    rtol = 1e-9 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(scores, pipeline.score_samples(rows), rtol=rtol)
 
 
 def test_pipeline(data):
