@@ -3,8 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import warnings
-
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_array
@@ -12,12 +10,11 @@ from sklearn.utils import check_array
 from skood.base import take_rows
 from skood.detectors._mahalanobis import Mahalanobis
 from skood.detectors._network import NetworkDetector, check_layers, held_out_rows
-from skood.exceptions import SkoodWarning
 from skood.nn._network import make_network
 from skood.utils._arrays import to_host
 from skood.utils._labels import ood_mask
 from skood.utils._params import HasMethods, StrOptions
-from skood.utils._warnings import warn
+from skood.utils._warnings import quiet, warn
 
 __all__ = ["MultiLayerMahalanobis"]
 
@@ -238,8 +235,7 @@ class MultiLayerMahalanobis(NetworkDetector):
             y, len(id_scores), _LEARNING_FRACTION, np.random.RandomState(0)
         )
         try:
-            with warnings.catch_warnings():  # the fit on all rows warns
-                warnings.simplefilter("ignore", SkoodWarning)
+            with quiet():  # the fit on all rows warns
                 others = [np.delete(Z, rows, axis=0) for Z in features]
                 detectors = self._fit_detectors(
                     others, None if y is None else np.delete(y, rows)

@@ -12,16 +12,28 @@ from scipy import sparse
 __all__ = ["GraphTensors", "SparseRows", "graph_tensors", "sparse_pair"]
 
 
+def _use_up_warnings():
+    """Have torch emit its warnings of sparse tensors, which come once in a process.
+
+    It is done at import: ``catch_warnings`` in a later call could change the filters
+    of other threads for good.
+    """
+    with warnings.catch_warnings():  # a beta state, and checks that are off
+        warnings.filterwarnings("ignore", "Sparse ", UserWarning)
+        torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1))
+
+
+_use_up_warnings()
+
+
 def _csr(matrix, device, dtype):
     """A SciPy matrix in CSR format as a torch tensor."""
-    with warnings.catch_warnings():  # that the layout is in a beta state
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.sparse_csr_tensor(
-            torch.tensor(matrix.indptr, dtype=torch.int32, device=device),
-            torch.tensor(matrix.indices, dtype=torch.int32, device=device),
-            torch.tensor(matrix.data, dtype=dtype, device=device),
-            size=matrix.shape,
-        )
+    return torch.sparse_csr_tensor(
+        torch.tensor(matrix.indptr, dtype=torch.int32, device=device),
+        torch.tensor(matrix.indices, dtype=torch.int32, device=device),
+        torch.tensor(matrix.data, dtype=dtype, device=device),
+        size=matrix.shape,
+    )
 
 
 def sparse_pair(matrix, device, dtype):
@@ -105,13 +117,11 @@ class SparseRows:
         matrix, transposed = self.pair
         pair = []
         for old, new in ((matrix, values), (transposed, values[self.order])):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                pair.append(
-                    torch.sparse_csr_tensor(
-                        old.crow_indices(), old.col_indices(), new, size=old.shape
-                    )
+            pair.append(
+                torch.sparse_csr_tensor(
+                    old.crow_indices(), old.col_indices(), new, size=old.shape
                 )
+            )
         return SparseRows(tuple(pair), self.order)
 
     def to_dense(self):

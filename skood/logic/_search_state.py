@@ -9,16 +9,15 @@ groups: nothing is enumerated again.
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logit, rel_entr
 
-from skood.exceptions import SkoodWarning
 from skood.logic._partition import Partition
 from skood.logic._splitting import Groups, Split, inverse_of, minimised
 from skood.logic._weights import fit_weights
+from skood.utils._warnings import quiet
 
 __all__ = ["Component", "Factor", "SearchModel"]
 
@@ -331,9 +330,8 @@ class SearchModel:
         """Weights by the solver that needs no start."""
         worlds = component.worlds
         factors = [self.factors[i] for i in component.members]
-        with warnings.catch_warnings():
+        with quiet():
             # the last fit, of the constraints that were found, repeats what matters
-            warnings.simplefilter("ignore", SkoodWarning)
             return fit_weights(
                 worlds.done() if isinstance(worlds, Split) else worlds,
                 np.array([factor.mean_truth for factor in factors]),

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-import warnings
 from functools import partial
 from numbers import Integral, Real
 from typing import NamedTuple
@@ -13,7 +12,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
-from skood.exceptions import NotCertifiableError, SkoodWarning
+from skood.exceptions import NotCertifiableError
 from skood.rejection._base import Linear, as_asked
 from skood.rejection._bounds import (
     max_accepted_ood,
@@ -37,6 +36,7 @@ from skood.rejection._solver import (
     warn_of_reversed,
 )
 from skood.utils._params import Interval, StrOptions, validate_params
+from skood.utils._warnings import quiet
 
 __all__ = ["certify"]
 
@@ -152,8 +152,7 @@ def _choose_angle(first, second, demand, **options):
         if bounded:
             leak = fpr - caution * _deviation(fpr, first.n_ood, second.n_ood)
             target = BoundedTPRFPR(target.coverage, max(0.0, leak))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SkoodWarning)  # said once, at the end
+        with quiet():  # said once, at the end
             point = search(target, *rows, **options)
         if point.feasible:
             break

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from skood.exceptions import InfeasibleError, SkoodWarning
+from skood.exceptions import InfeasibleError
 from skood.rejection._base import Linear, as_asked, other_bound
 from skood.rejection._bnb import branch_and_bound
 from skood.rejection._exact import MAX_ROWS, pivot_sweep
 from skood.rejection._goal import Candidate, Goal, better, is_floor
 from skood.rejection._operating_point import OperatingPoint, accept, weights
 from skood.rejection._problem import check_problem
+from skood.utils._warnings import warn
 
 __all__ = [
     "OperatingPoint",
@@ -205,12 +205,10 @@ def warn_of_reversed(point):
         if weight < 0
     ]
     if reversed_scores:
-        warnings.warn(
+        warn(
             f"The best rule uses the {' and the '.join(reversed_scores)} score "
             f"reversed (theta={point.theta:.4g}): it accepts rows because that score "
-            f"is high. Check its direction, or search angles='quadrant'.",
-            SkoodWarning,
-            stacklevel=4,
+            f"is high. Check its direction, or search angles='quadrant'."
         )
 
 

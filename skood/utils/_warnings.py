@@ -5,22 +5,50 @@
 
 import sys
 import warnings
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from skood.exceptions import SkoodWarning
 
-__all__ = ["warn"]
+__all__ = ["quiet", "warn"]
 
 _OURS = ("skood", "sklearn", "contextlib", "joblib", "skops")
+
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def quiet():
+    """Emit no warning by `warn` inside a `with` block, in this thread only.
+
+    ``warnings.catch_warnings`` replaces the filters of the whole process: blocks that
+    overlap in several threads leave them changed for good.
+
+    Examples
+    --------
+    >>> from skood.utils._warnings import quiet, warn
+    >>> with quiet():
+    ...     warn("This is not emitted.")
+    """
+    token = _QUIET.set(True)
+    try:
+        yield
+    finally:
+        _QUIET.reset(token)
 
 
 def warn(message):
     """Emit a `SkoodWarning` that names the line of the first caller outside skood.
+
+    Inside `quiet` nothing is emitted.
 
     Parameters
     ----------
     message : str
         What happened, with numbers, and what to do.
     """
+    if _QUIET.get():
+        return
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None:
         # exec may have given it any value; with None Python would drop the warning

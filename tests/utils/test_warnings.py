@@ -4,6 +4,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event, current_thread
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,8 +17,9 @@ from sklearn.preprocessing import StandardScaler
 
 from skood.detectors import Mahalanobis
 from skood.exceptions import SkoodWarning
+from skood.rejection import BoundedTPRFPR, _guarantee, certify
 from skood.utils import _warnings
-from skood.utils._warnings import warn
+from skood.utils._warnings import quiet, warn
 
 
 def _ours(code):
@@ -100,3 +104,68 @@ def test_can_be_an_error():
         warnings.simplefilter("error", SkoodWarning)
         with pytest.raises(SkoodWarning, match="rank"):
             Mahalanobis().fit(*_few())
+
+
+def test_quiet_is_of_one_thread():
+    """Blocks that overlap in threads, and the other thread goes on warning."""
+    f = _ours("def f():\n    warn('few rows')")
+    inside, done = Event(), Event()
+
+    def other():
+        with quiet():
+            f()
+            inside.set()
+            assert done.wait(30)
+            f()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        filters = list(warnings.filters)
+        with ThreadPoolExecutor(1) as pool:
+            future = pool.submit(other)
+            assert inside.wait(30)
+            f()
+            done.set()
+            future.result()
+        assert warnings.filters == filters
+        with quiet(), quiet():
+            f()
+        with quiet():
+            with suppress(ZeroDivisionError), quiet():
+                _ = 1 / 0
+            f()
+        f()
+    assert [str(one.message) for one in caught] == ["few rows"] * 2
+
+
+def test_filters_survive_certify_in_threads(monkeypatch):
+    """A second thread enters the search after the first, and leaves it later."""
+    rng = np.random.default_rng(0)
+    scores = [rng.normal(size=400) for _ in range(3)]
+    ood = [rng.normal(size=300) + 2 for _ in range(2)]
+    inside = {name: Event() for name in "ab"}
+    left, search = Event(), _guarantee.search
+
+    def meeting(*args, **options):
+        name = current_thread().name[0]
+        if not inside[name].is_set():
+            inside[name].set()
+            assert (inside["b"] if name == "a" else left).wait(60)
+        return search(*args, **options)
+
+    def run():
+        rule = BoundedTPRFPR(0.5, 0.5)
+        rows = scores[0], scores[1], np.abs(scores[2]) % 1, *ood
+        return certify(rule, *rows, random_state=0)
+
+    monkeypatch.setattr(_guarantee, "search", meeting)
+    with warnings.catch_warnings():
+        before = list(warnings.filters)
+        with ThreadPoolExecutor(1, "a") as one, ThreadPoolExecutor(1, "b") as two:
+            first = one.submit(run)
+            assert inside["a"].wait(60)
+            second = two.submit(run)
+            first.result()
+            left.set()
+            second.result()
+        assert list(warnings.filters) == before
