@@ -13,8 +13,9 @@ from skood.rejection._classifier import RejectOptionClassifier
 from skood.rejection._cost import BoundedImprovement, CostBased, PlugInCost
 from skood.rejection._finite import FiniteSolution, solve_finite
 from skood.rejection._guarantee import certify
+from skood.rejection._intervals import Estimate
 from skood.rejection._operating_point import OperatingPoint, accept, accept_proba
-from skood.rejection._report import Estimate, RejectionReport
+from skood.rejection._report import RejectionReport
 from skood.rejection._rules import (
     BoundedAbstention,
     BoundedPrecisionRecall,

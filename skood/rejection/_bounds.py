@@ -7,13 +7,11 @@ import math
 from numbers import Integral, Real
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import rel_entr
 from scipy.stats import binom
 from sklearn.utils.validation import column_or_1d
 
 from skood.rejection._base import GUARD
-from skood.rejection._report import clopper_pearson
+from skood.rejection._intervals import clopper_pearson, hoeffding_bentkus
 from skood.utils._params import Interval, StrOptions, validate_params
 
 __all__ = [
@@ -230,18 +228,6 @@ def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):
     )
 
 
-def _hoeffding(mean, n, delta):
-    """Return the upper end of means that Hoeffding's inequality does not rule out."""
-    if mean >= 1:
-        return 1.0
-
-    def slack(r):
-        return n * (rel_entr(mean, r) + rel_entr(1 - mean, 1 - r)) + math.log(delta)
-
-    top = math.nextafter(1.0, 0.0)
-    return float(brentq(slack, mean, top)) if slack(top) > 0 else 1.0
-
-
 @validate_params(
     {
         "loss_accepted": ["array-like"],
@@ -355,7 +341,5 @@ def risk_upper_bound(
     if method == "clopper_pearson":
         share = clopper_pearson(int(np.count_nonzero(loss)), n, 1 - 2 * delta).high
     else:
-        total = math.fsum(loss / max_loss)
-        bentkus = clopper_pearson(math.ceil(total), n, 1 - 2 * delta / math.e).high
-        share = min(bentkus, _hoeffding(total / n, n, delta))
+        share = hoeffding_bentkus(math.fsum(loss / max_loss), n, delta)
     return float(max_loss * share)

@@ -30,7 +30,7 @@ from skood.rejection._guarantee import certify
 from skood.rejection._inputs import INPUTS, describe, detector_input, reading_x
 from skood.rejection._operating_point import accept_proba, draw
 from skood.rejection._reason import explain, make_reference
-from skood.rejection._report import largest_loss, make_report
+from skood.rejection._report import make_report, possible_losses
 from skood.rejection._solver import SOLVERS, solve
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import (
@@ -366,7 +366,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     def _fit(self, X, y):
         parts = Parts(self.estimator, self.risk_detector, self.ood_detector)
         check_is_classifier(self.estimator)
-        largest_loss(self.loss)  # raises if it is of another kind
+        possible_losses(self.loss)  # raises if it is of another kind
         y = check_labels(y)
         check_consistent_length(X, y)
         is_id = id_rows(y, self.ood_label)
@@ -613,7 +613,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         """Both scores of the rows."""
         return score_parts(self._parts(), X)
 
-    def report(self, X, y, *, confidence_level=0.95, ood_prior=None):
+    def report(self, X, y, *, confidence_level=0.95, ood_prior=None, max_loss=None):
         """Rates of the decisions on given samples, with confidence intervals.
 
         Parameters
@@ -631,6 +631,10 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         ood_prior : float, default=None
             Share of OOD samples in use, for the precision; in [0, 1).
 
+        max_loss : float, default=None
+            Largest value that a callable `loss` can take. None: its risk has no
+            interval. The values of the other losses are known.
+
         Returns
         -------
         report : RejectionReport
@@ -643,6 +647,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             )
         if ood_prior is not None and not 0 <= ood_prior < 1:
             raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
+        possible = possible_losses(self.loss, max_loss)
         accepted, loss, is_ood = self._outcomes(X, y, self.loss)
         report = make_report(
             draw(accepted, self.random_state),
@@ -650,7 +655,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             is_ood,
             confidence_level=confidence_level,
             ood_prior=ood_prior,
-            max_loss=largest_loss(self.loss),
+            possible=possible,
         )
         return replace(report, scores=self._described_scores())
 

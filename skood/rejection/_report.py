@@ -6,66 +6,18 @@
 import math
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import beta, norm
 
+from skood.rejection._intervals import (
+    UNDEFINED,
+    Estimate,
+    clopper_pearson,
+    mean_interval,
+)
 from skood.rejection._operating_point import precision_at
 
-__all__ = [
-    "Estimate",
-    "RejectionReport",
-    "clopper_pearson",
-    "largest_loss",
-    "make_report",
-]
-
-
-class Estimate(NamedTuple):
-    """A number and its confidence interval.
-
-    Parameters
-    ----------
-    value : float
-        The estimate; NaN where it is undefined.
-
-    low, high : float
-        Ends of the interval.
-    """
-
-    value: float
-    low: float
-    high: float
-
-
-_UNDEFINED = Estimate(math.nan, math.nan, math.nan)
-
-
-def clopper_pearson(successes, trials, confidence_level=0.95):
-    """Exact two-sided interval for a binomial proportion.
-
-    Parameters
-    ----------
-    successes, trials : int
-        Counts.
-
-    confidence_level : float, default=0.95
-        Least coverage of the interval.
-
-    Returns
-    -------
-    estimate : Estimate
-        The share and its interval; all NaN without trials.
-    """
-    if trials == 0:
-        return _UNDEFINED
-    tail = (1.0 - confidence_level) / 2
-    low = beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
-    high = 1.0
-    if successes < trials:
-        high = beta.ppf(1 - tail, successes + 1, trials - successes)
-    return Estimate(successes / trials, float(low), float(high))
+__all__ = ["RejectionReport", "make_report", "possible_losses"]
 
 
 @dataclass(frozen=True)
@@ -84,9 +36,11 @@ class RejectionReport:
         Accepted share of all rows, likewise.
 
     risk : Estimate
-        Selective risk: mean loss of the accepted ID rows. The interval is that of
-        Clopper and Pearson if all losses are zero or the largest possible loss (1
-        for a callable loss), else the normal one. NaN if no ID row was accepted.
+        Selective risk: mean loss of the accepted ID samples. The interval is that of
+        Clopper and Pearson if the loss has two values, else that of the inequalities
+        of Hoeffding and Bentkus for losses of a known range, which hold for every
+        number of samples. For a callable loss of unknown range the ends are NaN. NaN
+        if no ID sample was accepted.
 
     precision : Estimate
         Share of ID rows among accepted ones at `ood_prior`, with the interval that
@@ -157,18 +111,18 @@ class RejectionReport:
     def __str__(self):
         level = f"{100 * self.confidence_level:g} %"
         lines = [f"{'':<10}{'value':>8}  {level + ' interval':<18}"]
-        for name, (value, low, high), text in self._rows():
-            interval = f"[{low:.4f}, {high:.4f}]"
-            lines.append(f"{name:<10}{value:>8.4f}  {interval:<18}  {text}")
+        for name, estimate, text in self._rows():
+            interval = _shown_interval(estimate)
+            lines.append(f"{name:<10}{estimate.value:>8.4f}  {interval:<18}  {text}")
         return "\n".join([*lines, *filter(None, [self._score_line()])])
 
     def _repr_html_(self):
         """Return the table for notebooks."""
         level = f"{100 * self.confidence_level:g} % interval"
         rows = [
-            f"<tr><th>{name}</th><td>{value:.4f}</td><td>[{low:.4f}, {high:.4f}]</td>"
-            f"<td>{escape(text)}</td></tr>"
-            for name, (value, low, high), text in self._rows()
+            f"<tr><th>{name}</th><td>{estimate.value:.4f}</td>"
+            f"<td>{_shown_interval(estimate)}</td><td>{escape(text)}</td></tr>"
+            for name, estimate, text in self._rows()
         ]
         head = f"<tr><th></th><th>value</th><th>{level}</th><th></th></tr>"
         line = self._score_line()
@@ -179,32 +133,54 @@ class RejectionReport:
         )
 
 
-def largest_loss(loss):
-    """Return the largest value of the `loss` of a RejectOptionClassifier.
+def _shown_interval(estimate):
+    """Return the interval as text."""
+    if math.isnan(estimate.low):
+        return "unknown"
+    return f"[{estimate.low:.4f}, {estimate.high:.4f}]"
+
+
+def possible_losses(loss, max_loss=None):
+    """Return the values that the `loss` of a RejectOptionClassifier can take.
 
     Parameters
     ----------
     loss : "zero_one", callable or array-like of shape (n_classes, n_classes)
         The loss.
 
+    max_loss : float, default=None
+        Largest value of a callable loss.
+
     Returns
     -------
-    largest : float or None
-        None if unknown: for a callable.
+    values : ndarray of float or None
+        Of a callable, three values that span its range; None if it is unknown.
     """
-    if isinstance(loss, str):
-        return 1.0
     if callable(loss):
-        return None
+        if max_loss is None:
+            return None
+        if not 0 < max_loss < math.inf:
+            raise ValueError(
+                f"max_loss must be positive and finite, got {max_loss!r}; pass the "
+                f"largest value that the loss can take."
+            )
+        return np.array([0.0, max_loss / 2, max_loss])
+    if max_loss is not None:
+        raise ValueError(
+            f"max_loss={max_loss!r} is for a callable loss; that of loss={loss!r} "
+            f"is known. Leave it out."
+        )
+    if isinstance(loss, str):
+        return np.array([0.0, 1.0])
     if np.ndim(loss) != 2:
         raise ValueError(
             "loss must be 'zero_one', a callable or a matrix of shape (n_classes, "
             f"n_classes), got an array of shape {np.shape(loss)}."
         )
-    return float(np.max(loss))
+    return np.unique(np.asarray(loss, dtype=np.float64))
 
 
-def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, max_loss=None):
+def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, possible):
     """Count, and put intervals on what was counted.
 
     Parameters
@@ -224,8 +200,8 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, max_loss
     ood_prior : float or None
         Share of OOD rows in use.
 
-    max_loss : float or None
-        Largest possible loss, None if unknown.
+    possible : ndarray of float or None
+        Values that the loss can take, see `possible_losses`.
 
     Returns
     -------
@@ -237,7 +213,7 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, max_loss
     n_accepted_id = int(accepted[~is_ood].sum())
     n_accepted_ood = int(accepted[is_ood].sum())
     level = confidence_level
-    precision = _UNDEFINED
+    precision = UNDEFINED
     if ood_prior is not None and n_id and n_ood:
         # Two intervals at half the error each hold together at the asked level.
         tpr = clopper_pearson(n_accepted_id, n_id, (1 + level) / 2)
@@ -251,7 +227,7 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, max_loss
         tpr=clopper_pearson(n_accepted_id, n_id, level),
         fpr=clopper_pearson(n_accepted_ood, n_ood, level),
         coverage=clopper_pearson(int(accepted.sum()), len(accepted), level),
-        risk=_risk(loss[accepted[~is_ood]], level, max_loss),
+        risk=_risk(loss[accepted[~is_ood]], possible, level),
         precision=precision,
         n_id=n_id,
         n_ood=n_ood,
@@ -262,21 +238,11 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, max_loss
     )
 
 
-def _risk(loss, confidence_level, max_loss):
-    """Mean loss with its interval: exact for two-valued losses, else normal."""
-    if len(loss) == 0:
-        return _UNDEFINED
-    largest = max_loss or 1.0
-    if np.isin(loss, (0.0, largest)).all():
-        # the mean loss is at most `largest` times the share of losses that are not 0
-        errors = int(np.count_nonzero(loss))
-        share = clopper_pearson(errors, len(loss), confidence_level)
-        return Estimate(*(largest * end for end in share))
-    mean = float(loss.mean())
-    top = math.inf if max_loss is None else max_loss
-    if len(loss) == 1:
-        return Estimate(mean, 0.0, top)
-    half = (
-        norm.ppf((1 + confidence_level) / 2) * loss.std(ddof=1) / math.sqrt(len(loss))
-    )
-    return Estimate(mean, max(0.0, float(mean - half)), min(float(mean + half), top))
+def _risk(loss, possible, confidence_level):
+    """Return the mean loss with its interval."""
+    if possible is not None and len(loss) and loss.max() > possible.max():
+        raise ValueError(
+            f"A loss of {float(loss.max())!r} is above max_loss="
+            f"{float(possible.max())!r}. Pass the largest value that the loss can take."
+        )
+    return mean_interval(loss, possible, confidence_level)

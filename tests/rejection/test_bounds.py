@@ -18,7 +18,7 @@ from skood.rejection._bounds import (
     min_accepted_id_on_average,
     sizes_needed,
 )
-from skood.rejection._report import clopper_pearson
+from skood.rejection._intervals import clopper_pearson
 
 
 def _pmf(n, p):

@@ -19,23 +19,24 @@ from skood.detectors import KNN
 from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
-    Estimate,
     RejectionReport,
     RejectOptionClassifier,
+    risk_upper_bound,
 )
-from skood.rejection._report import clopper_pearson, largest_loss, make_report
+from skood.rejection._intervals import clopper_pearson
+from skood.rejection._report import make_report, possible_losses
 
 RNG = np.random.default_rng(0)
 
 
-def report_of(accepted, loss, is_ood, level=0.95, prior=None, max_loss=1.0):
+def report_of(accepted, loss, is_ood, level=0.95, prior=None, possible=(0.0, 1.0)):
     return make_report(
         np.asarray(accepted, dtype=bool),
         np.asarray(loss, dtype=float),
         np.asarray(is_ood, dtype=bool),
         confidence_level=level,
         ood_prior=prior,
-        max_loss=max_loss,
+        possible=None if possible is None else np.array(possible),
     )
 
 
@@ -156,75 +157,114 @@ def test_precision_interval_holds_at_least_as_often_as_it_says():
 # --------------------------------------------------------------------------- risk
 
 
-def test_interval_of_a_risk_of_any_losses_is_normal():
+GRADED = {
+    "matrix": lambda rng, size: rng.choice([0.0, 1, 5], size, p=[0.8, 0.15, 0.05]),
+    "heavy ties": lambda rng, size: rng.choice(
+        [0.0, 0.1, 5], size, p=[0.5, 0.49, 0.01]
+    ),
+    "exponential": lambda rng, size: np.minimum(rng.exponential(size=size), 5.0),
+    "rare large": lambda rng, size: 10.0 * (rng.uniform(size=size) < 0.01),
+    "rare large, more": lambda rng, size: np.where(
+        rng.uniform(size=size) < 0.01, 10.0, 0.2 * rng.uniform(size=size)
+    ),
+    "equal": lambda rng, size: np.full(size, 0.7),
+}
+
+
+@pytest.mark.parametrize("n", [1, 2, 20, 50, 200])
+@pytest.mark.parametrize("name", GRADED)
+def test_interval_of_graded_losses_covers_the_risk(name, n):
+    rng = np.random.default_rng(n)
+    draw_losses = GRADED[name]
+    true = draw_losses(rng, 10**6).mean()
+    largest = 10.0 if "rare" in name else 5.0
+    hits = 0
+    for loss in draw_losses(rng, (300, n)):
+        risk = report_of(np.ones(n), loss, np.zeros(n), possible=(0, 1, largest)).risk
+        assert 0 <= risk.low <= risk.value <= risk.high <= largest
+        assert risk.low < risk.high
+        hits += risk.low <= true <= risk.high
+    # an interval that covers 0.95 covers less than 0.93 of 300 in one of 14 runs, and
+    # less than 0.91 in one of 1,000; these are conservative
+    assert hits / 300 >= 0.93
+
+
+def test_width_of_an_interval_of_graded_losses():
+    # Hoeffding and Bentkus allow the variance of a two-valued loss of the same mean
+    loss = RNG.choice([0.0, 1, 5], 2000, p=[0.8, 0.15, 0.05])
+    risk = report_of(np.ones(2000), loss, np.zeros(2000), possible=(0, 1, 5)).risk
+    normal = 2 * 1.96 * loss.std() / math.sqrt(2000)
+    assert normal < risk.high - risk.low < 1.8 * normal
+
+
+def test_ends_of_an_interval_of_graded_losses_mirror_each_other():
     loss = RNG.uniform(0, 3, size=80)
-    report = report_of(np.ones(80), loss, np.zeros(80), level=0.9, max_loss=None)
-    half = 1.6448536269514722 * loss.std(ddof=1) / math.sqrt(80)
-    mean = loss.mean()
-    assert_allclose(report.risk, (mean, mean - half, mean + half))
-
-
-def test_normal_interval_stays_within_what_losses_can_be():
-    report = report_of([1, 1], [0.1, 2.0], [0, 0], max_loss=None)
-    assert report.risk.low == 0
-    assert report.risk.high > 2
-    assert report_of([1, 1], [0.1, 2.0], [0, 0], max_loss=2.5).risk.high == 2.5
-    one = report_of([1, 0], [0.7, 0.2], [0, 0], max_loss=None).risk
-    assert one == Estimate(0.7, 0.0, math.inf)
-    assert report_of([1, 0], [0.7, 0.2], [0, 0], max_loss=3.0).risk.high == 3.0
+    one, other = (
+        report_of(np.ones(80), x, np.zeros(80), 0.9, possible=(0, 1, 3)).risk
+        for x in (loss, 3 - loss)
+    )
+    assert_allclose(one, [3 - other.value, 3 - other.high, 3 - other.low])
+    upper = risk_upper_bound(loss, 0.05, method="hoeffding_bentkus", max_loss=3)
+    assert one.high == pytest.approx(upper, rel=1e-12)
 
 
 def test_two_valued_losses_have_the_exact_interval():
     loss = np.repeat([0.0, 5.0], [18, 2])
-    report = report_of(np.ones(20), loss, np.zeros(20), max_loss=5.0)
+    report = report_of(np.ones(20), loss, np.zeros(20), possible=(0, 5))
     share = clopper_pearson(2, 20)
     assert_allclose(report.risk, [5 * v for v in share])
     # no loss seen does not mean that there is none
-    report = report_of(np.ones(20), np.zeros(20), np.zeros(20), max_loss=5.0)
+    report = report_of(np.ones(20), np.zeros(20), np.zeros(20), possible=(0, 5))
     assert report.risk == (0.0, 0.0, 5 * clopper_pearson(0, 20).high)
-    # 0 and 1 among losses up to 5: neither is the largest, so no exact interval
-    loss = np.repeat([0.0, 1.0], [10, 10])
-    risk = report_of(np.ones(20), loss, np.zeros(20), max_loss=5.0).risk
-    half = 1.959963984540054 * loss.std(ddof=1) / math.sqrt(20)
-    assert_allclose(risk, (0.5, 0.5 - half, 0.5 + half))
-    # losses of a callable: 0 and 1 are taken for right and wrong
-    risk = report_of(np.ones(20), loss, np.zeros(20), max_loss=None).risk
-    assert risk == clopper_pearson(10, 20)
+    # two values that are not 0
+    risk = report_of(np.ones(20), loss + 1, np.zeros(20), possible=(1, 6)).risk
+    assert_allclose(risk, [1 + 5 * v for v in share])
+    # which values there can be is not seen from the samples
+    risk = report_of(np.ones(20), loss, np.zeros(20), possible=(0, 1, 5)).risk
+    assert risk.low < 5 * share.low and 5 * share.high < risk.high
+    # a loss that cannot vary
+    assert report_of([1], [2.0], [0], possible=(2,)).risk == (2, 2, 2)
 
 
-def test_normal_interval_holds_about_as_often_as_it_says():
-    rng = np.random.default_rng(1)
-    held = [
-        0.75 >= risk.low and 0.75 <= risk.high
-        for risk in (
-            report_of(np.ones(200), loss, np.zeros(200), max_loss=None).risk
-            for loss in rng.uniform(0, 1.5, size=(1000, 200))
-        )
-    ]
-    assert abs(np.mean(held) - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 1000)
+def test_losses_without_a_bound_have_no_interval():
+    risk = report_of(np.ones(80), np.ones(80), np.zeros(80), possible=None).risk
+    assert risk.value == 1
+    assert math.isnan(risk.low) and math.isnan(risk.high)
 
 
-def test_largest_loss():
-    assert largest_loss("zero_one") == 1
-    assert largest_loss([[0, 1], [5, 0]]) == 5
-    assert largest_loss(lambda y_true, y_pred: np.zeros(len(y_true))) is None
+def test_possible_losses():
+    assert_array_equal(possible_losses("zero_one"), [0, 1])
+    assert_array_equal(possible_losses([[0, 1], [5, 0]]), [0, 1, 5])
+
+    def loss(y_true, y_pred):
+        return np.zeros(len(y_true))
+
+    assert possible_losses(loss) is None
+    assert_array_equal(possible_losses(loss, 4.0), [0, 2, 4])
+    for bad in (0, -1, math.inf, math.nan):
+        with pytest.raises(ValueError, match="max_loss must be positive and finite"):
+            possible_losses(loss, bad)
+    with pytest.raises(ValueError, match="is for a callable loss"):
+        possible_losses("zero_one", 1.0)
     with pytest.raises(ValueError, match=r"matrix of shape .* got .* shape \(3,\)"):
-        largest_loss([1.0, 2.0, 3.0])
+        possible_losses([1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"A loss of 2\.0 is above max_loss=1\.5"):
+        report_of([1, 1], [0, 2], [0, 0], possible=(0, 0.5, 1.5))
 
 
 # ---------------------------------------------------------------- dicts and tables
 
 
 def test_dict_is_ready_for_json():
-    report = report_of([1, 0, 1], [0.5, 0.25, 0.0], [0, 0, 0], max_loss=None)
+    report = report_of([1, 0, 1], [0.5, 0.25, 0.0], [0, 0, 0], possible=(0, 0.5, 1))
     loaded = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert set(loaded) == set(RejectionReport.__dataclass_fields__)
     assert loaded["tpr"] == report.tpr._asdict()
     assert loaded["fpr"] == {"value": None, "low": None, "high": None}
     assert loaded["n_id"] == 3
     assert loaded["ood_prior"] is None
-    one = report_of([1], [0.5], [0], max_loss=None).to_dict()
-    assert one["risk"] == {"value": 0.5, "low": 0.0, "high": None}
+    one = report_of([1], [0.5], [0], possible=None).to_dict()
+    assert one["risk"] == {"value": 0.5, "low": None, "high": None}
 
 
 def test_text():
@@ -238,6 +278,10 @@ def test_text():
         "precision   0.8182  [0.3710, 0.9958]    share of ID among accepted, "
         "0.25 of rows OOD",
     ]
+    unbounded = report_of([1, 1], [0.5, 1], [0, 0], possible=None)
+    assert str(unbounded).splitlines()[3] == (
+        "risk        0.7500  unknown             mean loss of the accepted ID rows"
+    )
     without_ood = str(report_of([1], [0], [0])).splitlines()
     assert [line.split()[0] for line in without_ood[1:]] == ["tpr", "coverage", "risk"]
 
@@ -316,6 +360,22 @@ def test_report_of_a_loss_matrix():
     risk = clf.report(X, y).risk
     errors = clf.set_params(loss="zero_one").report(X, y).risk
     assert_allclose(risk, [10 * v for v in errors])
+
+
+def test_report_of_a_callable_loss():
+    def loss(y_true, y_pred):
+        return np.where(y_true == y_pred, 0.0, 2.0 + (y_true == 1))
+
+    X, y = make_data()
+    clf = RejectOptionClassifier(LogisticRegression(), loss=loss).fit(X, y)
+    value, low, high = clf.report(X, y).risk
+    assert value > 0 and math.isnan(low) and math.isnan(high)
+    risk = clf.report(X, y, max_loss=3).risk
+    assert 0 < risk.low < risk.value == value < risk.high < 3
+    with pytest.raises(ValueError, match=r"above max_loss=2\.5"):
+        clf.report(X, y, max_loss=2.5)
+    with pytest.raises(ValueError, match="is for a callable loss"):
+        clf.set_params(loss="zero_one").report(X, y, max_loss=1)
 
 
 def test_report_without_a_rule_accepts_all():

@@ -1,0 +1,133 @@
+"""Confidence intervals of a mean that hold for every number of samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import rel_entr
+from scipy.stats import beta
+
+__all__ = [
+    "UNDEFINED",
+    "Estimate",
+    "clopper_pearson",
+    "hoeffding_bentkus",
+    "mean_interval",
+]
+
+
+class Estimate(NamedTuple):
+    """A number and its confidence interval.
+
+    Parameters
+    ----------
+    value : float
+        The estimate; NaN where it is undefined.
+
+    low, high : float
+        Ends of the interval; NaN where there is none.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+UNDEFINED = Estimate(math.nan, math.nan, math.nan)
+
+
+def clopper_pearson(successes, trials, confidence_level=0.95):
+    """Exact two-sided interval for a binomial proportion.
+
+    Parameters
+    ----------
+    successes, trials : int
+        Counts.
+
+    confidence_level : float, default=0.95
+        Least coverage of the interval.
+
+    Returns
+    -------
+    estimate : Estimate
+        The share and its interval; all NaN without trials.
+    """
+    if trials == 0:
+        return UNDEFINED
+    tail = (1.0 - confidence_level) / 2
+    low = beta.ppf(tail, successes, trials - successes + 1) if successes else 0.0
+    high = 1.0
+    if successes < trials:
+        high = beta.ppf(1 - tail, successes + 1, trials - successes)
+    return Estimate(successes / trials, float(low), float(high))
+
+
+def _hoeffding(mean, n, delta):
+    """Return the upper end of means that Hoeffding's inequality does not rule out."""
+    if mean >= 1:
+        return 1.0
+
+    def slack(r):
+        return n * (rel_entr(mean, r) + rel_entr(1 - mean, 1 - r)) + math.log(delta)
+
+    top = math.nextafter(1.0, 0.0)
+    return float(brentq(slack, mean, top)) if slack(top) > 0 else 1.0
+
+
+def hoeffding_bentkus(total, n, delta):
+    """Return an upper bound on the mean of a variable in [0, 1].
+
+    `total` is the sum of `n` samples of it; the bound holds with a probability of
+    1 - `delta`. See the notes of `risk_upper_bound`.
+    """
+    bentkus = 1.0
+    if delta < math.e:
+        k = min(math.ceil(total), n)
+        bentkus = clopper_pearson(k, n, 1 - 2 * delta / math.e).high
+    return min(bentkus, _hoeffding(min(total / n, 1.0), n, delta))
+
+
+def mean_interval(values, possible, confidence_level):
+    """Return the mean of a variable of known range with its interval.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_samples,)
+        Samples of the variable.
+
+    possible : array-like of float, or None
+        The values that the variable can take, or the ends of its range and a value
+        in between. With two values, which must be known beforehand and not from the
+        samples, the interval is that of Clopper and Pearson; else, that of Hoeffding
+        and Bentkus. None: the range is not known, and there is no interval.
+
+    confidence_level : float
+        Least coverage of the interval.
+
+    Returns
+    -------
+    estimate : Estimate
+        The mean and its interval; all NaN without samples.
+    """
+    n = len(values)
+    if n == 0:
+        return UNDEFINED
+    mean = float(np.mean(values))
+    if possible is None:
+        return Estimate(mean, math.nan, math.nan)
+    possible = np.unique(possible)
+    least, scale = float(possible[0]), float(possible[-1] - possible[0])
+    if scale == 0:
+        return Estimate(mean, least, least)
+    if len(possible) == 2:
+        share = clopper_pearson(int(np.sum(values > least)), n, confidence_level)
+        return Estimate(mean, *(least + scale * end for end in share[1:]))
+    tail = (1 - confidence_level) / 2
+    # the lower end is the upper one of what is missing to the largest value
+    high = hoeffding_bentkus(math.fsum((values - least) / scale), n, tail)
+    missing = hoeffding_bentkus(math.fsum((least + scale - values) / scale), n, tail)
+    return Estimate(mean, least + scale * (1 - missing), least + scale * high)
