@@ -46,16 +46,24 @@ def change_point_range(m, c_m):
     if m < 2:
         raise ValueError(
             "DOSStorey compares the slopes of p-values on both sides of a change "
-            f"point, and needs at least 2 detectors. Got {m}: use Bonferroni, which "
-            "leaves a single p-value as it is."
+            f"point, and needs at least 2 detectors (4 with c_m=None). Got {m}: use "
+            "DetectorEnsemble(detectors, BenjaminiHochberg()), which leaves a single "
+            "p-value as it is."
         )
     first, last = 2 if c_m is None else max(1, math.ceil(m * c_m - GUARD)), m // 2
     if first > last:
-        asked = f"c_m=None, which is 2/{m}," if c_m is None else f"c_m={c_m:g}"
+        if c_m is None:
+            raise ValueError(
+                "DOSStorey, the combiner of DSDE, needs at least 4 detectors to find a "
+                f"change point of their p-values, got {m}. Add detectors, use "
+                "DetectorEnsemble(detectors, BenjaminiHochberg()), which needs one, or "
+                f"pass c_m in (0, {last}/{m}], that is at most "
+                f"{math.floor(last / m * 1e4) / 1e4:g}."
+            )
         raise ValueError(
             "DOSStorey looks for a change point k with m * c_m <= k <= m / 2, and for "
-            f"m={m} detectors {asked} leaves none. Pass c_m in (0, {last}/{m}], that "
-            f"is at most {math.floor(last / m * 1e4) / 1e4:g}."
+            f"m={m} detectors c_m={c_m:g} leaves none. Pass c_m in (0, {last}/{m}], "
+            f"that is at most {math.floor(last / m * 1e4) / 1e4:g}."
         )
     return first, last
 

@@ -67,6 +67,9 @@ def _inverse_root(covariance, varies):
 class Whitening:
     """A linear map after which a covariance is one, on its support.
 
+    Features that do not vary are left out. Of others that a singular covariance leaves
+    out a warning is given.
+
     Parameters
     ----------
     covariance : ndarray of shape (n_features, n_features)
@@ -92,11 +95,14 @@ class Whitening:
         varies = check_spread(covariance, moments, what)
         self.matrix, self.log_det = _inverse_root(covariance, varies)
         n_features, rank = self.matrix.shape
-        if rank < n_features:
+        # features that are constant in all classes together are left out
+        between = np.var(moments.offsets, axis=0)
+        varies |= ~is_constant(between, np.abs(moments.means).max(axis=0))
+        if rank < np.count_nonzero(varies):
             warn(
                 f"{what} is singular (rank {rank} of {n_features}): distances are "
-                "measured on its support only. Give more samples, drop constant "
-                "features, or pass covariance=LedoitWolf().",
+                "measured on its support only. Give more samples, drop features that "
+                "others determine, or pass covariance=LedoitWolf().",
             )
         # Measured from a point among the means, so that no difference cancels.
         self.center = moments.origin + moments.offsets.mean(axis=0)

@@ -36,10 +36,11 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     .. math:: s(x) = \log \sum_k \pi_k \mathcal N(z; \mu_k, \Sigma_k) .
 
-    A singular :math:`\Sigma` (fewer samples than features, constant features) is
+    A singular :math:`\Sigma` (fewer samples than features, collinear features) is
     inverted on its support, with a warning: the score is that of its pseudo-inverse,
-    which depends on the scales of the features, as that of the inverse does not. What
-    varies by four rounding errors of its mean or less is constant. Own covariances
+    which depends on the scales of the features, as that of the inverse does not.
+    Constant features, which vary by four rounding errors of their mean or less, are
+    left out. Own covariances
     that are singular are drawn to the tied one:
     :math:`\Sigma_k' = (n_k \Sigma_k + d\,\Sigma)/(n_k + d)`, with a warning.
 

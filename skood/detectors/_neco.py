@@ -13,7 +13,7 @@ from skood.detectors._moments import ClassMoments, is_constant
 from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
 from skood.utils._arrays import as_double, row_dots
 from skood.utils._linalg import symmetric_eigh
-from skood.utils._params import Interval
+from skood.utils._params import Interval, StrOptions
 from skood.utils._warnings import warn
 
 __all__ = ["NECO"]
@@ -42,9 +42,12 @@ class NECO(PartialFitMixin, ReadingDetector):
         is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
         and a linear head is fitted on ``(X, y)`` if `max_logit` needs one.
 
-    n_components : int or float, default=100
+    n_components : int, float or "auto", default="auto"
         Number of principal components, or the share, in (0, 1), of the variance that
         they must explain. At most the rank of the features is used, with a warning.
+        "auto": 100, as the authors; of at most 100 features that all vary, half of
+        them, and the rank of the features if it is smaller than 100 and than their
+        number.
 
     max_logit : bool, default=True
         Whether to multiply by the largest logit, as the authors do for every network
@@ -113,6 +116,7 @@ class NECO(PartialFitMixin, ReadingDetector):
         "n_components": [
             Interval(Integral, 1, None, closed="left"),
             Interval(Real, 0, 1, closed="neither"),
+            StrOptions({"auto"}),
         ],
         "max_logit": ["boolean"],
     }
@@ -121,7 +125,7 @@ class NECO(PartialFitMixin, ReadingDetector):
         self,
         estimator=None,
         *,
-        n_components=100,
+        n_components="auto",
         max_logit=True,
         device="auto",
         contamination=0.05,
@@ -180,6 +184,9 @@ class NECO(PartialFitMixin, ReadingDetector):
     def _dimension(self, values, rank):
         """Dimension of the principal space, at most the rank of the features."""
         wanted, n_features = self.n_components, len(values)
+        if isinstance(wanted, str):  # "auto"
+            few = rank if rank < n_features else max(1, n_features // 2)
+            return 100 if rank > 100 else few
         if not isinstance(wanted, Integral):
             explained = np.cumsum(values[::-1]) / values.sum()
             wanted = int(np.searchsorted(explained, wanted) + 1)

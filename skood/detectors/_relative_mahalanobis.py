@@ -34,9 +34,10 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
     number of samples. Directions in which the classes do not differ drop out of the
     difference, so that only at most one fewer than there are classes are computed.
 
-    A singular :math:`\Sigma` (fewer samples than features, constant features) is
-    inverted on its support, with a warning; :math:`d_0` then is measured on the same
-    directions. There must be two classes with different means.
+    A singular :math:`\Sigma` (fewer samples than features, collinear features) is
+    inverted on its support, with a warning, and constant features are left out;
+    :math:`d_0` then is measured on the same directions. There must be two classes with
+    different means.
 
     `partial_fit` adds rows, and `explain` says which class is nearest and which
     features make the difference.

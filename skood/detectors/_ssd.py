@@ -31,9 +31,9 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
     features, scaled to unit length. Zero vectors stay zero. Class labels are not
     used.
 
-    A singular :math:`\Sigma` (fewer samples than features, constant features) is
-    inverted on its support, with a warning. `partial_fit` adds rows, and `explain`
-    says which features make the distance.
+    A singular :math:`\Sigma` (fewer samples than features, collinear features) is
+    inverted on its support, with a warning; constant features are left out.
+    `partial_fit` adds rows, and `explain` says which features make the distance.
 
     Read more in the :ref:`User Guide <detectors>`.
 

@@ -46,14 +46,15 @@ def test_default_is_two_of_all(m):
 @pytest.mark.parametrize(
     ("m", "c_m", "message"),
     [
-        (1, None, "needs at least 2 detectors. Got 1: use Bonferroni"),
-        (1, 0.5, "needs at least 2 detectors. Got 1"),
+        (1, None, r"at least 2 detectors \(4 with c_m=None\). Got 1: use DetectorEns"),
+        (1, 0.5, r"needs at least 2 detectors .*Got 1"),
         (
             2,
             None,
-            r"m=2 detectors c_m=None, which is 2/2, leaves none.*\(0, 1/2\].*0\.5",
+            r"DSDE, needs at least 4 detectors .* got 2\. Add .*"
+            r"DetectorEnsemble\(detectors, BenjaminiHochberg\(\)\).*\(0, 1/2\].*0\.5",
         ),
-        (3, None, r"m=3 detectors c_m=None, which is 2/3, .*\(0, 1/3\].*most 0\.3333"),
+        (3, None, r"at least 4 detectors .* got 3.*\(0, 1/3\].*most 0\.3333"),
         (7, 0.45, r"m=7 detectors c_m=0\.45 leaves none.*\(0, 3/7\].*most 0\.4285"),
     ],
 )

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -142,13 +143,31 @@ def test_all_components():
     head, Z = _network()
     message = "n_components=100 keeps all of the n_features = 8: the score is the larg"
     with pytest.warns(SkoodWarning, match=message):
-        detector = NECO(head).fit(Z)
+        detector = NECO(head, n_components=100).fit(Z)
     assert detector.n_components_ == 8
     expected = MaxLogit(head).fit(Z).score_samples(Z)
     np.testing.assert_allclose(detector.score_samples(Z), expected, rtol=1e-12)
     message = "n_components=8 keeps all .* every sample is 1. Use fewer components"
     with pytest.raises(ValueError, match=message):
         NECO(head, n_components=8, max_logit=False).fit(Z)
+
+
+@pytest.mark.parametrize(
+    ("n_samples", "n_features", "n_components"),
+    [(300, 8, 4), (300, 3, 1), (300, 130, 100), (50, 130, 49), (300, 100, 50)],
+)
+def test_automatic_components(n_samples, n_features, n_components):
+    """No warning of a default: of fewer features than 100 the cosine needs some."""
+    X = np.random.default_rng(0).normal(size=(n_samples, n_features))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        detector = NECO(max_logit=False).fit(X)
+    assert detector.n_components_ == n_components
+    new = np.random.default_rng(1).normal(size=X.shape)
+    assert detector.score_samples(new).max() < 1
+    constant = np.insert(X, 1, 0.5, axis=1)  # the directions that vary
+    wanted = min(100, n_samples - 1, n_features)
+    assert NECO(max_logit=False).fit(constant).n_components_ == wanted
 
 
 def test_a_row_at_the_mean_scores_zero():
@@ -191,7 +210,7 @@ def test_fits_its_own_head_without_an_estimator():
         NECO(n_components=2).fit(X)
 
 
-@pytest.mark.parametrize("n_components", [0, 0.0, 1.0, -1, "auto", None])
+@pytest.mark.parametrize("n_components", [0, 0.0, 1.0, -1, "all", None])
 def test_bad_dimension(n_components):
     head, Z = _network()
     message = "The 'n_components' parameter of NECO must be"
@@ -265,7 +284,7 @@ def test_signs_of_equal_entries(seed):
     Z = rng.normal(size=(50, 2)) + rng.normal(size=(50, 1))
     logits = FrozenEstimator(LinearHead(np.ones((2, 2)), [9.0, 9.0]))
     with pytest.warns(SkoodWarning, match="keeps all"):
-        detector = NECO(logits).fit(Z)
+        detector = NECO(logits, n_components=100).fit(Z)
     expected = np.array([[1, 1], [1, -1]]) / math.sqrt(2)
     np.testing.assert_allclose(detector.components_, expected, rtol=1e-12)
 
