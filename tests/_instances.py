@@ -478,6 +478,11 @@ _FLOAT32_SUMS = (
     "A weight of two and a repeated row are summed in another order in float32: "
     "probabilities agree to 1e-6, the check asks for 1e-7."
 )
+_FLOAT32_FLOWS = (
+    "A weight of two and a repeated row are summed in another order in float32, which "
+    "the densities of normalizing flows amplify: probabilities agree to 1e-4 (largest "
+    "differences of 5e-6 to 4e-5 were measured), the check asks for 1e-7."
+)
 _NODES_HAVE_NO_WEIGHT = (
     "Weights are those of labels: a row of weight zero is a node all the same, and is "
     "drawn to the evidence of the others; a row that is there twice is two nodes."
@@ -567,13 +572,14 @@ def expected_failures(estimator):
     name = type(estimator).__name__
     if name in (
         "BatchEnsembleClassifier",
-        "GraphPosteriorNetwork",
         "MultiHeadClassifier",
         "PackedEnsembleClassifier",
         "SnapshotEnsemble",
         "TorchClassifier",
     ):
         return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
+    if name == "GraphPosteriorNetwork":
+        return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_FLOWS}
     if name == "GraphClassifier":
         reason = _MASKS_ARE_DRAWN if estimator.dropout else _FLOAT32_SUMS
         return {"check_sample_weight_equivalence_on_dense_data": reason}
