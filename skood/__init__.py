@@ -8,9 +8,28 @@ scikit-learn estimators. Sub-packages are imported on first use, so that
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import importlib
+from importlib import import_module as _import_module
 
 __version__ = "0.1.0.dev0"
+
+# Shown by show_versions: what skood needs, then what its extras need.
+_DEPENDENCIES = (
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "torch",
+    "skorch",
+    "joblib",
+    "matplotlib",
+    "tqdm",
+    "pandas",
+    "torch-geometric",
+    "skops",
+    "onnx",
+    "skl2onnx",
+    "dask",
+    "faiss-cpu",
+)
 
 _SUBMODULES = (
     "base",
@@ -33,14 +52,44 @@ _SUBMODULES = (
     "utils",
 )
 
-__all__ = ["__version__", *_SUBMODULES]
+__all__ = ["__version__", "show_versions", *_SUBMODULES]
 
 
 def __getattr__(name):
     if name in _SUBMODULES:
-        return importlib.import_module(f"skood.{name}")
+        return _import_module(f"skood.{name}")
     raise AttributeError(f"module 'skood' has no attribute {name!r}")
 
 
 def __dir__():
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
+def show_versions():
+    """Print the versions of skood, of what it uses, of Python and of the machine.
+
+    For reports of problems.
+
+    Examples
+    --------
+    >>> import skood
+    >>> skood.show_versions()  # doctest: +SKIP
+    skood        0.1.0
+    python       3.11.9
+    ...
+    """
+    import platform
+    import sys
+    from importlib.metadata import PackageNotFoundError, version
+
+    rows = {"skood": __version__, "python": sys.version.split()[0]}
+    for name in _DEPENDENCIES:
+        try:
+            rows[name] = version(name)
+        except PackageNotFoundError:
+            rows[name] = "not installed"
+    rows["machine"] = platform.platform()
+    if "torch" in sys.modules:  # torch itself is not imported for this
+        rows["cuda"] = str(sys.modules["torch"].version.cuda)
+    for name, found in rows.items():
+        print(f"{name:<16} {found}")

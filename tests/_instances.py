@@ -16,7 +16,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler
 from sklearn.svm import OneClassSVM
-from sklearn.utils import Bunch, get_tags
+from sklearn.utils import Bunch
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skood.base import BaseDetector, UncertaintyDetector, UncertaintyMixin
@@ -84,14 +84,13 @@ from skood.nn import (
 from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
 from skood.utils.discovery import all_estimators
+from skood.utils.estimator_checks import expected_failed_checks
 from tests.nn._conv_net import map_classifier
 from tests.nn._networks import Flat, margin_loss
 
 __all__ = [
     "PlainUncertainty",
     "detectors",
-    "expected_detector_failures",
-    "expected_failures",
     "instances",
     "instances_of",
     "parametrize_over",
@@ -466,80 +465,6 @@ _INSTANCES = {
     "ViM": [ViM(), ViM(_LINEAR), ViM(n_components=1)],
 }
 
-_NO_OOD_ROWS = (
-    "`score` is the AUROC of ID against OOD samples, and the data of this check hold "
-    "no OOD rows."
-)
-_NEEDS_Y = (
-    "The check fits without y, but a classifier, or one detector per class, has to be "
-    "fitted on (X, y); the error says so."
-)
-_FLOAT32_SUMS = (
-    "A weight of two and a repeated row are summed in another order in float32: "
-    "probabilities agree to 1e-6, the check asks for 1e-7."
-)
-_FLOAT32_FLOWS = (
-    "A weight of two and a repeated row are summed in another order in float32, which "
-    "the densities of normalizing flows amplify: probabilities agree to 1e-4 (largest "
-    "differences of 5e-6 to 4e-5 were measured), the check asks for 1e-7."
-)
-_NODES_HAVE_NO_WEIGHT = (
-    "Weights are those of labels: a row of weight zero is a node all the same, and is "
-    "drawn to the evidence of the others; a row that is there twice is two nodes."
-)
-_MASKS_ARE_DRAWN = (
-    "The network is trained with dropout, whose masks are drawn for each row of a "
-    "batch: repeated rows draw others than a row with a weight."
-)
-
-_MINUS_ONE = (
-    "The check names a class -1, which marks known OOD rows in `y` (`ood_label`) and "
-    "rejected rows in predictions (`reject_label`); other values of these pass it."
-)
-_TIES = (
-    "Few trees give few values: with so many ties no threshold rejects the asked "
-    "share of the training samples."
-)
-_TAKES_NAN = "A forest takes missing values, so NaN in X is no error."
-_ONE_WIDTH = (
-    "The check fits on data of another width, and this instance has one: that of the "
-    "network it was frozen with, or of its class_weight."
-)
-_THREE_CLASSES = (
-    "The check has three classes and two columns, but without a classifier `X` holds "
-    "one logit per class; the error says so."
-)
-_RANDOM_LABELS = (
-    "Labels of this check have nothing to do with the columns of `X`: no class has two "
-    "correctly classified samples; the error says so."
-)
-_NEGATIVE_LOGITS = (
-    "OpenMax scales logits down, which makes negative ones larger: the OOD samples of "
-    "this check, whose logits are all negative, look known. The docstring says so."
-)
-_OFFSET_OF_HELD_OUT_ROWS = (
-    "The threshold is the quantile of rows that were held out of the ranges: all other "
-    "training rows score 0."
-)
-_OFFSET_OF_CALIBRATION_ROWS = (
-    "The threshold is the quantile of ID rows that were held out, which neither the "
-    "classifiers nor the detector are fitted on, and not that of all training rows."
-)
-_LEARNS_FROM_OOD = (
-    "The weights of the layers are learned from the OOD rows in `y`, as the docstring "
-    "says."
-)
-_LONG_FEATURES = (
-    "The score is proportional to the length of the features, and those of the OOD "
-    "samples of this check are the longest."
-)
-
-
-def _requires_y(estimator):
-    """Whether a detector cannot be fitted on `X` alone."""
-    per_class = getattr(estimator, "per_class", False)
-    return per_class or get_tags(estimator).target_tags.required
-
 
 def instances_of(name, cls):
     """Instances of a public estimator; empty if nobody has registered any."""
@@ -567,82 +492,11 @@ def detectors():
     return [*found, KNN(), weighted, MSP(FrozenEstimator(network))]
 
 
-def expected_failures(estimator):
-    """Checks of scikit-learn that an instance fails, each with the reason."""
-    name = type(estimator).__name__
-    if name in (
-        "BatchEnsembleClassifier",
-        "MultiHeadClassifier",
-        "PackedEnsembleClassifier",
-        "SnapshotEnsemble",
-        "TorchClassifier",
-    ):
-        return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
-    if name == "GraphPosteriorNetwork":
-        return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_FLOWS}
-    if name == "GraphClassifier":
-        reason = _MASKS_ARE_DRAWN if estimator.dropout else _FLOAT32_SUMS
-        return {"check_sample_weight_equivalence_on_dense_data": reason}
-    if name == "GKDENetwork":
-        return {"check_sample_weight_equivalence_on_dense_data": _NODES_HAVE_NO_WEIGHT}
-    if name == "EvidentialClassifier":
-        on_rows = isinstance(estimator.estimator, TorchClassifier)
-        reason = _FLOAT32_SUMS if on_rows else _MASKS_ARE_DRAWN
-        return {"check_sample_weight_equivalence_on_dense_data": reason}
-    if name == "MCDropout":
-        return {"check_sample_weight_equivalence_on_dense_data": _MASKS_ARE_DRAWN}
-    if name == "DeepEnsemble" and estimator.reference is None:
-        return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
-    if name in ("DICE", "RejectOptionClassifier") and estimator.ood_label == -1:
-        return {"check_classifiers_classes": _MINUS_ONE}
-    failures = {}
-    if isinstance(estimator, BaseDetector):
-        for check in ("check_fit_score_takes_y", "check_pipeline_consistency"):
-            failures[check] = _NO_OOD_ROWS
-        if _requires_y(estimator):
-            for check in ("check_outliers_train", "check_outliers_fit_predict"):
-                failures[check] = _NEEDS_Y
-    if name == "OpenMax" and estimator.estimator is None:
-        for check in (
-            "check_estimators_fit_returns_self",
-            "check_estimators_nan_inf",
-            "check_estimators_overwrite_params",
-            "check_readonly_memmap_input",
-        ):
-            failures[check] = _THREE_CLASSES
-        failures["check_dtype_object"] = _RANDOM_LABELS
-    return failures
-
-
-def expected_detector_failures(detector):
-    """Checks of `yield_detector_checks` that an instance fails, with the reason."""
-    estimator = detector.get_params().get("estimator")
-    if isinstance(estimator, RandomForestClassifier):
-        nan = ("check_failed_fit_keeps_state", "check_bad_input")
-        return {"check_offset": _TIES, **dict.fromkeys(nan, _TAKES_NAN)}
-    if isinstance(estimator, FrozenEstimator) or getattr(
-        detector, "class_weight", None
-    ):
-        return dict.fromkeys(("check_refit", "check_few_samples"), _ONE_WIDTH)
-    name = type(detector).__name__
-    if name == "OpenMax" and estimator is None:
-        return {"check_polarity": _NEGATIVE_LOGITS}
-    if name in ("ConstraintSearch", "LogicDetector", "MLNDetector"):
-        return {"check_offset": _OFFSET_OF_CALIBRATION_ROWS}
-    if name == "Gram":
-        return {"check_offset": _OFFSET_OF_HELD_OUT_ROWS}
-    if name == "MultiLayerMahalanobis" and isinstance(detector.alphas, str):
-        return {"check_ood_rows_are_left_out": _LEARNS_FROM_OOD}
-    if name == "GradNorm":
-        return {"check_polarity": _LONG_FEATURES}
-    return {}
-
-
 def parametrize_over(estimators):
     """``parametrize_with_checks``, where an expected failure that passes fails."""
     strict = {"xfail_strict": True}
     if "xfail_strict" not in inspect.signature(parametrize_with_checks).parameters:
         strict = {}  # before scikit-learn 1.8
     return partial(
-        parametrize_with_checks, expected_failed_checks=expected_failures, **strict
+        parametrize_with_checks, expected_failed_checks=expected_failed_checks, **strict
     )(estimators)

@@ -19,15 +19,20 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import check_estimator
 
 from skood.base import BaseDetector
+from skood.detectors import KNN, Energy
 from skood.exceptions import SkoodWarning
+from skood.nn import LinearHead
 from skood.utils.discovery import all_estimators
-from skood.utils.estimator_checks import check_detector, yield_detector_checks
+from skood.utils.estimator_checks import (
+    check_detector,
+    expected_failed_checks,
+    yield_detector_checks,
+)
 from tests._instances import (
     detectors,
-    expected_detector_failures,
-    expected_failures,
     instances,
     instances_of,
     parametrize_over,
@@ -52,7 +57,7 @@ def test_scikit_learn_checks(estimator, check):
 
 def _ours():
     for detector in detectors():
-        reasons = expected_detector_failures(detector)
+        reasons = expected_failed_checks(detector, suite="skood")
         for check in yield_detector_checks():
             name = check.__name__
             marks = [
@@ -71,7 +76,7 @@ def test_detector_checks(detector, check):
 def test_check_detector_runs_all_checks():
     """The one function for users does what the parametrised test does."""
     for detector in detectors()[::8]:
-        reasons = expected_detector_failures(detector)
+        reasons = expected_failed_checks(detector, suite="skood")
         check_detector(detector, expected_failed_checks=reasons)
 
 
@@ -84,12 +89,25 @@ def test_every_class_has_an_instance(cls):
 
 def test_expected_failures_are_explained():
     for estimator in [*instances(), *detectors()]:
-        reasons = [*expected_failures(estimator).values()]
-        if isinstance(estimator, BaseDetector):
-            reasons += expected_detector_failures(estimator).values()
-        for reason in reasons:
-            assert len(reason.split()) >= 6, reason
-            assert reason.endswith("."), reason
+        for suite in ("scikit-learn", "skood"):
+            for reason in expected_failed_checks(estimator, suite=suite).values():
+                assert len(reason.split()) >= 6, reason
+                assert reason.endswith("."), reason
+    with pytest.raises(ValueError, match=r"suite must be .*, got 'pytest'"):
+        expected_failed_checks(KNN(), suite="pytest")
+    assert expected_failed_checks(LinearHead(), suite="skood") == {}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("estimator", [KNN(n_neighbors=3), Energy(), LinearHead()])
+def test_the_reasons_are_what_check_estimator_takes(estimator):
+    """One call for users: nothing fails but what has a reason, and that does."""
+    reasons = expected_failed_checks(estimator)
+    results = check_estimator(
+        estimator, expected_failed_checks=reasons, on_skip=None, on_fail="raise"
+    )
+    failed = {r["check_name"] for r in results if r["status"] == "xfail"}
+    assert failed == set(reasons)
 
 
 # ---------------------------------------------------------------------------------

@@ -72,3 +72,19 @@ def test_unknown_name_of_the_package():
         skood.nope  # noqa: B018
     assert set(skood.__all__) <= set(dir(skood))
     assert skood.__getattr__("metrics") is skood.metrics  # on the first use of it
+    public = {name for name in dir(skood) if not name.startswith("_")}
+    assert public == set(skood.__all__) - {"__version__"}
+
+
+def test_show_versions(capsys):
+    import numpy
+    import sklearn
+
+    import skood
+
+    skood.show_versions()
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert rows["skood"] == skood.__version__
+    assert rows["numpy"] == numpy.__version__
+    assert rows["scikit-learn"] == sklearn.__version__
+    assert {"python", "torch", "machine"} <= set(rows)

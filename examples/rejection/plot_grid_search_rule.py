@@ -32,20 +32,19 @@ X_train, X_test, y_train, y_test = train_test_split(
 # A pipeline that rejects
 # -----------------------
 #
-# The rule is the last step of a pipeline. The input of its detector are the scaled
-# pixels. A step of a pipeline is fitted on all training samples, also the foreign ones;
-# in ``IDOnly`` the scaler is fitted on the others only, as the classifier and the
-# detector are.
+# The rule is the last step of a pipeline, and the input of its detector are the scaled
+# pixels. The scaler in front is fitted on all training samples, also the foreign ones,
+# and learns little of them: two numbers per pixel. A step that could learn more belongs
+# into :class:`~skood.model_selection.IDOnly`.
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skood.detectors import KNN
-from skood.model_selection import IDOnly
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 
 pipeline = make_pipeline(
-    IDOnly(StandardScaler()),
+    StandardScaler(),
     RejectOptionClassifier(
         LogisticRegression(max_iter=1000),
         ood_detector=KNN(),

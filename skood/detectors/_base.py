@@ -111,6 +111,8 @@ class ReadingDetector(BaseDetector):
                     )
                 X = in_memory(X)  # its solver goes over all rows many times
                 self.estimator_ = LinearHead().fit(X, y)
+            elif "features" not in self._reads and y is not None:
+                self._check_columns(X.shape[1])
         else:
             if not isinstance(self.estimator, FrozenEstimator):
                 X = in_memory(X)
@@ -121,6 +123,23 @@ class ReadingDetector(BaseDetector):
             reading = reading if self._id_rows is None else reading.rows(self._id_rows)
         self._fit_reading(reading, y)
         return self._training_scores(reading)
+
+    def _check_columns(self, n_columns):
+        """Refuse X that holds no logits of the classes in y, such as features."""
+        n_classes = len(self.classes_)
+        # one class only marks the ID samples; one column is refused as no logits
+        if n_classes in (1, n_columns) or n_columns == 1:
+            return
+        name = type(self).__name__
+        raise ValueError(
+            f"X has n_features = {n_columns} columns, but y has {n_classes} classes: "
+            f"with estimator=None {name} takes the columns of X for logits, one per "
+            f"class. For features, pass the classifier: {name}(estimator=classifier). For "
+            "logits of a network with other classes than those in y, pass "
+            f"estimator=LinearHead(numpy.eye({n_columns}), "
+            f"numpy.zeros({n_columns}), classes=...) with one class per column, or, "
+            "where no labels are needed, fit without y."
+        )
 
     def _labelled_rows(self, X, y):
         """Rows and labels; of a torch dataset the labels come with what is read."""

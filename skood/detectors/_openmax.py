@@ -65,7 +65,7 @@ class OpenMax(ReadingDetector):
     estimator : object, default=None
         The classifier whose logits are read; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits, of one column
-        per class in ``y``, in sorted order, or of those of the labels 0, 1, 2, ….
+        per class in ``y``, in sorted order.
 
     tail_size : int, default=20
         How many distances per class the Weibull distribution is fitted to, the
@@ -197,7 +197,7 @@ class OpenMax(ReadingDetector):
                 "from correctly classified samples. Pass class labels."
             )
         n_classes = reading.logits.shape[1]
-        columns = label_codes(y, self._labels(n_classes))
+        columns = label_codes(y, self._column_labels(n_classes))
         correct = np.zeros(len(columns), dtype=bool)
         start = 0
         counts, sums = np.zeros(n_classes), np.zeros((n_classes, n_classes))
@@ -213,15 +213,6 @@ class OpenMax(ReadingDetector):
         self._check_correct(counts, len(columns))
         self.means_ = sums / np.maximum(counts, 1)[:, None]
         self._fit_tails(self._own_distances(reading, columns, correct), counts)
-
-    def _labels(self, n_columns):
-        """Class label of each column of the logits."""
-        if not hasattr(self, "estimator_") and len(self.classes_) != n_columns:
-            # Without a classifier, labels 0, 1, … are columns, also if some miss.
-            numbers = np.arange(n_columns)
-            if (label_codes(self.classes_, numbers) >= 0).all():
-                return numbers
-        return self._column_labels(n_columns)
 
     def _check_correct(self, counts, n_samples):
         """Raise if no sample is classified correctly, warn of classes without one."""

@@ -8,12 +8,26 @@ from typing import ClassVar
 import numpy as np
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
+from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
 from skood.detectors._base import ReadingDetector, constraints_without_device
 from skood.utils._params import HasMethods
 
 __all__ = ["SklearnDetector"]
+
+
+def _remedy(fitted):
+    """Say what to do about a detector without score_samples."""
+    if isinstance(fitted, LocalOutlierFactor):
+        return "Set novelty=True."
+    if hasattr(fitted, "decision_function"):
+        return (
+            "Wrap it in a class with a score_samples that is high for inliers. PyOD's "
+            "decision_function is high for outliers: score_samples(X) is "
+            "-decision_function(X) there."
+        )
+    return "Use a detector that has it, such as IsolationForest."
 
 
 class SklearnDetector(ReadingDetector):
@@ -118,7 +132,7 @@ class SklearnDetector(ReadingDetector):
             if not hasattr(fitted, "score_samples"):
                 raise ValueError(
                     f"{detector!r} cannot score new samples: it has no score_samples. "
-                    "Use novelty=True for LocalOutlierFactor, or another detector."
+                    + _remedy(fitted)
                 )
             self.detectors_.append(fitted)
 

@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,16 +23,22 @@ from sklearn.svm import OneClassSVM
 from sklearn.utils import get_tags
 
 import skood.detectors._base as module
+from skood.combine import DSDE, DetectorEnsemble
+from skood.datasets import load_digits_ood
 from skood.detectors import (
+    GEN,
     KNN,
     MSP,
     Energy,
     Entropy,
+    KLMatching,
     Mahalanobis,
     MaxLogit,
+    OpenMax,
     SklearnDetector,
     ViM,
 )
+from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead, pretrained
 from skood.nn._reader import read
 from skood.utils._torch import is_tensor, row_chunks
@@ -161,6 +169,7 @@ def test_chunks_bound_the_memory():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_tensors_equal_arrays(dtype):
     X, y = load_iris(return_X_y=True)
+    X = X[:, :3]  # for MSP, logits of three classes
     rows = torch.as_tensor(X, dtype=dtype)
     array = rows.to(torch.float64 if dtype is torch.float64 else torch.float32).numpy()
     for detector in (MSP(), Mahalanobis()):
@@ -183,6 +192,76 @@ def test_known_ood_rows_of_data_frames_lists_and_sparse_matrices():
     for container in (sparse.csr_matrix, sparse.coo_array):
         got = MSP(linear).fit(container(X), labels).score_samples(sparse.csr_matrix(X))
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-6)
+
+
+LOGIT_DETECTORS = [
+    MSP(),
+    MaxLogit(),
+    Energy(),
+    Entropy(),
+    GEN(),
+    KLMatching(),
+    OpenMax(tail_size=5),
+]
+
+
+@pytest.mark.parametrize("detector", LOGIT_DETECTORS)
+def test_features_are_no_logits(detector):
+    """With labels, X of another number of columns than classes is refused."""
+    X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
+    name = type(detector).__name__
+    for n_columns in (64, 9, 7):
+        with pytest.raises(
+            ValueError,
+            match=rf"X has n_features = {n_columns} columns, but y has 8 classes: "
+            rf"with estimator=None {name} takes .* pass the classifier: "
+            rf"{name}\(estimator=classif",
+        ):
+            clone(detector).fit(X[:, :n_columns], y)
+    linear = LogisticRegression(max_iter=500)
+    reading = clone(detector).set_params(estimator=linear).fit(X, y)
+    logits = reading.estimator_.decision_function(X)
+    given = clone(detector).fit(logits, y)  # eight columns, eight classes and -1
+    np.testing.assert_array_equal(given.classes_, np.arange(8))
+    assert given.score(logits, y) > 0.7
+    # one class only marks the ID samples, unless classes are needed
+    if name != "OpenMax":
+        clone(detector).fit(X, np.where(y == -1, -1, 1))
+
+
+@pytest.mark.parametrize("detector", LOGIT_DETECTORS)
+def test_logits_of_classes_that_y_lacks(detector):
+    """What the error advises for a network with other classes than those in y."""
+    rng = np.random.default_rng(0)
+    codes = np.arange(300) % 5
+    logits = rng.normal(size=(300, 5)) + 4 * np.eye(5)[codes]
+    some = codes < 3
+    with pytest.raises(ValueError, match=r"LinearHead\(numpy\.eye\(5\), numpy\.zeros"):
+        clone(detector).fit(logits[some], codes[some])
+    head = LinearHead(np.eye(5), np.zeros(5), classes=np.arange(5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)  # classes without samples
+        advised = clone(detector).set_params(estimator=FrozenEstimator(head))
+        scores = advised.fit(logits[some], codes[some]).score_samples(logits)
+        assert np.isfinite(scores).all()
+        if type(detector) is not OpenMax:
+            bare = clone(detector).fit(logits[some])
+            np.testing.assert_allclose(bare.score_samples(logits), scores, rtol=1e-12)
+
+
+def test_features_are_no_logits_of_members():
+    X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
+    members = [("energy", Energy()), ("knn", KNN(n_neighbors=5))]
+    for n_more in (0, 2):
+        more = [(f"knn{k}", KNN(n_neighbors=k + 1)) for k in range(n_more)]
+        ensemble = DetectorEnsemble(members, random_state=0)
+        if more:
+            ensemble = DSDE([*members, *more], random_state=0)
+        with pytest.raises(
+            ValueError, match="X has n_features = 64 columns, but y has 8 classes"
+        ):
+            ensemble.fit(X, y)
+        ensemble.set_params(estimator=LogisticRegression(max_iter=500)).fit(X, y)
 
 
 def test_logits_need_two_columns():
@@ -240,9 +319,9 @@ def test_tags():
 @pytest.mark.parametrize("detector", [MSP(), KNN(n_neighbors=5), ViM(), Mahalanobis()])
 def test_other_width_than_in_fit(detector):
     X, y = load_iris(return_X_y=True)
-    message = rf"X has 3 features, but {type(detector).__name__} is expecting 4"
+    message = rf"X has 2 features, but {type(detector).__name__} is expecting 3"
     with pytest.raises(ValueError, match=message):
-        detector.fit(X, y).score_samples(X[:, :3])
+        detector.fit(X[:, :3], y).score_samples(X[:, :2])
 
 
 # ---------------------------------------------------------------------------------
@@ -265,7 +344,7 @@ def gpu(monkeypatch):
     "detector", [Energy(), Mahalanobis(), KNN(n_neighbors=3, algorithm="torch")]
 )
 def test_tensors_on_a_gpu_stay_there(gpu, monkeypatch, detector, dtype):
-    X = np.random.default_rng(0).normal(size=(60, 4))
+    X = np.random.default_rng(0).normal(size=(60, 3))
     y = np.arange(60) % 4 - 1  # -1 marks OOD rows
     tensor = torch.tensor(X, dtype=dtype)
     array = tensor.numpy()
@@ -280,14 +359,14 @@ def test_tensors_on_a_gpu_stay_there(gpu, monkeypatch, detector, dtype):
     monkeypatch.setattr(type(detector), "_fit_reading", fit_reading)
     fitted = clone(detector).fit(tensor, y)
     assert seen == [torch.Tensor]
-    assert fitted.n_features_in_ == 4
+    assert fitted.n_features_in_ == 3
     scores = fitted.score_samples(tensor)
     assert isinstance(scores, np.ndarray)
     assert scores.dtype == np.float64
     rtol = 1e-10 if dtype == torch.float64 else 2e-5
     np.testing.assert_allclose(scores, expected.score_samples(array), rtol=rtol)
-    with pytest.raises(ValueError, match=r"X has 3 features, but .* is expecting 4"):
-        fitted.score_samples(tensor[:, :3])
+    with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3"):
+        fitted.score_samples(tensor[:, :2])
     with pytest.raises(ValueError, match="NaN"):
         fitted.score_samples(tensor * np.nan)
 

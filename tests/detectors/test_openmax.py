@@ -341,7 +341,7 @@ def test_needs_labels():
 
 
 def test_columns_of_labels():
-    """Of a classifier, its classes; else sorted labels, or 0, 1, … if some miss."""
+    """Of a classifier, its classes; else sorted labels, all of which are needed."""
     logits, y = _logits()
     expected = OpenMax().fit(logits, y)
     names = np.array(["d", "a", "c", "b"])
@@ -354,11 +354,15 @@ def test_columns_of_labels():
     np.testing.assert_allclose(some.means_, OpenMax().fit(logits[8:], y[8:]).means_)
     left_out = y != 1
     with pytest.warns(SkoodWarning, match=r"1 of the 4 classes \(columns \[1\]"):
-        without = OpenMax().fit(logits[left_out], y[left_out])
+        numbered = FrozenEstimator(LinearHead(np.eye(4)))
+        without = OpenMax(numbered).fit(logits[left_out], y[left_out])
     np.testing.assert_allclose(without.means_[3], expected.means_[3], rtol=1e-13)
     np.testing.assert_array_equal(without.means_[1], 0)
-    with pytest.raises(ValueError, match=r"OpenMax got 4 logits for 3 classes: \['b'"):
-        OpenMax().fit(logits[left_out], names[y[left_out]])
+    for labels in (y, names[y]):
+        with pytest.raises(
+            ValueError, match="X has n_features = 4 columns, but y has 3 classes"
+        ):
+            OpenMax().fit(logits[left_out], labels[left_out])
 
 
 def test_tail_larger_than_a_class():

@@ -1,0 +1,218 @@
+"""Checks that an estimator is known to fail, each with the reason."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import get_tags
+
+from skood.base import BaseDetector
+
+__all__ = ["expected_failed_checks"]
+
+_NO_OOD_ROWS = (
+    "`score` is the AUROC of ID against OOD samples, and the data of this check hold "
+    "no OOD rows."
+)
+_NEEDS_Y = (
+    "The check fits without y, but a classifier, or one detector per class, has to be "
+    "fitted on (X, y); the error says so."
+)
+_FLOAT32_SUMS = (
+    "A weight of two and a repeated row are summed in another order in float32: "
+    "probabilities agree to 1e-6, the check asks for 1e-7."
+)
+_FLOAT32_FLOWS = (
+    "A weight of two and a repeated row are summed in another order in float32, which "
+    "the densities of normalizing flows amplify: probabilities agree to 1e-4 (largest "
+    "differences of 5e-6 to 4e-5 were measured), the check asks for 1e-7."
+)
+_NODES_HAVE_NO_WEIGHT = (
+    "Weights are those of labels: a row of weight zero is a node all the same, and is "
+    "drawn to the evidence of the others; a row that is there twice is two nodes."
+)
+_MASKS_ARE_DRAWN = (
+    "The network is trained with dropout, whose masks are drawn for each row of a "
+    "batch: repeated rows draw others than a row with a weight."
+)
+
+_MINUS_ONE = (
+    "The check names a class -1, which marks known OOD rows in `y` (`ood_label`) and "
+    "rejected rows in predictions (`reject_label`); other values of these pass it."
+)
+_TIES = (
+    "Few trees give few values: with so many ties no threshold rejects the asked "
+    "share of the training samples."
+)
+_TAKES_NAN = "A forest takes missing values, so NaN in X is no error."
+_ONE_WIDTH = (
+    "The check fits on data of another width, and this instance has one: that of the "
+    "network it was frozen with, or of its class_weight."
+)
+_NEGATIVE_LOGITS = (
+    "OpenMax scales logits down, which makes negative ones larger: the OOD samples of "
+    "this check, whose logits are all negative, look known. The docstring says so."
+)
+_OFFSET_OF_HELD_OUT_ROWS = (
+    "The threshold is the quantile of rows that were held out of the ranges: all other "
+    "training rows score 0."
+)
+_OFFSET_OF_CALIBRATION_ROWS = (
+    "The threshold is the quantile of ID rows that were held out, which neither the "
+    "classifiers nor the detector are fitted on, and not that of all training rows."
+)
+_LEARNS_FROM_OOD = (
+    "The weights of the layers are learned from the OOD rows in `y`, as the docstring "
+    "says."
+)
+_LONG_FEATURES = (
+    "The score is proportional to the length of the features, and those of the OOD "
+    "samples of this check are the longest."
+)
+_FEATURES_AS_LOGITS = (
+    "The check fits on features and labels, but without a classifier `X` holds logits, "
+    "one column per class; the error says so."
+)
+
+# Checks of scikit-learn that fit on labels of more, or fewer, classes than columns.
+_FITS_ON_FEATURES = (
+    "check_dtype_object",
+    "check_estimators_dtypes",
+    "check_estimators_fit_returns_self",
+    "check_estimators_nan_inf",
+    "check_estimators_overwrite_params",
+    "check_estimators_pickle",
+    "check_n_features_in_after_fitting",
+    "check_positive_only_tag_during_fit",
+    "check_readonly_memmap_input",
+)
+
+_LOGIT_DETECTORS = (
+    "Energy",
+    "Entropy",
+    "GEN",
+    "KLMatching",
+    "MSP",
+    "MaxLogit",
+    "OpenMax",
+)
+
+
+def _requires_y(estimator):
+    """Whether a detector cannot be fitted on `X` alone."""
+    per_class = getattr(estimator, "per_class", False)
+    return per_class or get_tags(estimator).target_tags.required
+
+
+def expected_failed_checks(estimator, *, suite="scikit-learn"):
+    """Return the checks that an estimator is known to fail, with the reasons.
+
+    Parameters
+    ----------
+    estimator : object
+        An estimator of skood, fitted or not.
+
+    suite : {"scikit-learn", "skood"}, default="scikit-learn"
+        Whether the checks are those of
+        :func:`sklearn.utils.estimator_checks.check_estimator` or, of a detector, those
+        of :func:`check_detector`.
+
+    Returns
+    -------
+    reasons : dict of str to str
+        Names of checks, and a sentence for each, to be given to either function as
+        ``expected_failed_checks``.
+
+    Raises
+    ------
+    ValueError
+        If there is no such suite.
+
+    See Also
+    --------
+    check_detector : Checks of what is special to detectors.
+
+    Examples
+    --------
+    >>> from sklearn.utils.estimator_checks import check_estimator
+    >>> from skood.detectors import KNN
+    >>> from skood.utils.estimator_checks import expected_failed_checks
+    >>> knn = KNN(n_neighbors=3)
+    >>> reasons = expected_failed_checks(knn)
+    >>> sorted(reasons)
+    ['check_fit_score_takes_y', 'check_pipeline_consistency']
+    >>> results = check_estimator(knn, expected_failed_checks=reasons, on_skip=None)
+    >>> {result["status"] for result in results} <= {"passed", "skipped", "xfail"}
+    True
+    """
+    if suite == "scikit-learn":
+        return _failures_of_scikit_learn(estimator)
+    if suite != "skood":
+        raise ValueError(f"suite must be 'scikit-learn' or 'skood', got {suite!r}.")
+    is_detector = isinstance(estimator, BaseDetector)
+    return _failures_of_detectors(estimator) if is_detector else {}
+
+
+def _failures_of_scikit_learn(estimator):
+    """Checks of scikit-learn that an instance fails, each with the reason."""
+    name = type(estimator).__name__
+    if name in (
+        "BatchEnsembleClassifier",
+        "MultiHeadClassifier",
+        "PackedEnsembleClassifier",
+        "SnapshotEnsemble",
+        "TorchClassifier",
+    ):
+        return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
+    if name == "GraphPosteriorNetwork":
+        return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_FLOWS}
+    if name == "GraphClassifier":
+        reason = _MASKS_ARE_DRAWN if estimator.dropout else _FLOAT32_SUMS
+        return {"check_sample_weight_equivalence_on_dense_data": reason}
+    if name == "GKDENetwork":
+        return {"check_sample_weight_equivalence_on_dense_data": _NODES_HAVE_NO_WEIGHT}
+    if name == "EvidentialClassifier":
+        on_rows = type(estimator.estimator).__name__ == "TorchClassifier"
+        reason = _FLOAT32_SUMS if on_rows else _MASKS_ARE_DRAWN
+        return {"check_sample_weight_equivalence_on_dense_data": reason}
+    if name == "MCDropout":
+        return {"check_sample_weight_equivalence_on_dense_data": _MASKS_ARE_DRAWN}
+    if name == "DeepEnsemble" and estimator.reference is None:
+        return {"check_sample_weight_equivalence_on_dense_data": _FLOAT32_SUMS}
+    if name in ("DICE", "RejectOptionClassifier") and estimator.ood_label == -1:
+        return {"check_classifiers_classes": _MINUS_ONE}
+    failures = {}
+    if isinstance(estimator, BaseDetector):
+        for check in ("check_fit_score_takes_y", "check_pipeline_consistency"):
+            failures[check] = _NO_OOD_ROWS
+        if _requires_y(estimator):
+            for check in ("check_outliers_train", "check_outliers_fit_predict"):
+                failures[check] = _NEEDS_Y
+    if name in _LOGIT_DETECTORS and estimator.estimator is None:
+        failures.update(dict.fromkeys(_FITS_ON_FEATURES, _FEATURES_AS_LOGITS))
+    return failures
+
+
+def _failures_of_detectors(detector):
+    """Checks of `yield_detector_checks` that an instance fails, with the reason."""
+    estimator = detector.get_params().get("estimator")
+    if isinstance(estimator, RandomForestClassifier):
+        nan = ("check_failed_fit_keeps_state", "check_bad_input")
+        return {"check_offset": _TIES, **dict.fromkeys(nan, _TAKES_NAN)}
+    if isinstance(estimator, FrozenEstimator):
+        return dict.fromkeys(("check_refit", "check_few_samples"), _ONE_WIDTH)
+    if getattr(detector, "class_weight", None):
+        return {"check_refit": _ONE_WIDTH}
+    name = type(detector).__name__
+    if name == "OpenMax" and estimator is None:
+        return {"check_polarity": _NEGATIVE_LOGITS}
+    if name in ("ConstraintSearch", "LogicDetector", "MLNDetector"):
+        return {"check_offset": _OFFSET_OF_CALIBRATION_ROWS}
+    if name == "Gram":
+        return {"check_offset": _OFFSET_OF_HELD_OUT_ROWS}
+    if name == "MultiLayerMahalanobis" and isinstance(detector.alphas, str):
+        return {"check_ood_rows_are_left_out": _LEARNS_FROM_OOD}
+    if name == "GradNorm":
+        return {"check_polarity": _LONG_FEATURES}
+    return {}
