@@ -26,9 +26,16 @@ from skood.benchmark._inputs import (
     named,
 )
 from skood.benchmark._predictions import PREDICTED, predictor, wrong_rows
-from skood.benchmark._significance import METRICS, Resamples, holm, pvalues_of_best
+from skood.benchmark._significance import (
+    FUNCTIONS,
+    METRICS,
+    Resamples,
+    holm,
+    pvalues_of_best,
+)
+from skood.metrics._intervals import covering_interval
 from skood.metrics._ranking import Number
-from skood.metrics._resampling import finite_values, interval
+from skood.metrics._resampling import finite_values
 from skood.utils._pandas import import_pandas
 from skood.utils._params import validate_params
 from skood.utils._warnings import warn
@@ -168,7 +175,7 @@ def compare(
 
         - "ood", "metric", "detector": names; "is_group": whether "ood" is a group;
         - "value": the metric, averaged over repeats, and "low" and "high", the ends of
-          its bootstrap interval; with several repeats "std", the standard deviation
+          its interval; with several repeats "std", the standard deviation
           over them;
         - "pvalue": adjusted p-value of the hypothesis that no detector is better;
           small: this one is not among the best;
@@ -195,10 +202,12 @@ def compare(
 
     Notes
     -----
-    *Intervals* are percentile intervals of resampled rows: ID and OOD rows are drawn
-    with replacement, the same for all detectors, in all repeats and groups. They tell
-    how values vary with the rows that are scored, not with those of the fit. A metric
-    that is perfect on the rows is so on each resample, and its interval is a point.
+    *Intervals* are those of :func:`~skood.metrics.bootstrap_ci`: from the variance of
+    resampled values, ID and OOD samples drawn with replacement, the same for all
+    detectors, in all repeats and groups, and from samples that the data may lack; that
+    of "fpr_at_tpr" is exact. They measure how values vary with the samples that are
+    scored, not with those of the fit. A metric that is perfect on few samples has an
+    interval that ends at 1 and is not a point.
 
     *Significance.* For a metric :math:`\theta` that is high for good detectors, the
     largest lag of detector i behind another, in standard errors, is compared with that
@@ -441,10 +450,11 @@ def _table(found, plan, asked, sampling):
     members = [[sets.index(name) for name in group] for group in groups.values()]
     resamples = Resamples(scores, plan, names, sets, members, metrics, entropy)
     draws = finite_values(resamples, n_resamples, n_jobs, "resamples")
-    n_ood = [*sizes.values()]
-    n_ood += [sum(sizes[name] for name in group) for group in groups.values()]
+    n_ood = [[n] for n in sizes.values()]
+    n_ood += [[sizes[name] for name in group] for group in groups.values()]
     seconds = [_seconds(records, name, sets) for name in names]
-    each = resamples.each()
+    each, ends = resamples.each(), resamples.ends(level)
+    n_id = len(plan[0].test)
     return [
         {"ood": ood, "is_group": column >= len(sets), "metric": metric, **row}
         for column, ood in enumerate([*sets, *groups])
@@ -454,10 +464,32 @@ def _table(found, plan, asked, sampling):
             METRICS[metric][0],
             each[..., column, k],
             draws[..., column, k],
-            level,
-            (len(plan[0].test), n_ood[column]),
+            _intervals(
+                metric,
+                each[..., column, k].mean(axis=0),
+                draws[..., column, k],
+                [n_id, min(n_ood[column])],
+                ends[:, column, k],
+                level,
+            ),
+            (n_id, sum(n_ood[column])),
             seconds,
         )
+    ]
+
+
+def _intervals(metric, values, draws, sizes, ends, level):
+    """Return the interval of every detector: one metric on one set."""
+    found = ends.tolist()
+    if metric == "fpr_at_tpr":  # these intervals need no resamples
+        return found
+    if min(sizes) < 2:
+        return [(0.0, 1.0)] * len(found)
+    return [
+        covering_interval(
+            FUNCTIONS[metric], value, draws[:, j], sizes, (0.0, 1.0), found[j], level
+        )
+        for j, value in enumerate(values.tolist())
     ]
 
 
@@ -473,13 +505,13 @@ def _seconds(records, name, sets):
     }
 
 
-def _rows(names, sign, each, draws, level, sizes, seconds):
+def _rows(names, sign, each, draws, intervals, sizes, seconds):
     """Rows of the table: one metric on one set, all detectors."""
     values = each.mean(axis=0)
     pvalues = holm(pvalues_of_best(sign * values, sign * draws))
     best = (sign * values).max()
     for j, name in enumerate(names):
-        low, high = interval(values[j], draws[:, j], "percentile", level)
+        low, high = intervals[j]
         row = {"detector": name, "value": float(values[j]), "low": low, "high": high}
         if len(each) > 1:
             row["std"] = float(each[:, j].std(ddof=1))

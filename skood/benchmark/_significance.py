@@ -6,6 +6,8 @@
 import numpy as np
 
 from skood.benchmark._cells import ID
+from skood.metrics import aupr_in, aupr_out, auroc, detection_error, fpr_at_tpr
+from skood.metrics._intervals import exact_interval, has_closed_form
 from skood.metrics._ranking import (
     _aupr,
     _auroc,
@@ -13,10 +15,11 @@ from skood.metrics._ranking import (
     _flip,
     _fpr_at_tpr,
 )
-from skood.metrics._resampling import seed_of
+from skood.metrics._resampling import make_system, seed_of
+from skood.metrics._unseen import unseen_interval
 from skood.utils._ties import ends_of_ties
 
-__all__ = ["METRICS", "Resamples", "holm", "pvalues_of_best"]
+__all__ = ["FUNCTIONS", "METRICS", "Resamples", "holm", "pvalues_of_best"]
 
 #: From the name of a metric: its sign, +1 if greater is better, and how it is computed
 #: from numbers of accepted ID and OOD rows.
@@ -28,6 +31,12 @@ METRICS = {
     "detection_error": (-1, _detection_error),
 }
 
+#: From the name of a metric: what computes it from labels and scores.
+FUNCTIONS = {
+    function.__name__: function
+    for function in (auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error)
+}
+
 
 class _Ranking:
     """Held-out ID rows and OOD rows in the order of their scores, the highest first."""
@@ -35,6 +44,7 @@ class _Ranking:
     def __init__(self, id_scores, ood_scores):
         scores = np.concatenate([id_scores, ood_scores])
         order = np.argsort(scores)[::-1]
+        self.scores = scores
         self.order = order.astype(np.int32)
         self.is_ood = order >= len(id_scores)
         self.last = ends_of_ties(scores[order])
@@ -107,6 +117,56 @@ class Resamples:
             np.ones(self.n_id, dtype=np.int64),
             [np.ones(n, dtype=np.int64) for n in self.n_ood],
         )
+
+    def ends(self, confidence_level):
+        """Return the ends that intervals have at least.
+
+        They are those of the metrics whose interval needs no resamples, and the values
+        that unseen samples do not rule out; averages over repeats and groups, since
+        the deviation of a mean is at most the mean of the deviations.
+
+        Parameters
+        ----------
+        confidence_level : float
+            Level of the intervals.
+
+        Returns
+        -------
+        ends : ndarray of shape (n_detectors, n_columns, n_metrics, 2)
+            Lower and upper ends. Columns are the sets, and then the groups.
+        """
+        ends = np.mean(
+            [
+                [
+                    [self._ends(ranking, confidence_level) for ranking in row]
+                    for row in rankings
+                ]
+                for rankings in self.rankings
+            ],
+            axis=0,
+        )
+        means = [ends[:, group].mean(axis=1) for group in self.groups]
+        return (
+            np.concatenate([ends, np.stack(means, axis=1)], axis=1) if means else ends
+        )
+
+    def _ends(self, ranking, confidence_level):
+        """Return the ends of all metrics of one detector on one set."""
+        n_id, n_ood = np.sum(~ranking.is_ood), np.sum(ranking.is_ood)
+        strata = [np.arange(n_id), n_id + np.arange(n_ood)]
+        is_ood = np.repeat([False, True], [n_id, n_ood])
+        y_true = np.where(is_ood, -1, 0)
+        ends = []
+        for name in self.metrics:
+            system = make_system(
+                FUNCTIONS[name], y_true, (ranking.scores,), {}, -1, None
+            )
+            if has_closed_form(system):
+                ends.append(exact_interval(system, confidence_level))
+                continue
+            given = system.value(), system, strata, is_ood, (0.0, 1.0)
+            ends.append(unseen_interval(*given, confidence_level))
+        return ends
 
     def _draw(self, i):
         """How often each row is drawn; of the ID rows, some for each repeat."""

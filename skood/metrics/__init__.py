@@ -26,7 +26,8 @@ from skood.metrics._double import (
     double_score_roc_curve,
 )
 from skood.metrics._histograms import ScoreHistogramDisplay
-from skood.metrics._inference import PairedTestResult, bootstrap_ci, paired_test
+from skood.metrics._inference import bootstrap_ci
+from skood.metrics._paired_test import PairedTestResult, paired_test
 from skood.metrics._precision_recall_display import PrecisionRecallDisplay
 from skood.metrics._ranking import (
     aupr_in,

@@ -37,10 +37,10 @@ class RejectionReport:
 
     risk : Estimate
         Selective risk: mean loss of the accepted ID samples. The interval is that of
-        Clopper and Pearson if the loss has two values, else that of the inequalities
-        of Hoeffding and Bentkus for losses of a known range, which hold for every
-        number of samples. For a callable loss of unknown range the ends are NaN. NaN
-        if no ID sample was accepted.
+        Clopper and Pearson if the loss has two values, else one for losses of a known
+        range, which holds for every number of samples: by the inequalities of
+        Hoeffding and Bentkus and by betting. For a callable loss of unknown range the
+        ends are NaN. NaN if no ID sample was accepted.
 
     precision : Estimate
         Share of ID rows among accepted ones at `ood_prior`, with the interval that

@@ -190,11 +190,13 @@ def test_interval_of_graded_losses_covers_the_risk(name, n):
 
 
 def test_width_of_an_interval_of_graded_losses():
-    # Hoeffding and Bentkus allow the variance of a two-valued loss of the same mean
-    loss = RNG.choice([0.0, 1, 5], 2000, p=[0.8, 0.15, 0.05])
-    risk = report_of(np.ones(2000), loss, np.zeros(2000), possible=(0, 1, 5)).risk
-    normal = 2 * 1.96 * loss.std() / math.sqrt(2000)
-    assert normal < risk.high - risk.low < 1.8 * normal
+    for loss in (
+        RNG.choice([0.0, 1, 5], 2000, p=[0.8, 0.15, 0.05]),
+        RNG.uniform(0, 1, 2000),  # Hoeffding's inequality alone: 4 times as wide
+    ):
+        risk = report_of(np.ones(2000), loss, np.zeros(2000), possible=(0, 1, 5)).risk
+        normal = 2 * 1.96 * loss.std() / math.sqrt(2000)
+        assert normal < risk.high - risk.low < 1.9 * normal
 
 
 def test_ends_of_an_interval_of_graded_losses_mirror_each_other():
@@ -204,8 +206,9 @@ def test_ends_of_an_interval_of_graded_losses_mirror_each_other():
         for x in (loss, 3 - loss)
     )
     assert_allclose(one, [3 - other.value, 3 - other.high, 3 - other.low])
-    upper = risk_upper_bound(loss, 0.05, method="hoeffding_bentkus", max_loss=3)
-    assert one.high == pytest.approx(upper, rel=1e-12)
+    # either end shares its error with betting, which is better here
+    upper = risk_upper_bound(loss, 0.025, method="hoeffding_bentkus", max_loss=3)
+    assert one.value < one.high <= upper
 
 
 def test_two_valued_losses_have_the_exact_interval():

@@ -1,0 +1,321 @@
+"""Intervals of metrics that also hold for few samples and near the ends of a range."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+from scipy.special import betaincinv, ndtri
+from scipy.stats import binom
+from scipy.stats import t as student
+
+from skood.metrics._ranking import _counts, _oriented, detection_error, fpr_at_tpr
+from skood.metrics._unseen import (
+    known_metric,
+    relevant_strata,
+    unseen_difference,
+    unseen_interval,
+)
+from skood.rejection._intervals import clopper_pearson
+from skood.utils._warnings import warn
+
+__all__ = [
+    "beta_interval",
+    "covering_interval",
+    "difference_interval",
+    "exact_interval",
+    "fpr_interval",
+    "has_closed_form",
+    "score_interval",
+]
+
+_UNKNOWN_RANGE = (
+    "The range of the metric is not known: its interval is that of Student's t, which "
+    "covers less than it promises for few samples or near an end of the range, and is "
+    "undefined if all resamples agree. Pass bounds=(lowest, highest) of the metric."
+)
+
+
+def beta_interval(value, draws, sizes, bounds, confidence_level):
+    r"""Return an interval from the mean and the variance of resampled values.
+
+    The metric, scaled to [0, 1], is treated as a share of as many independent samples
+    as would give it its variance [1]_: with the variance :math:`V` of the resampled
+    values, corrected for its bias, the effective number is
+
+    .. math:: n^* = \frac{p (1 - p)}{V} \Big(\frac{z}{t}\Big)^2
+
+    for :math:`p` = `value`, and the interval is that of Clopper and Pearson for
+    :math:`n^* p` of :math:`n^*`. It is extended by the one around the value less twice
+    the bias :math:`\bar\theta^* - \hat\theta` that resampling shows, since the smaller
+    of it and 0 may be the right correction. Without a range it is the interval of
+    Student's t.
+
+    Parameters
+    ----------
+    value : float
+        The metric on the data.
+
+    draws : ndarray of shape (n_resamples,)
+        The metric on resamples.
+
+    sizes : list of int
+        Numbers of samples of the strata, at least 2 each.
+
+    bounds : tuple of (float, float) or None
+        Least and largest value of the metric.
+
+    confidence_level : float
+        Nominal coverage.
+
+    Returns
+    -------
+    low, high : float
+        The ends; both the value if it is the same on all resamples.
+
+    References
+    ----------
+    .. [1] E. L. Korn, B. I. Graubard. Confidence intervals for proportions with small
+       expected number of positive counts estimated from survey data. Survey
+       Methodology 24, 1998.
+    """
+    smallest = min(sizes)
+    variance = float(np.var(draws)) * smallest / (smallest - 1)
+    if variance <= (1e-12 * max(1.0, abs(value))) ** 2:
+        return value, value
+    tail = (1 - confidence_level) / 2
+    t = -student.ppf(tail, max(1, sum(sizes) - len(sizes)))
+    bias = float(np.mean(draws)) - value
+    centers = np.array([value, value - 2 * bias])
+    if bounds is None:
+        half = t * math.sqrt(variance)
+        return float(centers.min() - half), float(centers.max() + half)
+    least, scale = bounds[0], bounds[1] - bounds[0]
+    p = np.clip((centers - least) / scale, 0, 1)
+    # the variance of a share that is 0 or 1 has no effective number: that of resamples
+    inside = p[0] if 0 < p[0] < 1 else (float(np.mean(draws)) - least) / scale
+    n = inside * (1 - inside) * scale**2 / variance * (ndtri(tail) / t) ** 2
+    # Beta distributions of the ends of Clopper and Pearson, 0 and 1 at the edges
+    low = [betaincinv(n * q, n * (1 - q) + 1, tail) if q > 0 else 0.0 for q in p]
+    high = [betaincinv(n * q + 1, n * (1 - q), 1 - tail) if q < 1 else 1.0 for q in p]
+    return least + scale * float(min(low)), least + scale * float(max(high))
+
+
+def covering_interval(metric, value, draws, sizes, bounds, ends, confidence_level):
+    """Return the interval of the variance, extended by what may be unseen.
+
+    Parameters
+    ----------
+    metric : callable or None
+        A metric of skood, None for others.
+
+    value, draws, sizes, bounds, confidence_level :
+        As in `beta_interval`; `bounds` is not None.
+
+    ends : tuple of (float, float)
+        Values that unseen samples do not rule out.
+
+    Returns
+    -------
+    low, high : float
+        The ends.
+    """
+    low, high = beta_interval(value, draws, sizes, bounds, confidence_level)
+    if metric is detection_error:
+        # A minimum over thresholds is too small. Smirnov's limit of the deviation at
+        # all of them, exp(-2 x^2) for x sqrt(1/m + 1/n), in units of its largest
+        # variance; that at the error p of the best threshold is about 4 p (1 - p).
+        x = math.sqrt(math.log(2 / (1 - confidence_level)) / 2)
+        spread = math.sqrt(value * (1 - value) * sum(1 / n for n in sizes))
+        high = min(max(high, value + x * spread), 0.5)
+    return min(low, *ends), max(high, *ends)
+
+
+def fpr_interval(counts, tpr, confidence_level):
+    r"""Return an exact interval of the FPR at a TPR.
+
+    The score that a share `tpr` of the positive class reaches is between two order
+    statistics, whose ranks follow from the binomial distribution, and the FPR at
+    either of them, which the other class has no part in, is between the ends of
+    Clopper and Pearson. Each of the four statements has a quarter of the error.
+
+    Parameters
+    ----------
+    counts : tuple of ndarray
+        Accepted samples of the positive and of the negative class at every distinct
+        score, from the highest down.
+
+    tpr : float
+        The true positive rate to reach.
+
+    confidence_level : float
+        Least coverage of the interval.
+
+    Returns
+    -------
+    low, high : float
+        The ends.
+    """
+    tp, fp = counts
+    n, tail = int(tp[-1]), (1 - confidence_level) / 4
+    level = 1 - 2 * tail
+    # samples below the quantile are Bin(n, 1 - tpr): the k-th smallest score is above
+    # it if there are fewer than k of them, and below it if there are k or more
+    ranks = np.arange(1, n + 1)
+    below = ranks[binom.cdf(ranks - 1, n, 1 - tpr) <= tail]
+    above = ranks[binom.sf(ranks - 1, n, 1 - tpr) <= tail]
+    low, high = 0.0, 1.0
+    if below.size:
+        accepted = fp[np.searchsorted(tp, n - below[-1] + 1)]
+        high = clopper_pearson(int(accepted), int(fp[-1]), level).high
+    if above.size:
+        accepted = fp[np.searchsorted(tp, n - above[0] + 1)]
+        low = clopper_pearson(int(accepted), int(fp[-1]), level).low
+    return low, high
+
+
+def score_interval(system, value, draws, strata, is_ood, bounds, confidence_level):
+    """Return the interval of a metric: by its variance, and by unseen samples.
+
+    Parameters
+    ----------
+    system : System
+        A metric with its arguments.
+
+    value : float
+        The metric.
+
+    draws : ndarray of shape (n_resamples,) or None
+        The metric on resamples; not used by a metric with a closed form.
+
+    strata : list of ndarray of int
+        Positions of the samples that are drawn together.
+
+    is_ood : ndarray of shape (n_samples,), dtype bool
+        The OOD samples.
+
+    bounds : tuple of (float, float) or None
+        Range of the metric. None: a metric of skood has no interval, another one has
+        that of Student's t, with a warning.
+
+    confidence_level : float
+        Nominal coverage.
+
+    Returns
+    -------
+    low, high : float
+        The ends.
+    """
+    if has_closed_form(system):
+        return exact_interval(system, confidence_level)
+    strata = relevant_strata(system, strata, is_ood)
+    sizes = [rows.size for rows in strata]
+    if bounds is None:
+        low = high = math.nan
+        if known_metric(system)[0] is None and min(sizes) > 1:
+            low, high = beta_interval(value, draws, sizes, None, confidence_level)
+            warn(_UNKNOWN_RANGE)
+        return (low, high) if low < high else (math.nan, math.nan)
+    if min(sizes) < 2:
+        return bounds
+    metric = known_metric(system)[0]
+    ends = unseen_interval(value, system, strata, is_ood, bounds, confidence_level)
+    return covering_interval(
+        metric, value, draws, sizes, bounds, ends, confidence_level
+    )
+
+
+def has_closed_form(system):
+    """Return whether the interval of a metric needs no resamples."""
+    return known_metric(system)[0] is fpr_at_tpr
+
+
+def exact_interval(system, confidence_level):
+    """Return the exact interval of `fpr_at_tpr`."""
+    _, params = known_metric(system)
+    y_score = system.row_params.get("y_score", *system.arrays[:1])
+    counts = _counts(system.y_true, y_score, params["ood_label"], params["classes"])
+    counts = _oriented(counts, params["positive"])
+    return fpr_interval(counts, params["tpr"], confidence_level)
+
+
+def _one_interval(system, value, draws, sizes, bounds, confidence_level):
+    """Return the interval of one system without what is unseen."""
+    if has_closed_form(system):
+        return exact_interval(system, confidence_level)
+    metric, ends = known_metric(system)[0], (value, value)
+    return covering_interval(
+        metric, value, draws, sizes, bounds, ends, confidence_level
+    )
+
+
+def difference_interval(pair, values, draws, strata, is_ood, bounds, confidence_level):
+    r"""Return the interval of the difference of a metric of two systems.
+
+    It follows from the interval :math:`[l, u]` of either system and the correlation
+    :math:`r` of their values on common resamples by the method of variance estimates
+    recovery [1]_: the lower end is
+
+    .. math::
+        \theta_a - \theta_b - \sqrt{(\theta_a - l_a)^2 + (u_b - \theta_b)^2
+        - 2 r (\theta_a - l_a) (u_b - \theta_b)}
+
+    and the upper end likewise. It is extended by unseen samples that are good for one
+    system and bad for the other.
+
+    Parameters
+    ----------
+    pair : tuple of System
+        The systems.
+
+    values : tuple of float
+        Their metrics.
+
+    draws : ndarray of shape (n_resamples, 2)
+        Their metrics on resamples.
+
+    strata, is_ood, bounds, confidence_level :
+        As in `score_interval`.
+
+    Returns
+    -------
+    low, high : float
+        The ends.
+
+    References
+    ----------
+    .. [1] G. Y. Zou. On the estimation of additive interaction by use of the
+       four-by-two table and beyond. American Journal of Epidemiology 168, 2008.
+    """
+    strata = relevant_strata(pair[0], strata, is_ood)
+    sizes = [rows.size for rows in strata]
+    a, b = values
+    if bounds is None:
+        low = high = math.nan
+        if known_metric(pair[0])[0] is None and min(sizes) > 1:
+            differences = draws[:, 0] - draws[:, 1]
+            low, high = beta_interval(a - b, differences, sizes, None, confidence_level)
+            warn(_UNKNOWN_RANGE)
+        return (low, high) if low < high else (math.nan, math.nan)
+    if min(sizes) < 2:
+        return bounds[0] - bounds[1], bounds[1] - bounds[0]
+    (low_a, high_a), (low_b, high_b) = (
+        _one_interval(system, value, x, sizes, bounds, confidence_level)
+        for system, value, x in zip(pair, values, draws.T, strict=True)
+    )
+    spreads = draws.std(axis=0)
+    r = np.corrcoef(draws.T)[0, 1] if (spreads > 1e-12).all() else 0.0
+    if has_closed_form(pair[0]):
+        r = min(r, 0.0)  # exact intervals are no multiples of standard deviations
+
+    def half(x, y):
+        return math.sqrt(max(0.0, x * x + y * y - 2 * r * x * y))
+
+    low, high = unseen_difference(
+        pair, values, strata, is_ood, bounds, confidence_level
+    )
+    return (
+        float(min(low, a - b - half(a - low_a, high_b - b))),
+        float(max(high, a - b + half(high_a - a, b - low_b))),
+    )

@@ -1,0 +1,352 @@
+"""Paired tests of two systems on the same samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import inspect
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.utils import check_random_state
+
+from skood.metrics._inference import CONSTRAINTS, checked_bounds
+from skood.metrics._intervals import difference_interval
+from skood.metrics._ranking import check_ood
+from skood.metrics._resampling import (
+    Bootstrap,
+    finite_value,
+    finite_values,
+    make_system,
+    parameters_of,
+    seed_of,
+    strata_of,
+)
+from skood.utils._params import StrOptions, validate_params
+from skood.utils._torch import to_numpy
+
+__all__ = ["PairedTestResult", "paired_test"]
+
+# Arguments of metrics that an order-preserving map leaves as good as they were, and
+# arguments that are on a common scale as they are.
+_SCORES = ("y_score", "ood_score")
+_COMMON_SCALE = ("y_pred", "y_proba", "loss")
+
+
+class PairedTestResult(NamedTuple):
+    """Result of :func:`paired_test`.
+
+    Parameters
+    ----------
+    statistic : float
+        The metric of system a minus that of system b.
+
+    pvalue : float
+        Probability, if there is no difference, of one that is as large or larger.
+
+    low, high : float
+        Ends of the two-sided interval of the difference.
+
+    value_a, value_b : float
+        The metric of either system.
+
+    See Also
+    --------
+    paired_test : Compares two systems.
+    """
+
+    statistic: float
+    pvalue: float
+    low: float
+    high: float
+    value_a: float
+    value_b: float
+
+
+def _check_alike(a, b):
+    """Raise unless two systems have arrays of the same shapes."""
+    shapes = [
+        [None if x is None else x.shape for x in s.arrays]
+        + sorted((name, x.shape) for name, x in s.row_params.items())
+        for s in (a, b)
+    ]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"The systems must have the same arrays, got the shapes {shapes[0]} in "
+            f"arrays_a and {shapes[1]} in arrays_b."
+        )
+
+
+def _ranked(metric, arrays):
+    """Return the arrays of a system with its scores replaced by their ranks."""
+    if isinstance(arrays, dict):
+        return {name: _common_scale(name, a) for name, a in arrays.items()}
+    kinds = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    names = [name for name, p in parameters_of(metric).items() if p.kind in kinds][1:]
+    names += [None] * len(arrays)
+    return tuple(_common_scale(name, a) for name, a in zip(names, arrays, strict=False))
+
+
+def _common_scale(name, array):
+    """Return what of a system may be exchanged with that of another."""
+    if array is None or name in _COMMON_SCALE:
+        return array
+    array = to_numpy(array)
+    if name in _SCORES and np.ndim(array) == 1:
+        return rankdata(array)
+    raise ValueError(
+        f"The metric has an array {name or 'without a name'!r} of {np.ndim(array)} "
+        f"dimension(s), of which it is not known whether two systems share its scale: "
+        f"{_SCORES} of one dimension are ranked, {_COMMON_SCALE} are taken as they "
+        f"are. Pass rank=False if all arrays are on a common scale, or use "
+        f"method='bootstrap'."
+    )
+
+
+def _check_unchanged(pair, values):
+    """Raise if ranking the scores has changed the metric."""
+    for system, value in zip(pair, values, strict=True):
+        ranked = system.value()
+        if not math.isclose(ranked, value, rel_tol=1e-9, abs_tol=1e-9):
+            raise ValueError(
+                f"metric depends on more than the order of the scores: it is "
+                f"{value:.6g} on the scores and {ranked:.6g} on their ranks. Pass "
+                f"rank=False if the scores of both systems are on a common scale, or "
+                f"use method='bootstrap'."
+            )
+
+
+class _Swap:
+    """The difference of two systems after swapping random rows, for joblib."""
+
+    def __init__(self, pair, random_state):
+        self.pair = pair
+        self.entropy = seed_of(random_state)
+
+    def __call__(self, i):
+        rng = np.random.default_rng([*self.entropy, i])
+        swap = rng.integers(2, size=self.pair[0].y_true.shape[0]).astype(bool)
+        a, b = self.pair
+        return _mixed(a, b, swap).value() - _mixed(b, a, swap).value()
+
+
+def _mixed(a, b, swap):
+    """Return system a with the rows in `swap` taken from b."""
+
+    def mix(x, y):
+        if x is None:
+            return None
+        return np.where(swap.reshape(-1, *[1] * (x.ndim - 1)), y, x)
+
+    arrays = tuple(mix(x, y) for x, y in zip(a.arrays, b.arrays, strict=True))
+    row_params = {name: mix(x, b.row_params[name]) for name, x in a.row_params.items()}
+    return a._replace(arrays=arrays, row_params=row_params)
+
+
+@validate_params(
+    {
+        **CONSTRAINTS,
+        "method": [StrOptions({"permutation", "bootstrap"})],
+        "alternative": [StrOptions({"two-sided", "greater", "less"})],
+        "rank": ["boolean"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def paired_test(
+    metric,
+    y_true,
+    arrays_a,
+    arrays_b,
+    *,
+    n_resamples=999,
+    method="permutation",
+    alternative="two-sided",
+    rank=True,
+    confidence_level=0.95,
+    bounds=None,
+    stratify=True,
+    random_state=None,
+    ood_label=-1,
+    classes=None,
+    n_jobs=None,
+    **metric_params,
+):
+    r"""Test whether a metric of two systems differs, on the same rows.
+
+    Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    metric : callable
+        ``metric(y_true, *arrays, **metric_params)`` returns a number, as in
+        :func:`bootstrap_ci`.
+
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    arrays_a, arrays_b : array-like of shape (n_samples, ...), tuple or dict of them
+        What the metric takes after `y_true` from system a and from system b: one
+        array, a tuple of several, or a dict of them by name. None is allowed.
+
+    n_resamples : int, default=999
+        Number of permutations, and of bootstrap resamples.
+
+    method : {"permutation", "bootstrap"}, default="permutation"
+        Where the p-value comes from. "permutation": rows are swapped between the
+        systems at random. "bootstrap": rows are resampled. See Notes.
+
+    alternative : {"two-sided", "greater", "less"}, default="two-sided"
+        "greater": the metric of a is greater than that of b, which is good or bad
+        as the metric is.
+
+    rank : bool, default=True
+        Of "permutation" only: whether `y_score` and `ood_score`, known by the names
+        of the parameters of the metric, are replaced by their ranks within either
+        system before rows are swapped. `y_pred`, `y_proba` and `loss` are swapped as
+        they are. False: all are, which needs scores on a common scale.
+
+    confidence_level : float, default=0.95
+        Level of the interval of the difference, in (0, 1).
+
+    bounds : tuple of (float, float), default=None
+        Lowest and highest value of the metric, as in :func:`bootstrap_ci`.
+
+    stratify : bool, default=True
+        Whether the bootstrap resamples ID and OOD rows separately.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws permutations and resamples. The result does not depend on `n_jobs`.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    n_jobs : int, default=None
+        Number of joblib jobs.
+
+    **metric_params : dict
+        Further arguments of the metric, shared by the systems. Those with one entry
+        per row are resampled with the rows, as in :func:`bootstrap_ci`.
+
+    Returns
+    -------
+    result : PairedTestResult
+        The difference a - b in `statistic`, `pvalue`, the ends `low` and `high` of
+        its two-sided interval (for either method; NaN where there is none), `value_a`
+        and `value_b`.
+
+    Raises
+    ------
+    ValueError
+        If the metric is NaN or infinite on the data or on a resample, if the systems
+        have different arrays, or if `rank` is True and the metric has an array of
+        another name, or changes when scores are ranked (so that ranks do not do).
+    TypeError
+        If the metric does not return a number.
+
+    See Also
+    --------
+    bootstrap_ci : Interval of one system.
+
+    Notes
+    -----
+    *Permutation.* If nothing but the name tells the systems apart, then swapping the
+    rows of any subset gives an equally likely pair. With the difference :math:`d` on
+    the data and :math:`d_b` after swapping each row with probability 1/2, the p-value
+    for "greater" is
+
+    .. math::
+        p = \frac{1 + \#\{b : d_b \ge d\}}{1 + B}
+
+    and the two-sided one twice the smaller of both sides, at most 1. Two detectors
+    have scores of different scales, and a mixture of both would order the rows by
+    where their score is from: on the same scale the test is valid, on different
+    ones it has no power. So scores are replaced by their ranks within each system
+    first [1]_ [2]_, which changes no metric of the order of scores. All rows given
+    are ranked together; for a metric of ID rows only, give ID rows only. The null
+    hypothesis is that the systems behave alike on these rows, not merely that the
+    metric is equal. Ranks in a sample stand for those in the population, so that
+    the level is not exact but close.
+
+    *Bootstrap.* The null hypothesis is that the metrics are equal; no common scale
+    is needed, so that it suits any metric, but its level holds for large samples
+    only. With the differences :math:`d^*_b` on resamples of the rows, common to both
+    systems, the p-value for "greater" is :math:`(1 + \#\{b : d^*_b \le 0\}) /
+    (1 + B)`. So the two-sided one is at most :math:`\alpha` about where the
+    percentile interval of level :math:`1 - \alpha` leaves 0 out.
+
+    *Interval.* It follows from the interval :math:`[l, u]` of either system, that of
+    :func:`bootstrap_ci`, and the correlation :math:`r` of their values on common
+    resamples [3]_: the lower end is
+
+    .. math::
+        \hat\theta_a - \hat\theta_b - \sqrt{(\hat\theta_a - l_a)^2
+        + (u_b - \hat\theta_b)^2 - 2 r (\hat\theta_a - l_a) (u_b - \hat\theta_b)}
+
+    and the upper end likewise. It is extended by the differences there are if samples
+    that the data may lack are good for one system and bad for the other. So two
+    systems that are perfect on few samples have no difference of 0 for sure.
+
+    References
+    ----------
+    .. [1] E. S. Venkatraman, C. B. Begg. A distribution-free procedure for comparing
+       receiver operating characteristic curves from a paired experiment.
+       Biometrika, 1996.
+    .. [2] A. I. Bandos, H. E. Rockette, D. Gur. A permutation test sensitive to
+       differences in areas for comparing ROC curves from a paired design. Statistics
+       in Medicine, 2005.
+    .. [3] G. Y. Zou. On the estimation of additive interaction by use of the
+       four-by-two table and beyond. American Journal of Epidemiology 168, 2008.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.metrics import auroc, paired_test
+    >>> rng = np.random.default_rng(0)
+    >>> y_true = np.repeat([0, -1], 50)
+    >>> good = rng.normal(size=100) + 2 * (y_true == 0)
+    >>> poor = 1000 * (rng.normal(size=100) + (y_true == 0))
+    >>> res = paired_test(auroc, y_true, good, poor, n_resamples=199, random_state=0)
+    >>> print(f"{res.statistic:.3f} in [{res.low:.3f}, {res.high:.3f}]")
+    0.133 in [0.036, 0.237]
+    >>> res.pvalue
+    0.04
+    """
+    strata = strata_of(y_true, stratify, ood_label, classes)
+    given = metric_params, ood_label, classes
+    both = [a if isinstance(a, tuple | dict) else (a,) for a in (arrays_a, arrays_b)]
+    pair = [make_system(metric, y_true, arrays, *given) for arrays in both]
+    _check_alike(*pair)
+    value_a = finite_value(pair[0], "system a")
+    value_b = finite_value(pair[1], "system b")
+    difference = value_a - value_b
+    bounds = checked_bounds(bounds, pair[0], value_a)
+    random_state = check_random_state(random_state)
+    bootstrap = Bootstrap(pair, strata, random_state)
+    draws = finite_values(bootstrap, n_resamples, n_jobs, "resamples")
+    is_ood = check_ood(pair[0].y_true, ood_label, classes)
+    known = (value_a, value_b), draws, strata, is_ood, bounds
+    low, high = difference_interval(pair, *known, confidence_level)
+    draws = draws[:, 0] - draws[:, 1]
+    # a difference that is equal but for rounding counts on either side
+    rounding = 1e-12 * max(1.0, abs(difference))
+    if method == "bootstrap":
+        greater, less = draws <= rounding, draws >= -rounding
+    else:
+        if rank:
+            both = [_ranked(metric, arrays) for arrays in both]
+            pair = [make_system(metric, y_true, arrays, *given) for arrays in both]
+            _check_unchanged(pair, (value_a, value_b))
+        swap = _Swap(pair, random_state)
+        draws = finite_values(swap, n_resamples, n_jobs, "permutations")
+        greater, less = draws >= difference - rounding, draws <= difference + rounding
+    p = {
+        side: float((1 + np.count_nonzero(hits)) / (1 + n_resamples))
+        for side, hits in (("greater", greater), ("less", less))
+    }
+    p["two-sided"] = min(1.0, 2 * min(p.values()))
+    return PairedTestResult(difference, p[alternative], low, high, value_a, value_b)

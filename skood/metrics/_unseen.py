@@ -1,0 +1,241 @@
+"""Values of a metric that the data do not rule out, and the ranges of metrics."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import functools
+import itertools
+import math
+
+import numpy as np
+
+from skood.metrics._calibration import brier, expected_calibration_error
+from skood.metrics._coverage import (
+    augrc,
+    aurc,
+    coverage_at_risk,
+    e_aurc,
+    risk_at_coverage,
+)
+from skood.metrics._ranking import (
+    aupr_in,
+    aupr_out,
+    auroc,
+    detection_error,
+    fpr_at_tpr,
+)
+from skood.metrics._resampling import parameters_of
+from skood.metrics._selective import ccr_at_fpr, oscr
+
+__all__ = [
+    "known_metric",
+    "range_of",
+    "relevant_strata",
+    "unseen_difference",
+    "unseen_interval",
+    "unseen_values",
+]
+
+# Metrics of scores whose value with additional samples at the ends of the scale of the
+# scores is the largest or smallest possible one.
+_OF_BOTH = auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error, oscr, ccr_at_fpr
+_OF_LOSSES = aurc, e_aurc, augrc, risk_at_coverage, coverage_at_risk
+_OF_ID = *_OF_LOSSES, expected_calibration_error, brier
+_RANGES = {brier: (0.0, 2.0)}
+_WITHOUT_SCORES = expected_calibration_error, brier
+
+
+def known_metric(system):
+    """Return the metric of skood that a system has, and its parameters.
+
+    Parameters
+    ----------
+    system : System
+        A metric with its arguments; the metric may be a `functools.partial`.
+
+    Returns
+    -------
+    metric : callable or None
+        None for a metric that is not of skood.
+
+    params : dict
+        Its parameters, defaults included.
+    """
+    metric, given = system.metric, {}
+    while isinstance(metric, functools.partial) and not metric.args:
+        given = metric.keywords | given
+        metric = metric.func
+    if not (callable(metric) and any(metric is m for m in (*_OF_BOTH, *_OF_ID))):
+        return None, {}
+    defaults = {name: p.default for name, p in parameters_of(metric).items()}
+    return metric, defaults | given | system.params
+
+
+def range_of(system):
+    """Return the least and the largest value of the metric, None if not known."""
+    metric, params = known_metric(system)
+    if metric is None:
+        return None
+    if metric not in _OF_LOSSES:
+        return _RANGES.get(metric, (0.0, 1.0))
+    loss = params["loss"]
+    if "loss" in system.row_params or callable(loss):
+        return None
+    if isinstance(loss, str) or metric is coverage_at_risk:
+        return 0.0, 1.0
+    return 0.0, float(np.max(loss))
+
+
+def relevant_strata(system, strata, is_ood):
+    """Return the strata that the metric uses: those with ID samples if only these."""
+    if known_metric(system)[0] not in _OF_ID:
+        return strata
+    return [rows for rows in strata if not is_ood[rows].all()]
+
+
+def _unseen_share(n, tail):
+    """Return the share of samples that `n` samples lack with the probability `tail`."""
+    return 1 - tail ** (1 / n)
+
+
+def _label_pairs(system, params, row):
+    """Return labels and predictions of a right and of a wrong decision, as pairs."""
+    label = system.y_true[row]
+    loss = params.get("loss", "zero_one")
+    if np.ndim(loss) == 2 and not isinstance(loss, str):
+        cells = [
+            np.unravel_index(i, np.shape(loss))
+            for i in (np.argmin(loss), np.argmax(loss))
+        ]
+        classes = np.asarray(params["classes"])
+        return [(classes[i], classes[j]) for i, j in cells]
+    others = [p for p in np.unique(system.y_true) if p != label]
+    other = (
+        others[0]
+        if others
+        else (f"not {label}" if isinstance(label, str) else label + 1)
+    )
+    return [(label, label), (label, other)]
+
+
+def _extreme_samples(system, params, row, bounds, is_ood):
+    """Yield arrays by name: what the metric may get for an unseen sample like `row`."""
+    names = list(parameters_of(system.metric))[1:]
+    given = dict(zip(names, system.arrays, strict=False)) | system.row_params
+    given = {name: array for name, array in given.items() if array is not None}
+    values = {
+        name: (-np.inf, np.inf)
+        for name in ("y_score", "ood_score")
+        if name in given and given[name].ndim == 1
+    }
+    if "loss" in given:
+        values["loss"] = 0.0, max(bounds[1], float(np.max(given["loss"])))
+    pairs = [(system.y_true[row], None)]
+    if not is_ood and "y_pred" in given:
+        pairs = _label_pairs(system, params, row)
+    for (label, predicted), chosen in itertools.product(
+        pairs, itertools.product(*values.values())
+    ):
+        sample = dict(zip(values, chosen, strict=True))
+        if predicted is not None:
+            sample["y_pred"] = predicted
+        yield label, sample
+
+
+def _extended(system, row, label, sample, copies):
+    """Return the system with more samples: copies of `row`, but for `sample`."""
+    names = list(parameters_of(system.metric))[1:]
+
+    def extend(name, array):
+        if array is None:
+            return None
+        one = np.asarray([sample[name]]) if name in sample else array[row][None]
+        return np.concatenate([array, np.repeat(one, copies, axis=0)])
+
+    return system._replace(
+        y_true=np.concatenate([system.y_true, np.repeat([label], copies)]),
+        arrays=tuple(
+            extend(name, a) for name, a in zip(names, system.arrays, strict=False)
+        ),
+        row_params={name: extend(name, a) for name, a in system.row_params.items()},
+    )
+
+
+def unseen_values(system, strata, is_ood, bounds, confidence_level):
+    """Return values of the metric if samples exist that the data happen to lack.
+
+    Parameters
+    ----------
+    system : System
+        A metric of scores of skood with its arguments.
+
+    strata : list of ndarray of int
+        Positions of the samples that are drawn together.
+
+    is_ood : ndarray of shape (n_samples,), dtype bool
+        The OOD samples.
+
+    bounds : tuple of (float, float) or None
+        Range of the metric.
+
+    confidence_level : float
+        Two-sided; each side is missed with half the error.
+
+    Returns
+    -------
+    values : list of list of float
+        For each kind of samples, with the extreme scores, predictions and losses.
+    """
+    params, value = known_metric(system)[1], system.value()
+    found = []
+    for rows in strata:
+        share = _unseen_share(rows.size, (1 - confidence_level) / 2)
+        copies = math.ceil(rows.size * share / (1 - share))
+        # whole copies are a larger share, whose effect is about proportional to it
+        weight = share * (1 + rows.size / copies)
+        for kind in (False, True):
+            alike = rows[is_ood[rows] == kind]
+            if alike.size == 0:
+                continue
+            row = alike[0]
+            samples = _extreme_samples(system, params, row, bounds, kind)
+            values = [
+                _extended(system, row, label, sample, copies).value()
+                for label, sample in samples
+            ]
+            found.append([value + weight * (end - value) for end in values])
+    return found
+
+
+def unseen_interval(value, system, strata, is_ood, bounds, confidence_level):
+    """Return the values of the metric that unseen samples do not rule out.
+
+    For a metric without scores, the ends are those of a mean: a share
+    1 - tail^(1/n) of samples at either end of the range.
+    """
+    metric, _ = known_metric(system)
+    if metric is not None and metric not in _WITHOUT_SCORES:
+        values = unseen_values(system, strata, is_ood, bounds, confidence_level)
+        found = [value, *itertools.chain.from_iterable(values)]
+        return min(found), max(found)
+    smallest = min(rows.size for rows in strata)
+    share = _unseen_share(smallest, (1 - confidence_level) / 2)
+    return tuple(value + share * (end - value) for end in bounds)
+
+
+def unseen_difference(pair, values, strata, is_ood, bounds, confidence_level):
+    """Return the differences that unseen samples do not rule out."""
+    difference = values[0] - values[1]
+    metric, _ = known_metric(pair[0])
+    if metric is None or metric in _WITHOUT_SCORES:
+        smallest, width = min(rows.size for rows in strata), bounds[1] - bounds[0]
+        share = _unseen_share(smallest, (1 - confidence_level) / 2)
+        return tuple(difference + share * (end - difference) for end in (-width, width))
+    first, second = (
+        unseen_values(system, strata, is_ood, bounds, confidence_level)
+        for system in pair
+    )
+    kinds = list(zip(first, second, strict=True))
+    low = min(min(a) - max(b) for a, b in kinds)
+    high = max(max(a) - min(b) for a, b in kinds)
+    return min(low, difference), max(high, difference)
