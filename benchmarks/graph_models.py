@@ -142,6 +142,18 @@ def walked(make):
     return lambda network: Propagation(make(network), scheme="random-walk")
 
 
+def combined(case, number):
+    """The probe, the walked entropy and GNNSafe, combined by Fisher's test."""
+    network, network_seconds = case.network(number)
+    start = time.process_time()
+    probe, _ = case.fit(EvidentialProbe(network, **case.training(number)))
+    train, valid = (case.train, case.y_train), tuple(case.valid.values())
+    ensemble = _cora.combined(network, probe, train, valid)
+    seconds = time.process_time() - start
+    score = ensemble.score_samples(case.test)
+    return fitted(network, seconds, network_seconds, combined=(score, score))
+
+
 def dropout(case, number):
     """The entropy of the mean over passes with dropout."""
     network, network_seconds = case.network(number)
@@ -228,6 +240,7 @@ MODELS: dict = {
         row: (partial(detector, make=make, row=row), [row])
         for row, make in _DETECTORS.items()
     },
+    "combined": (combined, ["combined"]),
     "VGNN-dropout": (dropout, ["VGNN-dropout"]),
     "VGNN-ensemble": (ensemble, ["VGNN-ensemble"]),
     "GPN": (posterior, ["GPN"]),

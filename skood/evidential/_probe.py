@@ -207,6 +207,12 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
     remain nodes, as all that are not in the set given to `fit` do, which are in the
     terms without labels. So it is for a frozen network without any `y`.
 
+    The probe distils the confidence of the network, so that it need not be better than
+    ``Propagation(Entropy(estimator))``, the entropy of the network after the same walk:
+    on CoraML both are level, on AmazonPhoto the probe is behind. On other graphs, such
+    as CiteSeer, GNNSafe is level with it or ahead. The :ref:`User Guide
+    <graph_default>` combines them.
+
     Total uncertainty is the entropy of the mean of the Dirichlet distribution,
     aleatoric uncertainty minus the largest probability, between -1 and -1 / C, of the
     network or, where :math:`\alpha` is propagated, of its mean; the first is not the

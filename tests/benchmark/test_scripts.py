@@ -164,11 +164,11 @@ def test_what_detectors_must_reach(monkeypatch, ours, missed):
     assert module.targets(others) == []  # nothing of ours
 
 
-def _write_cora(root):
+def _write_cora(root, file="cora_ml/raw/cora_ml.npz", n_classes=7):
     """A generated graph in the file of Cora ML: seven classes of 40 nodes."""
     nodes, y = make_ood_graph(
-        280,
-        n_classes=7,
+        40 * n_classes,
+        n_classes=n_classes,
         features="words",
         average_degree=4.0,
         return_X_y=True,
@@ -180,9 +180,9 @@ def _write_cora(root):
         arrays[f"{part}_indices"] = matrix.indices
         arrays[f"{part}_indptr"] = matrix.indptr
         arrays[f"{part}_shape"] = np.array(matrix.shape)
-    folder = root / "cora_ml" / "raw"
-    folder.mkdir(parents=True)
-    np.savez(folder / "cora_ml.npz", **arrays)
+    path = root / file
+    path.parent.mkdir(parents=True)
+    np.savez(path, **arrays)
 
 
 def _table(printed, title):
@@ -232,6 +232,28 @@ def test_graph_models_are_compared(tmp_path, monkeypatch, capsys):
     assert module.main([*smallest, *some]) == done.returncode
     assert capsys.readouterr().out == done.stdout
     assert len(out.read_text().splitlines()) == n_lines
+
+
+def test_models_on_another_graph(tmp_path, monkeypatch, capsys):
+    _write_cora(tmp_path, "Photo/raw/amazon_electronics_photo.npz", n_classes=8)
+    out = tmp_path / "rows.jsonl"
+    smallest = (
+        *("--data", str(tmp_path), "--graph", "AmazonPhoto", "--settings", "OS-1"),
+        *("--splits", "1", "--inits", "1", "--jobs", "1", "--max-epochs", "30"),
+    )
+    monkeypatch.syspath_prepend(FOLDER)
+    models = ("--models", "VGNN-gnnsafe,VGNN-entropy/walk,EPN-reg,combined")
+    load("graph").main([*smallest, *models, "--out", str(out)])
+    printed = capsys.readouterr().out
+    rows = _table(printed, "AmazonPhoto, OS-1: left-out classes 5, 6, 7; gcn; 1 runs")
+    assert list(rows)[-1] == "combined"
+    assert {json.loads(line)["graph"] for line in out.read_text().splitlines()} == {
+        "AmazonPhoto"
+    }
+    compared = [line for line in printed.splitlines() if line.startswith("mean combi")]
+    ahead = float(rows["combined"][0]) - float(rows["VGNN-gnnsafe"][0])
+    assert len(compared) == 3
+    assert f"VGNN-gnnsafe: {ahead / 100:+.4f} " in compared[2]
 
 
 def test_networks_of_a_graph_are_shared(tmp_path, monkeypatch):
@@ -284,6 +306,27 @@ def test_what_a_probe_must_reach(monkeypatch, aurocs, conv, missed):
     assert len(texts) == len(missed)
     assert all(text.startswith(missed[0].split(",")[0]) for text in texts)
     assert len(found) > len(texts)
+
+
+def test_a_combination_must_be_ahead_of_its_parts(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    module = load("graph")
+    of_rows = {
+        "combined": (0.92, 0.94),
+        "EPN-reg/vacuity": (0.91, 0.92),
+        "VGNN-entropy/walk": (0.93, 0.91),
+        "VGNN-gnnsafe": (0.95, 0.91),  # level in the mean
+    }
+    records = [
+        {"setting": setting, "row": row, **dict.fromkeys(module.COLUMNS, auroc)}
+        for row, aurocs in of_rows.items()
+        for setting, auroc in zip(("OS-1", "OS-2"), aurocs, strict=True)
+    ]
+    found = dict(module.targets(module.averaged(records), "gcn", "AmazonPhoto"))
+    assert list(found.values()) == [True, True, False]
+    first = next(iter(found))
+    assert first.startswith("mean combined - EPN-reg/vacuity: +0.0150 (standard error ")
+    assert "error 0.0050)" in first
 
 
 def test_speed_of_a_probe_is_told(monkeypatch, capsys):
