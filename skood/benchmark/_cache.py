@@ -7,9 +7,7 @@ the content of what it was computed from. It gets its name when it is whole.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import os
 import time
-import uuid
 import zipfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,9 +19,12 @@ from skood.benchmark._hashing import code_of_results, content_hash
 from skood.nn._reader import SHARING, plain_reader
 from skood.nn._reading import Head, Reading
 from skood.nn._sharing import _Memory, _uses
+from skood.utils._files import archive_size, check_unpacked_size, replacing
 from skood.utils._warnings import warn
 
 __all__ = ["network_readings", "read_arrays", "write_arrays"]
+
+_REMEDY = "It is not one that skood wrote."
 
 _BROKEN = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile)
 
@@ -40,15 +41,8 @@ def write_arrays(path, **arrays):
         Numbers or text, by name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.stem}-{uuid.uuid4().hex}.tmp")
-    try:
-        with unfinished.open("xb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez(file, **arrays)
 
 
 def read_arrays(path, *names):
@@ -69,6 +63,8 @@ def read_arrays(path, *names):
     """
     try:
         with np.load(path, allow_pickle=False) as file:
+            size = archive_size(file.zip)  # write_arrays does not compress
+            check_unpacked_size(size, path.stat().st_size, name=path, remedy=_REMEDY)
             return [file[name] for name in names]
     except FileNotFoundError:
         return None

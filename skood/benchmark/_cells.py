@@ -157,7 +157,8 @@ def _run_group(members, data, repeats, keys, folders):
         for name, detector in seeded.items():
             for rows in (ID, *data.ood):
                 key = None if keys is None else keys.of(detector, repeat, rows)
-                cell = None if key is None else journal.get(key)
+                n_samples = len(repeat.test) if rows == ID else n_rows(data.ood[rows])
+                cell = None if key is None else journal.get(key, n_samples)
                 if cell is None:
                     missing.setdefault(rows, {})[name] = key
                 else:

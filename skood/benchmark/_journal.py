@@ -7,12 +7,24 @@ import errno
 import hashlib
 import json
 import os
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from skood.benchmark._cache import read_arrays, write_arrays
+from skood.utils._warnings import warn
 
 __all__ = ["Journal"]
+
+# What is read of the line of a cell.
+_FIELDS = {
+    "sha256": str,
+    "fit_seconds": Real,
+    "score_seconds": Real,
+    "network_seconds": Real,
+}
 
 
 class Journal:
@@ -67,13 +79,18 @@ class Journal:
     def _file(self, key):
         return self.folder / f"{key}.npz"
 
-    def get(self, key):
+    def get(self, key, n_samples):
         """Return the scores and the record of a cell, or None if it is not finished.
+
+        If its line or its scores cannot be used, there is a warning, and None.
 
         Parameters
         ----------
         key : str
             Hash of what the cell is computed from.
+
+        n_samples : int
+            Number of scores that the cell has.
 
         Returns
         -------
@@ -81,10 +98,24 @@ class Journal:
             The scores, and what `add` was given.
         """
         record = self._records.get(key)
-        if record is None or record["sha256"] != _sha256(self._file(key)):
+        if record is None:
             return None
-        arrays = read_arrays(self._file(key), "scores")
-        return None if arrays is None else (arrays[0], record)
+        problem = _problem_of_record(record)
+        if problem is None:
+            if record["sha256"] != _sha256(self._file(key)):
+                return None
+            arrays = read_arrays(self._file(key), "scores")
+            if arrays is None:
+                return None
+            problem = _problem_of_scores(arrays[0], n_samples)
+            if problem is None:
+                return arrays[0], record
+        warn(
+            f"The cell {key} of {self.path} cannot be used and is computed anew: "
+            f"{problem}. skood wrote no such cell: if nobody edited it, look at the "
+            "disk."
+        )
+        return None
 
     def add(self, key, scores, **record):
         """Keep a finished cell.
@@ -105,6 +136,30 @@ class Journal:
         write_arrays(self._file(key), scores=scores)
         record = {"key": key, "sha256": _sha256(self._file(key)), **record}
         self._append(json.dumps(record).encode() + b"\n")
+
+
+def _problem_of_record(record):
+    """Tell what is missing or wrong in the line of a cell, or None."""
+    for name, kind in _FIELDS.items():
+        if name not in record:
+            return f"its line has no {name!r}"
+        value = record[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return f"its line has {name}={value!r}"
+        if kind is Real and not 0 <= value < float("inf"):
+            return f"its line has {name}={value!r}"
+    return None
+
+
+def _problem_of_scores(scores, n_samples):
+    """Tell what is wrong with the scores of a cell, or None."""
+    if scores.dtype != np.float64 or scores.shape != (n_samples,):
+        return (
+            f"its scores are {scores.dtype} of shape {scores.shape}, expected float64 "
+            f"of shape ({n_samples},)"
+        )
+    n_missing = int(np.isnan(scores).sum())
+    return f"{n_missing} of its scores are NaN" if n_missing else None
 
 
 def _sha256(path):

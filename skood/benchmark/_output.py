@@ -4,14 +4,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import csv
+import io
 import json
 import math
 import warnings
 
 from skood.benchmark._plots import plot
 from skood.exceptions import SkoodWarning
+from skood.utils._files import write_text
 
-__all__ = ["to_json", "write"]
+__all__ = ["to_csv", "to_json", "write"]
 
 
 def _number(value):
@@ -41,6 +43,26 @@ def _reject_option(option):
         "test": option.report.to_dict(),
         "reasons": option.reasons,
     }
+
+
+def to_csv(rows):
+    """Return dicts of the same keys as the text of a CSV file.
+
+    Parameters
+    ----------
+    rows : list of dict
+        At least one.
+
+    Returns
+    -------
+    text : str
+        A line of keys, and one for each dict.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def to_json(result):
@@ -97,12 +119,8 @@ def write(result, options):
     """
     content = to_json(result)
     files = [options.out / "table.csv", options.out / "results.json"]
-    with files[0].open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(content["table"][0]))
-        writer.writeheader()
-        writer.writerows(content["table"])
-    text = json.dumps(content, indent=2, allow_nan=False)
-    files[1].write_text(text + "\n", encoding="utf-8")
+    write_text(files[0], to_csv(content["table"]))
+    write_text(files[1], json.dumps(content, indent=2, allow_nan=False) + "\n")
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -10,6 +10,7 @@ from skood.benchmark._parts import OOD
 from skood.metrics import RiskCoverageDisplay, ScoreHistogramDisplay
 from skood.metrics._displays import COLOURS, DASHES
 from skood.rejection import accept
+from skood.utils._files import replacing
 
 __all__ = ["plot"]
 
@@ -220,6 +221,7 @@ def plot(result, options):
     files = []
     for name, draw in figures.items():
         path = options.out / name
-        draw(result, options).savefig(path)
+        with replacing(path) as file:
+            draw(result, options).savefig(file, format="png")
         files.append(path)
     return files

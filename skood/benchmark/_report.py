@@ -18,6 +18,7 @@ from skood.benchmark._hashing import versions
 from skood.benchmark._page import cell, page, table
 from skood.benchmark._significance import METRICS
 from skood.metrics import aurc, risk_coverage_curve
+from skood.utils._files import write_text
 
 __all__ = ["leaders", "write_report"]
 
@@ -66,12 +67,7 @@ def write_report(path, comparisons, *, title="skood: comparison"):
     parts.append(_how_to_read())
     for i, (name, text, comparison) in enumerate(comparisons):
         parts += _section(f"part-{i}", name, text, comparison)
-    unfinished = path.with_name(f".{path.name}.tmp")
-    try:
-        unfinished.write_text(page(title, parts), encoding="utf-8", errors="replace")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_text(path, page(title, parts))
 
 
 def leaders(comparison):

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import csv
 import json
 
 from joblib import effective_n_jobs
@@ -11,10 +10,12 @@ from sklearn.utils.parallel import delayed
 
 from skood.benchmark._compare import run_comparison
 from skood.benchmark._hashing import versions
+from skood.benchmark._output import to_csv
 from skood.benchmark._report import leaders, write_report
 from skood.benchmark._run import _one_thread
 from skood.benchmark._significance import METRICS
 from skood.benchmark._suite import PARTS
+from skood.utils._files import write_text
 from skood.utils._progress import as_they_come, progress
 
 __all__ = ["FILES", "run_suite"]
@@ -118,10 +119,7 @@ def _write(folder, found, seed, repeats):
         for name, (_, _, comparison) in found.items()
         for row in comparison.rows
     ]
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    write_text(table, to_csv(rows))
     content = {
         "versions": versions(),
         "seed": seed,
@@ -139,4 +137,4 @@ def _write(folder, found, seed, repeats):
             for name, (title, text, comparison) in found.items()
         },
     }
-    numbers.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n", "utf-8")
+    write_text(numbers, json.dumps(content, indent=1, allow_nan=False) + "\n")

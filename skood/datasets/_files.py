@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import gzip
+import io
 import math
 import os
 import re
@@ -16,7 +17,8 @@ from sklearn.datasets import fetch_openml
 from sklearn.utils import Bunch
 
 from skood.datasets._embedded import ood_bunch
-from skood.utils._params import StrOptions, validate_params
+from skood.utils._files import check_unpacked_size, largest_content
+from skood.utils._params import Interval, StrOptions, validate_params
 
 __all__ = ["fetch_mnist", "load_idx_images"]
 
@@ -30,26 +32,30 @@ _IDX_NAME = re.compile(
 _N_MNIST_TRAIN = 60_000
 
 
-def _read_bytes(path):
+def _read_bytes(path, max_bytes):
     """Return the content of a file, decompressed if it is a gzip file."""
     content = path.read_bytes()
     if content[:2] != _GZIP_MAGIC:
         return content
+    packed = len(content)
     try:
-        return gzip.decompress(content)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+            content = file.read(largest_content(packed, max_bytes) + 1)
+        check_unpacked_size(len(content), packed, max_bytes, name=path)
+        return content
     except (EOFError, gzip.BadGzipFile, zlib.error) as exc:
         raise ValueError(
             f"{path} is not a whole gzip file ({exc}). Copy or download it again."
         ) from exc
 
 
-def _read_idx(path, ndim):
+def _read_idx(path, ndim, max_bytes):
     """Read an IDX file of unsigned bytes with `ndim` dimensions.
 
     The header is two zero bytes, the code of the type, the number of dimensions and
     each dimension as a big-endian 32-bit integer; then come the bytes, row by row.
     """
-    content = _read_bytes(path)
+    content = _read_bytes(path, max_bytes)
     if len(content) < 4 or content[:2] != b"\x00\x00":
         raise ValueError(
             f"{path} is not an IDX file: it starts with {content[:4]!r}, where two "
@@ -151,9 +157,10 @@ def _choose_pairs(folder, subset, images, labels):
     return [pairs[key] for key in order if key in pairs]
 
 
-def _read_pair(images_path, labels_path):
+def _read_pair(images_path, labels_path, max_bytes):
     """Read one images file and its labels file."""
-    images, labels = _read_idx(images_path, 3), _read_idx(labels_path, 1)
+    images = _read_idx(images_path, 3, max_bytes)
+    labels = _read_idx(labels_path, 1, max_bytes)
     if len(images) != len(labels):
         raise ValueError(
             f"{images_path} holds {len(images)} images but {labels_path} holds "
@@ -175,6 +182,7 @@ def _read_pair(images_path, labels_path):
         "as_images": ["boolean"],
         "ood_label": [Integral, None],
         "return_X_y": ["boolean"],
+        "max_bytes": [Interval(Integral, 0, None, closed="left"), None],
     },
     prefer_skip_nested_validation=True,
 )
@@ -189,6 +197,7 @@ def load_idx_images(
     as_images=True,
     ood_label=None,
     return_X_y=False,
+    max_bytes=None,
 ):
     r"""Load labelled grey images from files in MNIST's IDX format.
 
@@ -229,6 +238,10 @@ def load_idx_images(
     return_X_y : bool, default=False
         Whether to return `(data, target)` instead of a Bunch.
 
+    max_bytes : int, default=None
+        Bytes that the content of a compressed file may have. None: 100 times those of
+        the file, at least 64 MiB.
+
     Returns
     -------
     dataset : :class:`~sklearn.utils.Bunch`
@@ -256,7 +269,8 @@ def load_idx_images(
         If the folder or a file is missing.
     ValueError
         If a file is not a whole IDX file of unsigned bytes with the right number of
-        dimensions, or images and labels do not fit together.
+        dimensions, unpacks to more than `max_bytes`, or images and labels do not fit
+        together.
 
     See Also
     --------
@@ -287,7 +301,7 @@ def load_idx_images(
     """
     folder = Path(folder).expanduser()
     paths = _choose_pairs(folder, subset, images, labels)
-    parts = [_read_pair(*pair) for pair in paths]
+    parts = [_read_pair(*pair, max_bytes) for pair in paths]
     sizes = {part[0].shape[1:] for part in parts}
     if len(sizes) > 1:
         raise ValueError(

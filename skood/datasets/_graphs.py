@@ -228,6 +228,7 @@ def _check_counts(classes, codes, n_train_per_class, n_test):
         "drop_loops": ["boolean"],
         "label_names": ["boolean"],
         "return_X_y": ["boolean"],
+        "max_bytes": [Interval(Integral, 0, None, closed="left"), None],
     },
     prefer_skip_nested_validation=True,
 )
@@ -242,6 +243,7 @@ def load_graph(
     drop_loops=True,
     label_names=False,
     return_X_y=False,
+    max_bytes=None,
 ):
     """Load a published graph from its raw files.
 
@@ -288,6 +290,10 @@ def load_graph(
     return_X_y : bool, default=False
         Whether to return `(nodes, y)`.
 
+    max_bytes : int, default=None
+        Bytes that the arrays of a compressed file may have. None: 100 times those of
+        the file, at least 64 MiB.
+
     Returns
     -------
     nodes : :class:`~skood.graph.NodeSet`
@@ -302,7 +308,8 @@ def load_graph(
         If files are missing; it says which.
 
     ValueError
-        If a file is not such a graph, or has no names of classes.
+        If a file is not such a graph, unpacks to more than `max_bytes`, or has no names
+        of classes.
 
     See Also
     --------
@@ -325,7 +332,7 @@ def load_graph(
     from skood.graph._loaders import read_graph
 
     X, adjacency, labels, class_names = read_graph(
-        name, Path(root).expanduser(), download=download
+        name, Path(root).expanduser(), download=download, max_bytes=max_bytes
     )
     if label_names:
         if class_names is None:

@@ -5,11 +5,13 @@
 
 import warnings
 import zipfile
+from contextlib import suppress
 
 import numpy as np
 from scipy import sparse
 
 from skood.graph._parts import import_geometric
+from skood.utils._files import archive_size, check_unpacked_size
 
 __all__ = ["read_graph"]
 
@@ -30,7 +32,7 @@ _NPZ_FILES = {
 _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
-def read_graph(name, root, *, download=False):
+def read_graph(name, root, *, download=False, max_bytes=None):
     """Read a graph as its files have it.
 
     Parameters
@@ -43,6 +45,9 @@ def read_graph(name, root, *, download=False):
 
     download : bool, default=False
         Whether torch_geometric fetches files that are missing.
+
+    max_bytes : int, default=None
+        See :func:`skood.datasets.load_graph`.
 
     Returns
     -------
@@ -83,7 +88,7 @@ def read_graph(name, root, *, download=False):
     if missing:
         _fetch(dataset, root, key)
     if name in _NPZ_FILES:
-        return _read_npz(paths[0])
+        return _read_npz(paths[0], max_bytes)
     return _read_planetoid(paths[0].parent, name)
 
 
@@ -98,8 +103,13 @@ def _fetch(dataset, root, key):
     type(dataset, (base,), only_raw)(str(root), key)
 
 
-def _read_npz(path):
+def _read_npz(path, max_bytes):
     """Read the three parts of a compressed sparse graph."""
+    if zipfile.is_zipfile(path):
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+            check_unpacked_size(
+                archive_size(archive), path.stat().st_size, max_bytes, name=path
+            )
     try:
         with np.load(path, allow_pickle=False) as file:
             X, adjacency = _rows(file, "attr"), _rows(file, "adj")

@@ -6,15 +6,15 @@
 import io
 import json
 import os
-import secrets
 import sys
-from contextlib import contextmanager
-from pathlib import Path
-from zipfile import ZipFile
+from json import JSONDecodeError
+from zipfile import BadZipFile, ZipFile
 
+from skood.persistence._arrays import check_arrays
 from skood.persistence._network import attach, detach, find_modules
 from skood.persistence._seal import check_note, check_seal, read_note, seal
 from skood.persistence._trusted import is_compiled, names_of, trusted_types
+from skood.utils._files import archive_size, check_unpacked_size, replacing
 
 __all__ = ["dump", "dumps", "load", "loads"]
 
@@ -39,7 +39,8 @@ def dump(estimator, file, *, network=True):
 
     The file is a zip archive in the format of skops: arrays, numbers, and names of
     types; no code. It notes the versions of what wrote it, and ends with the SHA-256 of
-    all its bytes. A file that is there is replaced when the new one is whole.
+    all its bytes. A file that is there is replaced when the new one is whole, and keeps
+    its permissions.
 
     Read more in the :ref:`User Guide <persistence>`.
 
@@ -62,6 +63,8 @@ def dump(estimator, file, *, network=True):
     ------
     ImportError
         If skops is not installed.
+    OSError
+        If the file cannot be written, for instance on a full disk.
     TypeError
         If the estimator holds what no such file can hold: a torch module, or something
         that skops does not know.
@@ -90,7 +93,7 @@ def dump(estimator, file, *, network=True):
     True
     """
     if isinstance(file, (str, os.PathLike)):
-        with _replacing(Path(file)) as stream:
+        with replacing(file) as stream:
             _write(estimator, stream, network)
     else:
         file.write(dumps(estimator, network=network))
@@ -132,19 +135,6 @@ def dumps(estimator, *, network=True):
     return stream.getvalue()
 
 
-@contextmanager
-def _replacing(path):
-    """Yield a file that takes the place of `path` if the block does not raise."""
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    with open(unfinished, "x+b") as stream:
-        try:
-            yield stream
-        except BaseException:
-            os.unlink(unfinished)
-            raise
-    os.replace(unfinished, path)
-
-
 def _write(estimator, stream, network):
     skops_io = _skops()
     if not network:
@@ -158,6 +148,8 @@ def _write(estimator, stream, network):
         )
     try:
         skops_io.dump(estimator, stream)
+    except OSError:  # the disk is full: no fault of the estimator
+        raise
     except Exception as error:
         raise TypeError(
             f"{type(estimator).__name__} holds what skops cannot save "
@@ -196,14 +188,15 @@ def _check_names(estimator, stream):
 # --- reading ------------------------------------------------------------------------
 
 
-def load(file, *, network=None, trusted=()):
+def load(file, *, network=None, trusted=(), max_bytes=None):
     """Load an estimator that :func:`dump` wrote, without running code of the file.
 
-    The seal of the file is checked first, then the types that it names: each is one of
-    :func:`trusted_types`, of those that skops trusts, or of `trusted`; if not, nothing
-    is made. The seal tells damage, and changes by those who do not know of it. It is no
-    signature: who wants to can seal a forged file. What keeps a forged file from
-    running code is the list of types.
+    The checksum of the file is checked first, then the types that it names: each is one
+    of :func:`trusted_types`, of those that skops trusts, or of `trusted`; if not,
+    nothing is made. The checksum finds damage. It has no key and is no signature:
+    anyone who edits a file can write the checksum that fits. What keeps a forged file
+    from running code is the list of types. Arrays that compiled code of scikit-learn
+    would read without checks are compared with one another.
 
     Read more in the :ref:`User Guide <persistence>`.
 
@@ -221,6 +214,10 @@ def load(file, *, network=None, trusted=()):
         Further types and functions that the file may name, such as your own module
         class; those of a file that you did not write may do anything.
 
+    max_bytes : int, default=None
+        Bytes that the content of the file may have when it is unpacked. None: 100
+        times those of the file, at least 64 MiB; `dump` does not compress.
+
     Returns
     -------
     estimator : object
@@ -233,8 +230,9 @@ def load(file, *, network=None, trusted=()):
     TypeError
         If `trusted` or `network` is not what it has to be.
     ValueError
-        If the file is damaged or was changed, names types that are not trusted, is of
-        a format that is not read any more, or `network` is another one.
+        If the file is damaged, names types that are not trusted, unpacks to more than
+        `max_bytes`, holds arrays that do not fit together, is of a format that is not
+        read any more, or `network` is another one.
 
     Warns
     -----
@@ -248,11 +246,12 @@ def load(file, *, network=None, trusted=()):
     """
     if isinstance(file, (str, os.PathLike)):
         with open(file, "rb") as stream:
-            return _read(stream, network, trusted)
-    return loads(file.read(), network=network, trusted=trusted)
+            return _read(stream, network, trusted, max_bytes)
+    options = {"network": network, "trusted": trusted, "max_bytes": max_bytes}
+    return loads(file.read(), **options)
 
 
-def loads(data, *, network=None, trusted=()):
+def loads(data, *, network=None, trusted=(), max_bytes=None):
     """Load an estimator from bytes, without running code of theirs.
 
     Read more in the :ref:`User Guide <persistence>`.
@@ -268,6 +267,9 @@ def loads(data, *, network=None, trusted=()):
     trusted : list of str, type or function, default=()
         Further types and functions that the bytes may name, see :func:`load`.
 
+    max_bytes : int, default=None
+        Bytes that the content may have when it is unpacked, see :func:`load`.
+
     Returns
     -------
     estimator : object
@@ -278,13 +280,14 @@ def loads(data, *, network=None, trusted=()):
     load : The same from a file, and what is checked.
     dumps : Write the bytes; the example there loads them.
     """
-    return _read(io.BytesIO(data), network, trusted)
+    return _read(io.BytesIO(data), network, trusted, max_bytes)
 
 
-def _read(stream, network, trusted):
+def _read(stream, network, trusted, max_bytes):
     skops_io = _skops()
     trusted = [*trusted_types(), *names_of(trusted)]
     check_seal(stream)
+    _check_size(stream, max_bytes)
     note = read_note(stream)
     check_note(note)
     stream.seek(0)
@@ -299,7 +302,40 @@ def _read(stream, network, trusted):
             f"{note['versions']['skood']} with {_python(note)}: load it there, or fit "
             "the estimator again."
         ) from error
+    check_arrays(estimator)
     return attach(estimator, network)
+
+
+def _check_size(stream, max_bytes):
+    """Raise if the file would take much more memory than it has bytes."""
+    packed = stream.seek(0, 2)
+    options = {"packed": packed, "max_bytes": max_bytes, "name": "The file"}
+    try:
+        with ZipFile(stream) as archive:
+            check_unpacked_size(archive_size(archive), **options)
+            n_bytes = _size_as_loaded(archive)
+    except (BadZipFile, KeyError, RecursionError, UnicodeDecodeError, JSONDecodeError):
+        return  # what is no archive of skops is refused where it is read
+    check_unpacked_size(n_bytes, **options)
+
+
+def _size_as_loaded(archive):
+    """Bytes of all arrays as often as they are named, and of sparse ones unpacked."""
+    todo, n_bytes, seen = [json.loads(archive.read("schema.json"))], 0, set()
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict):
+            name, key = part.get("file"), str(part.get("__id__"))
+            if isinstance(name, str) and key not in seen:
+                n_bytes += archive.getinfo(name).file_size
+                if name.endswith(".npz"):
+                    with archive.open(name) as member, ZipFile(member) as inner:
+                        n_bytes += archive_size(inner)
+                seen.add(key)
+            todo.extend(part.values())
+        elif isinstance(part, list):
+            todo.extend(part)
+    return n_bytes
 
 
 def _python(note):

@@ -1,8 +1,9 @@
 """The file: a zip archive of skops with a note of skood's, and a sealed end.
 
-The note, a member of the archive, tells which versions wrote the file. The seal is the
-comment of the archive: the SHA-256 of every byte before it. So no byte of the file
-can change unnoticed, and skops can read the archive as one of its own.
+The note, a member of the archive, has the versions that wrote the file. The seal is the
+comment of the archive: the SHA-256 of every byte before it. It finds damage; it has no
+key, so that anyone who edits a file can seal it again. skops can read the archive as
+one of its own.
 """
 
 # Authors: The skood developers
@@ -92,7 +93,7 @@ def seal(stream, note):
 
 
 def check_seal(stream):
-    """Check that no byte of a file is other than it was written.
+    """Check that a file is not damaged: its bytes have the SHA-256 at its end.
 
     Parameters
     ----------

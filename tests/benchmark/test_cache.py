@@ -6,6 +6,7 @@
 import hashlib
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -15,9 +16,10 @@ from numpy.testing import assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
+from skood.benchmark import compare
 from skood.benchmark._cache import _save, network_readings, read_arrays, write_arrays
 from skood.benchmark._journal import Journal
-from skood.detectors import KNN, ODIN, Energy, ViM
+from skood.detectors import KNN, ODIN, SSD, Energy, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import pretrained
 
@@ -178,36 +180,39 @@ def test_error_is_that_of_the_detector(tmp_path):
             detector.score_samples(X[:, :2])
 
 
+SECONDS = {"fit_seconds": 1.0, "score_seconds": 0.5, "network_seconds": 0.0}
+
+
 def test_journal(tmp_path):
     folder = tmp_path / "a" / "b"
     journal = Journal(folder)
-    assert journal.get("k") is None
-    journal.add("k", np.array([1.0, np.inf]), detector="knn")
-    found, record = Journal(folder).get("k")
+    assert journal.get("k", 2) is None
+    journal.add("k", np.array([1.0, np.inf]), detector="knn", **SECONDS)
+    found, record = Journal(folder).get("k", 2)
     assert_array_equal(found, [1.0, np.inf])
     assert record["detector"] == "knn"
-    assert Journal(folder).get("other") is None
+    assert Journal(folder).get("other", 2) is None
 
 
 def test_journal_of_no_folder():
     journal = Journal(None)
-    journal.add("k", np.ones(2))
-    assert journal.get("k") is None
+    journal.add("k", np.ones(2), **SECONDS)
+    assert journal.get("k", 2) is None
 
 
 def test_line_that_broke_off(tmp_path):
-    Journal(tmp_path).add("a", np.ones(2))
-    Journal(tmp_path).add("b", np.ones(3))
+    Journal(tmp_path).add("a", np.ones(2), **SECONDS)
+    Journal(tmp_path).add("b", np.ones(3), **SECONDS)
     path = tmp_path / "cells.jsonl"
     whole = path.read_bytes()
     for n_bytes in range(len(whole)):
         path.write_bytes(whole[:n_bytes])
         journal = Journal(tmp_path)
         n_lines = whole[: n_bytes + 1].count(b"\n")  # also without its line break
-        assert (journal.get("a") is not None) == (n_lines >= 1)
-        journal.add("c", np.zeros(4))
-        assert_array_equal(Journal(tmp_path).get("c")[0], np.zeros(4))
-        assert (Journal(tmp_path).get("a") is not None) == (n_lines >= 1)
+        assert (journal.get("a", 2) is not None) == (n_lines >= 1)
+        journal.add("c", np.zeros(4), **SECONDS)
+        assert_array_equal(Journal(tmp_path).get("c", 4)[0], np.zeros(4))
+        assert (Journal(tmp_path).get("a", 2) is not None) == (n_lines >= 1)
 
 
 def test_disk_fills_up_within_a_line(tmp_path, monkeypatch):
@@ -215,35 +220,125 @@ def test_disk_fills_up_within_a_line(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda file, line: write(file, line[:7]))
     with pytest.raises(OSError, match=r"No space left on device: .*cells\.jsonl"):
-        Journal(tmp_path).add("a", np.ones(2))
+        Journal(tmp_path).add("a", np.ones(2), **SECONDS)
     monkeypatch.undo()
-    Journal(tmp_path).add("b", np.ones(3))
-    assert Journal(tmp_path).get("a") is None
-    assert_array_equal(Journal(tmp_path).get("b")[0], np.ones(3))
+    Journal(tmp_path).add("b", np.ones(3), **SECONDS)
+    assert Journal(tmp_path).get("a", 2) is None
+    assert_array_equal(Journal(tmp_path).get("b", 3)[0], np.ones(3))
 
 
 def test_line_that_is_no_record(tmp_path):
     lines = ["[1, 2]", "3", '{"no": "key"}', ""]
     (tmp_path / "cells.jsonl").write_text("\n".join(lines) + "\n")
-    Journal(tmp_path).add("a", np.ones(2))
-    assert Journal(tmp_path).get("a") is not None
+    Journal(tmp_path).add("a", np.ones(2), **SECONDS)
+    assert Journal(tmp_path).get("a", 2) is not None
 
 
 def test_scores_that_are_not_those_of_the_line(tmp_path):
-    Journal(tmp_path).add("a", np.ones(2))
+    Journal(tmp_path).add("a", np.ones(2), **SECONDS)
     write_arrays(tmp_path / "a.npz", scores=np.zeros(2))
-    assert Journal(tmp_path).get("a") is None
+    assert Journal(tmp_path).get("a", 2) is None
     (tmp_path / "a.npz").unlink()
-    assert Journal(tmp_path).get("a") is None
+    assert Journal(tmp_path).get("a", 2) is None
 
 
 def test_file_of_scores_without_scores(tmp_path):
     journal = Journal(tmp_path)
-    journal.add("a", np.ones(2))
+    journal.add("a", np.ones(2), **SECONDS)
     write_arrays(tmp_path / "a.npz", others=np.zeros(2))
     lines = (tmp_path / "cells.jsonl").read_text().splitlines()
     record = json.loads(lines[0])
     record["sha256"] = hashlib.sha256((tmp_path / "a.npz").read_bytes()).hexdigest()
     (tmp_path / "cells.jsonl").write_text(json.dumps(record) + "\n")
     with pytest.warns(SkoodWarning, match="KeyError"):
-        assert Journal(tmp_path).get("a") is None
+        assert Journal(tmp_path).get("a", 2) is None
+
+
+def _resealed(folder, scores=None, **changes):
+    """A journal of the cell "a", edited by somebody who made the hash fit."""
+    Journal(folder).add("a", np.ones(2), **SECONDS)
+    path = folder / "cells.jsonl"
+    record = json.loads(path.read_text())
+    if scores is not None:
+        write_arrays(folder / "a.npz", scores=scores)
+    record["sha256"] = hashlib.sha256((folder / "a.npz").read_bytes()).hexdigest()
+    record = {k: v for k, v in (record | changes).items() if v is not Ellipsis}
+    path.write_text(json.dumps(record) + "\n")
+    return Journal(folder)
+
+
+@pytest.mark.parametrize("value", [..., None, "1.0", True, [1.0], -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("name", SECONDS)
+def test_line_without_a_number(tmp_path, name, value):
+    journal = _resealed(tmp_path, **{name: value})
+    with pytest.warns(SkoodWarning, match=f"cell a of .* computed anew: its.*{name}"):
+        assert journal.get("a", 2) is None
+
+
+@pytest.mark.parametrize("value", [..., None, 3])
+def test_line_without_a_hash(tmp_path, value):
+    journal = _resealed(tmp_path, sha256=value)
+    with pytest.warns(SkoodWarning, match="computed anew: its line has .*sha256"):
+        assert journal.get("a", 2) is None
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        np.ones(3),
+        np.ones((2, 1)),
+        np.ones(2, dtype=np.float32),
+        np.ones(2, dtype=int),
+        np.array(["1.0", "2.0"]),
+        np.array(1.0),
+        np.array([1.0, np.nan]),
+    ],
+    ids=str,
+)
+def test_scores_that_no_detector_gives(tmp_path, scores):
+    journal = _resealed(tmp_path, scores=scores)
+    with pytest.warns(SkoodWarning, match="computed anew: .* scores are"):
+        assert journal.get("a", 2) is None
+
+
+def test_comparison_computes_cells_anew_that_were_edited(tmp_path):
+    rng = np.random.default_rng(0)
+    X, ood = rng.normal(size=(60, 3)), {"far": rng.normal(size=(20, 3)) + 3}
+    options = {"resume": tmp_path, "n_resamples": 50, "random_state": 0}
+    detectors = {"knn": KNN(n_neighbors=3), "ssd": SSD()}
+    before = compare(detectors, X, None, ood=ood, **options)
+    lines = (tmp_path / "cells.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    del records[0]["fit_seconds"]
+    file = tmp_path / f"{records[1]['key']}.npz"
+    write_arrays(file, scores=np.full(7, np.nan))
+    records[1]["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+    edited = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "cells.jsonl").write_text(edited)
+    with pytest.warns(SkoodWarning, match="computed anew") as caught:
+        after = compare(detectors, X, None, ood=ood, **options)
+    assert sum("computed anew" in str(one.message) for one in caught) == 2
+    numbers = [name for name in before if not name.endswith("seconds")]
+    assert after[numbers].equals(before[numbers])
+
+
+def test_archive_that_unpacks_to_much_more(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, scores=np.zeros(2**24))  # 128 MiB in 130 kB
+    assert path.stat().st_size < 2**20
+    with pytest.warns(SkoodWarning, match="unpacks to .*, and at most 67108864"):
+        assert read_arrays(path, "scores") is None
+
+
+def test_files_of_many_writers_at_once(tmp_path):
+    """Each writer has a file of its own, and the last whole one stays."""
+    path = tmp_path / "a.npz"
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [
+            pool.submit(write_arrays, path, scores=np.full(10**4, i)) for i in range(40)
+        ]
+        for job in jobs:
+            job.result()
+    (scores,) = read_arrays(path, "scores")
+    assert len(set(scores)) == 1
+    assert [one.name for one in tmp_path.iterdir()] == ["a.npz"]

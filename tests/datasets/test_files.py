@@ -5,6 +5,7 @@
 
 import gzip
 import struct
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -240,3 +241,33 @@ def test_fetch_mnist_options(openml):
     assert_array_equal(y, [8, 9, -1, -1])
     with pytest.raises(ValueError, match="'subset' parameter of fetch_mnist"):
         fetch_mnist(subset="valid")
+
+
+def test_gzip_that_unpacks_to_much_more(tmp_path):
+    """Its header is right: 100 MiB of black images in a file of 100 kB."""
+    shape = (100, 1024, 1024)
+    head = struct.pack(">BBBB3I", 0, 0, 8, 3, *shape)
+    path = tmp_path / "t10k-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(head + bytes(100 * 2**20), 9, mtime=0))
+    assert path.stat().st_size < 2**18
+    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(idx_bytes(np.zeros(100)))
+    with pytest.raises(ValueError, match=r"unpacks to .*at most 67108864 .*max_bytes"):
+        load_idx_images(tmp_path)
+    n_bytes = len(head) + 100 * 2**20
+    with pytest.raises(ValueError, match=f"at most {n_bytes - 1} are read"):
+        load_idx_images(tmp_path, max_bytes=n_bytes - 1)
+    assert len(_files._read_idx(path, 3, n_bytes)) == 100
+
+
+def test_gzip_is_not_unpacked_beyond_the_limit(tmp_path):
+    """256 MiB are not in memory for a moment."""
+    path = tmp_path / "a.gz"
+    with gzip.open(path, "wb") as file:
+        for _ in range(256):
+            file.write(bytes(2**20))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="unpacks to"):
+        _files._read_bytes(path, 2**20)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * 2**20

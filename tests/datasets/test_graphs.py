@@ -355,6 +355,23 @@ def test_broken_files_are_refused(tmp_path, content):
         load_graph("CoraML", tmp_path)
 
 
+def test_archive_that_unpacks_to_much_more(tmp_path):
+    path = write_npz(tmp_path)
+    arrays = npz_arrays(
+        attr_data=np.zeros(2**24, dtype=np.float32), more=np.zeros(2**22)
+    )
+    np.savez_compressed(path, **arrays)
+    assert path.stat().st_size < 2**20
+    with pytest.raises(ValueError, match=r"unpacks to .*at most 67108864 .*max_bytes"):
+        load_graph("CoraML", tmp_path)
+    with pytest.raises(ValueError, match="is not a graph in compressed sparse rows"):
+        load_graph("CoraML", tmp_path, max_bytes=2**27)
+    n_bytes = write_npz(tmp_path).stat().st_size
+    assert len(load_graph("CoraML", tmp_path, max_bytes=n_bytes)) > 0
+    with pytest.raises(ValueError, match="at most 100 are read"):
+        load_graph("CoraML", tmp_path, max_bytes=100)
+
+
 def test_sizes_that_differ_are_refused(tmp_path):
     write_npz(tmp_path, labels=LABELS[:4])
     with pytest.raises(ValueError, match="one label per node, 5; got 4"):

@@ -6,18 +6,21 @@
 import hashlib
 import io
 import json
+import tracemalloc
 import warnings
 from importlib.metadata import PackageNotFoundError
-from zipfile import ZipFile
+from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import numpy as np
 import pytest
 import sklearn
+from scipy import sparse
 
 import skood
+from skood.detectors import SSD
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from skood.persistence import _seal, dumps, loads
+from skood.persistence import _seal, dump, dumps, load, loads
 from tests.persistence._examples import data_for
 
 pytest.importorskip("skops.io")
@@ -41,6 +44,23 @@ def forged(change=None, *, note=None, drop=()):
     return stream.getvalue()
 
 
+def test_an_edited_file_can_be_sealed_again():
+    """The checksum finds damage and no more: it has no key."""
+    with ZipFile(io.BytesIO(DATA)) as archive:
+        name = next(n for n in archive.namelist() if n.endswith(".npy"))
+        array = np.load(io.BytesIO(archive.read(name)))
+    stream, content = io.BytesIO(), io.BytesIO()
+    np.save(content, np.zeros_like(array))
+    with ZipFile(io.BytesIO(DATA)) as old, ZipFile(stream, "w") as new:
+        for member in old.namelist():
+            if member != "skood.json":
+                old_or_new = content.getvalue() if member == name else old.read(member)
+                new.writestr(member, old_or_new)
+    _seal.seal(stream, {"estimator": "LinearHead"})
+    loaded = loads(stream.getvalue())
+    assert any((part == 0).all() for part in (loaded.coef_, loaded.intercept_))
+
+
 def test_what_is_forged_without_a_change_is_loaded():
     """The tests below refuse what they change, and nothing else."""
     loaded = loads(forged(lambda schema: schema))
@@ -59,7 +79,7 @@ def test_the_seal_is_the_hash_of_all_before_it():
     assert set(note["versions"]) >= {"numpy", "scipy", "torch", "skops", "python"}
 
 
-def test_every_changed_byte_is_refused():
+def test_every_damaged_byte_is_found():
     for position in range(len(DATA)):
         changed = bytearray(DATA)
         changed[position] ^= 1
@@ -67,7 +87,7 @@ def test_every_changed_byte_is_refused():
             _seal.check_seal(io.BytesIO(changed))
 
 
-def test_every_cut_is_refused():
+def test_every_cut_is_found():
     for n_bytes in range(len(DATA)):
         with pytest.raises(ValueError, match=rf"its end is missing after {n_bytes} by"):
             _seal.check_seal(io.BytesIO(DATA[:n_bytes]))
@@ -101,7 +121,7 @@ def test_a_changed_byte_has_a_message():
     assert str(error.value) == message
 
 
-# --- forged by someone who knows of the seal ------------------------------------------
+# --- forged, and sealed again: the checksum has no key --------------------------------
 
 
 def _call(module, name, arguments):
@@ -324,3 +344,97 @@ def test_another_format_is_refused():
     with pytest.raises(ValueError) as error:
         loads(forged(note={"format": 2, "versions": versions}))
     assert str(error.value) == message
+
+
+# --- small files that unpack to large ones --------------------------------------------
+
+_LIMIT = 64 * 2**20
+
+
+def _refused_before_it_fills_memory(
+    data, match=f"at most {_LIMIT} are read", **options
+):
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=f"at most {_LIMIT} are read"):
+        loads(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2**20
+
+
+@pytest.mark.parametrize("member", ["more.npy", "skood.json", "schema.json"])
+def test_member_that_unpacks_to_much_more(member):
+    stream = io.BytesIO()
+    with ZipFile(io.BytesIO(DATA)) as old, ZipFile(stream, "w") as new:
+        for name in old.namelist():
+            if name not in ("skood.json", member):
+                new.writestr(name, old.read(name))
+        info = ZipInfo(member)
+        info.compress_type = ZIP_DEFLATED
+        with new.open(info, "w") as file:
+            for _ in range(80):
+                file.write(bytes(2**20))
+    _seal.seal(stream, {})
+    data = stream.getvalue()
+    assert len(data) < 2**19
+    _refused_before_it_fills_memory(data)
+
+
+def test_array_that_is_named_many_times():
+    """2,000 arrays, all of them the one of 100 kB that the file holds."""
+    node = {
+        "__class__": "ndarray",
+        "__module__": "numpy",
+        "__loader__": "NdArrayNode",
+        "type": "numpy",
+        "file": "large.npy",
+    }
+    array = io.BytesIO()
+    np.save(array, np.zeros(12_500))
+
+    def change(schema):
+        content = [dict(node, __id__=i) for i in range(2_000)]
+        return schema | {"more": {"content": content}}
+
+    stream = io.BytesIO()
+    with ZipFile(io.BytesIO(DATA)) as old, ZipFile(stream, "w") as new:
+        schema = change(json.loads(old.read("schema.json")))
+        for name in old.namelist():
+            if name not in ("skood.json", "schema.json"):
+                new.writestr(name, old.read(name))
+        new.writestr("schema.json", json.dumps(schema))
+        new.writestr("large.npy", array.getvalue())
+    _seal.seal(stream, {})
+    _refused_before_it_fills_memory(stream.getvalue())
+
+
+def test_sparse_matrix_that_unpacks_to_much_more():
+    """skops writes sparse matrices as archives of their own, which are compressed."""
+    detector = SSD().fit(X)
+    detector.more_ = sparse.csr_array(np.zeros((3, 3)))
+    detector.more_.data = np.zeros(_LIMIT // 8 + 1)
+    detector.more_.indices = np.zeros(_LIMIT // 8 + 1, dtype=np.int32)
+    detector.more_.indptr = np.array([0, 0, 0, _LIMIT // 8 + 1], dtype=np.int32)
+    data = dumps(detector)
+    assert len(data) < 2**19
+    _refused_before_it_fills_memory(data)
+
+
+def test_limit_of_the_user():
+    assert isinstance(loads(DATA, max_bytes=len(DATA)), LinearHead)
+    message = f"has {len(DATA)} bytes and unpacks to .* at most 100 are read. If you"
+    with pytest.raises(ValueError, match=message):
+        loads(DATA, max_bytes=100)
+    with pytest.raises(ValueError, match=message):
+        load(io.BytesIO(DATA), max_bytes=100)
+
+
+def test_a_large_file_is_within_its_limit(tmp_path):
+    """What is written is loaded, however large, without max_bytes."""
+    detector = SSD().fit(X)
+    detector.more_ = np.zeros(_LIMIT // 8 + 1)
+    detector.same_ = detector.more_
+    dump(detector, tmp_path / "large")
+    loaded = load(tmp_path / "large")
+    assert loaded.more_ is loaded.same_
+    assert len(loaded.more_) == _LIMIT // 8 + 1

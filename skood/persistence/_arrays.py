@@ -1,0 +1,225 @@
+"""Arrays of a loaded file that compiled code reads without checking them.
+
+The predictions of some estimators of scikit-learn are computed by compiled code, which
+takes shapes and indices as they are: of a forged file it would read memory that is not
+its own. So their arrays are compared with one another before anyone predicts.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from functools import partial
+from types import MethodType
+
+import numpy as np
+from scipy import sparse
+
+from skood.persistence._trees import (
+    check_boosting,
+    check_hist_boosting,
+    check_neighbor_tree,
+    check_tree,
+    check_tree_estimator,
+    require,
+)
+
+__all__ = ["check_arrays"]
+
+
+def check_arrays(estimator):
+    """Raise if arrays of compiled estimators do not fit together.
+
+    Parameters
+    ----------
+    estimator : object
+        What was loaded; all its parts are looked at.
+
+    Raises
+    ------
+    ValueError
+        If a part is not as `fit` of its class makes it.
+    """
+    for part in _parts(estimator):
+        for kind in type(part).__mro__:
+            check = _CHECKS.get(f"{kind.__module__}.{kind.__qualname__}")
+            if check is None:
+                continue
+            name = type(part).__name__
+            try:
+                check(part)
+            except Exception as error:  # anything can be in a forged file
+                raise ValueError(
+                    f"The file holds a {name} that is not as fit makes it: "
+                    f"{error or type(error).__name__}. Its predictions would read "
+                    "memory beyond its arrays, so that nothing of the file is used. "
+                    "skood.persistence.dump wrote no such file: do not trust it."
+                ) from error
+
+
+def _parts(value):
+    """Yield an object and all its parts, each once."""
+    todo, seen = [value], {}
+    while todo:
+        part = todo.pop()
+        if id(part) in seen or isinstance(part, (str, bytes, int, float, type(None))):
+            continue
+        seen[id(part)] = part  # kept alive, so that its id is not given again
+        yield part
+        if isinstance(part, dict):
+            todo += [*part, *part.values()]
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            todo += part
+        elif isinstance(part, np.ndarray):
+            todo += part.ravel().tolist() if part.dtype == object else []
+        elif isinstance(part, partial):
+            todo += [part.func, part.args, part.keywords]
+        elif isinstance(part, MethodType):
+            todo.append(part.__self__)
+        elif not isinstance(part, type):
+            todo.append(getattr(part, "__dict__", None))
+
+
+# --- libsvm ---------------------------------------------------------------------------
+
+
+def _check_svm(svm):
+    if "support_" not in vars(svm):
+        require("support_vectors_" not in vars(svm), "support_ is missing")
+        return
+    n_vectors = len(svm.support_)
+    is_classifier = hasattr(svm, "classes_")
+    n_classes = len(svm.classes_) if is_classifier else 2
+    n_pairs = n_classes * (n_classes - 1) // 2
+    _check_array(svm, "support_", np.int32, (n_vectors,))
+    _check_array(svm, "_n_support", np.int32, (n_classes,))
+    counts = svm._n_support.astype(np.int64)
+    require((counts >= 0).all() and (counts <= n_vectors).all(), "_n_support is wrong")
+    if is_classifier:
+        require(counts.sum() == n_vectors, "_n_support does not sum to len(support_)")
+    _check_array(svm, "_intercept_", np.float64, (n_pairs,))
+    n_proba = np.size(svm._probA)
+    require(n_proba in (0, n_pairs), f"_probA has {n_proba} values")
+    _check_array(svm, "_probA", np.float64, (n_proba,))
+    _check_array(svm, "_probB", np.float64, (n_proba,))
+    _check_support_vectors(svm, n_vectors, n_classes)
+
+
+def _check_support_vectors(svm, n_vectors, n_classes):
+    shape = n_classes - 1, n_vectors
+    n_rows, n_columns = (int(n) for n in svm.shape_fit_)
+    if svm._sparse:
+        for name, expected in (
+            ("support_vectors_", (n_vectors, svm.n_features_in_)),
+            ("_dual_coef_", shape),
+        ):
+            matrix = getattr(svm, name)
+            require(sparse.issparse(matrix), f"{name} is not sparse")
+            require(matrix.format == "csr", f"{name} is not in CSR format")
+            require(matrix.shape == expected, f"{name} has shape {matrix.shape}")
+            require(matrix.dtype == np.float64, f"{name} has dtype {matrix.dtype}")
+            # nothing but the values is handed to libsvm
+            full = name == "support_vectors_" or matrix.data.size == np.prod(expected)
+            require(full, f"{name} has {matrix.data.size} values")
+        require(svm.kernel != "precomputed", "a precomputed kernel is never sparse")
+        return
+    _check_array(svm, "_dual_coef_", np.float64, shape)
+    if callable(svm.kernel) or svm.kernel == "precomputed":
+        _check_array(svm, "support_vectors_", np.float64, (0, 0))
+        within = (svm.support_ >= 0) & (svm.support_ < n_rows)
+        require(within.all(), f"support_ has indices outside of [0, {n_rows})")
+        if callable(svm.kernel):
+            n_rows = len(svm._BaseLibSVM__Xfit)
+        require(
+            n_rows == (int(svm.shape_fit_[0]) if callable(svm.kernel) else n_columns),
+            f"shape_fit_ is {svm.shape_fit_}",
+        )
+        return
+    _check_array(svm, "support_vectors_", np.float64, (n_vectors, svm.n_features_in_))
+    require(n_columns == svm.n_features_in_, f"shape_fit_ is {svm.shape_fit_}")
+
+
+def _check_array(owner, name, dtype, shape):
+    array = getattr(owner, name)
+    require(type(array) is np.ndarray, f"{name} is a {type(array).__name__}")
+    require(
+        array.dtype == dtype and array.shape == shape,
+        f"{name} is {array.dtype} of shape {array.shape}, expected {np.dtype(dtype)} "
+        f"of shape {shape}",
+    )
+
+
+# --- others that skops trusts ---------------------------------------------------------
+
+
+def _check_clusters(kmeans):
+    if "cluster_centers_" not in vars(kmeans):
+        return
+    centers = kmeans.cluster_centers_
+    require(type(centers) is np.ndarray, "cluster_centers_ is no array")
+    require(centers.dtype in (np.float64, np.float32), "cluster_centers_ is no float")
+    require(
+        centers.ndim == 2 and len(centers) > 0, "cluster_centers_ is not of two axes"
+    )
+    n_features = kmeans.n_features_in_
+    require(
+        centers.shape[1] == n_features,
+        f"cluster_centers_ has {centers.shape[1]} columns for {n_features} features",
+    )
+    n_threads = getattr(kmeans, "_n_threads", 1)
+    require(isinstance(n_threads, (int, np.integer)), "_n_threads is no number")
+    require(0 < n_threads <= 4096, f"_n_threads is {n_threads}")
+
+
+def _check_neighbors(estimator):
+    if "_fit_X" not in vars(estimator):
+        return
+    X, tree = estimator._fit_X, getattr(estimator, "_tree", None)
+    require(sparse.issparse(X) or type(X) is np.ndarray, "_fit_X is no array")
+    require(X.ndim == 2, f"_fit_X has {X.ndim} axes")
+    if estimator.effective_metric_ == "precomputed":
+        require(X.shape[0] == X.shape[1] == estimator.n_features_in_, "_fit_X")
+    else:
+        require(
+            X.shape[1] == estimator.n_features_in_,
+            f"_fit_X has {X.shape[1]} columns for {estimator.n_features_in_} features",
+        )
+    n = X.shape[0]
+    require(estimator.n_samples_fit_ == n, f"n_samples_fit_ is not {n}")
+    if tree is not None:
+        require(np.shape(tree.data) == X.shape, "_tree has other rows than _fit_X")
+    targets = getattr(estimator, "_y", None)
+    if targets is None:
+        return
+    require(type(targets) is np.ndarray and len(targets) == n, "_y is of other rows")
+    classes = getattr(estimator, "classes_", None)
+    if classes is None:
+        return
+    require(targets.dtype.kind == "i", f"_y has dtype {targets.dtype}")
+    one = targets.ndim == 1 or not isinstance(classes, list)
+    for labels, found in zip(
+        [targets.ravel()] if one else targets.T,
+        [classes] if one else classes,
+        strict=True,
+    ):
+        within = (labels >= 0) & (labels < len(found))
+        require(within.all(), f"_y has labels outside of [0, {len(found)})")
+
+
+def _check_sparse(matrix):
+    matrix.check_format(full_check=True)
+
+
+_CHECKS = {
+    "scipy.sparse._compressed._cs_matrix": _check_sparse,
+    "scipy.sparse._bsr._bsr_base": _check_sparse,
+    "sklearn.cluster._kmeans._BaseKMeans": _check_clusters,
+    "sklearn.ensemble._gb.BaseGradientBoosting": check_boosting,
+    "sklearn.ensemble._hist_gradient_boosting.gradient_boosting"
+    ".BaseHistGradientBoosting": check_hist_boosting,
+    "sklearn.neighbors._base.NeighborsBase": _check_neighbors,
+    "sklearn.neighbors._ball_tree.BallTree": check_neighbor_tree,
+    "sklearn.neighbors._kd_tree.KDTree": check_neighbor_tree,
+    "sklearn.svm._base.BaseLibSVM": _check_svm,
+    "sklearn.tree._classes.BaseDecisionTree": check_tree_estimator,
+    "sklearn.tree._tree.Tree": check_tree,
+}

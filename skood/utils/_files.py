@@ -1,0 +1,138 @@
+"""Files that are written as a whole, and archives that are read within a limit."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import os
+import secrets
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+__all__ = [
+    "archive_size",
+    "check_unpacked_size",
+    "largest_content",
+    "replacing",
+    "write_text",
+]
+
+# Compressed files of images and of graphs are read up to this multiple of their size,
+# and small ones up to this number of bytes.
+_RATIO = 100
+_FLOOR = 64 * 2**20
+
+
+@contextmanager
+def replacing(path):
+    """Yield a new binary file that replaces another one when the block is done.
+
+    It has a name of its own in the same folder, so that several processes can write
+    the same file: the last one to finish wins. If the block or the disk fails, the new
+    file is removed and the old one stays. The permissions of the old file are kept.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file to be replaced or made; a link is followed.
+
+    Yields
+    ------
+    stream : binary file
+        It can be written, read and sought in.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from skood.utils._files import replacing
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "numbers.txt"
+    ...     with replacing(path) as stream:
+    ...         _ = stream.write(b"1 2 3")
+    ...     path.read_text()
+    '1 2 3'
+    """
+    path = Path(os.path.realpath(path))
+    try:
+        mode = path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        mode = None
+    unfinished = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    # nobody can open it who could not open the old one
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    file = os.open(unfinished, flags, 0o666 if mode is None else mode & 0o600)
+    try:
+        with os.fdopen(file, "w+b") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        if mode is not None:
+            os.chmod(unfinished, mode)
+        os.replace(unfinished, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
+        raise
+
+
+def write_text(path, text):
+    """Write text in UTF-8 to a file that is there as a whole or not at all.
+
+    Parameters
+    ----------
+    path : str or path-like
+        See `replacing`.
+
+    text : str
+        Lone surrogates in it become question marks.
+    """
+    with replacing(path) as stream:
+        stream.write(text.encode("utf-8", "replace"))
+
+
+def check_unpacked_size(unpacked, packed, max_bytes=None, *, name, remedy=None):
+    """Raise if the content of a compressed file is too large.
+
+    Parameters
+    ----------
+    unpacked : int
+        Bytes of the content, or of as much of it as was read.
+
+    packed : int
+        Bytes of the file.
+
+    max_bytes : int, default=None
+        Bytes that the content may have. None: 100 times those of the file, at least
+        64 MiB.
+
+    name : str or path-like
+        The file, for the message.
+
+    remedy : str, default=None
+        What to do. None: to pass a larger `max_bytes`.
+
+    Raises
+    ------
+    ValueError
+        If it has more.
+    """
+    limit = largest_content(packed, max_bytes)
+    if unpacked > limit:
+        remedy = remedy or "If you trust the file, pass a larger max_bytes."
+        raise ValueError(
+            f"{name} has {packed} bytes and unpacks to {unpacked} or more, and at most "
+            f"{limit} are read. {remedy}"
+        )
+
+
+def largest_content(packed, max_bytes=None):
+    """Return how many bytes the content of a compressed file may have, see above."""
+    return max(_FLOOR, _RATIO * packed) if max_bytes is None else max_bytes
+
+
+def archive_size(archive):
+    """Return how many bytes all members of a zip archive have when unpacked.
+
+    Reading a member ends at the size that the archive states for it, so that a false
+    statement does not help.
+    """
+    return sum(member.file_size for member in archive.infolist())
