@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
+import os
 import threading
 from contextlib import ExitStack, contextmanager
 
@@ -19,6 +20,7 @@ from skood.base import take_rows
 from skood.nn._network import make_network
 from skood.nn._torch_reader import check_first_axis
 from skood.nn._watcher import Watcher, primary_tensor
+from skood.utils._locks import ForkSafeLock
 from skood.utils._torch import (
     parameter_dtype,
     resolve_device,
@@ -299,9 +301,22 @@ class OpenNetwork:
         }
 
 
-_LOCK = threading.Lock()
+_LOCK = ForkSafeLock()
 _USERS: list = []
 _SWITCHES = ExitStack()
+
+
+def _forget_other_threads():
+    """Set torch's switches back in a forked child, which has no other threads."""
+    others = [user for user in _USERS if user != threading.get_ident()]
+    for user in others:
+        _USERS.remove(user)
+    if others and not _USERS:
+        _SWITCHES.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_other_threads)
 
 
 @contextmanager
@@ -310,18 +325,19 @@ def plain_attention():
 
     Threads share torch's switches: the first sets them, the last sets them back.
     """
+    user = threading.get_ident()
     with _LOCK:
         if not _USERS:
             before = torch.backends.mha.get_fastpath_enabled()
             _SWITCHES.callback(torch.backends.mha.set_fastpath_enabled, before)
             torch.backends.mha.set_fastpath_enabled(False)
             _SWITCHES.enter_context(sdpa_kernel(SDPBackend.MATH))
-        _USERS.append(threading.get_ident())
+        _USERS.append(user)
     try:
         yield
     finally:
         with _LOCK:
-            _USERS.pop()
+            _USERS.remove(user)
             if not _USERS:
                 _SWITCHES.close()
 

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import threading
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import chain
 
@@ -14,6 +13,7 @@ from torch import nn
 from skood.nn._reading import Reader, Reading, symmetric_logits, symmetric_rows
 from skood.nn._watcher import Watcher, parse_layer, pool, primary_tensor
 from skood.utils._lazy import is_torch_data, loaded, loaded_blocks
+from skood.utils._locks import TORCH_LOCK
 from skood.utils._torch import evaluating, parameter_dtype, resolve_device
 
 __all__ = [
@@ -29,16 +29,13 @@ _EMBEDDING = (nn.Embedding, nn.EmbeddingBag)
 # Rows are handed on in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
 
-# A network runs in eval mode and with hooks for the time of a reading: two threads
-# must not do that to the same module at once.
-_LOCK = threading.RLock()
-
 
 @contextmanager
 def borrowed(module, device="auto"):
     """Have a module in eval mode, on a device, without gradients; then restore it.
 
     A ``torch.autocast`` of the caller is off meanwhile: it would change what is read.
+    Threads take turns: the module has hooks, and is in eval mode.
 
     Parameters
     ----------
@@ -55,7 +52,7 @@ def borrowed(module, device="auto"):
     device : torch.device
         Where inputs must be.
     """
-    with _LOCK:
+    with TORCH_LOCK:
         homes, target = _places(module, device)
         home = next(iter(homes), target)
         moves = len(homes) == 1 and target != home

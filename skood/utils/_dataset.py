@@ -17,6 +17,7 @@ from torch.utils.data import (
 )
 
 from skood.utils._lazy import loaded
+from skood.utils._locks import TORCH_LOCK
 from skood.utils._torch import to_numpy
 
 __all__ = ["DatasetRows", "iter_batches", "rows_of"]
@@ -239,7 +240,7 @@ def _drawn(loader):
     """
     generator = loader.generator
     state = None if generator is None else generator.get_state()
-    with torch.random.fork_rng(devices=[]):
+    with TORCH_LOCK, torch.random.fork_rng(devices=[]):
         batches, again = ([list(b) for b in loader.batch_sampler] for _ in range(2))
     if state is not None:
         generator.set_state(state)

@@ -12,6 +12,8 @@ import sys
 import numpy as np
 from sklearn.utils import check_random_state
 
+from skood.utils._locks import TORCH_LOCK
+
 __all__ = [
     "check_tensor",
     "evaluating",
@@ -252,8 +254,9 @@ def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
 def seeded(random_state, device=None):
     """Seed torch inside a `with` block and restore its generators afterwards.
 
-    torch has one generator per device for the whole process. So blocks that run
-    at the same time in several *threads* disturb each other: use processes.
+    torch has one generator per device for the whole process. So blocks in several
+    *threads* take turns, with the results that they have one after the other; to run
+    them at the same time, use processes.
 
     Parameters
     ----------
@@ -288,7 +291,7 @@ def seeded(random_state, device=None):
     # torch.manual_seed would leave a seed waiting for CUDA to start
     cuda = torch.cuda.is_initialized()
     devices = list(range(torch.cuda.device_count())) if cuda else []
-    with torch.random.fork_rng(devices=devices):
+    with TORCH_LOCK, torch.random.fork_rng(devices=devices):
         torch.default_generator.manual_seed(seed)
         if cuda:
             torch.cuda.manual_seed_all(seed)
