@@ -134,8 +134,8 @@ class ReadingDetector(BaseDetector):
         raise ValueError(
             f"X has n_features = {n_columns} columns, but y has {n_classes} classes: "
             f"with estimator=None {name} takes the columns of X for logits, one per "
-            f"class. For features, pass the classifier: {name}(estimator=classifier). For "
-            "logits of a network with other classes than those in y, pass "
+            f"class. For features, pass the classifier: {name}(estimator=classifier). "
+            "For logits of a network with other classes than those in y, pass "
             f"estimator=LinearHead(numpy.eye({n_columns}), "
             f"numpy.zeros({n_columns}), classes=...) with one class per column, or, "
             "where no labels are needed, fit without y."
