@@ -39,21 +39,23 @@ def check_arrays(estimator):
     ValueError
         If a part is not as `fit` of its class makes it.
     """
-    for part in _parts(estimator):
-        for kind in type(part).__mro__:
-            check = _CHECKS.get(f"{kind.__module__}.{kind.__qualname__}")
-            if check is None:
-                continue
-            name = type(part).__name__
-            try:
-                check(part)
-            except Exception as error:  # anything can be in a forged file
-                raise ValueError(
-                    f"The file holds a {name} that is not as fit makes it: "
-                    f"{error or type(error).__name__}. Its predictions would read "
-                    "memory beyond its arrays, so that nothing of the file is used. "
-                    "skood.persistence.dump wrote no such file: do not trust it."
-                ) from error
+    found = [
+        (_CHECKS[name], part)
+        for part in _parts(estimator)
+        for kind in type(part).__mro__
+        if (name := f"{kind.__module__}.{kind.__qualname__}") in _CHECKS
+    ]
+    # boosting comes last: it tries the estimator that it starts with
+    for check, part in sorted(found, key=lambda pair: pair[0] is check_boosting):
+        try:
+            check(part)
+        except Exception as error:  # anything can be in a forged file
+            raise ValueError(
+                f"The file holds a {type(part).__name__} that is not as fit makes it: "
+                f"{error or type(error).__name__}. Its predictions would read memory "
+                "beyond its arrays, so that nothing of the file is used. "
+                "skood.persistence.dump wrote no such file: do not trust it."
+            ) from error
 
 
 def _parts(value):
@@ -87,7 +89,8 @@ def _check_svm(svm):
         require("support_vectors_" not in vars(svm), "support_ is missing")
         return
     n_vectors = len(svm.support_)
-    is_classifier = hasattr(svm, "classes_")
+    require("_impl" not in vars(svm), "_impl is set")
+    is_classifier = any(kind.__name__ == "BaseSVC" for kind in type(svm).__mro__)
     n_classes = len(svm.classes_) if is_classifier else 2
     n_pairs = n_classes * (n_classes - 1) // 2
     _check_array(svm, "support_", np.int32, (n_vectors,))
@@ -206,6 +209,13 @@ def _check_neighbors(estimator):
 
 
 def _check_sparse(matrix):
+    for name in ("indices", "indptr"):
+        dtype = getattr(matrix, name).dtype
+        require(dtype in (np.int32, np.int64), f"{name} has dtype {dtype}")
+    ends = matrix.indptr[0], matrix.indptr[-1]
+    n = len(matrix.indices)
+    require(ends == (0, n) and len(matrix.data) == n, f"indptr ends at {ends} of {n}")
+    require((np.diff(matrix.indptr.astype(np.int64)) >= 0).all(), "indptr decreases")
     matrix.check_format(full_check=True)
 
 

@@ -96,6 +96,8 @@ def check_boosting(estimator):
             f"a tree has {tree.n_features} features for {estimator.n_features_in_}",
         )
         require(tree.n_outputs == tree.max_n_classes == 1, "a tree is no regressor")
+    found = estimator._raw_predict_init(np.zeros((1, estimator.n_features_in_)))
+    require(found.shape == (1, n_columns), f"init_ predicts {found.shape[1:]} columns")
 
 
 def check_hist_boosting(estimator):
