@@ -19,12 +19,22 @@ from sklearn.utils.validation import (
 )
 
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._labels import check_labels, id_rows, naming_ood_label
+from skood.utils._labels import (
+    check_label_rows,
+    check_labels,
+    id_rows,
+    naming_ood_label,
+    ood_mask,
+)
 from skood.utils._lazy import as_rows, is_lazy, joined, labelled_rows, loaded_blocks
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import is_tensor, to_numpy
-from skood.utils._wrapping import check_one_column, copy_input_attributes
+from skood.utils._wrapping import (
+    check_one_column,
+    copy_input_attributes,
+    warn_of_known_classes,
+)
 
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 
@@ -113,7 +123,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     def _fit_rows(self, X, y):
         """Fit on the ID rows and return their scores; OOD rows are left out."""
         X_id, y_id = self._only_id(X, y)
-        n_left_out = 0 if self._id_rows is None else n_rows(X) - len(self._id_rows)
+        rows = getattr(self, "_id_rows", None)
+        n_left_out = 0 if rows is None else n_rows(X) - len(rows)
         estimator = getattr(self, "estimator", None)
         warns = estimator is not None and not isinstance(estimator, FrozenEstimator)
         with naming_ood_label(y_id, n_left_out, self.ood_label, warns=warns):
@@ -265,12 +276,15 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         from skood.metrics import auroc
 
         check_is_fitted(self, "offset_")
-        return auroc(
-            y,
-            self.score_samples(X),
-            ood_label=self.ood_label,
-            classes=getattr(self, "classes_", None),
+        classes = getattr(self, "classes_", None)
+        score = auroc(
+            y, self.score_samples(X), ood_label=self.ood_label, classes=classes
         )
+        if classes is not None:
+            y = check_label_rows(y)
+            is_ood = ood_mask(y, ood_label=self.ood_label, classes=classes)
+            warn_of_known_classes(self, y, is_ood, self.ood_label)
+        return score
 
     def _validate(self, X, *, reset):
         """Validate rows that are read as they are: float32 or float64, 2-D."""

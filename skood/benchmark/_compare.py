@@ -24,6 +24,7 @@ from skood.benchmark._inputs import (
     checked_groups,
     checked_metrics,
     named,
+    split_ood,
 )
 from skood.benchmark._predictions import PREDICTED, predictor, wrong_rows
 from skood.benchmark._significance import (
@@ -48,7 +49,7 @@ _FOLDER = [str, os.PathLike, None]
 @validate_params(
     {
         "detectors": [Mapping, list, tuple],
-        "ood": [Mapping],
+        "ood": [Mapping, None],
         "metrics": [list, tuple, str],
         "groups": [Mapping, None],
         "test_size": [
@@ -71,7 +72,7 @@ def compare(
     detectors,
     X_id,
     y_id,
-    ood,
+    ood=None,
     *,
     X_train=None,
     y_train=None,
@@ -109,8 +110,9 @@ def compare(
         Their classes, by whose shares (of several columns, the first) the rows are
         split. None: there are none.
 
-    ood : dict of str to array-like of shape (n_rows, ...)
-        Sets of OOD rows by name.
+    ood : dict of str to array-like of shape (n_rows, ...), default=None
+        Sets of OOD samples by name. None: the samples of `X_id` that have the
+        `ood_label` of the detectors (-1) in `y_id` are one set, "ood".
 
     X_train, y_train : array-like, default=None
         Rows to fit on. All of `X_id` are held out then; so they are if all detectors
@@ -256,6 +258,8 @@ def compare(
     knn         0.77   0.82
     """
     pd = import_pandas("compare")
+    if ood is None:
+        X_id, y_id, ood = split_ood(named(detectors, "detectors"), X_id, y_id)
     page = _page(report)
     found = run_comparison(
         detectors,

@@ -5,9 +5,10 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 from sklearn.utils import check_consistent_length
 
-from skood.base import n_rows
+from skood.base import n_rows, take_rows
 from skood.benchmark._cells import Data
 from skood.benchmark._significance import METRICS
 from skood.utils._labels import check_label_rows, ood_mask
@@ -19,6 +20,7 @@ __all__ = [
     "checked_groups",
     "checked_metrics",
     "named",
+    "split_ood",
 ]
 
 
@@ -68,6 +70,29 @@ def checked_data(X_id, y_id, ood, X_train, y_train):
         raise ValueError("y_train is given without X_train. Give both, or neither.")
     y_train = _labels(X_train, y_train, "y_train")
     return Data(X_id, _labels(X_id, y_id, "y_id"), ood, X_train, y_train)
+
+
+def split_ood(detectors, X_id, y_id):
+    """Split the samples that are labelled as OOD off, as the set "ood"."""
+    X_id, y_id = labelled_rows(X_id, y_id)
+    labels = {getattr(one, "ood_label", -1) for one in detectors.values()}
+    if y_id is None or len(labels) > 1:
+        raise ValueError(
+            "ood=None takes the samples of X_id that are labelled ood_label in y_id, "
+            + ("but y_id is None." if y_id is None else f"but detectors have {labels}.")
+            + " Give the OOD samples as ood={'name': X_ood}."
+        )
+    [label] = labels
+    y_id = _labels(X_id, y_id, "y_id")
+    is_ood = ood_mask(y_id, ood_label=label)
+    if is_ood.all() or not is_ood.any():
+        raise ValueError(
+            f"ood=None takes the samples that are labelled ood_label={label!r} in "
+            f"y_id, which are {int(is_ood.sum())} of {len(is_ood)}. Give ID and OOD "
+            "samples, or OOD samples as ood={'name': X_ood}."
+        )
+    known, others = np.flatnonzero(~is_ood), np.flatnonzero(is_ood)
+    return take_rows(X_id, known), y_id[known], {"ood": take_rows(X_id, others)}
 
 
 def checked_metrics(metrics):

@@ -11,7 +11,9 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
+from skood.nn._reader import make_reader
 from skood.utils._pandas import import_pandas
+from skood.utils._wrapping import unwrapped
 
 if TYPE_CHECKING:
     from skood.detectors._base import ReadingDetector as _Detector
@@ -103,8 +105,21 @@ class ExplainMixin(_Detector):
         return columns
 
     def _feature_names(self, n_features):
-        """Names of the features that are read: those of X, if it is they."""
+        """Names of the features that are compared, or numbers where there are none."""
         names = getattr(self, "feature_names_in_", None)
-        if names is None or self.estimator is not None:
-            return np.arange(n_features)
-        return names
+        if names is not None and self.estimator is not None:
+            names = _names_of_features(self.estimator_, names)
+        return np.arange(n_features) if names is None else names
+
+
+def _names_of_features(estimator, names):
+    """Names of what a classifier is given, if it has no layers; through pipelines."""
+    estimator = unwrapped(estimator)
+    steps = getattr(estimator, "steps", None)
+    if not isinstance(steps, list):
+        return names if make_reader(estimator).features_are_rows else None
+    if len(steps) > 1:
+        if not hasattr(estimator[:-1], "get_feature_names_out"):
+            return None
+        names = estimator[:-1].get_feature_names_out(names)
+    return _names_of_features(steps[-1][1], names)

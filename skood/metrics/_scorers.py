@@ -16,7 +16,7 @@ from skood.metrics._ranking import (
     fpr_at_tpr,
 )
 from skood.utils._labels import check_labels, ood_mask, single_column
-from skood.utils._wrapping import unwrapped
+from skood.utils._wrapping import unwrapped, warn_of_known_classes
 
 __all__ = [
     "concept_columns",
@@ -185,6 +185,7 @@ class _OODScorer:
             )
         y = concept_columns(y, estimator)
         is_ood = ood_rows(y, self._ood_label, known_classes(estimator, final), owner)
+        warn_of_known_classes(final, y, is_ood, self._ood_label)
         y_true = np.where(is_ood, -1, 1)
         if hasattr(final, "score_samples"):
             y_score = final.score_samples(final_X)

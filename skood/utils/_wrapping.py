@@ -8,7 +8,15 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 
-__all__ = ["check_one_column", "copy_input_attributes", "unwrapped", "with_seeds"]
+from skood.utils._warnings import warn
+
+__all__ = [
+    "check_one_column",
+    "copy_input_attributes",
+    "unwrapped",
+    "warn_of_known_classes",
+    "with_seeds",
+]
 
 
 def unwrapped(estimator):
@@ -31,6 +39,44 @@ def unwrapped(estimator):
             estimator = estimator.best_estimator_
         else:
             return estimator
+
+
+def warn_of_known_classes(estimator, y, is_ood, ood_label):
+    """Warn if a frozen classifier has classes that count as OOD here.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted estimator whose parameters may hold frozen classifiers.
+
+    y : ndarray of shape (n_samples,)
+        Labels.
+
+    is_ood : ndarray of shape (n_samples,), dtype bool
+        Which samples count as OOD.
+
+    ood_label : int or str
+        Label of known OOD samples.
+    """
+    if not hasattr(estimator, "get_params") or np.ndim(y) != 1:
+        return
+    left_out = {v for v in np.asarray(y)[is_ood].tolist() if v != ood_label}
+    for name, part in estimator.get_params().items() if left_out else ():
+        if not isinstance(part, FrozenEstimator):
+            continue
+        classes = getattr(part, "classes_", None)
+        if classes is None or np.ndim(classes) != 1:
+            continue
+        known = sorted(left_out.intersection(np.asarray(classes).tolist()), key=str)
+        if known:
+            warn(
+                f"The samples of the classes {known} count as OOD, but {name}, a "
+                f"frozen {type(unwrapped(part)).__name__}, was fitted on these "
+                "classes: the scores rank nothing that is new to it. Pass the classifier unfrozen, "
+                "so that it is fitted without them in each split, or score samples "
+                f"with the label ood_label={ood_label!r}."
+            )
+            return
 
 
 def check_one_column(estimator):

@@ -542,3 +542,30 @@ def test_infinite_scores():
     share_id, share_ood = np.mean(X[:, 0] <= 3), np.mean(OOD["far"][:, 0] <= 3)
     # ties count one half
     assert row["value"] == pytest.approx((1 + share_id - share_ood) / 2, rel=1e-12)
+
+
+def test_labels_in_place_of_sets():
+    """Samples labelled `ood_label` are the set "ood"."""
+    rng = np.random.default_rng(0)
+    y = np.arange(120) % 4 - 1
+    X = rng.normal(size=(120, 4)) + 3 * np.eye(4)[y]
+    options = {"metrics": "auroc", "n_resamples": 19, "random_state": 0}
+    for labels, label in ((y, -1), (np.array(["out", "a", "b", "c"])[y + 1], "out")):
+        detectors = {
+            "knn": KNN(n_neighbors=3, ood_label=label),
+            "gauss": Mahalanobis(ood_label=label),
+        }
+        found = compare(detectors, X, labels, **options)
+        sets = {"ood": X[y == -1]}
+        expected = compare(detectors, X[y >= 0], labels[y >= 0], sets, **options)
+        assert list(found["ood"]) == ["ood", "ood"]
+        assert list(found["n_ood"]) == [30, 30]
+        columns = ["detector", "value", "low", "high"]
+        assert found[columns].equals(expected[columns])
+    with pytest.raises(ValueError, match="which are 0 of 90"):
+        compare(detectors, X[y >= 0], y[y >= 0].astype(str), **options)
+    with pytest.raises(ValueError, match="but y_id is None"):
+        compare(detectors, X, None, **options)
+    detectors["knn"] = KNN(n_neighbors=3)
+    with pytest.raises(ValueError, match="but detectors have"):
+        compare(detectors, X, y, **options)

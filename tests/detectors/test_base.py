@@ -214,8 +214,7 @@ def test_features_are_no_logits(detector):
         with pytest.raises(
             ValueError,
             match=rf"X has n_features = {n_columns} columns, but y has 8 classes: "
-            rf"with estimator=None {name} takes .* pass the classifier: "
-            rf"{name}\(estimator=classif",
+            rf"with estimator=None {name} takes .* classifier: {name}\(estimator=clas",
         ):
             clone(detector).fit(X[:, :n_columns], y)
     linear = LogisticRegression(max_iter=500)

@@ -9,9 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skood.detectors import (
     KNN,
@@ -216,3 +221,32 @@ def test_a_score_at_the_threshold_is_in_distribution(detector):
     assert frame["score"][3] == detector.offset_
     assert not frame["is_ood"][3]
     assert detector.predict(queries)[3] != -1
+
+
+def test_names_of_features_through_a_pipeline():
+    """Names of columns, where the features of a classifier have them."""
+    data = load_iris(as_frame=True)
+    X, y = data.data, data.target
+    columns = list(X.columns)
+
+    def named(detector, rows=X):
+        frame = detector.explain(rows, n_features=1)
+        return set(frame["feature_1"])
+
+    linear = LogisticRegression(max_iter=500)
+    scaled = make_pipeline(StandardScaler(), linear)
+    for classifier in (linear, scaled, FrozenEstimator(clone(scaled).fit(X, y))):
+        assert named(Mahalanobis(classifier).fit(X, y)) <= set(columns)
+        without = Mahalanobis(classifier)
+        if not isinstance(classifier, FrozenEstimator):
+            without.fit(X.to_numpy(), y)
+            assert named(without, X.to_numpy()) <= {0, 1, 2, 3}
+    pca = make_pipeline(PCA(2), linear)
+    assert named(Mahalanobis(pca).fit(X, y)) <= {"pca0", "pca1"}
+    perceptron = MLPClassifier((5,), solver="lbfgs", random_state=0, max_iter=500)
+    assert named(Mahalanobis(perceptron).fit(X, y)) <= {0, 1, 2, 3, 4}
+    front = make_pipeline(StandardScaler(), Mahalanobis()).set_output(
+        transform="pandas"
+    )
+    front.fit(X, y)
+    assert named(front[-1], front[:-1].transform(X)) <= set(columns)

@@ -5,7 +5,8 @@
 
 import numpy as np
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
+from sklearn.cluster import DBSCAN
 from sklearn.covariance import EllipticEnvelope
 from sklearn.datasets import load_iris
 from sklearn.ensemble import IsolationForest
@@ -112,3 +113,25 @@ def test_tags_follow_what_is_wrapped():
     assert not get_tags(SklearnDetector()).target_tags.required
     linear = SklearnDetector(estimator=LogisticRegression())
     assert get_tags(linear).target_tags.required
+
+
+class _HighForOutliers(BaseEstimator):
+    """As PyOD's detectors are: no score_samples, a decision that is reversed."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def decision_function(self, X):
+        return np.linalg.norm(X, axis=1)
+
+
+def test_advice_about_a_detector_without_score_samples():
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    with pytest.raises(ValueError, match=r"score_samples\. Set novelty=True\."):
+        SklearnDetector(LocalOutlierFactor()).fit(X)
+    with pytest.raises(ValueError, match=r"score_samples\. Wrap it") as info:
+        SklearnDetector(_HighForOutliers()).fit(X)
+    assert "LocalOutlierFactor" not in str(info.value)
+    assert "-decision_function(X)" in str(info.value)
+    with pytest.raises(ValueError, match="such as IsolationForest"):
+        SklearnDetector(DBSCAN()).fit(X)

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,8 @@ from numpy.testing import assert_array_equal
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
     StratifiedKFold,
@@ -20,7 +23,12 @@ from sklearn.model_selection import (
     cross_val_score,
 )
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler
 
+from skood.detectors import MSP, Energy
+from skood.exceptions import SkoodWarning
+from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 
 RNG = np.random.RandomState(0)
@@ -363,3 +371,32 @@ def test_the_first_column_holds_the_classes(kind):
     assert LeaveClassesOut().get_n_splits(y=y) == 3
     with pytest.raises(ValueError, match="no in-distribution rows"):
         splits(OODStratifiedKFold(2), [[-1, 1], [2, -1]])
+
+
+# ---------------------------------------------------------------- frozen classifiers
+
+
+def test_a_frozen_classifier_that_has_the_left_out_classes():
+    """Nothing is new to it: scores rank at random, and a warning says why."""
+    X, y = load_digits(return_X_y=True)
+    plain = LogisticRegression(max_iter=200)
+    frozen = FrozenEstimator(clone(plain).fit(X, y))
+    cv = LeaveClassesOut(left_out=[(3, 4)], random_state=0)
+    match = r"classes \[3, 4\] count as OOD, but .*estimator, a frozen LogisticReg"
+    for scoring in (make_ood_scorer(), None):
+        for detector in (Energy(frozen), make_pipeline(MaxAbsScaler(), Energy(frozen))):
+            with pytest.warns(SkoodWarning, match=match):
+                cross_val_score(detector, X, y, cv=cv, scoring=scoring)
+        fitted_anew = MSP(plain)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", SkoodWarning)
+            (score,) = cross_val_score(fitted_anew, X, y, cv=cv, scoring=scoring)
+        assert score > 0.8
+    # known OOD samples, and classes that the classifier lacks, are no reason to warn
+    some = FrozenEstimator(clone(plain).fit(X[y < 8], y[y < 8]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SkoodWarning)
+        detector = Energy(some).fit(X[y < 8], y[y < 8])
+        detector.score(X, y)
+        detector.score(X, np.where(y < 8, y, -1))
+        make_ood_scorer()(detector, X, y)
