@@ -29,6 +29,7 @@ from skood.utils._labels import (
 from skood.utils._lazy import as_rows, is_lazy, joined, labelled_rows, loaded_blocks
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
+from skood.utils._ties import threshold_at
 from skood.utils._torch import is_tensor, to_numpy
 from skood.utils._wrapping import (
     check_one_column,
@@ -61,8 +62,9 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     Attributes
     ----------
     offset_ : float
-        The `contamination` quantile of the scores of the ID training samples;
-        ``decision_function(X) = score_samples(X) - offset_``.
+        Threshold that at most a share `contamination` of the scores of the ID training
+        samples are below, halfway between two scores that are not tied, see
+        :ref:`ties`; ``decision_function(X) = score_samples(X) - offset_``.
 
     classes_ : ndarray of shape (n_classes,)
         The classes seen in fit, without `ood_label`. Only if `y` was given.
@@ -133,8 +135,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     def _set_offset(self, scores):
         """Take the threshold from the scores of ID training rows."""
         scores = self._checked(scores)
-        with np.errstate(invalid="ignore"):
-            offset = float(np.percentile(scores, 100.0 * self.contamination))
+        offset = threshold_at(scores, self.contamination)
         if not np.isfinite(offset):
             raise ValueError(
                 f"{type(self).__name__} has no finite threshold: the training "

@@ -13,19 +13,13 @@ from sklearn.utils.parallel import Parallel, delayed
 from skood.base import bind, n_rows, take_rows
 from skood.combine._pvalues import counts_at_most, sorted_calibration
 from skood.nn._sharing import network_groups, shared_readings
+from skood.utils._ties import tie_scale, tolerance
 from skood.utils._torch import row_chunks
 
 __all__ = ["Calibration", "fit_committees", "score_committees"]
 
 # Members that share a network read this many rows at a time.
 _SHARED_ROWS = 8192
-
-# Scores that differ by less than this part of themselves, and of their spread, are
-# equal: a network in float32 gives a row another score in another batch.
-_ROUNDING = 1e-5
-
-# Scores are taken for this large where they are larger, to measure their spread.
-_LARGE = 1e300
 
 
 @dataclass(frozen=True)
@@ -37,27 +31,25 @@ class Calibration:
     scores : ndarray of shape (n_calibration, n_members)
         Each column sorted.
 
-    slack : ndarray of shape (n_members,)
-        Scores that are this close are equal.
+    scale : ndarray of shape (2, n_members)
+        Sizes that the tolerance of ties is relative to, see `tie_scale`.
     """
 
     scores: np.ndarray
-    slack: np.ndarray
+    scale: np.ndarray
 
     @classmethod
     def of(cls, scores):
         """Calibrate on rows of scores."""
         scores = sorted_calibration(scores)
-        low, high = np.percentile(np.clip(scores, -_LARGE, _LARGE), [25, 75], axis=0)
-        return cls(scores, _ROUNDING * (high - low))
+        return cls(scores, np.transpose([tie_scale(column) for column in scores.T]))
 
     def __len__(self):
         return len(self.scores)
 
     def counts(self, scores):
-        """Count calibration scores that are at most as large as each score."""
-        slack = np.minimum(self.slack, _ROUNDING * np.abs(scores))
-        return counts_at_most(self.scores, scores + slack)
+        """Count calibration scores that are at most as large as each score, or tied."""
+        return counts_at_most(self.scores, scores + tolerance(scores, *self.scale))
 
 
 def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose):

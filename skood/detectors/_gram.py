@@ -22,6 +22,10 @@ __all__ = ["Gram"]
 # Added to a bound before it divides: a bound may be 0.
 _LEAST_BOUND = 1e-6
 
+# An entry deviates from a bound if it does so by more than this part of the bound, and
+# by more than a tenth of this part of the square of the largest activation.
+_ROUNDING = 1e-5
+
 
 class Gram(NetworkDetector):
     r"""Deviation of Gram matrices from their ranges in training (Gram) [1]_.
@@ -111,7 +115,8 @@ class Gram(NetworkDetector):
     -----
     A bound that divides is increased by 1e-6, as in the authors' code. So an entry
     that is 0 in all training rows of a class, and is not 0 in a new one, deviates by
-    up to a million times its value.
+    up to a million times its value. Deviations that rounding could make count as 0:
+    those below 1e-5 of the bound, or below 1e-6 of the squared largest activation.
 
     References
     ----------
@@ -335,7 +340,7 @@ class _Ranges:
             )
 
     def _entries(self, maps):
-        """Yield the entries (n_samples, n_entries) for each power."""
+        """Yield entries (n_samples, n_entries), and their scale, for each power."""
         xp = array_namespace(maps)
         # With G(a F) = a² G(F) no power overflows.
         size = xp.max(xp.abs(maps), axis=(1, 2), keepdims=True)
@@ -355,15 +360,14 @@ class _Ranges:
                 entries = xp.reshape(products, (maps.shape[0], -1))[:, self.upper]
             if power > 1:
                 entries = xp.sign(entries) * xp.abs(entries) ** (1.0 / power)
-            entries *= area
-            yield entries
+            yield entries * area, area
 
     def update(self, maps, predicted):
         """Widen the ranges by training rows."""
         # One thread: many small products only lose by more.
         with threadpool_limits(limits=1):
             for _, part, classes in self._chunks(maps, predicted):
-                for j, entries in enumerate(self._entries(part)):
+                for j, (entries, _) in enumerate(self._entries(part)):
                     for k, own in classes:
                         self._widen((k, j), entries[own])
 
@@ -378,18 +382,20 @@ class _Ranges:
         sums = np.zeros(maps.shape[0])
         with threadpool_limits(limits=1):
             for rows, part, classes in self._chunks(maps, predicted):
-                for j, entries in enumerate(self._entries(part)):
+                for j, (entries, area) in enumerate(self._entries(part)):
                     for k, own in classes:
-                        sums[rows[own]] += self._outside((k, j), entries[own])
+                        outside = self._outside((k, j), entries[own], area[own])
+                        sums[rows[own]] += outside
         return sums
 
-    def _outside(self, place, entries):
-        """How far the entries of each row are out of one range, in total."""
+    def _outside(self, place, entries, area):
+        """How far the entries of each sample are out of one range, in total."""
         xp = array_namespace(entries)
-        low, high = self.minima[place], self.maxima[place]
-        zero = xp.zeros_like(low)
-        below = xp.maximum(low - entries, zero)
-        total = below @ (1.0 / (xp.abs(low) + _LEAST_BOUND))
-        above = xp.maximum(entries - high, zero)
-        total += above @ (1.0 / (xp.abs(high) + _LEAST_BOUND))
+        total = 0.0
+        for bound, sign in ((self.minima[place], -1.0), (self.maxima[place], 1.0)):
+            size = xp.abs(bound)
+            excess = sign * (entries - bound)
+            least = xp.maximum(_ROUNDING * size, 0.1 * _ROUNDING * area)
+            excess = xp.where(excess > least, excess, 0.0 * excess)
+            total = total + excess @ (1.0 / (size + _LEAST_BOUND))
         return to_host(total)

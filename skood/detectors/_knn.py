@@ -44,6 +44,21 @@ _WORKING_MEMORY = 64
 # Bytes of float64 temporaries in which rows are scaled: they stay in the cache.
 _UNIT_BYTES = 2 * 2**20
 
+# A distance is 0 if it is at most this many times the rounding error of the features:
+# a network gives the same sample other features in another batch.
+_ROUNDING_ERRORS = 64
+
+# The norms by which metrics measure differences.
+_NORMS = {
+    "chebyshev": np.inf,
+    "cityblock": 1,
+    "euclidean": 2,
+    "l1": 1,
+    "l2": 2,
+    "manhattan": 1,
+    "minkowski": 2,
+}
+
 # What to do in place of metrics that need more than two rows.
 _REFUSED_METRICS = {
     "mahalanobis": "Whiten the features, such as by PCA(whiten=True) in a pipeline, or "
@@ -272,7 +287,7 @@ class KNN(ExplainMixin, ReadingDetector):
         queries = self._prepared(reading.features)
         if self.metric != "euclidean":
             distances, _ = self._kneighbors(queries)
-            return -distances[:, -1]
+            return -self._without_rounding(distances[:, -1], queries)
         search = {"sklearn": self._nearest_sklearn, "faiss": self._nearest_faiss}
         return -self._distances(queries, search[self._algorithm](queries))
 
@@ -286,7 +301,16 @@ class KNN(ExplainMixin, ReadingDetector):
         for part in row_chunks(len(queries), 16 * queries.shape[1]):
             difference = queries[part].astype(np.float64) - self.bank_[nearest[part]]
             distances[part] = np.linalg.norm(difference, axis=1)
-        return distances
+        return self._without_rounding(distances, queries)
+
+    def _without_rounding(self, distances, queries):
+        """Distances, 0 where features that are equal up to rounding have them."""
+        size = 1.0  # of metrics that are not those of a norm
+        if self.metric in _NORMS:
+            order = _NORMS[self.metric]
+            size = np.linalg.norm(queries.astype(np.float64), ord=order, axis=1)
+        eps = max(np.finfo(kind).eps for kind in (queries.dtype, self.bank_.dtype))
+        return np.where(distances <= _ROUNDING_ERRORS * eps * size, 0.0, distances)
 
     def _index(self):
         """What scikit-learn searches: it looks at the bank, and copies nothing.
@@ -342,9 +366,10 @@ class KNN(ExplainMixin, ReadingDetector):
         per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
         for rows in row_chunks(len(reading), per_row, budget):
             queries = self._prepared(reading.rows(rows).features)
-            queries = to_device(queries, device).double()
-            found = self._nearest_torch(queries, bank, tiles, half_norms)
-            distances.append(to_host((queries - bank[found]).norm(dim=1)))
+            queries = to_device(queries, device)
+            found = self._nearest_torch(queries.double(), bank, tiles, half_norms)
+            part = to_host((queries.double() - bank[found]).norm(dim=1))
+            distances.append(self._without_rounding(part, to_host(queries)))
         return np.concatenate(distances)
 
     def _nearest_torch(self, queries, bank, tiles, half_norms):

@@ -15,6 +15,9 @@ from skood.utils._params import Interval
 
 __all__ = ["ODIN"]
 
+# Components of a gradient that are smaller, relative to the largest one, are zero.
+_ROUNDING = 1e-5
+
 
 class ODIN(NetworkDetector):
     r"""Temperature and input perturbation (ODIN) [1]_.
@@ -87,7 +90,8 @@ class ODIN(NetworkDetector):
     does not vanish where a probability is rounded to 1.
 
     The authors' code takes a gradient of 0 for a positive one; here such a feature is
-    not moved.
+    not moved, nor is one whose gradient is less than 1e-5 of the largest one of the
+    sample: its sign is that of a rounding error.
 
     References
     ----------
@@ -187,7 +191,10 @@ class ODIN(NetworkDetector):
 
 
 def _moved(rows, gradient, step):
-    """Rows after a step of a length along the signs of a gradient."""
+    """Samples after a step of a length along the signs of a gradient."""
     xp = array_namespace(rows)
     step = xp.astype(asarray_like(step, rows), rows.dtype)
-    return rows + step * xp.sign(gradient)
+    size = xp.abs(gradient)
+    largest = xp.max(size, axis=tuple(range(1, size.ndim)), keepdims=True)
+    sign = xp.where(size > _ROUNDING * largest, xp.sign(gradient), 0 * gradient)
+    return rows + step * sign

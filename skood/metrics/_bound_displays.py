@@ -47,6 +47,7 @@ def _rates(point, rows, ood_prior, knows_risk):
         lam=point.lam,
         tau=point.tau,
         scales=point.scales,
+        lam_low=point.lam_low,
         risk=risk,
         tpr=tpr,
         fpr=fpr,

@@ -415,9 +415,14 @@ def certify(
         second.set_scales(*point.scales)
         thetas = np.array([point.theta])
     k, K = demand.rank(second.n_id), demand.count(second.n_ood)
-    best = _best(second, thetas, k, K)
-    if best is None:
-        raise _refusal(rule, problem, second, thetas, demand, shares)
-    warn_of_reversed(best)
-    gap = {} if problem.double else {"gap": 0.0, "lower_bound": best.value}
-    return second.describe(rule, best, **gap)
+    # Where scores are dense, ties that were merged may not stay together at an angle.
+    for sample in (second.with_merged_ties(), second):
+        best = _best(sample, thetas, k, K)
+        if best is None:
+            break
+        gap = {} if problem.double else {"gap": 0.0, "lower_bound": best.value}
+        point = sample.describe(rule, best, **gap)
+        if point is not None:
+            warn_of_reversed(point)
+            return point
+    raise _refusal(rule, problem, second, thetas, demand, shares)

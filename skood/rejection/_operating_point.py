@@ -36,10 +36,11 @@ class OperatingPoint:
         The angle between the two scores; 0 uses the first only, pi/2 the second.
 
     lam : float
-        The threshold: the largest projected score that is accepted.
+        The threshold: the largest projected score that is accepted. A search puts it
+        halfway between the scores of calibration samples, see :ref:`ties`.
 
     tau : float, default=1.0
-        Probability of accepting a row at the threshold; below 1 only if asked for
+        Probability of accepting a sample at the threshold; below 1 only if asked for
         by ``randomize=True``, or if nothing is accepted (``lam=-inf, tau=0``).
 
     scales : tuple of (float, float), default=(1.0, 1.0)
@@ -83,6 +84,10 @@ class OperatingPoint:
     min_risk : float, default=nan
         Only if infeasible: smallest selective risk of any rule.
 
+    lam_low : float or None, default=None
+        Samples are at the threshold if their projected score is above `lam_low` and at
+        most `lam`. None: if it equals `lam`.
+
     See Also
     --------
     solve : Finds the best one.
@@ -114,6 +119,7 @@ class OperatingPoint:
     max_tpr_at_fpr: float = math.nan
     min_fpr_at_tpr: float = math.nan
     min_risk: float = math.nan
+    lam_low: float | None = None
 
     @property
     def mu(self):
@@ -244,7 +250,9 @@ def accept_proba(point, risk, ood=None):
     risk, ood = check_pair(risk, ood, ("risk", "ood"), weights(point.theta)[1] != 0)
     projected = project(point.theta, *standardise(risk, ood, point.scales))
     proba = (projected <= point.lam).astype(np.float64)
-    proba[projected == point.lam] = point.tau
+    low = point.lam_low
+    at = projected == point.lam if low is None else (proba > 0) & (projected > low)
+    proba[at] = point.tau
     return proba
 
 

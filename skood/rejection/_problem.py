@@ -3,6 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
+import itertools
 import math
 from dataclasses import replace
 
@@ -19,7 +21,7 @@ from skood.rejection._operating_point import (
     project,
     standardise,
 )
-from skood.utils._ties import ends_of_ties
+from skood.utils._ties import ends_of_ties, merged_ties, threshold_between
 
 __all__ = ["Problem", "check_problem", "sweep"]
 
@@ -46,7 +48,7 @@ def _scale(score_id, score_ood):
 def sweep(projected, n_id, loss):
     """Return all operating points of one angle.
 
-    Thresholds exist at distinct projected scores only: tied rows are accepted
+    Thresholds exist at distinct projected scores only: tied samples are accepted
     together.
 
     Parameters
@@ -91,6 +93,8 @@ class Problem:
         self.loss = np.concatenate([loss_id, np.zeros(self.n_ood)])
         self.is_id = np.arange(self.loss.size) < self.n_id
         self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
+        ood = np.concatenate([ood_id, ood_ood]) if self.double else None
+        self.given = self.merged = np.concatenate([risk_id, risk_ood]), ood
         self.set_scales(
             _scale(risk_id, risk_ood), _scale(ood_id, ood_ood) if self.double else 1.0
         )
@@ -98,11 +102,18 @@ class Problem:
     def set_scales(self, *scales):
         """Divide the scores by `scales` from now on."""
         self.scales = scales
-        self.scaled = standardise(
-            np.concatenate([self.risk_id, self.risk_ood]),
-            np.concatenate([self.ood_id, self.ood_ood]) if self.double else None,
-            scales,
-        )
+        self.scaled = standardise(*self.merged, scales)
+
+    def with_merged_ties(self):
+        """Return a problem that searches no threshold between tied scores.
+
+        Its rules are evaluated on the scores as they were given.
+        """
+        risk, ood = self.given
+        problem = copy.copy(self)
+        problem.merged = merged_ties(risk), merged_ties(ood) if self.double else None
+        problem.set_scales(*self.scales)
+        return problem
 
     def split_off_infinite(self, turn):
         """Return the rows with finite scores, and those that are accepted first.
@@ -251,7 +262,7 @@ class Problem:
         return [np.array([count]) for count in (N, self.loss[accepted].sum(), F)]
 
     def describe(self, rule, found, **certificate):
-        """Return the operating point with numbers from applying the stored rule.
+        """Return the operating point of a rule that was found.
 
         Parameters
         ----------
@@ -266,12 +277,60 @@ class Problem:
 
         Returns
         -------
+        point : OperatingPoint or None
+            The operating point. None if merged ties cannot be kept together at this
+            angle.
+        """
+        lam, low = found.lam, None
+        if lam > -math.inf or found.tau > 0:
+            projected = project(found.theta, *self.scaled)
+            groups = [projected < lam, projected == lam, projected > lam]
+            if found.tau == 1.0:
+                groups[:2] = [groups[0] | groups[1]]
+            *lower, lam = self._thresholds(found.theta, groups)
+            if any(map(math.isnan, (*lower, lam))):
+                return None
+            low = lower[0] if lower else None
+        point = OperatingPoint(
+            theta=found.theta,
+            lam=lam,
+            tau=found.tau,
+            scales=self.scales,
+            lam_low=low,
+        )
+        return self.evaluated(rule, point, **certificate)
+
+    def _thresholds(self, theta, groups):
+        """Return thresholds between groups of samples; NaN if the groups overlap."""
+        exact = project(theta, *standardise(*self.given, self.scales))
+        thresholds = []
+        for below, above in itertools.pairwise(groups):
+            low = exact[below].max(initial=-math.inf)
+            high = exact[above].min(initial=math.inf)
+            inside = low < high or not above.any()
+            between = threshold_between(low, high, exact)
+            thresholds.append(between if inside else math.nan)
+        return thresholds
+
+    def evaluated(self, rule, point, **certificate):
+        """Return an operating point with numbers from applying it.
+
+        Parameters
+        ----------
+        rule : BaseRule
+            Gives the objective and the prior.
+
+        point : OperatingPoint
+            The stored rule.
+
+        **certificate
+            Fields of the operating point, such as its gap.
+
+        Returns
+        -------
         point : OperatingPoint
             The operating point.
         """
-        point = OperatingPoint(
-            theta=found.theta, lam=found.lam, tau=found.tau, scales=self.scales
-        )
         accepted = accept_proba(point, self.risk_id, self.ood_id)
         N, E = float(accepted.sum()), float(accepted @ self.loss_id)
         F = float(accept_proba(point, self.risk_ood, self.ood_ood).sum())

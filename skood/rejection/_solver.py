@@ -19,6 +19,7 @@ from skood.rejection._exact import MAX_ROWS, pivot_sweep
 from skood.rejection._goal import Candidate, Goal, better, is_floor
 from skood.rejection._operating_point import OperatingPoint, accept, weights
 from skood.rejection._problem import check_problem
+from skood.utils._ties import tolerance
 from skood.utils._warnings import warn
 
 __all__ = [
@@ -115,8 +116,9 @@ def _least_violation(problem, rule, thetas, optimise, whole):
     most = optimise(Goal(Linear(id=-1 / n_id), others))
     least = optimise(Goal(Linear(ood=1 / max(n_ood, 1)), floors))
     right = optimise(Goal(None, ()))
-    return replace(
-        problem.describe(rule, best),
+    point = problem.describe(rule, best)
+    return point and replace(
+        point,
         risk=math.nan,
         objective=math.nan,
         feasible=False,
@@ -139,8 +141,10 @@ def _plug_in(problem, rule):
     mu, lam = rule.plug_in()
     theta = math.atan(mu) if problem.double else 0.0
     problem.set_scales(1.0, 1.0)
-    found = Candidate(math.nan, 0, 0, theta, lam * math.cos(theta))
-    return problem.describe(rule, found)
+    # no scores to lie between: equal costs, also up to rounding, accept
+    lam += float(tolerance(lam, 0.0, lam))
+    point = OperatingPoint(theta=theta, lam=lam * math.cos(theta))
+    return problem.evaluated(rule, point)
 
 
 def search(
@@ -167,6 +171,23 @@ def search(
     _check_options(solver, tol, problem)
     if rule.plug_in() is not None:
         return _plug_in(problem, rule)
+    options = {
+        "solver": solver,
+        "angles": angles,
+        "thetas": thetas,
+        "tol": tol,
+        "randomize": randomize,
+    }
+    # Where scores are dense, ties that were merged may not stay together at an angle.
+    point = _best_point(problem.with_merged_ties(), rule, **options)
+    point = point or _best_point(problem, rule, **options)
+    if point.feasible:
+        warn_of_reversed(point)
+    return point
+
+
+def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize):
+    """Return the best operating point, or None if it would separate merged ties."""
     goal = Goal.of(rule, problem, whole=not randomize)
     turns = (0,) if angles == "quadrant" else (-2, -1, 0, 1)
     if not problem.double:
@@ -190,10 +211,11 @@ def search(
             problem, rule, thetas, lambda goal: optimise(goal)[0], not randomize
         )
     point = problem.describe(rule, best)
+    if point is None:
+        return None
     gap = point.objective - bound  # NaN if nothing is certified
     if gap <= 1e-12 * abs(point.objective):
         gap = 0.0  # also what rounding leaves
-    warn_of_reversed(point)
     return replace(point, gap=gap, lower_bound=point.objective - gap)
 
 

@@ -1,11 +1,35 @@
-"""Tied scores: thresholds exist at distinct values only."""
+"""Tied scores: thresholds lie between distinct scores only.
+
+A sample's score is not the same number in every call: networks compute in float32, and
+the order of summation depends on the batch size and the number of threads. Scores that
+differ by no more than such rounding are tied. Whatever sets a threshold puts it between
+scores that are not tied, as far from both as possible, so that rounding moves no sample
+to the other side.
+"""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
 
-__all__ = ["ends_of_ties"]
+__all__ = [
+    "ends_of_ties",
+    "merged_ties",
+    "threshold_at",
+    "threshold_between",
+    "tie_scale",
+    "tolerance",
+]
+
+# Scores that differ by less than this part of their spread, and by less than ten times
+# this part of themselves, are tied.
+_ROUNDING = 1e-5
+
+# A spread that is a smaller part of the typical size than this is rounding.
+_COLLAPSED = 1e-6
+
+# Scores are taken for this large where they are larger, to measure their spread.
+_LARGE = 1e300
 
 
 def ends_of_ties(ranked):
@@ -29,3 +53,193 @@ def ends_of_ties(ranked):
     array([1, 2, 4])
     """
     return np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), ranked.size - 1)
+
+
+def tie_scale(scores):
+    """Return the sizes of scores that `tolerance` is relative to.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n,)
+        Scores of reference samples, without NaN.
+
+    Returns
+    -------
+    least : float
+        Smallest size of a score. Zero if all scores have one sign: then zero is an end
+        of their range, and small scores are computed with small errors. Where the sign
+        changes, it is not, and a score near zero has the error of a typical one.
+
+    spread : float
+        Interquartile range of finite scores; that of more of them, or the typical size,
+        where it is zero or mere rounding.
+    """
+    finite = np.clip(scores[np.isfinite(scores)], -_LARGE, _LARGE)
+    if finite.size == 0:
+        return 0.0, 0.0
+    typical = float(np.median(np.abs(finite)))
+    least = typical if finite.min() < 0 < finite.max() else 0.0
+    for tail in (0.25, 0.05, 0.0):
+        low, high = np.quantile(finite, [tail, 1 - tail])
+        if high - low > _COLLAPSED * typical:
+            return least, float(high - low)
+    return least, typical
+
+
+def tolerance(scores, least, spread):
+    """Return by how much a score may differ from each score and be tied with it.
+
+    Parameters
+    ----------
+    scores : ndarray
+        Scores.
+
+    least, spread : float or ndarray
+        What `tie_scale` returns for reference samples.
+
+    Returns
+    -------
+    tol : ndarray of the shape of `scores`
+        Tolerances, finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.utils._ties import tie_scale, tolerance
+    >>> scores = np.array([1e-12, 1e-9, 0.2, 1.0])
+    >>> [f"{tol:.0e}" for tol in tolerance(scores, *tie_scale(scores))]
+    ['1e-16', '1e-13', '4e-06', '4e-06']
+    """
+    size = np.maximum(np.abs(scores), least)
+    return _ROUNDING * np.minimum(10 * np.minimum(size, _LARGE), spread)
+
+
+def threshold_between(low, high, scores):
+    """Return a threshold from one score to below another one, far from both.
+
+    Parameters
+    ----------
+    low, high : float
+        Neighboring scores, the first one smaller; infinite if there is none.
+
+    scores : ndarray of shape (n,)
+        Scores, of which the tolerance of ties is taken.
+
+    Returns
+    -------
+    threshold : float
+        At least `low`, and less than `high` if this is finite: halfway between finite
+        scores, beyond a single one by the tolerance of ties.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.utils._ties import threshold_between
+    >>> scores = np.array([0.0, 1.0, 2.0])
+    >>> threshold_between(0.0, 1.0, scores), threshold_between(2.0, np.inf, scores)
+    (0.5, 2.00001)
+    """
+    if np.isfinite(low) and np.isfinite(high):
+        middle = low / 2 + high / 2
+        return float(middle if low < middle < high else low)
+    if np.isfinite(low):
+        return float(low + tolerance(low, *tie_scale(scores)))
+    if np.isfinite(high):
+        beyond = high - tolerance(high, *tie_scale(scores))
+        return float(min(beyond, np.nextafter(high, -np.inf)))
+    return float(low)
+
+
+def threshold_at(scores, share):
+    """Return a threshold that at most a share of scores are below.
+
+    The scores tied with the quantile of this level are above the threshold. It is in
+    the middle of the widest gap between scores that are not above the quantile, and of
+    which the upper one is tied with it: if scores are far apart, of the gap below the
+    quantile. If there are no other scores below, it is smaller than all scores by the
+    tolerance of ties.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n,)
+        Scores, at least one.
+
+    share : float
+        The share, in [0, 1).
+
+    Returns
+    -------
+    threshold : float
+        Infinite or NaN if the quantile is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.utils._ties import threshold_at
+    >>> threshold_at(np.array([0.0, 1.0, 2.0, 3.0]), 0.5)
+    1.5
+    >>> threshold_at(np.array([0.0, 1.0, 1 + 1e-9, 3.0]), 0.5)  # the tie is accepted
+    0.5
+    """
+    # a product such as 0.29 * 100 may be rounded down
+    rank = int(share * len(scores) * (1 + 1e-12))
+    top = float(np.partition(scores, rank)[rank])
+    if not np.isfinite(top):
+        return top
+    scale = tie_scale(scores)
+    low = top - float(tolerance(top, *scale))
+    tied = np.unique(scores[(scores >= low) & (scores <= top)])
+    below = scores[np.isfinite(scores) & (scores < low)]
+    if not below.size:
+        return threshold_between(-np.inf, tied[0], scores)
+    edges = np.append(below.max(), tied)
+    k = np.argmax(edges[1:] / 2 - edges[:-1] / 2)
+    return threshold_between(edges[k], edges[k + 1], scores)
+
+
+def merged_ties(scores):
+    """Return scores in which tied ones are equal.
+
+    A chain of scores, each tied with the next one, is one group if its ends are tied as
+    well. Longer chains are dense data, of which rounding moves a small part only: they
+    stay as they are.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n,)
+        Scores without NaN.
+
+    Returns
+    -------
+    merged : ndarray of shape (n,)
+        The middle of its group for each score; `scores` itself if nothing is merged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.utils._ties import merged_ties
+    >>> merged_ties(np.array([1.0, 3.0, 1 + 2e-6, 2.0])).round(7).tolist()
+    [1.000001, 3.0, 1.000001, 2.0]
+    """
+    if scores.size < 2:
+        return scores
+    order = np.argsort(scores)
+    ranked = scores[order]
+    tol = tolerance(ranked, *tie_scale(scores))
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = ranked[1:] - ranked[:-1] > np.minimum(tol[1:], tol[:-1])
+    apart |= np.isinf(ranked[1:]) | np.isinf(ranked[:-1])
+    last = np.append(np.flatnonzero(apart), ranked.size - 1)
+    first = np.append(0, last[:-1] + 1)
+    with np.errstate(invalid="ignore"):
+        wide = ranked[last] - ranked[first]
+    tied = (wide > 0) & (wide <= np.maximum(tol[last], tol[first]))
+    if not tied.any():
+        return scores
+    middle = ranked[first]
+    middle[tied] = middle[tied] / 2 + ranked[last[tied]] / 2
+    merged = np.empty_like(ranked)
+    merged[order] = np.repeat(middle, last - first + 1)
+    keep = np.repeat(~tied, last - first + 1)  # others are wide, or equal
+    merged[order[keep]] = ranked[keep]
+    return merged

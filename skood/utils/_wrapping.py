@@ -72,8 +72,9 @@ def warn_of_known_classes(estimator, y, is_ood, ood_label):
             warn(
                 f"The samples of the classes {known} count as OOD, but {name}, a "
                 f"frozen {type(unwrapped(part)).__name__}, was fitted on these "
-                "classes: the scores rank nothing that is new to it. Pass the classifier unfrozen, "
-                "so that it is fitted without them in each split, or score samples "
+                "classes: the scores rank nothing that is new to it. Pass the "
+                "classifier unfrozen, so that it is fitted without them in each "
+                "split, or score samples "
                 f"with the label ood_label={ood_label!r}."
             )
             return

@@ -9,11 +9,14 @@ from functools import partial
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 
 from skood.exceptions import SkoodWarning
 from skood.utils._expected_failures import expected_failed_checks
+from skood.utils._ties import threshold_at
 
 __all__ = ["check_detector", "expected_failed_checks", "yield_detector_checks"]
 
@@ -101,7 +104,7 @@ def check_score_type(detector):
 
 
 def check_offset(detector):
-    """`offset_` is the promised quantile of the training scores.
+    """`offset_` is in the gap below the promised quantile of the training scores.
 
     Detectors without `contamination` have a threshold of another kind: only that it is
     the one that ``decision_function`` and ``predict`` use is checked.
@@ -120,7 +123,7 @@ def check_offset(detector):
     for contamination in (0.05, 0.2, 0.5):
         fitted = _fit(clone(detector).set_params(contamination=contamination), X, y)
         scores = fitted.score_samples(X)
-        expected = np.percentile(scores, 100 * contamination)
+        expected = threshold_at(scores, contamination)
         np.testing.assert_allclose(fitted.offset_, expected, rtol=1e-6, atol=1e-9)
         decision = fitted.decision_function(X)
         np.testing.assert_allclose(decision, scores - fitted.offset_)
@@ -141,6 +144,65 @@ def check_batch_of_one(detector):
     _same(alone, together, "scoring one by one")
     order = np.random.default_rng(0).permutation(len(rows))
     _same(fitted.score_samples(rows[order]), together[order], "permuting the rows")
+
+
+def check_ties(detector):
+    """Equal samples are on one side of the threshold, in batches of any size.
+
+    The data are few distinct samples, of which each is repeated. A detector that takes
+    an estimator is also fitted on a network that computes in float32.
+    """
+    X, y = _repeated()
+    samples, copies = np.unique(X, axis=0, return_inverse=True)
+    for fitted, dtype in _fits_on_ties(detector, X, y):
+        rows = X.astype(dtype)
+        expected = fitted.predict(rows)
+        alone = [fitted.predict(one[None].astype(dtype))[0] for one in samples]
+        sevens = [fitted.predict(rows[i : i + 7]) for i in range(0, len(rows), 7)]
+        others = {
+            "one by one": np.array(alone)[copies],
+            "in batches of 7": np.concatenate(sevens),
+            "as float32": fitted.predict(X.astype(np.float32)),
+            "as float64": fitted.predict(X.astype(np.float64)),
+        }
+        for how, labels in others.items():
+            np.testing.assert_array_equal(
+                labels, expected, err_msg=f"predict {how} is not predict of one batch"
+            )
+
+
+def _repeated(n_samples=210):
+    """Few distinct samples, of whole numbers, many times each."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % _N_CLASSES
+    table = (
+        rng.integers(-2, 3, size=(40, _N_CLASSES)) + 8.0 * np.eye(_N_CLASSES)[labels]
+    )
+    drawn = rng.integers(0, len(table), size=n_samples)
+    return table[drawn], labels[drawn]
+
+
+def _fits_on_ties(detector, X, y):
+    """Yield detectors fitted on `X`, and the type of what they are fitted on."""
+    own = detector.get_params(deep=False)
+    shares = [("contamination", 0.05), ("contamination", 0.3)]
+    if "contamination" not in own:
+        shares = [("alpha", 0.05), ("alpha", 0.3)]
+    for name, share in shares:
+        one = clone(detector).set_params(**{name: share})
+        yield _fit(one, X, y), np.float64
+    if "estimator" not in own:
+        return
+    X = X.astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        network = MLPClassifier((32,), max_iter=50, random_state=0).fit(X, y)
+    try:
+        one.set_params(estimator=FrozenEstimator(network))
+        fitted = _fit(one, X, y)
+    except (TypeError, ValueError):  # takes another kind of estimator
+        return
+    yield fitted, np.float32
 
 
 def check_refit(detector):
@@ -286,6 +348,7 @@ _CHECKS = (
     check_score_type,
     check_offset,
     check_batch_of_one,
+    check_ties,
     check_refit,
     check_failed_fit_keeps_state,
     check_two_detectors_share_a_network,

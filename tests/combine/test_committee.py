@@ -20,6 +20,7 @@ from skood.detectors import KNN, MSP, Energy, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor
 from skood.rectifiers import ASH, ReAct
+from skood.utils._ties import tolerance
 from tests.combine._members import Column, frozen_columns
 from tests.nn._conv_net import images
 from tests.nn._members import counted
@@ -110,10 +111,10 @@ def test_member_whose_fit_takes_no_y():
     assert ensemble.predict(X[:1] + 99) == [-1]
 
 
-def test_slack_of_calibration_scores():
+def test_scores_tied_with_calibration_scores_are_counted():
     scores = np.linspace(10.0, 14.0, 401)[:, None]  # interquartile range 2
     calibration = Calibration.of(scores)
-    np.testing.assert_allclose(calibration.slack, [2e-5])
+    np.testing.assert_allclose(tolerance(scores[:1], *calibration.scale), [[2e-5]])
     assert len(calibration) == 401
     below = scores[100, 0] - np.array([[1e-5], [3e-5]])
     np.testing.assert_array_equal(calibration.counts(below), [[101], [100]])

@@ -118,7 +118,10 @@ def test_plug_in_without_ood_score_is_chows_rule():
         PlugInCost(reject_id=0.3), [0.1, 0.3, 0.31], None, [0] * 3, None, None
     )
     assert accept(point, [0.1, 0.3, 0.31]).tolist() == [True, True, False]
-    assert (point.theta, point.lam, point.scales) == (0.0, 0.3, (1.0, 1.0))
+    assert (point.theta, point.scales) == (0.0, (1.0, 1.0))
+    assert point.lam == pytest.approx(0.3, rel=2e-5)
+    # 1 - 0.7 exceeds 0.3 by rounding
+    assert accept(point, [1 - 0.7, 0.3001]).tolist() == [True, False]
 
 
 def test_plug_in_is_optimal_for_known_densities():

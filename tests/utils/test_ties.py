@@ -1,4 +1,4 @@
-"""Tests of where groups of equal scores end."""
+"""Tests of ties: groups of scores, and thresholds between them."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -6,7 +6,14 @@
 import numpy as np
 import pytest
 
-from skood.utils._ties import ends_of_ties
+from skood.utils._ties import (
+    ends_of_ties,
+    merged_ties,
+    threshold_at,
+    threshold_between,
+    tie_scale,
+    tolerance,
+)
 
 
 @pytest.mark.parametrize("step", [1, -1])
@@ -16,3 +23,124 @@ def test_against_a_loop(step):
         ranked = np.sort(rng.choice([-np.inf, 0.0, 0.5, 2.0, np.inf], n))[::step]
         ends = [i for i in range(n) if i == n - 1 or ranked[i] != ranked[i + 1]]
         np.testing.assert_array_equal(ends_of_ties(ranked), ends)
+
+
+def _tied(scores, one, other):
+    tol = tolerance(np.array([one, other]), *tie_scale(scores)).min()
+    return abs(one - other) <= tol
+
+
+def test_small_scores_of_one_sign_are_compared_relatively():
+    scores = np.logspace(-12, 0, 100)
+    assert not _tied(scores, 1e-12, 1e-9)
+    assert not _tied(scores, 1e-12, 1.001e-12)
+    assert _tied(scores, 1e-12, 1.00005e-12)
+
+
+def test_small_scores_of_both_signs_are_not():
+    scores = np.linspace(-3.0, 3.0, 101)
+    assert _tied(scores, 1e-9, -1e-9)
+    assert not _tied(scores, 1e-3, -1e-3)
+
+
+def test_a_large_constant_ties_nothing():
+    scores = 1e6 + np.linspace(-1.0, 1.0, 101)
+    assert not _tied(scores, scores[50], scores[51])
+    assert len(np.unique(merged_ties(scores))) == 101
+    assert threshold_at(scores, 0.5) == pytest.approx(1e6 - 0.01, abs=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.6, 0.95, 0.995, 1.0])
+def test_a_common_score_is_one_level_whatever_its_rounding(share):
+    rng = np.random.default_rng(0)
+    n = round(share * 1000)
+    common = 3.0 * (1 + 1e-7 * rng.uniform(-1, 1, size=n))
+    scores = np.concatenate([common, rng.uniform(5.0, 9.0, size=1000 - n)])
+    assert len(np.unique(merged_ties(scores)[:n])) == 1
+    assert threshold_at(scores, 0.05) < common.min() - 1e-6
+
+
+@pytest.mark.parametrize("level", [1e-200, 1e-9, 1.0, 1e200, -1e-9, -1.0, -1e200])
+@pytest.mark.parametrize("shift", [-2e-6, -1e-7, 1e-7, 2e-6])
+def test_rounding_crosses_no_threshold(level, shift):
+    rng = np.random.default_rng(1)
+    atoms = level * np.array([1.0, 1.5, 2.0, 4.0])
+    scores = rng.choice(atoms, size=400, p=[0.1, 0.2, 0.3, 0.4])
+    noisy = scores * (1 + 1e-7 * rng.uniform(-1, 1, size=400))
+    for share in np.linspace(0.0, 0.99, 34):
+        threshold = threshold_at(noisy, share)
+        assert np.mean(noisy < threshold) <= share
+        np.testing.assert_array_equal(
+            noisy < threshold, scores * (1 + shift) < threshold
+        )
+
+
+def test_distinct_scores_keep_the_promised_share():
+    rng = np.random.default_rng(2)
+    for n in (1, 2, 7, 20, 100, 1000):
+        scores = rng.normal(size=n)
+        for share in (0.0, 0.05, 0.29, 0.5, 0.57):
+            k = int(np.floor(share * n + 1e-9))
+            threshold = threshold_at(scores, share)
+            assert np.count_nonzero(scores < threshold) == k
+            if k:
+                ranked = np.sort(scores)
+                assert threshold == pytest.approx((ranked[k - 1] + ranked[k]) / 2)
+
+
+def test_dense_scores_lose_no_more_than_the_tolerance():
+    scores = np.random.default_rng(3).uniform(size=300_000)
+    threshold = threshold_at(scores, 0.3)
+    assert 0.3 - 2e-5 < np.mean(scores < threshold) <= 0.3
+    ranked = np.sort(scores)  # in the middle of a gap
+    k = np.searchsorted(ranked, threshold)
+    assert threshold == (ranked[k - 1] + ranked[k]) / 2
+
+
+def test_a_common_score_among_dense_ones():
+    rng = np.random.default_rng(4)
+    common = 0.5 * (1 + 1e-8 * rng.uniform(-1, 1, size=100_000))
+    scores = np.concatenate([common, rng.uniform(size=200_000)])
+    threshold = threshold_at(scores, 0.5)  # in the middle of the common score
+    assert common.min() - 1e-5 < threshold < common.min() - 1e-7
+
+
+def test_merged_ties_against_a_loop():
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        atoms = rng.uniform(1.0, 2.0, size=6)
+        chosen = rng.integers(0, 6, size=40)
+        scores = atoms[chosen] * (1 + 1e-7 * rng.uniform(-1, 1, size=40))
+        merged = merged_ties(scores)
+        np.testing.assert_allclose(merged, scores, rtol=1e-6)
+        for i in range(40):
+            np.testing.assert_array_equal(merged == merged[i], chosen == chosen[i])
+
+
+def test_chains_are_not_merged():
+    scores = np.linspace(1.0, 2.0, 500_001)  # neighbors are tied
+    assert merged_ties(scores) is scores
+    few = np.array([1.0, 1.0 + 4e-6, 1.0 + 8e-6, 3.0, 4.0, 5.0])
+    assert len(np.unique(merged_ties(few))) == 4
+    long = np.array([1.0, 1.0 + 4e-5, 1.0 + 8e-5, 5.0, 6.0, 7.0])
+    assert len(np.unique(merged_ties(long))) == 6
+
+
+def test_infinite_scores():
+    scores = np.array([-np.inf, -np.inf, 1.0, 2.0, np.inf])
+    np.testing.assert_array_equal(merged_ties(scores), scores)
+    assert 0.999 < threshold_at(scores, 0.4) < 1.0
+    assert threshold_at(scores, 0.6) == 1.5
+    assert np.isinf(threshold_at(scores, 0.1))
+    assert threshold_between(-np.inf, np.inf, scores) == -np.inf
+    assert threshold_between(np.inf, np.inf, scores) == np.inf
+    extreme = np.array([-1.7e308, 1.7e308])
+    assert threshold_at(extreme, 0.5) == 0.0
+    assert tie_scale(np.array([np.inf, -np.inf])) == (0.0, 0.0)
+
+
+def test_threshold_between_is_below_the_upper_score():
+    for low, high in ((1.0, np.nextafter(1.0, 2)), (0.0, 5e-324), (-5e-324, 0.0)):
+        assert low <= threshold_between(low, high, np.array([low, high])) < high
+    for high in (0.0, 1.0, -1e300):
+        assert threshold_between(-np.inf, high, np.array([high])) < high
