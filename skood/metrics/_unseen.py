@@ -61,7 +61,8 @@ def known_metric(system):
     params : dict
         Its parameters, defaults included.
     """
-    metric, given = system.metric, {}
+    given: dict = {}
+    metric = system.metric
     while isinstance(metric, functools.partial) and not metric.args:
         given = metric.keywords | given
         metric = metric.func
