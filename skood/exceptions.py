@@ -18,6 +18,10 @@ __all__ = [
 ]
 
 
+# Characters of a line that an error shows on either side of a place.
+_SHOWN = 60
+
+
 class SkoodError(Exception):
     """Root of all errors that are special to skood."""
 
@@ -32,7 +36,8 @@ class ConstraintSyntaxError(SkoodError, ValueError):
     Parameters
     ----------
     message : str
-        What is wrong; the line and a caret at the place are appended to it.
+        What is wrong; the line and a caret at the place are appended to it. Of a long
+        line only the part around the place is shown.
 
     text : str
         The text.
@@ -69,11 +74,15 @@ class ConstraintSyntaxError(SkoodError, ValueError):
     def __str__(self):
         line = self.text.split("\n")[self.lineno - 1]
         line = "".join(c if c.isprintable() or c == "\t" else " " for c in line)
+        before, after = line[: self.column - 1], line[self.column - 1 :]
+        if len(before) > _SHOWN:
+            before = f"…{before[-_SHOWN:]}"
+        if len(after) > _SHOWN:
+            after = f"{after[:_SHOWN]}…"
         # tabs stay tabs, so that the caret stands where it should
-        before = line[: self.column - 1]
         space = "".join("\t" if c == "\t" else " " for c in before)
         place = f" (line {self.lineno})" if "\n" in self.text else ""
-        return f"{self.message}{place}\n    {line}\n    {space}^"
+        return f"{self.message}{place}\n    {before}{after}\n    {space}^"
 
 
 class InfeasibleError(SkoodError, ValueError):

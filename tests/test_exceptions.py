@@ -57,3 +57,15 @@ def test_syntax_errors_show_the_place(text, position, place, shown):
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == shown
     assert (again.lineno, again.column) == place
+
+
+@pytest.mark.parametrize("position", [0, 500_000, 1_000_000])
+def test_syntax_errors_of_long_lines_are_short(position):
+    text = "a" * 1_000_000
+    error = ConstraintSyntaxError("No.", text, position)
+    assert len(str(error)) < 300
+    assert error.text == text
+    shown, caret = str(error).split("\n")[1:]
+    at = caret.index("^")
+    assert shown[:at].strip("a ") in ("", "…")
+    assert (position == 0) == (shown[:at].strip() == "")

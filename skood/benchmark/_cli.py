@@ -20,7 +20,12 @@ _DESCRIPTION = """\
 Train a small network on in-distribution (ID) images, fit detectors of
 out-of-distribution (OOD) images on its features, compare them in a table, and tune
 reject options on pairs of scores. By default on the handwritten digits that come with
-scikit-learn, with the classes 8 and 9 left out as OOD."""
+scikit-learn, with the classes 8 and 9 left out as OOD.
+
+commands:
+  skood [options]             this job
+  skood benchmark [options]   compare detectors on five small data sets that need no
+                              download; see skood benchmark --help"""
 
 _EXAMPLES = """\
 examples:
@@ -28,7 +33,7 @@ examples:
   skood --left-out 3,5 --out results
   skood --id mnist --ood notmnist --data DIR   (DIR/mnist and DIR/notmnist hold
                                                 files such as t10k-images-idx3-ubyte.gz)
-  skood benchmark --out DIR                    (another job: see skood benchmark --help)
+  skood benchmark --out suite
 """
 
 _BENCHMARK = """\
@@ -217,6 +222,7 @@ def make_parser():
     """
     parser = _Parser(
         prog="skood",
+        usage="skood [options]\n       skood benchmark [options]",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         allow_abbrev=False,

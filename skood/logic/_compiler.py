@@ -9,7 +9,7 @@ arrays of NumPy or tensors of torch alike, which share the operators.
 
 import numpy as np
 
-from skood.logic._domains import known, value_code
+from skood.logic._domains import brief, known, value_code
 from skood.logic._language import (
     And,
     C,
@@ -29,7 +29,8 @@ def _values(name, domains):
     """Values of a concept, or an error that names the concepts."""
     if name not in domains:
         raise ValueError(
-            f"Unknown concept {name!r}. " + known("Known concepts", name, list(domains))
+            f"Unknown concept {brief(name)}. "
+            + known("Known concepts", name, list(domains))
         )
     return domains[name]
 
@@ -69,7 +70,7 @@ def bind(formula, domains):
         code = value_code(values, formula.value)
         if code < 0:
             raise ValueError(
-                f"{formula.value!r} is no value of the concept {formula.name!r}. "
+                f"{brief(formula.value)} is no value of the concept {formula.name!r}. "
                 + known("Its values", str(formula.value), values)
             )
         return Equals(formula.name, values[code], formula.equal)

@@ -10,10 +10,13 @@ import numpy as np
 
 from skood.logic._language import plain_value, spell
 
-__all__ = ["check_domains", "known", "value_code"]
+__all__ = ["brief", "check_domains", "known", "value_code"]
 
 # An error lists at most this many names.
 _MAX_LISTED = 20
+
+# An error shows at most this many characters of a name.
+_MAX_SHOWN = 76
 
 
 def check_domains(domains):
@@ -91,6 +94,32 @@ def value_code(values, value):
     return -1
 
 
+def brief(thing):
+    """Return the ``repr`` of a name or value for an error, shortened if it is long.
+
+    Parameters
+    ----------
+    thing : object
+        The name or value.
+
+    Returns
+    -------
+    text : str
+        At most some 80 characters.
+
+    Examples
+    --------
+    >>> from skood.logic._domains import brief
+    >>> brief("red"), len(brief("red" * 100))
+    ("'red'", 79)
+    """
+    if isinstance(thing, str):
+        thing = thing if len(thing) <= _MAX_SHOWN else f"{thing[:_MAX_SHOWN]}…"
+        return repr(thing)
+    text = repr(thing)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
 def known(kind, name, names):
     """Tell what there is, and what may be meant, where a name is unknown.
 
@@ -115,6 +144,6 @@ def known(kind, name, names):
     if more > 0:
         listed += f" and {more} more"
     folded = {str(other).casefold(): str(other) for other in names}
-    near = get_close_matches(str(name).casefold(), folded, n=1)
+    near = get_close_matches(str(name)[:_MAX_SHOWN].casefold(), folded, n=1)
     hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
     return f"{kind}: {listed}.{hint}"

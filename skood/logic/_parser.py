@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from skood.exceptions import ConstraintSyntaxError
 from skood.logic._compiler import bind
-from skood.logic._domains import check_domains, known, value_code
+from skood.logic._domains import brief, check_domains, known, value_code
 from skood.logic._language import (
     KEYWORDS,
     MAX_DEPTH,
@@ -52,7 +52,7 @@ class _Token(NamedTuple):
     position: int
 
     def __str__(self):
-        return "the end of the text" if self.kind == "end" else repr(self.text)
+        return "the end of the text" if self.kind == "end" else brief(self.text)
 
 
 def _tokens(text):
@@ -206,7 +206,7 @@ class _Parser:
             raise self.error(f"expected a concept, 'not' or '(', got {name}")
         if name.text not in self.domains:
             raise self.error(
-                f"unknown concept {name.text!r}. "
+                f"unknown concept {brief(name.text)}. "
                 + known("Known concepts", name.text, list(self.domains)),
                 name,
             )
@@ -239,7 +239,7 @@ class _Parser:
             return Equals(name.text, values[code], equal)
         if right.text not in self.domains:
             raise self.error(
-                f"{right.text!r} is no value of the concept {name.text!r}. "
+                f"{brief(right.text)} is no value of the concept {name.text!r}. "
                 + known("Its values", right.text, values),
                 right,
             )
@@ -255,7 +255,7 @@ class _Parser:
 def parse(text, domains):
     """Read a constraint over domains that were checked; see `parse_constraint`."""
     if not isinstance(text, str):
-        raise TypeError(f"A constraint must be a str, got {text!r}.")
+        raise TypeError(f"A constraint must be a str, got {brief(text)}.")
     return _Parser(text, domains).parse()
 
 
@@ -331,7 +331,7 @@ def read_constraints(constraints, domains):
     if isinstance(constraints, (str, Formula)) or not hasattr(constraints, "__iter__"):
         raise TypeError(
             "constraints must be a list of constraints, or a dict of name: constraint, "
-            f"got {constraints!r}."
+            f"got {brief(constraints)}."
         )
     if hasattr(constraints, "items"):
         names = [str(name) for name, _ in constraints.items()]
@@ -344,6 +344,6 @@ def read_constraints(constraints, domains):
             formulas.append(bind(constraint, domains))
         else:
             raise TypeError(
-                f"A constraint must be a str or a Formula, got {constraint!r}."
+                f"A constraint must be a str or a Formula, got {brief(constraint)}."
             )
     return names, formulas

@@ -219,3 +219,13 @@ def test_text_for_terminals_that_know_little():
     assert _cli._printable(text, "ascii") == "AUROC+ risk- - >= <="
     assert _cli._printable(text, None) == "AUROC+ risk- - >= <="
     assert _cli._printable(text, "cp1252") == "AUROC+ risk- – >= <="
+
+
+def test_help_lists_the_command_benchmark(capsys):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    usage, rest = capsys.readouterr().out.split("\n\n", 1)
+    assert "skood [options]" in usage
+    assert "skood benchmark [options]" in usage
+    assert "commands:" in rest
+    assert "skood benchmark [options]" in rest

@@ -338,3 +338,25 @@ def test_nothing_of_a_text_can_be_executed():
             *("collections", "dataclasses", "difflib", "math", "re", "typing"),
             *("numpy", "skood.exceptions", *(f"skood.logic.{s}" for s in sources)),
         }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class = " + "x" * 1_000_000,
+        "x" * 1_000_000 + " = stop",
+        "'" + "x" * 1_000_000,
+        "class = stop " + "x" * 1_000_000,
+        "(" * 1_000_000,
+        "class = stop and " + "?" * 1_000_000,
+    ],
+)
+def test_errors_of_long_texts_are_short(text):
+    with pytest.raises(ConstraintSyntaxError) as info:
+        parse_constraint(text, {"class": ["stop", "yield"]})
+    assert len(str(info.value)) < 1000
+    assert info.value.text == text
+    for wrong in ([text], text.encode()):
+        with pytest.raises(TypeError) as info:
+            parse_constraint(wrong, {"class": ["stop", "yield"]})
+        assert len(str(info.value)) < 300
