@@ -19,12 +19,15 @@ from sklearn.utils.validation import (
 )
 
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import named_errors, takes_input
 from skood.utils._labels import (
     check_label_rows,
     check_labels,
+    check_one_kind,
     id_rows,
     naming_ood_label,
     ood_mask,
+    sortable_labels,
 )
 from skood.utils._lazy import as_rows, is_lazy, joined, labelled_rows, loaded_blocks
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
@@ -152,16 +155,17 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         y = check_labels(y)
         check_consistent_length(X, y)
         is_id = id_rows(y, self.ood_label)
-        if type_of_target(y[is_id]).startswith("continuous"):
+        y_id = sortable_labels(y[is_id])
+        if type_of_target(y_id).startswith("continuous"):
             raise ValueError(
                 "Unknown label type: continuous. y must hold class labels (and "
                 f"ood_label={self.ood_label!r} for known OOD rows)."
             )
-        self.classes_ = np.unique(y[is_id])
+        self.classes_ = np.unique(y_id)
         if is_id.all():
-            return X, y
+            return X, y_id
         self._id_rows = np.flatnonzero(is_id)
-        return self._chosen(X, self._id_rows), y[self._id_rows]
+        return self._chosen(X, self._id_rows), y_id
 
     def _chosen(self, X, rows):
         """Rows that are learned from: a copy, but for detectors that do without."""
@@ -175,6 +179,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     def _score(self, X):
         """Scores of validated or, with an `estimator`, raw rows: high = ID."""
 
+    @takes_input
     def score_samples(self, X):
         """Score samples: the higher, the more in-distribution.
 
@@ -187,13 +192,15 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         Returns
         -------
         scores : ndarray of shape (n_samples,), dtype float64
-            The scores. They do not depend on the other samples of the call.
+            The scores. They do not depend on the other samples of the call, and are
+            finite: one beyond the range of float64 is its largest or least number.
         """
         check_is_fitted(self, "offset_")
         if self._reads_blocks or not is_lazy(X):
-            return self._checked(self._score(X))
+            return _saturated(self._checked(self._score(X)))
         blocks = loaded_blocks(X)
-        return joined([self._checked(self._score(block)) for block in blocks])
+        scores = joined([self._checked(self._score(block)) for block in blocks])
+        return _saturated(scores)
 
     def _checked(self, scores):
         """Scores as float64; NaN raises."""
@@ -220,7 +227,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             Non-negative for samples that count as in-distribution.
         """
         check_is_fitted(self, "offset_")
-        return self.score_samples(X) - self.offset_
+        return _saturated(self.score_samples(X) - self.offset_)
 
     def predict(self, X):
         """Tell in-distribution from out-of-distribution samples.
@@ -415,6 +422,12 @@ class UncertaintyDetector(BaseDetector):
         return wrapped_tags(super().__sklearn_tags__(), self.estimator)
 
 
+def _saturated(scores):
+    """Replace infinite scores by the finite number that is nearest."""
+    largest = np.finfo(np.float64).max
+    return np.clip(scores, -largest, largest)
+
+
 def check_given(X):
     """Raise if there are no samples at all: None."""
     if X is None:
@@ -436,6 +449,7 @@ def take_rows(X, rows):
         return X.tocsr()[rows]
     if not hasattr(X, "__getitem__"):
         X = np.asarray(X)
+    _check_has_rows(X)
     return _safe_indexing(X, rows)
 
 
@@ -444,7 +458,13 @@ def n_rows(X):
     X = as_rows(X)
     if not hasattr(X, "shape") and not hasattr(X, "__len__"):
         X = np.asarray(X)
+    _check_has_rows(X)
     return X.shape[0] if hasattr(X, "shape") else len(X)
+
+
+def _check_has_rows(X):
+    if getattr(X, "shape", None) == ():
+        raise ValueError(f"Expected 2D array, got scalar array instead: {X!r:.80}.")
 
 
 def bind(detector, estimator):
@@ -462,6 +482,18 @@ def fit_wrapped(owner, estimator, X, y):
     estimator has them, and ``classes_`` when `y` was not there to tell them.
     """
     fitted = clone(estimator)
+    check_one_kind(y)
+    with named_errors(estimator):
+        _fit_clone(owner, estimator, fitted, X, y)
+    copy_input_attributes(owner, fitted)
+    if y is None and hasattr(fitted, "classes_"):
+        check_one_column(fitted)
+        owner.classes_ = np.asarray(fitted.classes_)
+    return fitted
+
+
+def _fit_clone(owner, estimator, fitted, X, y):
+    """Fit the clone of an estimator; an error for lack of `y` names the remedy."""
     if y is None and not isinstance(estimator, FrozenEstimator):
         try:
             fitted.fit(X)
@@ -475,11 +507,6 @@ def fit_wrapped(owner, estimator, X, y):
             ) from error
     else:
         fitted.fit(X, y)
-    copy_input_attributes(owner, fitted)
-    if y is None and hasattr(fitted, "classes_"):
-        check_one_column(fitted)
-        owner.classes_ = np.asarray(fitted.classes_)
-    return fitted
 
 
 def wrapped_tags(tags, estimator):

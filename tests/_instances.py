@@ -398,7 +398,9 @@ _INSTANCES = {
     "Propagation": [
         Propagation(Energy(_LINEAR)),
         Propagation(KNN(n_neighbors=3), scheme="gnnsafe", steps=3, alpha=0.5),
-        Propagation(SklearnDetector(OneClassSVM()), scheme="symmetric", teleport=0.2),
+        Propagation(
+            SklearnDetector(detector=OneClassSVM()), scheme="symmetric", teleport=0.2
+        ),
     ],
     "QUAM": [
         QUAM(_PERCEPTRON, n_steps=3, random_state=0),
@@ -452,10 +454,10 @@ _INSTANCES = {
     ],
     "SklearnDetector": [
         SklearnDetector(),
-        SklearnDetector(IsolationForest(n_estimators=10, random_state=0)),
-        SklearnDetector(LocalOutlierFactor(n_neighbors=3, novelty=True)),
-        SklearnDetector(OneClassSVM(), per_class=True),
-        SklearnDetector(OneClassSVM(), estimator=_LINEAR),
+        SklearnDetector(detector=IsolationForest(n_estimators=10, random_state=0)),
+        SklearnDetector(detector=LocalOutlierFactor(n_neighbors=3, novelty=True)),
+        SklearnDetector(detector=OneClassSVM(), per_class=True),
+        SklearnDetector(detector=OneClassSVM(), estimator=_LINEAR),
     ],
     "UncertaintyDetector": [
         UncertaintyDetector(PlainUncertainty()),

@@ -424,3 +424,14 @@ def test_uncertainty_threshold_of_many_rows():
     few = UncertaintyDetector(Counting(), component="total").fit(X[:1000])
     assert rows[2:] == [1000]
     assert few.offset_ == middle_of_gap(few.score_samples(X[:1000]), 0.05)
+
+
+def test_scores_are_finite():
+    """A score beyond the range of float64 keeps its rank as the least number."""
+    detector = Failing().fit(X)
+    detector.scores = np.array([-np.inf, np.inf, 1.0])
+    largest = np.finfo(np.float64).max
+    assert detector.score_samples(X[:3]).tolist() == [-largest, largest, 1.0]
+    detector.offset_ = 1e300
+    assert np.isfinite(detector.decision_function(X[:3])).all()
+    assert detector.predict(X[:3]).tolist() == [-1, 1, -1]

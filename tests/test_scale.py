@@ -106,8 +106,10 @@ ALONE = [
     GMM(n_components=2, random_state=0),
     KNN(n_neighbors=3),
     KNN(n_neighbors=3, max_samples=0.5, normalize=False, random_state=0),
-    SklearnDetector(IsolationForest(n_estimators=5, random_state=0)),
-    SklearnDetector(IsolationForest(n_estimators=5, random_state=0), per_class=True),
+    SklearnDetector(detector=IsolationForest(n_estimators=5, random_state=0)),
+    SklearnDetector(
+        detector=IsolationForest(n_estimators=5, random_state=0), per_class=True
+    ),
     ViM(),  # fits a head
 ]
 READS_HEAD = [

@@ -78,7 +78,7 @@ def make_detectors(network, head):
             detectors.RelativeMahalanobis(covariance=shrunk),
             detectors.SSD(covariance=shrunk),
             detectors.GMM(reg_covar=0.01),
-            detectors.SklearnDetector(IsolationForest(random_state=0)),
+            detectors.SklearnDetector(detector=IsolationForest(random_state=0)),
         ],
         "features and head": [
             detectors.Residual(head),

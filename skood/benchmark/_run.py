@@ -90,7 +90,7 @@ def _make_detectors(head, options, n_train):
         # shrunk, because units of the network that never fire make it singular
         "Mahalanobis": Mahalanobis(head, covariance=LedoitWolf()),
         "ViM": ViM(head),
-        "IsolationForest": SklearnDetector(forest, estimator=head),
+        "IsolationForest": SklearnDetector(detector=forest, estimator=head),
     }
 
 

@@ -123,7 +123,7 @@ def digits(seed):
             "KNN": KNN(net, n_neighbors=10),
             "Mahalanobis": Mahalanobis(net, covariance=LedoitWolf()),
             "ReAct + Energy": make_pipeline(body, ReAct(), Energy(head)),
-            "IsolationForest": SklearnDetector(forest, estimator=net),
+            "IsolationForest": SklearnDetector(detector=forest, estimator=net),
             "DSDE": DSDE(
                 [
                     ("msp", MSP()),
@@ -171,8 +171,8 @@ def tabular(seed):
             "KNN": KNN(n_neighbors=10),
             "Mahalanobis": Mahalanobis(covariance=LedoitWolf()),
             "GMM": GMM(random_state=seed),
-            "LOF": SklearnDetector(lof),
-            "IsolationForest": SklearnDetector(forest),
+            "LOF": SklearnDetector(detector=lof),
+            "IsolationForest": SklearnDetector(detector=forest),
         },
         X_id,
         y_id,

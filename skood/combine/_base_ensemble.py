@@ -19,6 +19,7 @@ from skood.combine._pvalues import correction_of, loosened, reaches, warn_if_few
 from skood.combine._splits import check_same, with_levels
 from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._composition import NamedParts
+from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels
 from skood.utils._lazy import blockwise
 from skood.utils._pandas import import_pandas
@@ -298,6 +299,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         """
         return self._evaluate(X).level
 
+    @takes_input
     def pvalues(self, X):
         """P-value of each sample by each member.
 
@@ -381,6 +383,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         """
         return self.combiner_.pi0(self._evaluate(X).pvalues)
 
+    @takes_input
     def explain(self, X):
         """Say why each sample is accepted or rejected.
 

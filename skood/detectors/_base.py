@@ -321,6 +321,8 @@ class ReadingDetector(BaseDetector):
 
     def _validate_mapped(self, X, *, reset):
         """Validate rows of a memory-mapped file block by block."""
+        if 0 in X.shape:
+            return super()._validate(np.asarray(X[:]), reset=reset)  # raises
         for block in row_blocks(X, _BLOCK_BYTES):
             super()._validate(block, reset=reset)
             reset = False

@@ -12,6 +12,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._reader import make_reader
+from skood.utils._input import takes_input
 from skood.utils._pandas import import_pandas
 from skood.utils._wrapping import unwrapped
 
@@ -34,6 +35,7 @@ class ExplainMixin(_Detector):
     def _explained(self, reading):
         """Return a dict of columns, and contributions (n_samples, n_features)."""
 
+    @takes_input
     def explain(self, X, *, n_features=3):
         """Say what each sample was compared with, and which features count most.
 

@@ -16,7 +16,7 @@ from skood.detectors._base import (
 )
 from skood.detectors._moments import ClassMoments, is_constant
 from skood.utils._arrays import as_double
-from skood.utils._linalg import precision_cholesky
+from skood.utils._linalg import check_no_overflow, precision_cholesky
 from skood.utils._mapped import MappedRows
 from skood.utils._params import Interval, StrOptions
 from skood.utils._torch import row_chunks
@@ -170,7 +170,10 @@ class GMM(ReadingDetector):
                 features = reading.to(None).features
             self._take_classes(mixture, features, y)
         else:
-            mixture.fit(as_double(reading.to(None).features))
+            features = as_double(reading.to(None).features)
+            spread = np.ptp(features, axis=0)
+            check_no_overflow(spread @ spread, "The covariance matrix")
+            mixture.fit(features)
         self.mixture_ = mixture
         self.n_iter_ = mixture.n_iter_
 

@@ -24,6 +24,7 @@ from skood.utils._arrays import (
     to_host,
     unit_rows,
 )
+from skood.utils._input import takes_input
 from skood.utils._params import Interval, StrOptions
 from skood.utils._torch import is_tensor, resolve_device, row_chunks
 
@@ -388,6 +389,7 @@ class KNN(ExplainMixin, ReadingDetector):
                 gaps, rows = [best.values], [row.gather(1, best.indices)]
         return rows[0][:, -1]
 
+    @takes_input
     def explain(self, X, *, n_features=3, n_neighbors=None):
         """Name the nearest training rows of each sample, and the features that count.
 

@@ -22,6 +22,7 @@ from skood.utils._arrays import (
     unit_rows,
 )
 from skood.utils._labels import label_codes
+from skood.utils._linalg import check_no_overflow
 from skood.utils._params import Interval, StrOptions
 from skood.utils._torch import is_tensor
 from skood.utils._warnings import warn
@@ -258,6 +259,8 @@ class OpenMax(ReadingDetector):
         """Fit a Weibull distribution to the largest distances of each class."""
         lengths = np.sqrt(row_dots(self.means_, self.means_))
         sizes = self._combined(lengths, 1.0) * np.ones(len(lengths))
+        for one in (sizes, *distances):
+            check_no_overflow(one, "A distance to the mean logits of a class")
         fits = [
             self._fit_tail(one, size) if len(one) else None
             for one, size in zip(distances, sizes, strict=True)

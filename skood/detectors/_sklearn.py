@@ -6,12 +6,13 @@
 from typing import ClassVar
 
 import numpy as np
-from sklearn.base import clone
+from sklearn.base import clone, is_outlier_detector
 from sklearn.ensemble import IsolationForest
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
 from skood.detectors._base import ReadingDetector, constraints_without_device
+from skood.utils._input import named_errors
 from skood.utils._params import HasMethods
 
 __all__ = ["SklearnDetector"]
@@ -42,6 +43,10 @@ class SklearnDetector(ReadingDetector):
 
     Parameters
     ----------
+    estimator : object, default=None
+        The classifier whose features are read; cloned and fitted unless it is in
+        a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
+
     detector : object, default=None
         An outlier detector with ``score_samples`` high for inliers, such as
         :class:`~sklearn.ensemble.IsolationForest`,
@@ -49,10 +54,6 @@ class SklearnDetector(ReadingDetector):
         :class:`~sklearn.covariance.EllipticEnvelope` or
         ``LocalOutlierFactor(novelty=True)``. It is cloned and fitted; its own
         threshold is not used. None: ``IsolationForest(random_state=0)``.
-
-    estimator : object, default=None
-        The classifier whose features are read; cloned and fitted unless it is in
-        a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
     per_class : bool, default=False
         Whether to fit one detector per class.
@@ -87,7 +88,7 @@ class SklearnDetector(ReadingDetector):
     >>> from sklearn.neighbors import LocalOutlierFactor
     >>> from skood.detectors import SklearnDetector
     >>> X, y = load_iris(return_X_y=True)
-    >>> detector = SklearnDetector(LocalOutlierFactor(novelty=True))
+    >>> detector = SklearnDetector(detector=LocalOutlierFactor(novelty=True))
     >>> detector.fit(X[:100], y[:100]).predict([[9.0, 9.0, 9.0, 9.0]])
     array([-1])
     """
@@ -102,9 +103,9 @@ class SklearnDetector(ReadingDetector):
 
     def __init__(
         self,
-        detector=None,
-        *,
         estimator=None,
+        *,
+        detector=None,
         per_class=False,
         contamination=0.05,
         ood_label=-1,
@@ -113,6 +114,15 @@ class SklearnDetector(ReadingDetector):
         del self.device  # scikit-learn computes on the CPU
         self.detector = detector
         self.per_class = per_class
+
+    def _fit(self, X, y):
+        if self.estimator is not None and is_outlier_detector(self.estimator):
+            name = type(self.estimator).__name__
+            raise TypeError(
+                f"estimator is the classifier whose features are used, but {name} is "
+                f"an outlier detector: write SklearnDetector(detector={name}(...))."
+            )
+        return super()._fit(X, y)
 
     def _fit_reading(self, reading, y):
         detector = self.detector
@@ -128,7 +138,8 @@ class SklearnDetector(ReadingDetector):
             groups = [reading.features[y == label] for label in self.classes_]
         self.detectors_ = []
         for group in groups:
-            fitted = clone(detector).fit(group)
+            with named_errors(detector):
+                fitted = clone(detector).fit(group)
             if not hasattr(fitted, "score_samples"):
                 raise ValueError(
                     f"{detector!r} cannot score new samples: it has no score_samples. "

@@ -16,6 +16,7 @@ from skood.base import UncertaintyMixin, fit_wrapped, wrapped_tags
 from skood.epistemic._measures import member_uncertainty, normalised
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._lazy import blockwise, joined
+from skood.utils._linalg import check_no_overflow
 from skood.utils._params import HasMethods, StrOptions
 from skood.utils._wrapping import check_one_column, copy_input_attributes
 
@@ -143,7 +144,9 @@ class MembersMixin(UncertaintyMixin):
         check_is_fitted(self)
         if self._setting() == "b":
             return np.exp(self._reference_log_proba(X))
-        return np.concatenate([_mixture(block) for block in self._blocks(X)])
+        proba = np.concatenate([_mixture(block) for block in self._blocks(X)])
+        check_no_overflow(proba, "A logit")
+        return proba
 
     def predict(self, X):
         """Most probable class.

@@ -16,6 +16,7 @@ from skood.epistemic._base import BaseMembers, Block
 from skood.epistemic._curvature import (
     STRUCTURES,
     Full,
+    Kronecker,
     LastLayer,
     best_precision,
     log_marginal_likelihood,
@@ -29,10 +30,13 @@ from skood.epistemic._linearized import (
 from skood.epistemic._network import OpenNetwork
 from skood.epistemic._predictives import (
     bridge_proba,
+    mean_field_of_blocks,
     mean_field_proba,
     probit_proba,
 )
 from skood.nn._rows import check_target, class_codes
+from skood.utils._input import takes_input
+from skood.utils._linalg import check_no_overflow
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._state import fresh_fit
@@ -63,6 +67,12 @@ _KINDS: dict = {**STRUCTURES, "blocks": Eigenbasis}
 # Bytes of draws that are made at a time, and of those that a call may keep.
 _DRAW_BYTES = 64 * 2**20
 _KEPT_BYTES = 2 * 2**30
+
+# From so many classes on, covariances are found for groups of samples with features and
+# logits of so many bytes, in blocks that stay in the cache.
+_MANY_CLASSES = 100
+_GROUP_BYTES = 64 * 2**20
+_BLOCK_BYTES = 2**20
 
 _CLOSED_FORMS: dict[str, Callable] = {
     "mean_field": mean_field_proba,
@@ -189,7 +199,8 @@ class Laplace(BaseMembers):
     A constant that is added to all logits changes no probability, but its variance,
     which only the prior limits, is in every :math:`\Sigma_{kk}`: "probit" takes it for
     uncertainty, "mean_field" does not. "mean_field" takes a time that grows with the
-    third power of the number of classes; for hundreds of them use "mc".
+    square of the number of classes with ``hessian="kron"`` of the last layer, and
+    with the third power otherwise; "probit" takes one that grows with the number.
 
     References
     ----------
@@ -386,6 +397,7 @@ class Laplace(BaseMembers):
                 reference=torch.log_softmax(logits, 1).cpu().numpy(),
             )
 
+    @takes_input
     def predict_proba(self, X):
         """Probabilities of the classes.
 
@@ -407,6 +419,44 @@ class Laplace(BaseMembers):
 
     def _closed_form(self, X):
         """Probabilities by one of the predictives that draw nothing."""
+        if self._has_many_classes():
+            proba = self._mean_field_of_many(X)
+        else:
+            proba = self._by_moments(X)
+        check_no_overflow(proba, "A logit, or its variance,")
+        return proba
+
+    def _has_many_classes(self):
+        """Whether the covariances of single samples would take too long."""
+        return (
+            self.predictive == "mean_field"
+            and isinstance(self._curvature, Kronecker)
+            and len(self.classes_) >= _MANY_CLASSES
+        )
+
+    def _mean_field_of_many(self, X):
+        """Mean-field probabilities of groups of samples, in blocks of classes."""
+        curvature, parts, group = self._curvature, [], []
+        step = None
+        for _, features, logits in self._passes(X, 2):
+            if step is None:
+                numbers = features.shape[1] + logits.shape[1]
+                step = max(1, _GROUP_BYTES // (8 * numbers))
+            group.append((features, logits))
+            if sum(len(logits) for _, logits in group) >= step:
+                parts.append(self._mean_field_of_group(curvature, group))
+                group = []
+        if group:
+            parts.append(self._mean_field_of_group(curvature, group))
+        return np.concatenate(parts)
+
+    def _mean_field_of_group(self, curvature, group):
+        features, logits = map(torch.cat, zip(*group, strict=True))
+        blocks = curvature.pair_variances(features, self.prior_precision_, _BLOCK_BYTES)
+        return mean_field_of_blocks(logits, blocks)
+
+    def _by_moments(self, X):
+        """Probabilities from the moments of each sample's logits."""
         parts = []
         for part, features, logits in self._passes(X, 4 + 4 * len(self.classes_)):
             moments = self._moments(part, features)

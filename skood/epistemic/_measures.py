@@ -76,6 +76,11 @@ def normalised(log_proba, name="log_proba"):
         Those of probabilities that sum to one.
     """
     total = logsumexp(log_proba, axis=-1, keepdims=True)
+    if np.isnan(total).any():
+        raise ValueError(
+            f"{name} has NaN among the probabilities: logits overflow. Scale X, or "
+            "look at the outputs of the network."
+        )
     if np.any(np.abs(np.expm1(total)) > 1e-3):
         raise ValueError(
             f"{name} must hold the logarithms of probabilities, but these sum to "

@@ -15,6 +15,7 @@ from skood.base import fit_wrapped
 from skood.epistemic._base import BaseMembers, Block
 from skood.epistemic._ensembles import DeepEnsemble, MemberBlocks, row_blocks
 from skood.epistemic._laplace import COMMON_CONSTRAINTS, Laplace, check_installed
+from skood.utils._input import takes_input
 from skood.utils._params import HasMethods, Interval, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._wrapping import unwrapped
@@ -250,6 +251,7 @@ class MixtureLaplace(BaseMembers):
             reference = self._reference_log_proba(rows) if setting == "b" else None
             yield Block(np.concatenate(members), reference=reference)
 
+    @takes_input
     def predict_proba(self, X):
         """Probabilities of the classes.
 

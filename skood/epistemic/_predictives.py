@@ -6,7 +6,13 @@
 import numpy as np
 from scipy.special import log_softmax, logsumexp, softmax
 
-__all__ = ["bridge_log_alpha", "bridge_proba", "mean_field_proba", "probit_proba"]
+__all__ = [
+    "bridge_log_alpha",
+    "bridge_proba",
+    "mean_field_of_blocks",
+    "mean_field_proba",
+    "probit_proba",
+]
 
 
 def mean_field_proba(logits, covariances):
@@ -34,6 +40,31 @@ def mean_field_proba(logits, covariances):
     scale = np.sqrt(1 + np.pi / 8 * np.maximum(spread, 0.0))
     differences = (logits[:, :, None] - logits[:, None, :]) / scale
     return softmax(-logsumexp(-differences, axis=2), axis=1)
+
+
+def mean_field_of_blocks(logits, blocks):
+    """As `mean_field_proba`, from variances of differences block by block.
+
+    Parameters
+    ----------
+    logits : torch.Tensor of shape (n_rows, n_classes)
+        Means f.
+
+    blocks : iterable of (slice, slice, torch.Tensor)
+        Some rows, some classes k, and V for these, of shape (n_rows, n_block,
+        n_classes), which is written to.
+
+    Returns
+    -------
+    proba : ndarray of shape (n_rows, n_classes)
+        Probabilities.
+    """
+    log_sums = logits.clone()
+    for rows, some, spread in blocks:
+        scaled = spread.clamp_(min=0).mul_(np.pi / 8).add_(1).rsqrt_()
+        scaled *= logits[rows, None] - logits[rows, some, None]
+        log_sums[rows, some] = scaled.logsumexp(2)
+    return softmax(-log_sums.cpu().numpy(), axis=1)
 
 
 def probit_proba(logits, variances):

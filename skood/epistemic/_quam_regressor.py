@@ -248,6 +248,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
                         "QUAMRegressor requires y to be passed, but the target y is "
                         "None."
                     )
+                self._codes(y)  # raises before the fit
                 self.estimator_ = fit_wrapped(self, self.estimator, X, y)
             self._keep_rows(X, y)
         return self

@@ -21,6 +21,7 @@ from skood.evidential._uncertainty import (
 from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._classifier import TorchClassifier
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import takes_input
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._wrapping import check_one_column, copy_input_attributes
@@ -261,6 +262,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
             new["random_state"] = self.random_state
         return estimator.set_params(**new)
 
+    @takes_input
     def predict_alpha(self, X):
         r"""Parameters of the Dirichlet distributions.
 
@@ -279,6 +281,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         outputs = torch.from_numpy(self.estimator_.predict_logits(X))
         return self.estimator_.criterion.alpha(outputs).numpy()
 
+    @takes_input
     def predict_uncertainty(self, X):
         """Total, aleatoric and epistemic uncertainty.
 

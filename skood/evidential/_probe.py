@@ -26,6 +26,7 @@ from skood.evidential._uncertainty import whole_graph
 from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._reader import read
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import takes_input
 from skood.utils._params import Classifier, Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._state import fresh_fit
@@ -489,6 +490,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     # --- prediction --------------------------------------------------------------
 
+    @takes_input
     def predict_proba(self, X):
         """Probabilities of the classes, those of the network.
 
@@ -506,6 +508,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         check_is_fitted(self)
         return proba_of(self.estimator_, X, device=self.device)
 
+    @takes_input
     def predict(self, X):
         """Class that the network predicts, which has its largest logit.
 
@@ -523,6 +526,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         logits = read(self.estimator_, X, {"logits"}, device=self.device).logits
         return self.classes_[logits.argmax(axis=1)]
 
+    @takes_input
     def predict_evidence(self, X):
         """Total evidence that there is for a prediction.
 
@@ -540,6 +544,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         check_is_fitted(self)
         return self._evidence(self._read(X))
 
+    @takes_input
     def predict_alpha(self, X):
         r"""Parameters of the Dirichlet distributions.
 
@@ -557,6 +562,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         check_is_fitted(self)
         return self._alpha(self._read(X))
 
+    @takes_input
     def predict_uncertainty(self, X):
         """Total, aleatoric and epistemic uncertainty.
 

@@ -14,6 +14,7 @@ from skood.graph._networks import NETWORKS, EdgeModule
 from skood.nn._logits import LogitsMixin
 from skood.nn._reader import read
 from skood.nn._training import WeightedCriterion
+from skood.utils._input import takes_input
 from skood.utils._params import Interval, StrOptions
 
 __all__ = ["GraphClassifier"]
@@ -270,6 +271,7 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
 
         return checked
 
+    @takes_input
     def predict_logits(self, X):
         """Logits of the network.
 

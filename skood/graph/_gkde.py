@@ -17,6 +17,7 @@ from skood.evidential._uncertainty import DirichletMixin
 from skood.graph._nodes import NodeSet, as_nodes
 from skood.nn._rows import check_target, check_weights
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import takes_input
 from skood.utils._params import Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import row_chunks
@@ -280,6 +281,7 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
 
     # --- prediction ----------------------------------------------------------
 
+    @takes_input
     def predict_alpha(self, X):
         """Parameters of the Dirichlet distribution of each node.
 

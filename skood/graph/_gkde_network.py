@@ -20,6 +20,7 @@ from skood.graph._classifier import GraphClassifier
 from skood.graph._gkde import GKDE, resolve_metric
 from skood.graph._gkde_targets import Targets
 from skood.graph._nodes import NodeSet
+from skood.utils._input import takes_input
 from skood.utils._labels import label_codes
 from skood.utils._params import HasMethods, Interval, StrOptions
 from skood.utils._wrapping import unwrapped
@@ -445,6 +446,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
 
     # --- prediction -----------------------------------------------------------------
 
+    @takes_input
     def predict_alpha(self, X):
         """Parameters of the Dirichlet distribution of each node.
 

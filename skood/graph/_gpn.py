@@ -17,6 +17,7 @@ from skood.graph._base import BaseGraphClassifier, check_widths
 from skood.graph._flows import RadialFlows
 from skood.graph._networks import APPNP
 from skood.nn._training import check_finite
+from skood.utils._input import takes_input
 from skood.utils._params import Interval, StrOptions
 from skood.utils._torch import evaluating
 from skood.utils._warnings import warn
@@ -375,6 +376,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
 
     # --- prediction ----------------------------------------------------------
 
+    @takes_input
     def predict_alpha(self, X, *, propagated=True):
         """Parameters of the Dirichlet distribution of each node.
 
@@ -395,6 +397,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         after, before = np.split(self._outputs(X), 2, axis=1)
         return 1.0 + (after if propagated else before)
 
+    @takes_input
     def predict_uncertainty(self, X, *, propagated=True):
         """Total, aleatoric and epistemic uncertainty.
 

@@ -32,6 +32,7 @@ from skood.logic._reading import fit_one, read_rows, some_rows
 from skood.metrics._scorers import concept_columns
 from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._composition import NamedParts
+from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels, plain_labels
 from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
@@ -364,6 +365,7 @@ class ConceptDetector(NamedParts, BaseDetector):
 
     # -- what is read
 
+    @takes_input
     def predict_concepts(self, X):
         """Read the concepts.
 
@@ -423,6 +425,7 @@ class ConceptDetector(NamedParts, BaseDetector):
         constraints is an expectation. Shares are the detector's.
         """
 
+    @takes_input
     def explain(self, X, *, as_frame=False):
         """Say which constraints each sample breaks, and how much that counts.
 

@@ -6,6 +6,7 @@
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import BaseDetector
+from skood.utils._input import takes_input
 
 __all__ = ["FoundDetector"]
 
@@ -56,6 +57,7 @@ class FoundDetector(BaseDetector):
         check_is_fitted(self, "offset_")
         return self.estimator_.score(X, y)
 
+    @takes_input
     def predict_concepts(self, X):
         """Read the concepts; see :meth:`MLNDetector.predict_concepts`.
 
@@ -122,6 +124,7 @@ class FoundDetector(BaseDetector):
         self.estimator_.set_weights(weights)
         return self
 
+    @takes_input
     def explain(self, X, *, as_frame=False):
         """Say which constraints each sample breaks; see :meth:`MLNDetector.explain`.
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from skood.base import fit_wrapped, n_rows, take_rows, wrapped_tags
 from skood.nn._reader import plain_reader, read
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import takes_input
 from skood.utils._lazy import as_rows
 from skood.utils._params import Classifier, Interval, StrOptions, fit_context
 from skood.utils._state import fresh_fit
@@ -191,6 +192,7 @@ class FeatureExtractor(
         # What others read too is read-only, but what comes next may write to its input.
         return Z if Z.flags.writeable else Z.copy(order="K")
 
+    @takes_input
     def transform(self, X):
         """Compute the features.
 

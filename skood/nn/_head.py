@@ -21,11 +21,12 @@ from skood.nn._reader import make_reader
 from skood.nn._reading import symmetric_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._lazy import blockwise
+from skood.utils._linalg import check_no_overflow
 from skood.utils._params import fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._wrapping import copy_input_attributes
 
-__all__ = ["LinearHead", "split"]
+__all__ = ["LinearHead", "linear_logits", "split"]
 
 
 class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
@@ -224,11 +225,46 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         -------
         logits : ndarray of shape (n_samples, n_classes)
             ``X @ coef_.T + intercept_``, in the precision of `X`.
+
+        Raises
+        ------
+        ValueError
+            If `X` is invalid, or a logit overflows.
         """
         check_is_fitted(self)
         coef, intercept, _ = self._weights()
         X = self._checked_input(X)
-        return X @ coef.T.astype(X.dtype) + intercept.astype(X.dtype)
+        return linear_logits(X, coef, intercept)
+
+
+def linear_logits(X, coef, intercept):
+    """Logits of a linear layer in the precision of `X`, or raise if they overflow.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Features.
+
+    coef : ndarray of shape (n_classes, n_features)
+        Weights.
+
+    intercept : ndarray of shape (n_classes,)
+        Biases.
+
+    Returns
+    -------
+    logits : ndarray of shape (n_samples, n_classes)
+        ``X @ coef.T + intercept``.
+
+    Raises
+    ------
+    ValueError
+        If a logit is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        logits = X @ coef.T.astype(X.dtype) + intercept.astype(X.dtype)
+    check_no_overflow(logits, "A logit")
+    return logits
 
 
 def split(estimator, layer="penultimate"):

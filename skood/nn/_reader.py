@@ -84,6 +84,21 @@ class _ArrayReader(Reader):
 
     def rows(self, X):
         """X as a float array, checked against what the classifier was fitted on."""
+        try:
+            return self._checked_rows(X)
+        except ValueError as error:
+            # scikit-learn's advice is to use classifiers that take missing values
+            if "contains NaN" not in str(error):
+                raise
+            name = type(self.estimator).__name__
+            raise ValueError(
+                f"Input X contains NaN, and features must not, whether or not {name} "
+                "takes missing values. Impute them, as in make_pipeline("
+                f"SimpleImputer(), {name}()); a detector that uses only logits, such "
+                "as MSP, takes NaN if its classifier does."
+            ) from error
+
+    def _checked_rows(self, X):
         if hasattr(self.estimator, "_checked_input"):  # a LinearHead
             return self.estimator._checked_input(X)
         if hasattr(self.estimator, "n_features_in_"):

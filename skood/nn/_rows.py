@@ -9,7 +9,7 @@ from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from skood.utils._labels import check_labels, label_codes
+from skood.utils._labels import check_labels, label_codes, sortable_labels
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -34,7 +34,7 @@ def check_target(y, estimator):
             f"{type(estimator).__name__} requires y to be passed, but the target y is "
             f"None."
         )
-    y = check_labels(y)
+    y = sortable_labels(check_labels(y))
     check_classification_targets(y)
     return y
 

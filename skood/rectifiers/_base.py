@@ -14,7 +14,9 @@ from sklearn.utils.validation import (
 )
 
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import takes_input
 from skood.utils._labels import check_labels, id_rows
+from skood.utils._linalg import check_no_overflow
 from skood.utils._params import fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._threads import map_chunks
@@ -92,6 +94,7 @@ class BaseRectifier(
     def _learn(self, X, y):
         """Learn from validated features; nothing unless overridden."""
 
+    @takes_input
     def transform(self, X):
         """Rectify features.
 
@@ -105,12 +108,19 @@ class BaseRectifier(
         Z : ndarray of shape (n_samples, n_features)
             Rectified features: float32 if `X` is, else float64. A row does not
             depend on the others.
+
+        Raises
+        ------
+        ValueError
+            If `X` is invalid, or rectified features overflow.
         """
         check_is_fitted(self)
         X = self._validated(X, reset=False)
         out = np.empty(X.shape, dtype=X.dtype)
         chunks = list(row_chunks(len(X), X[0].nbytes, budget=_CHUNK_BYTES))
-        map_chunks(lambda rows: self._rectify(X[rows], out[rows]), chunks)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            map_chunks(lambda rows: self._rectify(X[rows], out[rows]), chunks)
+        check_no_overflow(out, "A rectified feature")
         return out
 
     @abstractmethod

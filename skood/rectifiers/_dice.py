@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skood.base import wrapped_tags
-from skood.nn._head import LinearHead
+from skood.nn._head import LinearHead, linear_logits
 from skood.nn._logits import LogitsMixin
 from skood.rectifiers._base import known_rows
 from skood.rectifiers._head import fit_head
@@ -182,10 +182,15 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         -------
         logits : ndarray of shape (n_samples, n_classes)
             ``X @ coef_.T + intercept_``, in the precision of `X`.
+
+        Raises
+        ------
+        ValueError
+            If `X` is invalid, or a logit overflows.
         """
         check_is_fitted(self, "coef_")
         X = self._validated(X, reset=False)
-        return X @ self.coef_.T.astype(X.dtype) + self.intercept_.astype(X.dtype)
+        return linear_logits(X, self.coef_, self.intercept_)
 
     def _validated(self, X, *, reset):
         return validate_data(

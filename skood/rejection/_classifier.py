@@ -40,8 +40,10 @@ from skood.utils._labels import (
     naming_ood_label,
     ood_mask,
     put_label,
+    sortable_labels,
 )
 from skood.utils._lazy import blockwise, labelled_rows
+from skood.utils._linalg import check_no_overflow
 from skood.utils._loss import per_sample_loss
 from skood.utils._params import (
     Classifier,
@@ -375,8 +377,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             X_id = take_rows(X, np.flatnonzero(is_id))
             X_ood = take_rows(X, np.flatnonzero(~is_id))
         y_id = y[is_id]
-        if y_id.dtype.kind == "O" and not any(isinstance(v, str) for v in y_id):
-            y_id = np.array(y_id.tolist())  # numbers beside a string ood_label
+        y_id = sortable_labels(y_id)  # numbers beside a string ood_label
         check_classification_targets(y_id)
         classes = np.unique(y_id)
         self.reject_label_ = self._reject_label(classes)
@@ -543,7 +544,9 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             Probabilities in the order of ``classes_``.
         """
         check_is_fitted(self, "estimator_")
-        return self._per_class(self.estimator_.predict_proba(X), 0.0)
+        proba = self.estimator_.predict_proba(X)
+        check_no_overflow(proba, "A probability")
+        return self._per_class(proba, 0.0)
 
     @available_if(_estimator_has("decision_function"))
     @blockwise
@@ -562,6 +565,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         """
         check_is_fitted(self, "estimator_")
         margins = self.estimator_.decision_function(X)
+        check_no_overflow(margins, "A margin")
         return self._per_class(margins, np.finfo(margins.dtype).min)
 
     def _per_class(self, values, missing):

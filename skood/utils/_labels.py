@@ -18,6 +18,7 @@ __all__ = [
     "check_label_rows",
     "check_labels",
     "check_nested_ood_labels",
+    "check_one_kind",
     "has_label",
     "id_rows",
     "label_codes",
@@ -26,6 +27,7 @@ __all__ = [
     "plain_labels",
     "put_label",
     "single_column",
+    "sortable_labels",
 ]
 
 
@@ -74,6 +76,8 @@ def check_labels(y, name="y"):
     if isinstance(y, (list, tuple)) and len({isinstance(v, str) for v in y}) == 2:
         y = np.array(y, dtype=object)  # NumPy would turn the number -1 into text
     y = column_or_1d(to_numpy(y), warn=True)
+    if y.dtype.kind not in "biufOUSMm":
+        raise ValueError(f"{name} must hold class labels, got the dtype {y.dtype}.")
     if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
         raise ValueError(f"Input {name} contains NaN or infinity.")
     if y.dtype.kind == "O" and any(_is_missing(v) for v in y):
@@ -144,6 +148,12 @@ def _as_table(y):
         rows = [to_numpy(row).tolist() if hasattr(row, "shape") else row for row in y]
         if not rows or not all(isinstance(row, (list, tuple)) for row in rows):
             return None
+        lengths = sorted({len(row) for row in rows})
+        if len(lengths) > 1:
+            raise ValueError(
+                f"y must have the same number of labels for each sample, got from "
+                f"{lengths[0]} to {lengths[-1]}."
+            )
         kinds = {isinstance(value, str) for row in rows for value in row}
         # NumPy would turn numbers beside text into text
         table = np.array(rows, dtype=object if len(kinds) == 2 else None)
@@ -180,6 +190,67 @@ def plain_labels(y):
     if kinds in ({str}, {bool}, {int}, {float}, {int, float}):
         return np.array(values)
     return y
+
+
+def sortable_labels(y):
+    """Return labels that can be classes: those of one kind, or raise.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Labels of ID samples, without missing values.
+
+    Returns
+    -------
+    y : ndarray of shape (n_samples,)
+        Numbers in an array of objects become an array of numbers.
+
+    Raises
+    ------
+    ValueError
+        If there are labels of several kinds, such as text and numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.utils._labels import sortable_labels
+    >>> sortable_labels(np.array([3, 1], dtype=object)).dtype.kind
+    'i'
+    """
+    if y.dtype.kind != "O" or all(isinstance(label, str) for label in y):
+        return y
+    y = plain_labels(y)
+    if y.dtype.kind != "O":
+        return y
+    examples = {type(label).__name__: label for label in y.tolist()}
+    found = ", ".join(f"{kind} ({label!r:.40})" for kind, label in examples.items())
+    raise ValueError(
+        f"The labels of ID samples in y must be of one kind, text or numbers; got "
+        f"{found}. Convert them. Known OOD samples carry the ood_label of an "
+        "estimator that has one, and are left out for others."
+    )
+
+
+def check_one_kind(y):
+    """Raise if `y` has both text and numbers, which no classifier can sort.
+
+    Parameters
+    ----------
+    y : array-like
+        Labels of any shape, or None.
+
+    Raises
+    ------
+    ValueError
+        See `sortable_labels`.
+    """
+    is_list = isinstance(y, (list, tuple)) and not any(np.ndim(v) for v in y)
+    kind = getattr(getattr(y, "dtype", None), "kind", None)
+    if is_list or (kind == "O" and np.ndim(y) == 1):
+        labels = np.empty(len(y), dtype=object)
+        labels[:] = list(y)
+        if len({isinstance(label, str) for label in labels}) == 2:
+            sortable_labels(labels)
 
 
 def _label_kinds(labels):

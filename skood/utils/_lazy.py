@@ -13,6 +13,7 @@ import sys
 import numpy as np
 from sklearn.utils import Bunch
 
+from skood.utils._input import takes_input
 from skood.utils._torch import to_numpy
 
 __all__ = [
@@ -270,10 +271,12 @@ def blockwise(method=None, *, axis=0):
     if method is None:
         return functools.partial(blockwise, axis=axis)
 
+    in_memory = takes_input(method)
+
     @functools.wraps(method)
     def by_blocks(self, X, *args, **kwargs):
         if not is_lazy(X):
-            return method(self, X, *args, **kwargs)
+            return in_memory(self, X, *args, **kwargs)
         parts = [method(self, block, *args, **kwargs) for block in loaded_blocks(X)]
         return joined(parts, axis)
 

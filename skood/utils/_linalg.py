@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import cholesky, eigh, solve_triangular
 from threadpoolctl import ThreadpoolController
 
-__all__ = ["precision_cholesky", "symmetric_eigh"]
+__all__ = ["check_no_overflow", "precision_cholesky", "symmetric_eigh"]
 
 # Small eigenproblems only lose by threads that wait for each other.
 _ONE_THREAD_BELOW = 2048
@@ -34,6 +34,30 @@ def _threads(matrix):
     return _controller().limit(limits=1)
 
 
+def check_no_overflow(array, what):
+    """Raise if what was computed from the samples is not finite.
+
+    Parameters
+    ----------
+    array : ndarray
+        Numbers.
+
+    what : str
+        Their name in the error, as in "The covariance matrix".
+
+    Raises
+    ------
+    ValueError
+        If there is NaN or infinity among them.
+    """
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"{what} overflows float64: X, or what the classifier computes from it, "
+            "has values whose squares or sums are too large. Scale X, for example "
+            "with sklearn.preprocessing.StandardScaler."
+        )
+
+
 def symmetric_eigh(matrix):
     """Eigenvalues, eigenvectors and numerical rank of a covariance matrix.
 
@@ -52,10 +76,16 @@ def symmetric_eigh(matrix):
 
     rank : int
         Number of eigenvalues that are more than rounding errors of the largest.
+
+    Raises
+    ------
+    ValueError
+        If the matrix holds NaN or infinity.
     """
     matrix = np.asarray(matrix, dtype=np.float64)
+    check_no_overflow(matrix, "The covariance matrix")
     with _threads(matrix):
-        values, vectors = eigh(matrix)
+        values, vectors = eigh(matrix, check_finite=False)
     errors = max(len(values), _LEAST_ERRORS) * np.finfo(np.float64).eps
     tolerance = values[-1] * errors
     rank = int(np.sum(values > max(tolerance, np.finfo(np.float64).tiny)))
@@ -77,9 +107,13 @@ def precision_cholesky(covariance):
 
     Raises
     ------
+    ValueError
+        If the matrix holds NaN or infinity.
+
     numpy.linalg.LinAlgError
         If the matrix is not positive definite.
     """
+    check_no_overflow(covariance, "The covariance matrix")
     with _threads(covariance):
-        lower = cholesky(covariance, lower=True)
+        lower = cholesky(covariance, lower=True, check_finite=False)
         return solve_triangular(lower, np.eye(len(lower)), lower=True).T

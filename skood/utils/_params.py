@@ -8,7 +8,9 @@ so that a change there is a change in one place.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from sklearn.base import _fit_context as fit_context
+import functools
+
+from sklearn.base import _fit_context
 from sklearn.utils._param_validation import (
     HasMethods as _HasMethods,
 )
@@ -19,6 +21,9 @@ from sklearn.utils._param_validation import (
     StrOptions,
     validate_params,
 )
+
+from skood.utils._input import takes_input
+from skood.utils._torch import to_numpy
 
 __all__ = [
     "Classifier",
@@ -41,6 +46,36 @@ class HasMethods(_HasMethods):
 
     def __str__(self):
         return f"{super().__str__()} (an object, not a class: write KNN(), not KNN)"
+
+
+def fit_context(*, prefer_skip_nested_validation):
+    """Decorate a ``fit``: validate parameters, and make tensors fit for any estimator.
+
+    Parameters
+    ----------
+    prefer_skip_nested_validation : bool
+        Whether estimators that are fitted inside need not validate their parameters.
+
+    Returns
+    -------
+    decorator : callable
+        Of methods that take ``(self, X, y, ...)``.
+    """
+
+    def decorate(fit):
+        @functools.wraps(fit)
+        def on_arrays(self, X, *args, **kwargs):
+            if args:
+                args = (to_numpy(args[0]), *args[1:])
+            elif "y" in kwargs:
+                kwargs["y"] = to_numpy(kwargs["y"])
+            return fit(self, X, *args, **kwargs)
+
+        return _fit_context(
+            prefer_skip_nested_validation=prefer_skip_nested_validation
+        )(takes_input(on_arrays))
+
+    return decorate
 
 
 class Classifier(HasMethods):

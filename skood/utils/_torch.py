@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from skood.utils._locks import TORCH_LOCK
 
 __all__ = [
+    "check_has_values",
     "check_tensor",
     "evaluating",
     "is_tensor",
@@ -26,6 +27,7 @@ __all__ = [
     "to_numpy",
     "to_tensor",
     "training",
+    "with_numpy_dtype",
 ]
 
 
@@ -121,6 +123,50 @@ def is_tensor(X):
     return torch is not None and isinstance(X, torch.Tensor)
 
 
+def check_has_values(X):
+    """Raise if a tensor is on the meta device.
+
+    Parameters
+    ----------
+    X : torch.Tensor
+        The tensor.
+
+    Raises
+    ------
+    ValueError
+        If it holds no values.
+    """
+    if X.device.type == "meta":
+        raise ValueError(
+            f"Got a tensor of shape {tuple(X.shape)} on the meta device, which holds "
+            "no values. Pass a tensor on the CPU or a GPU."
+        )
+
+
+def with_numpy_dtype(X):
+    """Return a tensor in a dtype that NumPy has.
+
+    Parameters
+    ----------
+    X : torch.Tensor
+        The tensor.
+
+    Returns
+    -------
+    X : torch.Tensor
+        In float32 if it was in bfloat16, or in another float that NumPy does not have.
+    """
+    import torch
+
+    if X.is_floating_point() and X.dtype not in (
+        torch.float16,
+        torch.float32,
+        torch.float64,
+    ):
+        return X.float()
+    return X
+
+
 def check_tensor(X, *, keep_double=False):
     """Return a tensor of rows as detached, finite float32, or raise.
 
@@ -143,10 +189,12 @@ def check_tensor(X, *, keep_double=False):
         If `X` is sparse or complex.
 
     ValueError
-        If `X` has fewer than two axes, is empty, or holds NaN or infinity.
+        If `X` is on the meta device, has fewer than two axes, is empty, or holds NaN
+        or infinity.
     """
     import torch
 
+    check_has_values(X)
     X = X.detach()
     if X.is_complex() or X.layout != torch.strided:
         raise TypeError(
@@ -181,16 +229,21 @@ def to_numpy(X):
     -------
     X : ndarray or object
         The array, or what was given.
+
+    Raises
+    ------
+    ValueError
+        If a tensor is on the meta device.
     """
     if not is_tensor(X):
         return X
     import torch
 
+    check_has_values(X)
     X = X.detach()
     if X.layout != torch.strided:
         X = X.to_dense()
-    if X.dtype == torch.bfloat16:
-        X = X.float()
+    X = with_numpy_dtype(X)
     return X.cpu().resolve_conj().resolve_neg().numpy()
 
 

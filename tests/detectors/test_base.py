@@ -48,7 +48,7 @@ READ_FEATURES = [
     KNN(n_neighbors=5),
     Mahalanobis(),
     Mahalanobis(tied=False),
-    SklearnDetector(OneClassSVM()),
+    SklearnDetector(detector=OneClassSVM()),
 ]
 ALL = [*READ_LOGITS, *READ_FEATURES, ViM()]
 

@@ -132,7 +132,7 @@ READ_FEATURES = [
     RelativeMahalanobis(),
     Residual(),
     SHE(),
-    SklearnDetector(IsolationForest(n_estimators=20, random_state=0)),
+    SklearnDetector(detector=IsolationForest(n_estimators=20, random_state=0)),
     SSD(),
     ViM(),
 ]

@@ -38,7 +38,7 @@ def data():
 @pytest.mark.parametrize("bare", BARE, ids=lambda one: type(one).__name__)
 def test_equals_the_bare_detector(bare, data):
     X, y = data
-    detector = SklearnDetector(bare, contamination=0.2).fit(X[:100], y[:100])
+    detector = SklearnDetector(detector=bare, contamination=0.2).fit(X[:100], y[:100])
     expected = clone(bare).fit(X[:100])
     scores = detector.score_samples(X)
     assert scores.dtype == np.float64
@@ -52,7 +52,7 @@ def test_equals_the_bare_detector(bare, data):
 @pytest.mark.parametrize("bare", BARE, ids=lambda one: type(one).__name__)
 def test_per_class_is_the_largest_score(bare, data):
     X, y = data
-    detector = SklearnDetector(bare, per_class=True).fit(X, y)
+    detector = SklearnDetector(detector=bare, per_class=True).fit(X, y)
     assert len(detector.detectors_) == 3
     expected = [clone(bare).fit(X[y == k]).score_samples(X) for k in ("s", "v", "w")]
     np.testing.assert_array_equal(detector.score_samples(X), np.max(expected, axis=0))
@@ -61,7 +61,7 @@ def test_per_class_is_the_largest_score(bare, data):
 def test_known_ood_rows_are_in_no_class(data):
     X, y = data
     y = np.where(y == "w", "ood", y)
-    detector = SklearnDetector(OneClassSVM(), per_class=True, ood_label="ood")
+    detector = SklearnDetector(detector=OneClassSVM(), per_class=True, ood_label="ood")
     detector.fit(X, y)
     assert len(detector.detectors_) == 2
     np.testing.assert_array_equal(detector.classes_, ["s", "v"])
@@ -77,7 +77,7 @@ def test_reads_the_features_of_a_network(data):
     X, y = data
     X = StandardScaler().fit_transform(X)
     network = MLPClassifier((6,), solver="lbfgs", random_state=0)
-    detector = SklearnDetector(OneClassSVM(), estimator=network).fit(X, y)
+    detector = SklearnDetector(detector=OneClassSVM(), estimator=network).fit(X, y)
     fitted = detector.estimator_
     Z = np.maximum(X @ fitted.coefs_[0] + fitted.intercepts_[0], 0)
     expected = OneClassSVM().fit(Z).score_samples(Z)
@@ -92,14 +92,14 @@ def test_per_class_needs_labels(data):
 def test_detector_that_cannot_score_new_samples(data):
     message = r"LocalOutlierFactor\(\) cannot score new samples.*novelty=True"
     with pytest.raises(ValueError, match=message):
-        SklearnDetector(LocalOutlierFactor()).fit(data[0])
+        SklearnDetector(detector=LocalOutlierFactor()).fit(data[0])
 
 
 def test_detector_must_be_an_estimator(data):
     with pytest.raises(
         ValueError, match="'detector' parameter of SklearnDetector must"
     ):
-        SklearnDetector("forest").fit(data[0])
+        SklearnDetector(detector="forest").fit(data[0])
 
 
 def test_tags_follow_what_is_wrapped():
@@ -109,8 +109,8 @@ def test_tags_follow_what_is_wrapped():
             tags.non_deterministic = True
             return tags
 
-    assert get_tags(SklearnDetector(Random())).non_deterministic
-    assert not get_tags(SklearnDetector(OneClassSVM())).non_deterministic
+    assert get_tags(SklearnDetector(detector=Random())).non_deterministic
+    assert not get_tags(SklearnDetector(detector=OneClassSVM())).non_deterministic
     assert not get_tags(SklearnDetector()).target_tags.required
     linear = SklearnDetector(estimator=LogisticRegression())
     assert get_tags(linear).target_tags.required
@@ -129,10 +129,28 @@ class _HighForOutliers(BaseEstimator):
 def test_advice_about_a_detector_without_score_samples():
     X = np.random.default_rng(0).normal(size=(30, 2))
     with pytest.raises(ValueError, match=r"score_samples\. Set novelty=True\."):
-        SklearnDetector(LocalOutlierFactor()).fit(X)
+        SklearnDetector(detector=LocalOutlierFactor()).fit(X)
     with pytest.raises(ValueError, match=r"score_samples\. Wrap it") as info:
-        SklearnDetector(_HighForOutliers()).fit(X)
+        SklearnDetector(detector=_HighForOutliers()).fit(X)
     assert "LocalOutlierFactor" not in str(info.value)
     assert "-decision_function(X)" in str(info.value)
     with pytest.raises(ValueError, match="such as IsolationForest"):
-        SklearnDetector(DBSCAN()).fit(X)
+        SklearnDetector(detector=DBSCAN()).fit(X)
+
+
+def test_first_argument_is_the_classifier_as_elsewhere(data):
+    X, y = data
+    linear = LogisticRegression(max_iter=500)
+    detector = SklearnDetector(linear, detector=OneClassSVM()).fit(X, y)
+    assert isinstance(detector.estimator_, LogisticRegression)
+    with pytest.raises(TypeError, match=r"write SklearnDetector\(detector=OneClassSVM"):
+        SklearnDetector(OneClassSVM()).fit(X, y)
+
+
+def test_library_errors_name_the_detector(data):
+    class Overflowing(OneClassSVM):
+        def fit(self, X, y=None):
+            np.zeros(4).reshape(3)
+
+    with pytest.raises(ValueError, match="The fit of Overflowing failed on X"):
+        SklearnDetector(detector=Overflowing()).fit(data[0])

@@ -414,3 +414,19 @@ def test_networks_read_dense_rows(kind):
     assert not get_tags(kind(LogisticRegression())).input_tags.sparse
     ensemble = DeepEnsemble(LogisticRegression())
     assert get_tags(ensemble).input_tags.sparse == takes_sparse
+
+
+def test_many_classes_are_those_of_single_samples(monkeypatch):
+    """From 100 classes on samples are grouped: the same numbers, one by one as well."""
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 120
+    X = rng.normal(size=(240, 5)) + 3 * rng.normal(size=(120, 5))[y]
+    head = LogisticRegression(max_iter=20).fit(X, y)
+    clf = Laplace(FrozenEstimator(head), setting="a", random_state=0).fit(X, y)
+    found = clf.predict_proba(X[:30])
+    alone = np.concatenate([clf.predict_proba(X[i : i + 1]) for i in range(30)])
+    np.testing.assert_allclose(found, alone, rtol=1e-9)
+    monkeypatch.setattr("skood.epistemic._laplace._GROUP_BYTES", 4000)
+    np.testing.assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)
+    monkeypatch.setattr("skood.epistemic._laplace._MANY_CLASSES", 1000)
+    np.testing.assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)

@@ -7,12 +7,15 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from scipy import integrate, stats
-from scipy.special import expit, softmax
+from scipy.special import expit, logsumexp, softmax
 
+from skood.epistemic._curvature import Kronecker
 from skood.epistemic._predictives import (
     bridge_log_alpha,
     bridge_proba,
+    mean_field_of_blocks,
     mean_field_proba,
     probit_proba,
 )
@@ -156,3 +159,30 @@ def test_bridge_of_hardly_any_variance_is_finite():
     np.testing.assert_allclose(
         bridge_proba(logits, zero, zero)[0], alpha / alpha.sum(), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize(("n_outputs", "n_features"), [(120, 7), (40, 60), (5, 1)])
+@pytest.mark.parametrize("precision", [1e-4, 1.0, 1e4])
+def test_mean_field_of_blocks_is_that_of_whole_covariances(
+    n_outputs, n_features, precision
+):
+    """Sums of few matrices, for any spread of eigenvalues and any size of blocks."""
+    rng = np.random.default_rng(0)
+    p = softmax(2 * rng.normal(size=(300, n_outputs)), axis=1)
+    scales = 10.0 ** rng.uniform(-4, 4, size=n_features)
+    features = torch.from_numpy(scales * rng.normal(size=(300, n_features)))
+    sums = Kronecker.sums(features, torch.from_numpy(np.log(p)), n_outputs)
+    curvature = Kronecker(*(one.numpy() for one in sums), n_rows=300)
+    logits = torch.from_numpy(2 * rng.normal(size=(9, n_outputs)))
+    rows = features[:9]
+    # sums of squares: differences of covariances would lose digits
+    along, vectors = (one.numpy() for one in curvature._along_outputs(rows, precision))
+    gaps = (vectors[:, None] - vectors) ** 2
+    spread = np.einsum("nj,klj->nkl", along, gaps)
+    pairs = logits[:, :, None] - logits[:, None, :]
+    scaled = pairs.numpy() / np.sqrt(1 + np.pi / 8 * spread)
+    expected = softmax(-logsumexp(-scaled, axis=2), axis=1)
+    for block_bytes in (1, 50_000, 2**20):
+        blocks = curvature.pair_variances(rows, precision, block_bytes)
+        found = mean_field_of_blocks(logits, blocks)
+        np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -164,7 +164,7 @@ def test_features_in_a_dataset():
     for detector in (
         Mahalanobis(),
         ViM(),
-        SklearnDetector(IsolationForest(random_state=0)),
+        SklearnDetector(detector=IsolationForest(random_state=0)),
     ):
         expected = clone(detector).fit(Z, y)
         detector = clone(detector).fit(data)

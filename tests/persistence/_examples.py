@@ -113,7 +113,7 @@ def _of_other_estimators():
         yield MSP(inner).fit(X, y), X
     for algorithm in ("ball_tree", "kd_tree"):
         inner = LocalOutlierFactor(3, novelty=True, algorithm=algorithm)
-        yield SklearnDetector(inner).fit(X), X
+        yield SklearnDetector(detector=inner).fit(X), X
     for detector in (Mahalanobis(), SSD(), ViM(LinearHead().fit(X, y))):
         yield clone(detector).fit(X, y), X
     yield Mahalanobis().partial_fit(X, y), X

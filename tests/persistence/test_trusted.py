@@ -145,7 +145,7 @@ def test_types_of_the_user_must_be_named(how):
 
 def test_compiled_trees_must_be_named():
     forest = IsolationForest(n_estimators=2, random_state=0)
-    detector = SklearnDetector(forest).fit(X)
+    detector = SklearnDetector(detector=forest).fit(X)
     data = dumps(detector)
     if not skops_io.get_untrusted_types(data=data).count("sklearn.tree._tree.Tree"):
         pytest.skip("this skops trusts the trees of scikit-learn")

@@ -9,8 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 
+from skood.detectors import KNN, MSP, Mahalanobis, ViM
+from skood.epistemic import Laplace
 from skood.exceptions import SkoodWarning
+from skood.nn import FeatureExtractor, TorchClassifier
+from skood.rejection import RejectOptionClassifier
 from skood.utils._labels import (
     check_label_rows,
     check_labels,
@@ -357,3 +364,51 @@ def test_single_column():
         assert list(found) == list(np.asarray(y)[:, 0])
     for y in (column, table["a"], [["ant"]], pd.DataFrame({"a": [1], "b": [2]})):
         assert single_column(y) is y
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_names_and_minus_one_in_one_array(as_list):
+    """Text as classes, the number -1 for OOD samples: detectors leave these out."""
+    rng = np.random.default_rng(0)
+    codes = np.arange(60) % 3
+    X = rng.normal(size=(60, 3)) + 4 * np.eye(3)[codes]
+    names = np.array(["ant", "bee", "cat"])[codes]
+    y = names.astype(object)
+    y[::10] = -1
+    is_id = y != -1
+    mixed = y.tolist() if as_list else y
+    for detector in (
+        KNN(n_neighbors=3),
+        Mahalanobis(),
+        MSP(LogisticRegression()),
+        ViM(),
+        RejectOptionClassifier(LogisticRegression(), reject_label="none"),
+    ):
+        fitted = clone(detector).fit(X, mixed)
+        assert fitted.classes_.tolist() == ["ant", "bee", "cat"]
+        expected = clone(detector).fit(X[is_id], names[is_id])
+        np.testing.assert_array_equal(fitted.predict(X), expected.predict(X))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        KNN(n_neighbors=3),
+        MSP(LogisticRegression()),
+        Laplace(LogisticRegression()),
+        FeatureExtractor(MLPClassifier((4,))),
+        RejectOptionClassifier(LogisticRegression()),
+        TorchClassifier(max_epochs=1),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_classes_of_several_kinds(estimator):
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    y = np.array([5, "ant"] * 10, dtype=object)
+    with pytest.raises(ValueError, match=r"must be of one kind.*int \(5\), str"):
+        estimator.fit(X, y)
+
+
+def test_ragged_labels():
+    with pytest.raises(ValueError, match="same number of labels for each sample"):
+        check_label_rows([[1], [1, 2]])

@@ -1,0 +1,195 @@
+"""Samples of any kind, as they are given to estimators that take few kinds.
+
+Estimators that wrap others pass `X` on unvalidated, and scikit-learn leaves tensors,
+repeated column names and objects that are not numbers to the libraries below.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import functools
+from contextlib import contextmanager
+
+import numpy as np
+
+from skood.utils._torch import (
+    check_has_values,
+    is_tensor,
+    to_numpy,
+    with_numpy_dtype,
+)
+
+__all__ = ["check_input", "clear_errors", "named_errors", "takes_input"]
+
+# Modules whose texts are about the input, also where NumPy raises them.
+_VALIDATION = ("sklearn.utils.validation", "sklearn.utils._array_api")
+
+
+def check_input(X):
+    """Return `X` as something that any estimator can take, or raise.
+
+    Parameters
+    ----------
+    X : object
+        Samples of any kind.
+
+    Returns
+    -------
+    X : object
+        A tensor is detached, and has a dtype that NumPy has; a list of tensors becomes
+        a list of arrays. Everything else is returned unchanged.
+
+    Raises
+    ------
+    TypeError
+        If `X` is a sparse tensor.
+
+    ValueError
+        If `X` is a tensor without values, or a data frame with repeated column names.
+    """
+    if type(X) is np.ndarray:  # for the speed of small calls
+        return X
+    if is_tensor(X):
+        return _plain_tensor(X)
+    if isinstance(X, (list, tuple)) and X and all(is_tensor(row) for row in X):
+        return [to_numpy(row) for row in X]
+    if not getattr(getattr(X, "columns", None), "is_unique", True):
+        repeated = X.columns[X.columns.duplicated()].unique().tolist()
+        raise ValueError(
+            f"The columns of X must differ in name; repeated: {repeated[:5]}. Rename "
+            "or drop them."
+        )
+    return X
+
+
+def _plain_tensor(X):
+    """Return a detached tensor of a dtype that NumPy has, or raise."""
+    import torch
+
+    check_has_values(X)
+    if X.layout != torch.strided:
+        raise TypeError(
+            f"X must be a dense tensor, got the layout {X.layout}. Pass X.to_dense()."
+        )
+    return with_numpy_dtype(X.detach())
+
+
+@contextmanager
+def clear_errors(X):
+    """Raise an error about `X` where it does not hold numbers and a library fails.
+
+    Parameters
+    ----------
+    X : object
+        What the estimator was given. It is looked at only if the block raises.
+
+    Raises
+    ------
+    TypeError, ValueError
+        In place of an error of a library that skood or scikit-learn call. Pipelines
+        may take text or dates, so that these are no error by themselves.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as error:
+        if not _is_raw(error):
+            raise
+        if _in_validation(error):
+            raise ValueError(
+                f"The input cannot be converted to an array of numbers: {error}"
+            ) from error
+        if _holds_numbers(X):
+            raise
+        raise TypeError(
+            f"X must hold numbers, or what the first step of a pipeline takes; got "
+            f"{type(X).__name__} with values of another kind: {error}"
+        ) from error
+
+
+@contextmanager
+def named_errors(estimator):
+    """Name an estimator in errors that the libraries below it raise.
+
+    Parameters
+    ----------
+    estimator : object
+        What is fitted in the block.
+
+    Raises
+    ------
+    ValueError
+        In place of a ValueError or TypeError of such a library.
+    """
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not _is_raw(error):
+            raise
+        raise ValueError(
+            f"The fit of {type(estimator).__name__} failed on X and y: "
+            f"{str(error).rstrip('.')}. Look "
+            "at their values and scales, for example with numpy.ptp(X, axis=0)."
+        ) from error
+
+
+def _is_raw(error):
+    """Whether a library below scikit-learn and skood raised an error."""
+    *_, module = _modules(error)
+    if isinstance(error, OverflowError):
+        return True
+    room = module.split(".")[0]
+    if room == "sklearn" and not isinstance(error, ValueError):
+        return module not in _VALIDATION  # arithmetic on objects or dates
+    return room not in ("skood", "sklearn")
+
+
+def _modules(error):
+    """Names of the modules that an error came through, the outermost first."""
+    at = error.__traceback__
+    while at is not None:
+        yield at.tb_frame.f_globals.get("__name__", "")
+        at = at.tb_next
+
+
+def _in_validation(error):
+    """Whether an error was raised while scikit-learn converted an input."""
+    return any(name in _VALIDATION for name in _modules(error))
+
+
+def _holds_numbers(X):
+    """Whether `X` is an array of numbers, or is no array at all."""
+    if hasattr(X, "toarray") or is_tensor(X):
+        return True
+    try:
+        array = np.asarray(X)
+    except (TypeError, ValueError):
+        return True  # the error is about that
+    if array.dtype.kind != "O":
+        return array.dtype.kind in "biufc"
+    try:
+        array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return not any(value is None for value in array.ravel())
+
+
+def takes_input(method):
+    """Decorate a method that takes samples: see `check_input` and `clear_errors`.
+
+    Parameters
+    ----------
+    method : callable
+        Takes ``(self, X, ...)``.
+
+    Returns
+    -------
+    method : callable
+        The same, for tensors of any kind, and with clear errors.
+    """
+
+    @functools.wraps(method)
+    def with_input(self, X, *args, **kwargs):
+        with clear_errors(X):
+            return method(self, check_input(X), *args, **kwargs)
+
+    return with_input

@@ -1,0 +1,87 @@
+"""A share of the inputs of ``benchmarks/fuzz.py``."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from skood.utils.discovery import all_estimators
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+pytestmark = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason="benchmarks/ is only in the source tree"
+)
+
+N_INPUTS = 400  # .ci/nightly runs the script with 20,000
+
+
+@pytest.fixture(scope="module")
+def fuzz():
+    """The script as a module; it imports another one that is beside it."""
+    before = list(sys.path)
+    sys.path.append(str(FOLDER))
+    try:
+        spec = importlib.util.spec_from_file_location("fuzz", FOLDER / "fuzz.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path[:] = before
+
+
+def test_no_input_has_an_unclean_outcome(fuzz):
+    counts, unclean = fuzz.run(fuzz.draw_cases(N_INPUTS, seed=0))
+    assert unclean == []
+    for outcome in ("result", "error"):  # neither all refused nor all taken
+        kinds = ("all, mode fit", "all, mode score")
+        assert sum(counts[kind, outcome] for kind in kinds) > 0.2 * N_INPUTS
+
+
+def test_all_public_estimators_are_drawn(fuzz):
+    drawn = {case.split("|")[0] for case in fuzz.draw_cases(400, seed=0)}
+    classes = {type(fuzz.estimators()[name]).__name__ for name in drawn}
+    assert {name for name, _ in all_estimators()} <= classes
+
+
+def _raised(function):
+    try:
+        function()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_what_is_unclean(fuzz):
+    """The judge finds raw errors, other kinds of errors and results without sense."""
+    for function in (
+        lambda: np.zeros(3).reshape(2),  # in this file
+        lambda: np.linalg.cholesky(-np.eye(2)),  # in NumPy's
+        lambda: {}["a"],
+    ):
+        assert fuzz.judge_error(_raised(function)) is not None
+    from skood.detectors import KNN
+
+    clear = _raised(lambda: KNN(n_neighbors=1).fit([[np.nan], [1.0]]))
+    assert fuzz.judge_error(clear) is None
+    for method, values in (
+        ("score_samples", [1.0, np.nan]),
+        ("score_samples", [1.0, np.inf]),
+        ("score_samples", [1.0]),
+        ("score_samples", ["a", "b"]),
+        ("predict_proba", [[0.5, 0.4], [0.5, 0.5]]),
+    ):
+        assert fuzz._judge_values(np.array(values), method, 2) is not None
+    assert fuzz._judge_values(np.array([1.0, -2.0]), "score_samples", 2) is None
+
+
+def test_changed_global_state_is_found(fuzz):
+    before = fuzz._state()
+    assert fuzz._state() == before
+    with np.errstate(over="raise"):
+        assert fuzz._state() != before

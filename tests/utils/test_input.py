@@ -1,0 +1,149 @@
+"""Tests of what happens to samples before they reach an estimator."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from skood.detectors import KNN, MSP, Mahalanobis, ViM
+from skood.epistemic import Laplace
+from skood.nn import TorchClassifier
+from skood.rectifiers import ReAct
+from skood.rejection import RejectOptionClassifier
+from skood.utils._input import check_input, clear_errors, named_errors
+
+RNG = np.random.default_rng(0)
+Y = np.arange(60) % 3
+X = RNG.normal(size=(60, 3)) + 4 * np.eye(3)[Y]
+
+ESTIMATORS = [
+    KNN(n_neighbors=3),
+    MSP(LogisticRegression()),
+    ViM(LogisticRegression()),
+    Mahalanobis(MLPClassifier((4,), solver="lbfgs", random_state=0)),
+    Laplace(LogisticRegression(), random_state=0),
+    RejectOptionClassifier(LogisticRegression()),
+    TorchClassifier(max_epochs=2, random_state=0),
+    ReAct(),
+]
+each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+
+
+def results(estimator, rows):
+    for name in ("score_samples", "predict_proba", "transform"):
+        if hasattr(estimator, name):
+            return getattr(estimator, name)(rows)
+    raise AssertionError(estimator)
+
+
+@each
+def test_tensors_with_gradients_are_detached(estimator):
+    with_grad = torch.tensor(X, requires_grad=True)
+    expected = results(estimator.fit(X, Y), X)
+    fitted = estimator.fit(with_grad * 1.0, torch.tensor(Y))
+    np.testing.assert_allclose(results(fitted, with_grad), expected, rtol=1e-4)
+    assert with_grad.grad is None
+    assert with_grad.requires_grad
+
+
+@each
+def test_bfloat16_is_read_as_float32(estimator):
+    rounded = torch.tensor(X).bfloat16()
+    expected = results(estimator.fit(rounded.float().numpy(), Y), X)
+    fitted = estimator.fit(rounded, Y)
+    np.testing.assert_allclose(results(fitted, X), expected, rtol=1e-4)
+    few = list(torch.tensor(X[:4]).bfloat16())
+    assert len(results(fitted, few)) == 4
+
+
+@each
+@pytest.mark.parametrize(
+    ("make", "kind", "text"),
+    [
+        (lambda: torch.empty(60, 3, device="meta"), ValueError, "meta device"),
+        (lambda: torch.tensor(X).to_sparse(), TypeError, "sparse|dense"),
+        (lambda: torch.tensor(X).to_sparse_csr(), TypeError, "sparse|dense"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support:UserWarning")
+def test_tensors_that_cannot_be_read(estimator, make, kind, text):
+    with pytest.raises(kind, match=text):
+        estimator.fit(make(), Y)
+    estimator.fit(X, Y)
+    with pytest.raises(kind, match=text):
+        results(estimator, make())
+
+
+@each
+def test_repeated_column_names(estimator):
+    frame = pd.DataFrame(X, columns=["a", "b", "a"])
+    with pytest.raises(ValueError, match=r"must differ in name; repeated: \['a'\]"):
+        estimator.fit(frame, Y)
+    with pytest.raises(ValueError, match=r"must differ in name; repeated: \['a'\]"):
+        results(estimator.fit(X, Y), frame)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.zeros((2, 3), dtype="datetime64[s]"),
+        [[None, 1.0, 2.0]],
+        np.array([[10**400, 1, 2]], dtype=object),
+    ],
+    ids=["dates", "None", "huge integer"],
+)
+@pytest.mark.parametrize("estimator", ESTIMATORS[1:6:4], ids=["MSP", "Reject"])
+def test_what_is_no_number(estimator, rows):
+    """scikit-learn's linear models multiply such objects, or pass them to NumPy."""
+    with pytest.raises(
+        (TypeError, ValueError), match=r"must hold numbers|NaN|array of numbers"
+    ):
+        results(estimator.fit(X, Y), rows)
+
+
+def test_pipelines_may_take_dates():
+    days = X.astype("datetime64[D]")
+    pipeline = make_pipeline(
+        FunctionTransformer(lambda d: d.astype(float)), LogisticRegression()
+    )
+    scores = MSP(pipeline).fit(days, Y).score_samples(days)
+    expected = MSP(pipeline).fit(days.astype(float), Y).score_samples(days)
+    np.testing.assert_allclose(scores, expected)
+
+
+def test_arrays_pass_unchanged():
+    for rows in (X, X.tolist(), pd.DataFrame(X), "text", None, {"a": 1}):
+        assert check_input(rows) is rows
+
+
+def test_errors_about_numbers_stay_as_they_are():
+    for raised in (ValueError("of skood"), TypeError("of a user"), KeyError("x")):
+        with pytest.raises(type(raised)) as info, clear_errors(X):
+            raise raised
+        assert info.value is raised
+
+
+def test_the_estimator_is_named_where_its_library_fails():
+    with pytest.raises(ValueError, match=r"The fit of LogisticRegression failed"):
+        with named_errors(LogisticRegression()):
+            np.zeros(4).reshape(3)
+
+
+def test_nan_for_features_of_a_classifier_that_takes_nan():
+    boosting = HistGradientBoostingClassifier(max_iter=3)
+    broken = X.copy()
+    broken[0, 0] = np.nan
+    assert np.isfinite(MSP(boosting).fit(broken, Y).score_samples(broken)).all()
+    with pytest.raises(ValueError, match="contains NaN, and features must not") as info:
+        KNN(boosting, n_neighbors=3).fit(broken, Y)
+    assert "SimpleImputer(), HistGradientBoostingClassifier())" in str(info.value)
+    assert "consider using" not in str(info.value)
+    assert "you might want to consider" not in str(info.value)
