@@ -107,6 +107,19 @@ class DependsOnPlace(Good):
         return super()._score(X) - 1e-3 * np.arange(len(X))
 
 
+class ThresholdAtAScore(Good):
+    """Accepts samples at the threshold, whose scores are lower in smaller batches."""
+
+    def fit(self, X, y=None):
+        super().fit(X, y)
+        level = 100 * self.contamination
+        self.offset_ = np.percentile(self.score_samples(X), level, method="higher")
+        return self
+
+    def _score(self, X):
+        return super()._score(X) * (1 - 1e-12 * len(X))
+
+
 class KeepsTheFirstStatistics(Good):
     def _fit(self, X, y):
         if not hasattr(self, "_scale"):
@@ -294,6 +307,7 @@ BROKEN = [
     ("check_offset", FewValues, "contamination=0.* accepts 0.* of the training rows"),
     ("check_batch_of_one", CentredBatch, "scoring one by one changed the scores"),
     ("check_batch_of_one", DependsOnPlace, "scoring one by one changed the scores"),
+    ("check_ties", ThresholdAtAScore, "predict one by one is not predict of one batch"),
     ("check_refit", KeepsTheFirstStatistics, "A refit changed the scores"),
     ("check_refit", LeavesAttributesBehind, "A refit left attributes behind"),
     (
