@@ -118,7 +118,7 @@ ESTIMATORS = {
     ),
     "LocalOutlierFactor": lambda: LocalOutlierFactor(3, novelty=True).fit(X),
     "KernelDensity": lambda: KernelDensity(leaf_size=5).fit(X),
-    "detector": lambda: SklearnDetector(OneClassSVM()).fit(X),
+    "detector": lambda: SklearnDetector(detector=OneClassSVM()).fit(X),
 }
 
 
@@ -311,7 +311,7 @@ def test_what_is_not_forged_is_loaded(name):
 
 
 def _forged_vectors(change):
-    detector = SklearnDetector(OneClassSVM()).fit(X)
+    detector = SklearnDetector(detector=OneClassSVM()).fit(X)
     (svm,) = detector.detectors_
     svm.support_vectors_ = change(svm.support_vectors_)
     return dumps(detector)
@@ -338,7 +338,7 @@ def test_a_part_is_found_wherever_it_is():
     svm.support_vectors_ = svm.support_vectors_[:, :1].copy()
     places = [{"a": [(svm,)]}, np.array([svm, None], dtype=object), {"a": svm.predict}]
     for place in places:
-        detector = SklearnDetector(OneClassSVM()).fit(X)
+        detector = SklearnDetector(detector=OneClassSVM()).fit(X)
         detector.more_ = place
         with pytest.raises(ValueError, match="holds a OneClassSVM that is not as fit"):
             loads(dumps(detector), trusted=TRUSTED)

@@ -91,7 +91,7 @@ def test_an_input_that_cannot_be_given():
         for asked in ("auto", "X"):
             clf = make_clf(ood_detector=detector, ood_input=asked, rule=ANY).fit(X, Y)
             assert clf.detector_inputs_ == {"ood": "X"}
-    forest = SklearnDetector(IsolationForest(random_state=0))
+    forest = SklearnDetector(detector=IsolationForest(random_state=0))
     clf = make_clf(NET, ood_detector=forest, ood_input="estimator", rule=ANY).fit(X, Y)
     assert clf.ood_detector_.detectors_[0].n_features_in_ == 8
     with pytest.raises(ValueError, match="'risk_input' parameter"):
