@@ -53,8 +53,14 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     Parameters
     ----------
     contamination : float, default=0.05
-        Share of the ID training samples to reject, in (0, 0.5]: the true
-        positive rate of ``predict`` on them is ``1 - contamination``.
+        Share of new ID samples to reject, in (0, 0.5]: the true positive rate of
+        ``predict`` is ``1 - contamination``, on average over training samples. For
+        that the threshold comes from scores of training samples as if they were new:
+        each from a fit without it, see :ref:`contamination`. A classifier in a
+        :class:`~sklearn.frozen.FrozenEstimator` is not fitted again: where it was
+        trained on the same samples, more than `contamination` of new ones are
+        rejected. Then fit on other samples, or set the threshold on others by
+        ``DetectorEnsemble(..., calibration=)``.
 
     ood_label : int or str, default=-1
         Label that known out-of-distribution (OOD) samples carry in ``y``. They are
@@ -65,9 +71,10 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     Attributes
     ----------
     offset_ : float
-        Threshold that at most a share `contamination` of the scores of the ID training
-        samples are below, halfway between two scores that are not tied, see
-        :ref:`ties`; ``decision_function(X) = score_samples(X) - offset_``.
+        Threshold that at most a share `contamination` of the scores of ID training
+        samples, each left out of the fit, are below, halfway between two scores that
+        are not tied, see :ref:`ties`;
+        ``decision_function(X) = score_samples(X) - offset_``.
 
     classes_ : ndarray of shape (n_classes,)
         The classes seen in fit, without `ood_label`. Only if `y` was given.
@@ -301,11 +308,6 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         )
 
 
-# The threshold of an `UncertaintyDetector` comes from at most this many training rows.
-# The standard error of a 5 % quantile's level is then .7 %.
-_MAX_UNCERTAIN_ROWS = 1000
-
-
 class UncertaintyMixin:
     """Mixin of classifiers that split their uncertainty.
 
@@ -355,7 +357,7 @@ class UncertaintyDetector(BaseDetector):
         Which uncertainty tells ID from OOD samples.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -366,8 +368,9 @@ class UncertaintyDetector(BaseDetector):
         The fitted uncertainty classifier.
 
     offset_ : float
-        The `contamination` quantile of the scores of the training rows, or of 1000
-        of them if there are more.
+        The `contamination` quantile of the scores of training samples, or of 1,000
+        of them if there are more. Unless the estimator is frozen it is fitted again
+        for that, up to five times, without those that it scores.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`.
@@ -408,11 +411,24 @@ class UncertaintyDetector(BaseDetector):
         self.component = component
 
     def _fit(self, X, y):
-        from skood.detectors._base import offset_rows
+        from skood.detectors._left_out import (
+            MAX_REFITTED_ROWS,
+            is_fixed,
+            offset_rows,
+            refitted_scores,
+        )
 
-        self.estimator_ = fit_wrapped(self, self.estimator, X, y)
-        # a search for each row may cost more than the fit
-        rows = offset_rows(n_rows(X), _MAX_UNCERTAIN_ROWS)
+        def fit(other, X, y):
+            other.estimator_ = fit_wrapped(other, self.estimator, X, y)
+
+        def score(other, left_out):
+            return other._score(take_rows(X, left_out))
+
+        fit(self, X, y)
+        if not is_fixed(self.estimator):
+            return refitted_scores(self, X, y, fit, score, rescale=False)
+        # a search for each sample may cost more than the fit
+        rows = offset_rows(n_rows(X), MAX_REFITTED_ROWS)
         return self._score(X if isinstance(rows, slice) else take_rows(X, rows))
 
     def _score(self, X):

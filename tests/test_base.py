@@ -366,7 +366,6 @@ def test_uncertainty_detector(component, share):
     p = clf.predict_proba(iris)
     expected = share * np.array([sum(v * np.log(v) for v in row) for row in p])
     np.testing.assert_allclose(detector.score_samples(iris), expected, rtol=1e-6)
-    assert detector.offset_ == pytest.approx(middle_of_gap(expected, 0.05))
     frozen = UncertaintyDetector(
         FrozenEstimator(detector.estimator_), component=component
     )
@@ -374,6 +373,8 @@ def test_uncertainty_detector(component, share):
         frozen.fit(iris).score_samples(iris), detector.score_samples(iris)
     )
     assert frozen.classes_.tolist() == [0, 1, 2]
+    assert frozen.offset_ == pytest.approx(np.quantile(expected, 0.05))
+    assert detector.offset_ < frozen.offset_  # of models without the samples
 
 
 def test_uncertainty_detector_errors():
@@ -418,12 +419,14 @@ def test_uncertainty_threshold_of_many_rows():
 
     X = np.random.default_rng(0).normal(size=(3000, 2))
     detector = UncertaintyDetector(Counting(), component="total").fit(X)
-    assert rows == [1000]
+    assert rows == [500, 500]  # each of another model
     scores = detector.score_samples(X)
     assert 0.03 < np.mean(scores < detector.offset_) < 0.07
     few = UncertaintyDetector(Counting(), component="total").fit(X[:1000])
-    assert rows[2:] == [1000]
-    assert few.offset_ == middle_of_gap(few.score_samples(X[:1000]), 0.05)
+    assert rows[3:] == [200] * 5
+    frozen = UncertaintyDetector(FrozenEstimator(few.estimator_), component="total")
+    assert frozen.fit(X).offset_ < np.inf
+    assert rows[8:] == [1000]
 
 
 def test_scores_are_finite():

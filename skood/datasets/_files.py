@@ -301,7 +301,7 @@ def load_idx_images(
     """
     folder = Path(folder).expanduser()
     paths = _choose_pairs(folder, subset, images, labels)
-    parts = [_read_pair(*pair, max_bytes) for pair in paths]
+    parts = [_read_pair(first, second, max_bytes) for first, second in paths]
     sizes = {part[0].shape[1:] for part in parts}
     if len(sizes) > 1:
         raise ValueError(

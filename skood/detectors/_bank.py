@@ -5,16 +5,17 @@
 
 from abc import abstractmethod
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skood.detectors._base import MAX_OFFSET_ROWS, ReadingDetector
+from skood.detectors._base import ReadingDetector
+from skood.detectors._left_out import MAX_OFFSET_ROWS
 from skood.utils._arrays import as_double, to_device, to_host, top_k
 from skood.utils._torch import is_tensor, row_chunks
 
-__all__ = ["BankDetector", "drawn_rows", "top_k_of_many"]
+__all__ = ["BankDetector", "drawn_rows", "leave_out", "own_rows", "top_k_of_many"]
 
 # Columns that share a maximum in `top_k_of_many`.
 _BLOCK = 64
@@ -37,7 +38,7 @@ class BankDetector(ReadingDetector):
         Where scores are computed.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``.
@@ -49,13 +50,19 @@ class BankDetector(ReadingDetector):
     _tile_rows: ClassVar[int] = 512
     _tile_bytes: ClassVar[int] = 32 * 2**20
 
+    _kept: Any = None  # training rows in the bank; None: all
+
     @abstractmethod
     def _bank(self):
         """Return the arrays that rows are compared with."""
 
     @abstractmethod
-    def _compare(self, reading, *bank):
-        """Score a chunk of rows against the bank, which is where the chunk is."""
+    def _compare(self, reading, *bank, **own):
+        """Score a chunk of rows against the bank, which is where the chunk is.
+
+        `own` are the rows of the bank that the chunk's rows are themselves, -1 of
+        those that are not in it: they are not compared with themselves.
+        """
 
     def _tiles(self, reading, bank):
         """Cut the bank so that the product with a chunk needs bounded memory."""
@@ -65,14 +72,22 @@ class BankDetector(ReadingDetector):
         least = self._chunk_bytes // self._tile_rows
         return max(super()._bytes_per_row(reading), least)
 
-    def _score_rows(self, reading):
+    def _score_rows(self, reading, own=None):
         device = reading.device_for(self._device)
         bank = [to_device(array, device) for array in self._bank()]
         scores = [
-            to_host(as_double(self._compare(part, *bank)))
-            for part, _ in self._parts(reading)
+            to_host(as_double(self._compare(part, *bank, own=owned)))
+            for part, owned in self._parts(reading, own)
         ]
         return np.concatenate(scores)
+
+    def _left_out_scores(self, reading, y, rows):
+        own = own_rows(self._kept, rows)
+        if len(self._bank()[0]) == 1:  # of which nothing would be left
+            rows, own = rows[own < 0], own[own < 0]
+        if len(rows) == 0:
+            return super()._left_out_scores(reading, y, np.arange(len(reading)))
+        return self._score_rows(reading.rows(rows), own)
 
     def _score_reading(self, reading):
         return self._compare(reading, *map(reading.asarray, self._bank()))
@@ -104,6 +119,35 @@ def drawn_rows(n_samples, size, random_state):
         return slice(None)
     rng = check_random_state(random_state)
     return np.sort(rng.choice(n_samples, size, replace=False))
+
+
+def own_rows(kept, rows):
+    """Where training rows are in a bank.
+
+    Parameters
+    ----------
+    kept : ndarray of int or None
+        Rows that are in the bank, from `drawn_rows`. None: all.
+
+    rows : ndarray of int
+        Training rows.
+
+    Returns
+    -------
+    own : ndarray of int
+        Rows of the bank; -1 for rows that are not in it.
+    """
+    if kept is None:
+        return rows
+    own = np.minimum(np.searchsorted(kept, rows), len(kept) - 1)
+    return np.where(kept[own] == rows, own, -1)
+
+
+def leave_out(products, own, tile, value):
+    """Set products of rows with themselves, in a tile of the bank, to a value."""
+    if own is not None:
+        rows = np.flatnonzero((own >= tile.start) & (own < tile.stop))
+        products[rows, own[rows] - tile.start] = value
 
 
 def top_k_of_many(array, k):

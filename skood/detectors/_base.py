@@ -12,6 +12,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import validate_data
 
 from skood.base import BaseDetector, fit_wrapped, take_rows, wrapped_tags
+from skood.detectors._left_out import (
+    cross_fitted,
+    is_fixed,
+    offset_rows,
+    refitted_scores,
+)
 from skood.nn._head import LinearHead
 from skood.nn._reader import make_reader
 from skood.nn._reading import Reading, concatenate
@@ -30,12 +36,6 @@ from skood.utils._threads import map_chunks
 from skood.utils._torch import check_tensor, is_tensor, row_chunks
 
 __all__ = ["ReadingDetector"]
-
-# Where a score costs more than a pass over the data, the threshold is estimated from
-# this many training rows. The standard error of a 5 % quantile's level is then .3 %.
-# Rows are drawn, not evenly spaced: in data whose classes take turns, evenly spaced
-# rows may all be of one class.
-MAX_OFFSET_ROWS = 5000
 
 # Bytes, in float64, of a block of rows that a classifier is given. A bank of rows goes
 # to a GPU with each of them.
@@ -66,7 +66,7 @@ class ReadingDetector(BaseDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``.
@@ -82,6 +82,14 @@ class ReadingDetector(BaseDetector):
 
     # Whether scores of features need no large matrix product.
     _elementwise: ClassVar[bool] = False
+
+    # Whether it learns from the training samples, beside the classifier: their scores
+    # then are not like those of new samples.
+    _learns: ClassVar[bool] = True
+
+    # Of how many parts of the samples one is left out at a time, where it is fitted
+    # again for the threshold. None: 20 of fewer than 1,000 samples, else 10.
+    _n_folds: ClassVar[int | None] = None
 
     # How many training rows give the threshold, drawn with a fixed seed. None: all.
     _max_offset_rows: ClassVar[int | None] = None
@@ -122,7 +130,9 @@ class ReadingDetector(BaseDetector):
             _, y = self._only_id(X, X.labels())
             reading = reading if self._id_rows is None else reading.rows(self._id_rows)
         self._fit_reading(reading, y)
-        return self._training_scores(reading)
+        if self._fits_head or not is_fixed(self.estimator):
+            return self._refitted_scores(X, y)
+        return self._training_scores(reading, y)
 
     def _check_columns(self, n_columns):
         """Refuse X that holds no logits of the classes in y, such as features."""
@@ -169,11 +179,34 @@ class ReadingDetector(BaseDetector):
             validate_data(self, X, reset=True, skip_check_array=True)
         return fitted
 
-    def _training_scores(self, reading):
-        """Scores from which the threshold is taken: those of the training rows."""
+    def _training_scores(self, reading, y):
+        """Scores from which the threshold is taken: of samples as if they were new."""
+        rows = np.arange(len(reading))
         if self._max_offset_rows is not None:
-            reading = reading.rows(offset_rows(len(reading), self._max_offset_rows))
-        return self._score_rows(reading)
+            rows = rows[offset_rows(len(reading), self._max_offset_rows)]
+        return self._left_out_scores(reading, y, rows)
+
+    def _left_out_scores(self, reading, y, rows):
+        """Scores of training rows, each from a fit without it."""
+        if not self._learns:
+            return self._score_rows(reading.rows(rows))
+        return cross_fitted(self, reading, y, rows, self._n_folds)
+
+    def _refitted_scores(self, X, y):
+        """Scores of training samples, each from a classifier and a fit without it."""
+
+        def fit(other, X, y):
+            if self.estimator is None:
+                other.estimator_ = LinearHead().fit(X, y)
+            else:
+                other.estimator_ = fit_wrapped(other, self.estimator, X, y)
+
+        def score(other, left_out):
+            whole = other._read_all(X)
+            other._fit_reading(whole, y)
+            return other._left_out_scores(whole, y, left_out)
+
+        return refitted_scores(self, X, y, fit, score)
 
     @abstractmethod
     def _fit_reading(self, reading, y):
@@ -335,13 +368,6 @@ class ReadingDetector(BaseDetector):
         elif "features" in self._reads:
             tags.input_tags.sparse = tags.input_tags.allow_nan = False
         return tags
-
-
-def offset_rows(n_rows, limit=MAX_OFFSET_ROWS):
-    """Rows that give the threshold: all, or `limit` drawn with a fixed seed."""
-    if n_rows <= limit:
-        return slice(None)
-    return np.sort(np.random.default_rng(0).choice(n_rows, limit, replace=False))
 
 
 def constraints_without_device():

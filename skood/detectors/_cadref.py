@@ -62,7 +62,7 @@ class CADRef(PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -80,7 +80,8 @@ class CADRef(PartialFitMixin, ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -187,7 +188,15 @@ class CADRef(PartialFitMixin, ReadingDetector):
         entropy = -GEN(gamma=0.1, top=top)._score_reading(reading)
         return 1.0 / xp.clip(entropy, _LEAST_ENTROPY, None)
 
+    def _score_left_out(self, part, labels):
+        means, total, _ = self._sums
+        others = (total - self._logit_scores(part)) / (means.counts.sum() - 1)
+        return self._compare(part, others) * means.growth(part)
+
     def _score_reading(self, reading):
+        return self._compare(reading, self.mean_logit_score_)
+
+    def _compare(self, reading, mean):
         xp = reading.xp
         top = xp.argmax(reading.logits, axis=1)
         # Each feature of m - z, with the sign of its weight.
@@ -198,9 +207,8 @@ class CADRef(PartialFitMixin, ReadingDetector):
         both = xp.sum(xp.abs(terms, out=terms), axis=1)
         raising = xp.clip(both - difference, 0.0, None) / 2
         lowering = xp.clip(both + difference, 0.0, None) / 2
-        mean = self.mean_logit_score_
         scores = self._logit_scores(reading)
         if self.logit_score in ("energy", "max_logit"):  # the others are positive
-            scores = xp.clip(scores, _LEAST_SHARE * mean, None)
+            scores = xp.clip(scores, _LEAST_SHARE * self.mean_logit_score_, None)
         errors = raising / scores + lowering / mean
         return -errors / l1_norms(reading.features, self._least)

@@ -41,7 +41,7 @@ class CARef(PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -56,7 +56,8 @@ class CARef(PartialFitMixin, ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -98,6 +99,9 @@ class CARef(PartialFitMixin, ReadingDetector):
     def _settle(self, reading, y):
         self.location_ = self._sums.means(self._class_labels)
         self._least = self._sums.least_norm()
+
+    def _score_left_out(self, part, labels):
+        return self._score_reading(part) * self._sums.growth(part)
 
     def _score_reading(self, reading):
         xp = reading.xp
@@ -157,6 +161,16 @@ class PredictedMeans:
                 "or drop the class from the head."
             )
         return means
+
+    def growth(self, part):
+        """How much longer m - z is, for the mean m without z, for each training row z.
+
+        Without z, the mean of n rows is m + (m - z) / (n - 1). A class whose only row
+        is left out has the mean of all others.
+        """
+        counts = self.counts[part.xp.argmax(part.logits, axis=1)]
+        counts = np.where(counts > 1, counts, self.counts.sum())
+        return counts / (counts - 1)
 
     def least_norm(self):
         """Least 1-norm to divide by: a rounding error of that of the overall mean."""

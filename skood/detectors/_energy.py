@@ -46,7 +46,7 @@ class Energy(ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -57,7 +57,8 @@ class Energy(ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -88,6 +89,7 @@ class Energy(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _learns: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -133,8 +135,8 @@ class Energy(ReadingDetector):
         with np.errstate(divide="ignore"):
             self._log_weight = np.log(weight)
 
-    def _training_scores(self, reading):
-        scores = super()._training_scores(reading)
+    def _fit(self, X, y):
+        scores = super()._fit(X, y)
         if np.abs(scores).max() <= _CONSTANT:
             warn(
                 "The energy of all training samples is 0 up to rounding: what was read "

@@ -34,7 +34,7 @@ class Entropy(ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -45,7 +45,8 @@ class Entropy(ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -68,6 +69,7 @@ class Entropy(ReadingDetector):
     """
 
     _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _learns: ClassVar[bool] = False
 
     def _fit_reading(self, reading, y):
         """Nothing to learn but the threshold."""

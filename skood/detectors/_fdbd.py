@@ -52,7 +52,7 @@ class FDBD(PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -67,7 +67,8 @@ class FDBD(PartialFitMixin, ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -134,6 +135,13 @@ class FDBD(PartialFitMixin, ReadingDetector):
         self.mean_ = mean_of_rows(self._sums)
         eps = np.finfo(np.float64).eps
         self._least = eps * (np.linalg.norm(self.mean_) or 1.0)
+
+    def _score_left_out(self, part, labels):
+        scores = self._score_reading(part)
+        if self.normalizer == "distance":  # from the mean m of the others
+            _, count, _ = self._sums
+            scores *= (count - 1) / count  # m - z is count / (count - 1) times as long
+        return scores
 
     def _score_reading(self, reading):
         xp = reading.xp

@@ -8,11 +8,22 @@ from sklearn.base import clone
 
 from skood.detectors._moments import is_constant
 from skood.detectors._streaming import NotEnoughRows
-from skood.utils._arrays import nearest
+from skood.utils._arrays import nearest, row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._warnings import warn
 
-__all__ = ["Whitening", "check_spread", "contributions", "fitted_covariance"]
+__all__ = [
+    "ALONE",
+    "Whitening",
+    "check_spread",
+    "contributions",
+    "fitted_covariance",
+    "left_out_distances",
+]
+
+# A row whose leverage is as close to 1 is alone in a direction: without it the
+# covariance has a lower rank, and no formula from the inverse.
+ALONE = 1e-9
 
 
 def fitted_covariance(estimator, residuals):
@@ -143,3 +154,62 @@ def contributions(gaps, matrix):
         They sum to the squared distances.
     """
     return gaps * ((gaps @ matrix) @ matrix.T)
+
+
+def left_out_distances(whitening, moments, features, codes):
+    r"""Squared Mahalanobis distances of training rows, each left out of the moments.
+
+    Without a row of class k, :math:`g = z - \mu_k` from its mean, the scatter
+    :math:`n \Sigma` is less by :math:`u u^\top` with
+    :math:`u = \sqrt{n_k / (n_k - 1)} \, g`, and :math:`g` is longer by
+    :math:`n_k / (n_k - 1)` [1]_. So by the formula of Sherman and Morrison [2]_
+
+    .. math:: v^\top \Sigma'^{-1} v = \frac{n - 1}{n} \left( v^\top \Sigma^{-1} v
+        + \frac{(v^\top \Sigma^{-1} u)^2}{n - u^\top \Sigma^{-1} u} \right) .
+
+    Parameters
+    ----------
+    whitening : Whitening
+        Of the maximum likelihood covariance of `moments`.
+
+    moments : ClassMoments
+        Of all training rows.
+
+    features : ndarray of shape (n_samples, n_features)
+        Some of the training rows.
+
+    codes : ndarray of shape (n_samples,), dtype int
+        Their classes.
+
+    Returns
+    -------
+    squared : ndarray of shape (n_samples, n_classes) or None
+        NaN for a row that is the only one of its class; None if a row is the only one
+        with a part in some direction.
+
+    References
+    ----------
+    .. [1] B. P. Welford. "Note on a method for calculating corrected sums of squares
+       and products". Technometrics 4, 1962.
+    .. [2] J. Sherman and W. J. Morrison. "Adjustment of an inverse matrix
+       corresponding to a change in one element of a given matrix". Annals of
+       Mathematical Statistics 21, 1950.
+    """
+    n_samples, counts = moments.counts.sum(), moments.counts[codes]
+    growth = counts / np.maximum(counts - 1.0, 1.0)
+    white, means = whitening.apply(features, np.asarray), whitening.means
+    own = white - means[codes]
+    u = np.sqrt(growth)[:, None] * own
+    left = n_samples - row_dots(u, u)
+    if left.min() <= ALONE * n_samples:
+        return None
+    squared = white @ (-2.0 * means.T) + row_dots(means, means)
+    squared += row_dots(white, white)[:, None]
+    rows = np.arange(len(codes))
+    squared[rows, codes] = row_dots(own, own)
+    along = row_dots(white, u)[:, None] - u @ means.T  # from each mean
+    squared += along**2 / left[:, None]
+    squared[rows, codes] *= growth**2
+    squared *= (n_samples - 1) / n_samples
+    squared[counts < 2] = np.nan
+    return squared

@@ -9,11 +9,8 @@ from typing import ClassVar
 import numpy as np
 from sklearn.mixture import GaussianMixture
 
-from skood.detectors._base import (
-    MAX_OFFSET_ROWS,
-    ReadingDetector,
-    constraints_without_device,
-)
+from skood.detectors._base import ReadingDetector, constraints_without_device
+from skood.detectors._left_out import MAX_OFFSET_ROWS
 from skood.detectors._moments import ClassMoments, is_constant
 from skood.utils._arrays import as_double
 from skood.utils._linalg import check_no_overflow, precision_cholesky
@@ -67,7 +64,7 @@ class GMM(ReadingDetector):
         From how many starts to iterate; the best result counts.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -89,7 +86,8 @@ class GMM(ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.

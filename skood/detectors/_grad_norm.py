@@ -47,7 +47,7 @@ class GradNorm(ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -58,7 +58,8 @@ class GradNorm(ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -97,6 +98,7 @@ class GradNorm(ReadingDetector):
 
     # The head is not used, but the closed form holds only if there is one.
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
+    _learns: ClassVar[bool] = False
     _elementwise: ClassVar[bool] = True
 
     # One pass over the features: chunks that stay in the cache are fastest.

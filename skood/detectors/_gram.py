@@ -40,7 +40,11 @@ class Gram(NetworkDetector):
     largest of each entry among the training rows that the network predicts to be of
     the same class as x. Roots of negative numbers keep the sign. The expected
     deviation of a layer is the mean over rows that are held out of the ranges. The
-    threshold is taken from the same rows, since all others deviate by 0.
+    threshold is taken from the same rows, since all others deviate by 0. A network
+    that `fit` trains has seen them: ranges of another network would not compare, so
+    that it is not trained again for the threshold as it is by other detectors. For
+    `contamination` to hold on new samples there, freeze a network of other samples, or
+    set the threshold by :class:`~skood.combine.DetectorEnsemble` with ``calibration=``.
 
     Read more in the :ref:`User Guide <detectors_network>`.
 
@@ -82,7 +86,8 @@ class Gram(NetworkDetector):
         run on the CPU.
 
     contamination : float, default=0.05
-        Share of the ID rows that are held out to reject.
+        Share of the ID samples that are held out to reject; of new ones if the network
+        was trained on other samples.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -147,6 +152,8 @@ class Gram(NetworkDetector):
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
         "random_state": ["random_state"],
     }
+
+    _keeps_contamination = False  # as the docstring says
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ class KLMatching(PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -62,7 +62,8 @@ class KLMatching(PartialFitMixin, ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -120,13 +121,26 @@ class KLMatching(PartialFitMixin, ReadingDetector):
                 "prediction and are left out. Give samples of all classes."
             )
         means = sums[self.columns_] / counts[self.columns_][:, None]
-        own = np.arange(len(means)), self.columns_
         others = means.sum(axis=1)  # the entry of the predicted class is zero so far
-        logs = np.log(np.maximum(means, np.finfo(np.float64).tiny))
-        logs[own] = np.log1p(-others)
-        means[own] = 1.0 - others
+        logs = _logs(means, self.columns_)
+        means[np.arange(len(means)), self.columns_] = 1.0 - others
         self.distributions_ = means
         self._log_distributions = np.ascontiguousarray(logs.T)
+
+    def _score_left_out(self, part, labels):
+        p, others, shifted = shifted_exponentials(part.logits)
+        rows, top = np.arange(len(p)), np.argmax(shifted, axis=1)
+        counts, sums = self._sums
+        left = np.maximum(sums[top] - p / (1.0 + others)[:, None], 0.0)
+        logs = _logs(left / (counts[top] - 1.0)[:, None], top)
+        cross = p @ self._log_distributions
+        cross += self._log_distributions[top]
+        own = row_dots(p, logs) + logs[rows, top]
+        own[counts[top] < 2] = -np.inf  # its class has no typical prediction
+        cross[rows, np.searchsorted(self.columns_, top)] = own
+        nearest = row_dots(p, shifted) - row_max(cross)
+        scores = -np.clip(nearest / (1.0 + others) - np.log1p(others), 0.0, None)
+        return np.where(np.isfinite(scores), scores, np.nan)
 
     def _score_reading(self, reading):
         xp = reading.xp
@@ -139,3 +153,10 @@ class KLMatching(PartialFitMixin, ReadingDetector):
         nearest = row_dots(exponentials, shifted) - row_max(cross)
         divergence = nearest / (1.0 + others) - xp.log1p(others)
         return -xp.clip(divergence, 0.0, None)
+
+
+def _logs(means, top):
+    """Logarithms of mean probabilities, whose entries in the columns `top` are 0."""
+    logs = np.log(np.maximum(means, np.finfo(np.float64).tiny))
+    logs[np.arange(len(means)), top] = np.log1p(-means.sum(axis=1))
+    return logs

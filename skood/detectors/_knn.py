@@ -13,9 +13,10 @@ from sklearn import config_context
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
-from skood.detectors._bank import drawn_rows
-from skood.detectors._base import MAX_OFFSET_ROWS, ReadingDetector
+from skood.detectors._bank import drawn_rows, leave_out, own_rows
+from skood.detectors._base import ReadingDetector
 from skood.detectors._explain import ExplainMixin
+from skood.detectors._left_out import MAX_OFFSET_ROWS
 from skood.utils._arrays import (
     array_device,
     array_namespace,
@@ -117,7 +118,7 @@ class KNN(ExplainMixin, ReadingDetector):
         the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -138,7 +139,8 @@ class KNN(ExplainMixin, ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -230,6 +232,7 @@ class KNN(ExplainMixin, ReadingDetector):
             )
         rows = np.arange(len(reading)) if self._id_rows is None else self._id_rows
         self.bank_rows_ = rows[kept]
+        self._kept = None if isinstance(kept, slice) else kept
         self._bank_labels = None if y is None else y[kept]
         self._algorithm = self._choose(features)
         self.bank_ = to_host(self._prepared(features))
@@ -285,12 +288,44 @@ class KNN(ExplainMixin, ReadingDetector):
         return super()._score_rows(reading)
 
     def _score_reading(self, reading):
-        queries = self._prepared(reading.features)
+        return -self._search(self._prepared(reading.features))
+
+    def _left_out_scores(self, reading, y, rows):
+        own = own_rows(self._kept, rows)
+        if len(self.bank_) == 1:  # which has no neighbor itself
+            rows, own = rows[own < 0], own[own < 0]
+        if len(rows) == 0:
+            return super()._left_out_scores(reading, y, np.arange(len(reading)))
+        part = reading.rows(rows)
+        if self._algorithm == "torch":
+            return -self._distances_torch(part, own)
+        distances = [
+            self._search(self._prepared(part.rows(some).features), own[some])
+            for some in self._chunks(part)
+        ]
+        return -np.concatenate(distances)
+
+    def _search(self, queries, own=None):
+        """Distances to the k-th neighbors, without the rows `own` of the bank."""
         if self.metric != "euclidean":
-            distances, _ = self._kneighbors(queries)
-            return -self._without_rounding(distances[:, -1], queries)
+            distances, nearest = self._kneighbors(queries, self._count(own))
+            column = self._column(nearest, own)
+            found = np.take_along_axis(distances, column, axis=1)[:, 0]
+            return self._without_rounding(found, queries)
         search = {"sklearn": self._nearest_sklearn, "faiss": self._nearest_faiss}
-        return -self._distances(queries, search[self._algorithm](queries))
+        return self._distances(queries, search[self._algorithm](queries, own))
+
+    def _count(self, own):
+        """How many neighbors to search: one more if a row finds itself."""
+        return min(self.n_neighbors + (own is not None), len(self.bank_))
+
+    def _column(self, nearest, own):
+        """Column, (n_samples, 1), of the k-th neighbor that is not the row itself."""
+        k = self.n_neighbors
+        if own is None:
+            return np.full((len(nearest), 1), k - 1)
+        found_itself = (nearest[:, :k] == own[:, None]).any(axis=1, keepdims=True)
+        return np.minimum(k - 1 + found_itself, nearest.shape[1] - 1)
 
     def _distances(self, queries, nearest):
         """Distances, in float64, from each query to its row of the bank.
@@ -325,36 +360,40 @@ class KNN(ExplainMixin, ReadingDetector):
             n_neighbors=self.n_neighbors, algorithm="brute", metric=self.metric
         ).fit(self.bank_)
 
-    def _kneighbors(self, queries):
-        """Distances and rows of the neighbours, by scikit-learn."""
+    def _kneighbors(self, queries, count):
+        """Distances and rows of the neighbors, by scikit-learn."""
         with config_context(working_memory=_WORKING_MEMORY):
-            return self._index().kneighbors(queries)
+            return self._index().kneighbors(queries, count)
 
-    def _nearest_sklearn(self, queries):
+    def _nearest_sklearn(self, queries, own=None):
         if queries.dtype != self.bank_.dtype:  # else the bank would be copied
             with np.errstate(over="ignore"):
                 cast = queries.astype(self.bank_.dtype)
             if np.isfinite(cast).all():
                 queries = cast
-        return self._kneighbors(queries)[1][:, -1]
+        nearest = self._kneighbors(queries, self._count(own))[1]
+        return np.take_along_axis(nearest, self._column(nearest, own), axis=1)[:, 0]
 
-    def _nearest_faiss(self, queries):
+    def _nearest_faiss(self, queries, own=None):
         import faiss
 
         squared, nearest = faiss.knn(
             np.ascontiguousarray(queries, dtype=np.float32),
             np.ascontiguousarray(self.bank_, dtype=np.float32),
-            self.n_neighbors,
+            self._count(own),
         )
-        squared, nearest = squared[:, -1].astype(np.float64), nearest[:, -1]
+        column = self._column(nearest, own)
+        squared = np.take_along_axis(squared, column, axis=1)[:, 0].astype(np.float64)
+        nearest = np.take_along_axis(nearest, column, axis=1)[:, 0]
         # How far off float32 is shows in the distances that it gives.
         exact = self._distances(queries, nearest) ** 2
         doubtful = np.abs(squared - exact).max() > _FLOAT32_TOLERANCE * exact
         if doubtful.any():
-            nearest[doubtful] = self._nearest_sklearn(queries[doubtful])
+            owned = None if own is None else own[doubtful]
+            nearest[doubtful] = self._nearest_sklearn(queries[doubtful], owned)
         return nearest
 
-    def _distances_torch(self, reading):
+    def _distances_torch(self, reading, own=None):
         """Distances of all rows; the bank is brought to the device once."""
         device = resolve_device(self.device)
         budget = _CPU_BYTES if device.type == "cpu" else _GPU_BYTES
@@ -368,18 +407,25 @@ class KNN(ExplainMixin, ReadingDetector):
         for rows in row_chunks(len(reading), per_row, budget):
             queries = self._prepared(reading.rows(rows).features)
             queries = to_device(queries, device)
-            found = self._nearest_torch(queries.double(), bank, tiles, half_norms)
+            found = self._nearest_torch(
+                queries.double(),
+                bank,
+                tiles,
+                half_norms,
+                None if own is None else own[rows],
+            )
             part = to_host((queries.double() - bank[found]).norm(dim=1))
             distances.append(self._without_rounding(part, to_host(queries)))
         return np.concatenate(distances)
 
-    def _nearest_torch(self, queries, bank, tiles, half_norms):
+    def _nearest_torch(self, queries, bank, tiles, half_norms, own=None):
         """Rows of the k-th neighbours, from those of each tile of the bank."""
         import torch
 
         gaps, rows = [], []
         for tile, half in zip(tiles, half_norms, strict=True):
             gap = torch.addmm(half, queries, bank[tile].double().T, alpha=-1)
+            leave_out(gap, own, tile, torch.inf)
             best = gap.topk(min(self.n_neighbors, gap.shape[1]), largest=False)
             gaps.append(best.values)
             rows.append(best.indices + tile.start)
@@ -387,7 +433,10 @@ class KNN(ExplainMixin, ReadingDetector):
                 gap, row = torch.cat(gaps, dim=1), torch.cat(rows, dim=1)
                 best = gap.topk(min(self.n_neighbors, gap.shape[1]), largest=False)
                 gaps, rows = [best.values], [row.gather(1, best.indices)]
-        return rows[0][:, -1]
+        found = rows[0]
+        if own is not None and found.shape[1] == len(bank):  # itself is the last
+            return found[:, -2]
+        return found[:, -1]
 
     @takes_input
     def explain(self, X, *, n_features=3, n_neighbors=None):
@@ -448,7 +497,7 @@ class KNN(ExplainMixin, ReadingDetector):
 
     def _explained(self, reading, count=0):
         queries = self._prepared(reading.features)
-        distances, nearest = self._kneighbors(queries)
+        distances, nearest = self._kneighbors(queries, self.n_neighbors)
         columns = {}
         if self._bank_labels is not None:
             columns["nearest_class"] = self._bank_labels[nearest[:, 0]]

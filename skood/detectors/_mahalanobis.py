@@ -10,9 +10,11 @@ import numpy as np
 from skood.detectors._base import ReadingDetector
 from skood.detectors._explain import ExplainMixin
 from skood.detectors._gaussian import (
+    ALONE,
     Whitening,
     contributions,
     fitted_covariance,
+    left_out_distances,
 )
 from skood.detectors._moments import ClassMoments
 from skood.detectors._softmax import logsumexp_rows
@@ -69,7 +71,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -87,7 +89,8 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -164,6 +167,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
             self.covariance_, moments, "The within-class covariance"
         )
         self._components: Any = None
+        self._shrinks = False
         if not self.tied:
             if self.covariance is None:
                 residuals = codes = None
@@ -191,6 +195,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
             log_prior = np.log(count / moments.counts.sum())
             components.append((vectors / np.sqrt(values), float(log_prior - norm / 2)))
         self._components = components
+        self._shrinks = bool(shrunk)
         if shrunk:
             names = moments.classes[shrunk].tolist()
             warn(
@@ -208,6 +213,39 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
             own = (white - reading.asarray(mean)) @ reading.asarray(whitener)
             columns.append(constant - row_dots(own, own) / 2)
         return reading.xp.stack(columns, axis=1)
+
+    def _score_left_out(self, part, labels):
+        if self.covariance is not None or self._shrinks:
+            return None
+        codes = class_codes(self._sums, labels, len(part))
+        if self.tied:
+            squared = left_out_distances(
+                self._whitening, self._sums, part.features, codes
+            )
+            return None if squared is None else -squared.min(axis=1)
+        return self._log_densities_left_out(part, codes)
+
+    def _log_densities_left_out(self, part, codes):
+        r"""Scores with ``tied=False``, of training rows that are left out.
+
+        Of the n rows of a class with :math:`g^\top \Sigma^{-1} g = q`, it is
+        :math:`n q / (n - 1 - q)` without the row, and the determinant is
+        :math:`(n / (n - 1))^d (1 - q / (n - 1))` times as large.
+        """
+        logs = self._log_densities(part)
+        counts, rows = self._sums.counts, np.arange(len(part))
+        n_samples, own = counts.sum(), counts[codes]
+        norms = np.array([constant for _, constant in self._components])[codes]
+        squared = 2.0 * (norms - logs[rows, codes])
+        left = 1.0 - squared / (own - 1.0)
+        if not left.min() > ALONE:
+            return None
+        rank = self._whitening.matrix.shape[1]
+        log_det = rank * np.log(own / (own - 1.0)) + np.log(left)
+        squared *= own / (own - 1.0) / left
+        norms += np.log((own - 1.0) / own) - log_det / 2
+        logs[rows, codes] = norms - squared / 2
+        return logsumexp_rows(logs + np.log(n_samples / (n_samples - 1.0)))
 
     def _score_reading(self, reading):
         if self._components is not None:

@@ -29,7 +29,7 @@ class MaxLogit(ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -40,7 +40,8 @@ class MaxLogit(ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -63,6 +64,7 @@ class MaxLogit(ReadingDetector):
     """
 
     _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _learns: ClassVar[bool] = False
 
     def _fit_reading(self, reading, y):
         """Nothing to learn but the threshold."""

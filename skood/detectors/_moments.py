@@ -235,6 +235,20 @@ class ClassMoments:
             new.scatter += scaled.T @ scaled
         return new
 
+    def without(self, rows):
+        """Return the moments without some of the rows, where there is one class."""
+        new, gone = ClassMoments(), ClassMoments()
+        new.classes, new.origin = self.classes, self.origin
+        gone._take(rows - asarray_like(self.origin, rows), None)
+        new.counts = self.counts - gone.counts
+        share = (gone.counts / new.counts)[:, None]
+        new.offsets = self.offsets + share * (self.offsets - gone.offsets)
+        gap = (gone.offsets - self.offsets) * np.sqrt(self.counts * share[:, 0])[
+            :, None
+        ]
+        new.scatter = self.scatter - gone.scatter - gap.T @ gap
+        return new
+
     def within(self):
         """Return the scatter around the class means, of all classes together."""
         return self.scatter.sum(axis=0) if self.per_class else self.scatter

@@ -39,7 +39,7 @@ class MSP(ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -50,7 +50,8 @@ class MSP(ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -79,6 +80,7 @@ class MSP(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _learns: ClassVar[bool] = False
 
     def __init__(
         self,

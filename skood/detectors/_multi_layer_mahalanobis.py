@@ -7,10 +7,12 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_array
 
-from skood.base import take_rows
+from skood.base import fit_wrapped, take_rows
+from skood.detectors._left_out import in_sample, is_fixed, offset_rows
 from skood.detectors._mahalanobis import Mahalanobis
 from skood.detectors._network import NetworkDetector, check_layers, held_out_rows
 from skood.nn._network import make_network
+from skood.nn._reading import Reading
 from skood.utils._arrays import to_host
 from skood.utils._labels import ood_mask
 from skood.utils._params import HasMethods, StrOptions
@@ -63,7 +65,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         as in :class:`Mahalanobis`.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``. Only the weights are learned from them.
@@ -83,7 +85,8 @@ class MultiLayerMahalanobis(NetworkDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -154,7 +157,9 @@ class MultiLayerMahalanobis(NetworkDetector):
             if is_ood.any():
                 known_ood = np.flatnonzero(is_ood)
         X_id, y_id = self._only_id(X, y)
-        features, scores = self._fit(X_id, y_id)
+        self.estimator_ = fit_wrapped(self, self.estimator, X_id, y_id)
+        network = make_network(self.estimator_, device=self.device)
+        features = self._fit_layers(network, network.prepare(X_id), y_id)
         if not isinstance(self.alphas, str):
             self.alphas_ = self._given_alphas()
         elif known_ood is None:
@@ -163,15 +168,33 @@ class MultiLayerMahalanobis(NetworkDetector):
             network = make_network(self.estimator_, device=self.device)
             rows = network.prepare(take_rows(X, known_ood))
             ood_scores = self._layer_scores(network, rows)
+            scores = self._scores_of(self.detectors_, features)
             self.alphas_ = self._learned_alphas(features, y_id, scores, ood_scores)
-        return scores @ self.alphas_
+        if is_fixed(self.estimator):
+            return self._left_out_scores(features, y_id) @ self.alphas_
+        return self._refitted_scores(X_id, y_id)
 
     def _fit_network(self, network, rows, y):
-        """Fit a detector per layer; return features and scores of the rows."""
+        self._fit_layers(network, rows, y)  # the weights of layers stay as they are
+
+    def _fit_layers(self, network, rows, y):
+        """Fit a detector per layer; return the features of the rows."""
         self.layers_ = check_layers(self.layers, network, rows)
         features = self._features(network, rows)
         self.detectors_ = self._fit_detectors(features, y)
-        return features, self._scores_of(self.detectors_, features)
+        return features
+
+    def _left_out_scores(self, features, y):
+        """Scores (n_samples, n_layers) of training rows, each from fits without it."""
+        rows = np.arange(len(features[0]))
+        rows = rows[offset_rows(len(rows))]
+        columns = [
+            detector._left_out_scores(Reading(features=Z), y, rows)
+            for detector, Z in zip(self.detectors_, features, strict=True)
+        ]
+        if len({len(column) for column in columns}) > 1:  # one could leave none out
+            return in_sample(self, self._scores_of(self.detectors_, features))
+        return np.stack(columns, axis=1)
 
     def _features(self, network, rows):
         """Averaged outputs of each layer."""

@@ -44,7 +44,7 @@ class NCI(PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -59,7 +59,8 @@ class NCI(PartialFitMixin, ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -124,6 +125,9 @@ class NCI(PartialFitMixin, ReadingDetector):
 
     def _settle(self, reading, y):
         self.mean_ = mean_of_rows(self._sums)
+
+    def _score_left_out(self, part, labels):
+        return self._score_reading(part)  # z - m has the same direction without z
 
     def _score_reading(self, reading):
         xp = reading.xp

@@ -58,7 +58,7 @@ class NECO(PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -83,7 +83,8 @@ class NECO(PartialFitMixin, ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -152,14 +153,17 @@ class NECO(PartialFitMixin, ReadingDetector):
         return sums.updated(part.features, None)
 
     def _settle(self, reading, y):
+        self._settle_space()
+        if self.max_logit:
+            self._check_logits(reading)
+
+    def _settle_space(self):
         self._standardise()
         values, vectors, rank = symmetric_eigh(self._correlation())
         self.n_components_ = self._dimension(values, rank)
         # Eigenvalues ascend.
         leading = vectors[:, : -self.n_components_ - 1 : -1]
         self.components_ = _with_signs(np.ascontiguousarray(leading.T))
-        if self.max_logit:
-            self._check_logits(reading)
 
     def _standardise(self):
         """Set mean and scale of the features."""
@@ -223,6 +227,11 @@ class NECO(PartialFitMixin, ReadingDetector):
                 "large ratio lowers the score. Shift the biases of the head so that "
                 "they are positive, or use max_logit=False."
             )
+
+    def _without_each(self, reading, y):
+        return self._without_blocks(
+            reading, y, lambda sums, part: sums.without(part.features)
+        )
 
     def _score_reading(self, reading):
         xp = reading.xp

@@ -8,8 +8,8 @@ from numbers import Integral
 
 import numpy as np
 
-from skood.base import BaseDetector, fit_wrapped, wrapped_tags
-from skood.detectors._base import offset_rows
+from skood.base import BaseDetector, fit_wrapped, take_rows, wrapped_tags
+from skood.detectors._left_out import is_fixed, offset_rows, refitted_scores
 from skood.nn._network import make_network
 from skood.utils._params import Classifier
 
@@ -20,8 +20,9 @@ class NetworkDetector(BaseDetector):
     """Base class of detectors that look into a network, or differentiate it.
 
     A subclass implements ``_fit_network(network, rows, y)``, which learns and returns
-    the scores that the threshold is taken from, and ``_score_network(network, rows)``;
-    the rows are what the network reads, see `Network.prepare`.
+    the scores that the threshold is taken from, or None if these come from networks
+    that are fitted without the rows; and ``_score_network(network, rows)``. The rows
+    are what the network reads, see `Network.prepare`.
 
     Parameters
     ----------
@@ -32,7 +33,7 @@ class NetworkDetector(BaseDetector):
         Where a torch network runs.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``.
@@ -52,7 +53,23 @@ class NetworkDetector(BaseDetector):
     def _fit(self, X, y):
         self.estimator_ = fit_wrapped(self, self.estimator, X, y)
         network = make_network(self.estimator_, device=self.device)
-        return self._fit_network(network, network.prepare(X), y)
+        scores = self._fit_network(network, network.prepare(X), y)
+        if scores is not None:
+            return scores
+        return self._refitted_scores(X, y)
+
+    def _refitted_scores(self, X, y):
+        """Scores of training samples, each from a network and a fit without it."""
+
+        def fit(other, X, y):
+            other.estimator_ = fit_wrapped(other, self.estimator, X, y)
+            network = make_network(other.estimator_, device=self.device)
+            other._fit_network(network, network.prepare(X), y)
+
+        def score(other, left_out):
+            return other._score(take_rows(X, left_out))
+
+        return refitted_scores(self, X, y, fit, score)
 
     def _score(self, X):
         network = make_network(self.estimator_, device=self.device)
@@ -67,7 +84,12 @@ class NetworkDetector(BaseDetector):
         """Scores of rows: float64, high = ID."""
 
     def _training_scores(self, network, rows):
-        """Scores of the training rows, or of as many as a threshold needs."""
+        """Scores of the training rows, or of as many as a threshold needs.
+
+        None of a network that `fit` has trained on them.
+        """
+        if not is_fixed(self.estimator):
+            return None
         return self._score_network(network, rows[offset_rows(rows.shape[0])])
 
     def __sklearn_tags__(self):

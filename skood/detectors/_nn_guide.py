@@ -8,7 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._bank import BankDetector, drawn_rows, top_k_of_many
+from skood.detectors._bank import (
+    BankDetector,
+    drawn_rows,
+    leave_out,
+    top_k_of_many,
+)
 from skood.detectors._softmax import logsumexp_rows
 from skood.utils._arrays import as_double, to_host, top_k, unit_rows
 from skood.utils._params import Interval
@@ -55,7 +60,7 @@ class NNGuide(BankDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -73,7 +78,8 @@ class NNGuide(BankDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -152,6 +158,7 @@ class NNGuide(BankDetector):
             guide = unit_rows(part.features) * energy[:, None]
             guides.append(to_host(guide).astype(dtype))
         self.bank_ = np.concatenate(guides)
+        self._kept = None if isinstance(rows, slice) else rows
         if n_low:
             warn(
                 f"The energies of {n_low} of the {len(kept)} training samples of the "
@@ -163,15 +170,17 @@ class NNGuide(BankDetector):
     def _bank(self):
         return (self.bank_,)
 
-    def _compare(self, reading, bank):
+    def _compare(self, reading, bank, own=None):
         xp = reading.xp
         queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
         found = []
         for tile in self._tiles(reading, bank):
             products = queries @ bank[tile].T
+            leave_out(products, own, tile, -xp.inf)
             found.append(
                 top_k_of_many(products, min(self.n_neighbors, products.shape[1]))
             )
-        nearest = top_k(xp.concat(found, axis=1), self.n_neighbors)
+        count = min(self.n_neighbors, len(bank) - (own is not None))
+        nearest = top_k(xp.concat(found, axis=1), count)
         guidance = xp.mean(as_double(nearest), axis=1)
         return logsumexp_rows(reading.logits) * guidance

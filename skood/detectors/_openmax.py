@@ -95,7 +95,7 @@ class OpenMax(ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -117,7 +117,8 @@ class OpenMax(ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`.

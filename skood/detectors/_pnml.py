@@ -24,6 +24,9 @@ from skood.utils._warnings import warn
 
 __all__ = ["PNML"]
 
+# A row with q this close to 1 is the only one with a part in some direction.
+_ALONE = 1e-9
+
 
 class PNML(PartialFitMixin, ReadingDetector):
     r"""Regret of the predictive normalised maximum likelihood of the head (pNML) [1]_.
@@ -66,7 +69,7 @@ class PNML(PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -81,7 +84,8 @@ class PNML(PartialFitMixin, ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -161,8 +165,36 @@ class PNML(PartialFitMixin, ReadingDetector):
         self._whitener = vectors[:, -rank:] / np.sqrt(values[-rank:])
         self._outside = np.ascontiguousarray(vectors[:, : n_features - rank])
 
+    def _score_left_out(self, part, labels):
+        unit = unit_rows(part.features)
+        return self._score_unit(part, unit, self._rest_left_out(unit))
+
+    def _rest_left_out(self, unit):
+        """1 - kappa of training rows, each without it in q.
+
+        By the formula of Sherman and Morrison q is then q / (1 - q); that of a row
+        with q = 1, which alone has a direction, by theorem 6 of C. D. Meyer,
+        "Generalized inversion of modified matrices", SIAM J. Appl. Math. 24, 1973.
+        """
+        white = unit @ self._whitener
+        q = _squared_rows(white)
+        alone = q > 1.0 - _ALONE
+        rest = np.where(alone, 0.0, 1.0 - q)  # 1 / (1 + q / (1 - q))
+        if alone.any():
+            lost = white[alone] @ self._whitener.T
+            squared = _squared_rows(lost)
+            inside = _squared_rows(lost @ self._whitener) / squared**2 - 1.0
+            rest[alone] = np.minimum(
+                1.0 / (1.0 + np.clip(inside, 0.0, None)),
+                np.clip(1.0 - 1.0 / squared, 0.0, None),
+            )
+        return np.where(_squared_rows(unit) > 0, rest, 0.0)
+
     def _score_reading(self, reading):
         unit = unit_rows(reading.features)
+        return self._score_unit(reading, unit, self._rest(reading, unit))
+
+    def _score_unit(self, reading, unit, rest):
         logits = reading.logits
         if self.normalize_logits:
             coef, intercept = (
@@ -170,7 +202,7 @@ class PNML(PartialFitMixin, ReadingDetector):
                 for array in (reading.head.coef, reading.head.intercept)
             )
             logits = unit @ coef.T + intercept
-        return -_regret(logits, self._rest(reading, unit)) / np.log(logits.shape[1])
+        return -_regret(logits, rest) / np.log(logits.shape[1])
 
     def _rest(self, reading, unit):
         """1 - kappa of each row."""

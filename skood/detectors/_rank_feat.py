@@ -65,8 +65,8 @@ class RankFeat(NetworkDetector):
         there is one, else the CPU.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them the
-        threshold is estimated from 5,000, drawn with a fixed seed.
+        Share of new ID samples to reject. With more than 5,000 training samples
+        the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -77,7 +77,8 @@ class RankFeat(NetworkDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.

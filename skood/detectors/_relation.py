@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._bank import BankDetector, drawn_rows
+from skood.detectors._bank import BankDetector, drawn_rows, leave_out
 from skood.detectors._softmax import logsumexp_rows
 from skood.utils._arrays import (
     array_namespace,
@@ -59,7 +59,7 @@ class Relation(BankDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -80,7 +80,8 @@ class Relation(BankDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -156,13 +157,14 @@ class Relation(BankDetector):
         for part, _ in self._parts(kept):
             features.append(to_host(unit_rows(part.features)).astype(dtype))
             proba.append(to_host(_probabilities(part.logits)).astype(dtype))
+        self._kept = None if isinstance(rows, slice) else rows
         self.bank_ = np.concatenate(features)
         self.bank_proba_ = np.concatenate(proba)
 
     def _bank(self):
         return self.bank_, self.bank_proba_
 
-    def _compare(self, reading, bank, bank_proba):
+    def _compare(self, reading, bank, bank_proba, own=None):
         xp = reading.xp
         queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
         proba = xp.astype(_probabilities(reading.logits), bank.dtype, copy=False)
@@ -170,11 +172,16 @@ class Relation(BankDetector):
         for tile in self._tiles(reading, bank):
             relations = queries @ bank[tile].T
             relations *= proba @ bank_proba[tile].T
+            leave_out(relations, own, tile, 0.0)
             counted = xp.astype(relations > self.threshold, relations.dtype)
             if self.power != 1.0:
                 relations = xp.clip(relations, 0.0, None) ** self.power
             total = total + as_double(row_dots(relations, counted))
-        return total
+        if own is None:
+            return total
+        # as many relations as a new sample has
+        counts = len(bank) - (own >= 0)
+        return total * reading.asarray(len(bank) / counts)
 
 
 def _probabilities(logits):

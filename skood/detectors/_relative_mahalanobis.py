@@ -9,7 +9,12 @@ import numpy as np
 
 from skood.detectors._base import ReadingDetector
 from skood.detectors._explain import ExplainMixin
-from skood.detectors._gaussian import Whitening, fitted_covariance
+from skood.detectors._gaussian import (
+    ALONE,
+    Whitening,
+    fitted_covariance,
+    left_out_distances,
+)
 from skood.detectors._mahalanobis import check_no_estimator, class_codes
 from skood.detectors._moments import ClassMoments
 from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
@@ -61,7 +66,7 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -85,7 +90,8 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`.
@@ -175,7 +181,8 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
                 self.covariance, features - self.background_location_
             )
         what = "The within-class covariance"
-        whitener = Whitening(self.covariance_, moments, what).matrix
+        self._whitening = Whitening(self.covariance_, moments, what)
+        whitener = self._whitening.matrix
         gaps = moments.offsets - mean  # class means minus that of all
         # How much of that mean is lost where it is rounded to be added to the origin.
         self._lost = mean - (self.background_location_ - moments.origin)
@@ -232,6 +239,25 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         )
         lost = reading.asarray(self._lost @ self._directions)
         return centred @ reading.asarray(self._directions) - lost
+
+    def _score_left_out(self, part, labels):
+        if self.covariance is not None:
+            return None
+        moments, n_samples = self._sums, self._sums.counts.sum()
+        codes = class_codes(moments, labels, len(part))
+        squared = left_out_distances(self._whitening, moments, part.features, codes)
+        if squared is None:
+            return None
+        # The background distance q differs from that within the classes in the
+        # directions between them; without the row it is n q / (n - 1 - q).
+        white = self._whitening.apply(part.features, np.asarray)
+        white -= moments.counts @ self._whitening.means / n_samples
+        at = self._coordinates(part)
+        q = row_dots(white, white) - row_dots(at * (1.0 - self._precisions), at)
+        left = n_samples - 1.0 - q
+        if left.min() <= ALONE * n_samples:
+            return None
+        return n_samples * q / left - squared.min(axis=1)
 
     def _score_reading(self, reading):
         at = self._coordinates(reading)

@@ -51,7 +51,7 @@ class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -69,7 +69,8 @@ class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -130,8 +131,18 @@ class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
         return added_scatter(sums, part, self.origin_)
 
     def _settle(self, reading, y):
+        self._settle_space()
+
+    def _settle_space(self):
         self._space = PrincipalSpace(self._sums, self.origin_, self.n_components)
         self.n_components_ = self._space.dimension
+
+    def _without_each(self, reading, y):
+        return self._without_blocks(
+            reading,
+            y,
+            lambda sums, part: sums - added_scatter(None, part, self.origin_),
+        )
 
     def _score_reading(self, reading):
         return -self._space.residuals(reading)

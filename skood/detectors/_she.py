@@ -58,7 +58,7 @@ class SHE(PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -73,7 +73,8 @@ class SHE(PartialFitMixin, ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`.
@@ -173,11 +174,31 @@ class SHE(PartialFitMixin, ReadingDetector):
         if self.metric == "cosine":
             self._compared = unit_rows(self.patterns_)
 
-    def _score_reading(self, reading):
-        logits, features = reading.logits, reading.features
+    def _score_left_out(self, part, labels):
+        predicted = self._predicted(part)
+        codes = label_codes(labels, self._labels)
+        correct = codes == part.xp.argmax(part.logits, axis=1)
+        features = as_double(part.features)
+        counts = self._sums[1][self._columns[predicted]]
+        # without z the mean of n rows is p + (p - z) / (n - 1)
+        share = np.where(correct, 1.0 / (counts - 1.0), 0.0)[:, None]
+        patterns = self.patterns_[predicted]
+        patterns += share * (patterns - features)
+        if self.metric == "cosine":
+            patterns = unit_rows(patterns)
+        scores = self._compare(features, patterns)
+        scores[correct & (counts < 2)] = np.nan
+        return scores
+
+    def _predicted(self, reading):
+        """Which pattern each row is compared with."""
+        logits = reading.logits
         if not np.array_equal(self._columns, np.arange(logits.shape[1])):
             logits = logits[:, reading.asarray(self._columns)]
-        predicted = reading.xp.argmax(logits, axis=1)
+        return reading.xp.argmax(logits, axis=1)
+
+    def _score_reading(self, reading):
+        features, predicted = reading.features, self._predicted(reading)
         patterns = reading.asarray(self._compared)
         # Each row gets its pattern: blocks that stay in the CPU's cache are fastest.
         size = len(features) if is_tensor(features) else _BLOCK // features.shape[1]

@@ -12,6 +12,7 @@ from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
 from skood.detectors._base import ReadingDetector, constraints_without_device
+from skood.detectors._left_out import MAX_OFFSET_ROWS
 from skood.utils._input import named_errors
 from skood.utils._params import HasMethods
 
@@ -59,7 +60,7 @@ class SklearnDetector(ReadingDetector):
         Whether to fit one detector per class.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject.
+        Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD rows in ``y``; they are left out of the fit.
@@ -73,7 +74,8 @@ class SklearnDetector(ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -100,6 +102,8 @@ class SklearnDetector(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features"})
+    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
+    _n_folds: ClassVar[int | None] = 5  # a forest is a slow fit
 
     def __init__(
         self,

@@ -11,8 +11,9 @@ from skood.detectors._gaussian import (
     Whitening,
     contributions,
     fitted_covariance,
+    left_out_distances,
 )
-from skood.detectors._mahalanobis import check_no_estimator
+from skood.detectors._mahalanobis import check_no_estimator, class_codes
 from skood.detectors._moments import ClassMoments
 from skood.detectors._streaming import PartialFitMixin
 from skood.utils._arrays import unit_rows
@@ -54,7 +55,7 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -72,7 +73,8 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
         The fitted classifier, if there is one.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -139,6 +141,15 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
         self._whitening = Whitening(
             self.covariance_, moments, "The covariance of the unit-norm features"
         )
+
+    def _score_left_out(self, part, labels):
+        if self.covariance is not None:
+            return None
+        codes = class_codes(self._sums, None, len(part))
+        squared = left_out_distances(
+            self._whitening, self._sums, unit_rows(part.features), codes
+        )
+        return None if squared is None else -squared[:, 0]
 
     def _score_reading(self, reading):
         squared, _ = self._whitening.squared_distances(

@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,11 +11,12 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.metaestimators import available_if
 
-from skood.detectors._base import MAX_OFFSET_ROWS
+from skood.detectors._left_out import MAX_OFFSET_ROWS, folds
 from skood.nn._reading import Reading, concatenate
 from skood.utils._lazy import labelled_rows, loaded
 from skood.utils._params import fit_context
 from skood.utils._state import kept_state
+from skood.utils._warnings import quiet
 
 if TYPE_CHECKING:
     from skood.detectors._base import ReadingDetector as _Detector
@@ -46,10 +48,11 @@ class RowSample:
         self.n_seen = 0
         self._reading: Any = None
         self._numbers = np.empty(0)
+        self.labels: Any = None
         self._state = np.random.RandomState(0).get_state()
 
-    def updated(self, reading):
-        """Return the sample with the rows of a reading added."""
+    def updated(self, reading, y=None):
+        """Return the sample with the rows of a reading, and their labels, added."""
         new = RowSample(self.size)
         rng = np.random.RandomState()
         rng.set_state(self._state)
@@ -60,6 +63,9 @@ class RowSample:
         if len(numbers) > self.size:
             rows = np.sort(np.argpartition(numbers, self.size)[: self.size])
         new._numbers = numbers[rows]
+        if y is not None:
+            labels = y if self.labels is None else np.concatenate([self.labels, y])
+            new.labels = labels[rows]
         n_old = len(self._numbers)
         fresh = reading.rows(rows[rows >= n_old] - n_old).to(None)
         parts = [] if n_old == 0 else [self._reading.rows(rows[rows < n_old])]
@@ -125,13 +131,63 @@ class PartialFitMixin(_Detector):
         for part, labels in self._parts(reading, y):
             sums = self._added(sums, part, labels)
         self._sums = sums
-        self._sample = self._sample.updated(reading)
+        self._sample = self._sample.updated(reading, y)
 
-    def _training_scores(self, reading):
-        scores = self._score_rows(self._sample.reading(reading.head))
+    def _training_scores(self, reading, y):
+        sample = self._sample.reading(reading.head)
+        scores = self._without_each(sample, self._sample.labels)
+        if scores is None:
+            scores = super()._training_scores(reading, y)
         if not hasattr(self, "partial_fit"):  # no more rows can come
             del self._sample
         return scores
+
+    def _left_out_scores(self, reading, y, rows):
+        labels = None if y is None else y[rows]
+        scores = self._without_each(reading.rows(rows), labels)
+        if scores is None:
+            return super()._left_out_scores(reading, y, rows)
+        return scores
+
+    def _without_each(self, reading, y):
+        """Scores of training samples, each from the sums without it, if they tell."""
+        scores = []
+        for part, labels in self._parts(reading, y):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                found = self._score_left_out(part.to(None), labels)
+            if found is None:
+                return None
+            scores.append(found[~np.isnan(found)])
+        found = np.concatenate(scores)
+        return found if len(found) else None
+
+    def _score_left_out(self, part, labels):
+        """Score a chunk of training samples (NumPy), each from the sums without it.
+
+        NaN where nothing of its class would be left; None if there is no formula.
+        """
+        return None
+
+    def _without_blocks(self, reading, y, removed):
+        """Scores of training samples, from the sums without a block of these.
+
+        ``removed(sums, part)`` returns the sums without a chunk; ``_settle_space()``
+        sets what depends on the sums.
+        """
+        scores = np.full(len(reading), np.nan)
+        try:
+            with quiet():
+                for rows in folds(self._sample.n_seen, np.arange(len(reading)), y):
+                    part = reading.rows(rows)
+                    other = copy.copy(self)
+                    other.n_components = self.n_components_
+                    other._sums = removed(self._sums, part)
+                    other._settle_space()
+                    scores[rows] = other._score_rows(part)
+        except ValueError:  # of so few samples that none can be spared
+            return None
+        found = scores[~np.isnan(scores)]
+        return found if len(found) else None
 
     @available_if(_streams)
     @fit_context(
@@ -207,7 +263,8 @@ class PartialFitMixin(_Detector):
         except NotEnoughRows:
             self.__dict__.pop("offset_", None)
         else:
-            self._set_offset(self._training_scores(reading))
+            sample = self._sample.reading(reading.head)
+            self._set_offset(self._training_scores(sample, self._sample.labels))
 
     def _check_unchanged(self):
         """Raise if parameters were set that the sums so far do not go with."""

@@ -55,7 +55,7 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
         else the CPU. A network runs where its classifier says.
 
     contamination : float, default=0.05
-        Share of the ID training samples to reject. With more than 5,000 of them
+        Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
@@ -76,7 +76,8 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the training scores.
+        The `contamination` quantile of the scores of training samples, each left out
+        of the fit.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -137,9 +138,12 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
     def _added(self, sums, part, labels):
         return added_scatter(sums, part, self.origin_)
 
-    def _settle(self, reading, y):
+    def _settle_space(self):
         self._space = PrincipalSpace(self._sums, self.origin_, self.n_components)
         self.n_components_ = self._space.dimension
+
+    def _settle(self, reading, y):
+        self._settle_space()
         top = residual = 0.0
         for part, _ in self._parts(reading):
             xp = part.xp
@@ -152,6 +156,13 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
                 "samples are negative on average, so a large residual does not lower "
                 "the score. Shift the biases of the head so that they are positive."
             )
+
+    def _without_each(self, reading, y):
+        return self._without_blocks(
+            reading,
+            y,
+            lambda sums, part: sums - added_scatter(None, part, self.origin_),
+        )
 
     def _score_reading(self, reading):
         residuals = self._space.residuals(reading)

@@ -6,9 +6,11 @@
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 
-from skood.base import BaseDetector, fit_wrapped, n_rows, wrapped_tags
+from skood.base import BaseDetector, fit_wrapped, n_rows, take_rows, wrapped_tags
+from skood.detectors._left_out import NETWORK_FOLDS, is_fixed, refitted_scores
 from skood.graph._nodes import Graph, NodeSet, as_nodes
 from skood.utils._labels import check_nested_ood_labels
 from skood.utils._params import HasMethods, Interval, StrOptions, validate_params
@@ -194,7 +196,7 @@ class Propagation(BaseDetector):
         others do not use it.
 
     contamination : float, default=0.05
-        Share of the ID training nodes to reject.
+        Share of new ID nodes to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD nodes in ``y``; they are left out of the fit. Their scores
@@ -206,7 +208,8 @@ class Propagation(BaseDetector):
         The fitted detector.
 
     offset_ : float
-        The `contamination` quantile of the propagated scores of the training nodes.
+        The `contamination` quantile of the propagated scores of the training nodes,
+        left out of the fit of the detector.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
@@ -281,8 +284,23 @@ class Propagation(BaseDetector):
             X = as_nodes(X, estimator=self)
         if y is not None:
             check_nested_ood_labels("estimator", self.estimator, y, "Propagation")
-        self.estimator_ = fit_wrapped(self, self.estimator, X, y)
-        return self._score(X)
+
+        def fit(other, X, y):
+            other.estimator_ = fit_wrapped(other, self.estimator, X, y)
+
+        def score(other, left_out):
+            return other._score(take_rows(X, left_out))
+
+        fit(self, X, y)
+        inner = self.estimator
+        while isinstance(inner, Pipeline):
+            inner = inner[-1]
+        fits_network = not is_fixed(getattr(inner, "estimator", None))
+        learns = fits_network or getattr(inner, "_learns", True)
+        if is_fixed(self.estimator) or not learns:
+            return self._score(X)
+        folds = NETWORK_FOLDS if fits_network else None
+        return refitted_scores(self, X, y, fit, score, folds, rescale=fits_network)
 
     def _score(self, X):
         if not isinstance(X, NodeSet):

@@ -15,6 +15,7 @@ from skood.utils._arrays import (
     asarray_like,
     to_device,
 )
+from skood.utils._mapped import without
 
 __all__ = [
     "Head",
@@ -91,6 +92,12 @@ class Reading:
             for array in (self.features, self.logits)
         )
         return Reading(features, logits, self.head)
+
+    def without(self, left_out):
+        """Return the reading without some rows: of a file nothing is loaded."""
+        return Reading(
+            without(self.features, left_out), without(self.logits, left_out), self.head
+        )
 
     def rows(self, part):
         """Return the reading of the rows `part`: of a slice without a copy."""

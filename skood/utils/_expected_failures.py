@@ -43,7 +43,7 @@ _MINUS_ONE = (
 )
 _TIES = (
     "Few trees give few values: with so many ties no threshold rejects the asked "
-    "share of the training samples."
+    "share of the samples."
 )
 _TAKES_NAN = "A forest takes missing values, so NaN in X is no error."
 _ONE_WIDTH = (
@@ -53,14 +53,6 @@ _ONE_WIDTH = (
 _NEGATIVE_LOGITS = (
     "OpenMax scales logits down, which makes negative ones larger: the OOD samples of "
     "this check, whose logits are all negative, look known. The docstring says so."
-)
-_OFFSET_OF_HELD_OUT_ROWS = (
-    "The threshold is the quantile of rows that were held out of the ranges: all other "
-    "training rows score 0."
-)
-_OFFSET_OF_CALIBRATION_ROWS = (
-    "The threshold is the quantile of ID rows that were held out, which neither the "
-    "classifiers nor the detector are fitted on, and not that of all training rows."
 )
 _LEARNS_FROM_OOD = (
     "The weights of the layers are learned from the OOD rows in `y`, as the docstring "
@@ -199,7 +191,7 @@ def _failures_of_detectors(detector):
     estimator = detector.get_params().get("estimator")
     if isinstance(estimator, RandomForestClassifier):
         nan = ("check_failed_fit_keeps_state", "check_bad_input")
-        return {"check_offset": _TIES, **dict.fromkeys(nan, _TAKES_NAN)}
+        return {"check_contamination": _TIES, **dict.fromkeys(nan, _TAKES_NAN)}
     if isinstance(estimator, FrozenEstimator):
         return dict.fromkeys(("check_refit", "check_few_samples"), _ONE_WIDTH)
     if getattr(detector, "class_weight", None):
@@ -207,10 +199,6 @@ def _failures_of_detectors(detector):
     name = type(detector).__name__
     if name == "OpenMax" and estimator is None:
         return {"check_polarity": _NEGATIVE_LOGITS}
-    if name in ("ConstraintSearch", "LogicDetector", "MLNDetector"):
-        return {"check_offset": _OFFSET_OF_CALIBRATION_ROWS}
-    if name == "Gram":
-        return {"check_offset": _OFFSET_OF_HELD_OUT_ROWS}
     if name == "MultiLayerMahalanobis" and isinstance(detector.alphas, str):
         return {"check_ood_rows_are_left_out": _LEARNS_FROM_OOD}
     if name == "GradNorm":

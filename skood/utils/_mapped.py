@@ -15,6 +15,7 @@ __all__ = [
     "is_mapped",
     "is_matrix",
     "row_blocks",
+    "without",
 ]
 
 # Columns that a row of a block counts at least.
@@ -146,3 +147,28 @@ def row_blocks(X, budget):
     """
     for rows in row_chunks(len(X), 8 * max(X.shape[1], _LEAST_WIDTH), budget):
         yield X[rows]
+
+
+def without(array, left_out):
+    """Leave rows out.
+
+    Parameters
+    ----------
+    array : array or MappedRows of shape (n_samples, ...), or None
+        None stays None.
+
+    left_out : ndarray of int
+        Rows.
+
+    Returns
+    -------
+    array : array or MappedRows
+        The other rows; of a memory-mapped file nothing is loaded.
+    """
+    if array is None:
+        return None
+    rows = np.delete(np.arange(array.shape[0]), left_out)
+    if isinstance(array, MappedRows):
+        chosen = rows if array.chosen is None else array.chosen[rows]
+        return MappedRows(array.X, chosen, array.dtype)
+    return MappedRows(array, rows) if is_mapped(array) else array[rows]

@@ -72,8 +72,8 @@ def test_training_sample_is_its_own_first_neighbour(algorithm):
     bank, _ = _data()
     knn = KNN(n_neighbors=1, algorithm=algorithm).fit(bank)
     np.testing.assert_array_equal(knn.score_samples(bank), 0)
-    assert knn.offset_ == pytest.approx(0)
-    np.testing.assert_array_equal(knn.predict(bank), 1)
+    others = KNN(n_neighbors=2, algorithm=algorithm).fit(bank).score_samples(bank)
+    assert knn.offset_ == middle_of_gap(others, 0.05)  # not its own for the threshold
 
 
 def test_normalising_makes_scores_independent_of_lengths(algorithm):
@@ -184,8 +184,8 @@ def test_torch_searches_the_bank_in_tiles(monkeypatch, k):
     monkeypatch.setattr(
         KNN,
         "_nearest_torch",
-        lambda self, q, b, tiles, h: (
-            found.append(len(tiles)) or original(self, q, b, tiles, h)
+        lambda self, q, b, tiles, h, own: (
+            found.append(len(tiles)) or original(self, q, b, tiles, h, own)
         ),
     )
     expected = _naive(bank, queries, k, normalize=False)
@@ -290,8 +290,12 @@ def test_max_samples(max_samples, kept):
     assert rows == sorted(set(rows))
     expected = _naive(knn.bank_, queries, 1, normalize=False)
     np.testing.assert_allclose(knn.score_samples(queries), expected, rtol=1e-12)
-    # the threshold is that of all training rows, also of those that were left out
+    # the threshold is that of all training samples, those of the bank without them
     scores = _naive(knn.bank_, bank, 1, normalize=False)
+    if kept > 1:
+        scores[knn.bank_rows_] = _naive(knn.bank_, knn.bank_, 2, normalize=False)
+    else:
+        scores = np.delete(scores, knn.bank_rows_)
     assert knn.offset_ == pytest.approx(middle_of_gap(scores, 0.05), rel=1e-9)
 
 
@@ -359,11 +363,13 @@ def test_device_that_is_not_there():
 
 def test_threshold_is_estimated_from_at_most_5000_rows(monkeypatch):
     scored = []
-    original = KNN._score_reading
+    original = KNN._search
     monkeypatch.setattr(
         KNN,
-        "_score_reading",
-        lambda self, part: scored.append(len(part)) or original(self, part),
+        "_search",
+        lambda self, rows, own=None: (
+            scored.append(len(rows)) or original(self, rows, own)
+        ),
     )
     X = np.random.default_rng(0).normal(size=(12_000, 2))
     knn = KNN(n_neighbors=5, normalize=False, contamination=0.05).fit(X)

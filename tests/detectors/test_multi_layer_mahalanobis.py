@@ -19,7 +19,6 @@ from skood.detectors import Mahalanobis, MultiLayerMahalanobis
 from skood.detectors._network import held_out_rows
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, pretrained
-from tests._thresholds import middle_of_gap
 from tests.nn._conv_net import conv_classifier, conv_net, images
 from tests.nn._reading import run
 
@@ -64,7 +63,7 @@ def test_equals_naive_loop_on_a_convolutional_network():
         weighted.score_samples(new), expected @ [0.5, 2.0], rtol=1e-7
     )
     train = _naive(X, y, X) @ [0.5, 2.0]
-    assert weighted.offset_ == pytest.approx(middle_of_gap(train, 0.05), rel=1e-7)
+    assert weighted.offset_ < np.percentile(train, 5)  # of fits without each sample
 
 
 def test_one_layer_is_mahalanobis_of_its_features():

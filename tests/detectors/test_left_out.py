@@ -1,0 +1,294 @@
+"""Thresholds come from scores of samples that are left out of the fit."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import LocalOutlierFactor
+
+from skood.base import BaseDetector
+from skood.detectors import (
+    FDBD,
+    GMM,
+    KNN,
+    MSP,
+    NCI,
+    NECO,
+    PNML,
+    SHE,
+    SSD,
+    CADRef,
+    CARef,
+    KLMatching,
+    Mahalanobis,
+    NNGuide,
+    Relation,
+    RelativeMahalanobis,
+    Residual,
+    SklearnDetector,
+    ViM,
+)
+from skood.detectors._left_out import folds, is_fixed
+from skood.detectors._moments import ClassMoments
+from skood.exceptions import SkoodWarning
+from skood.graph import Propagation
+from skood.nn import LinearHead
+from skood.utils.estimator_checks import check_contamination
+
+_RNG = np.random.default_rng(0)
+_N, _D, _C = 40, 6, 3
+_Y = _RNG.integers(0, _C, _N)
+_X = _RNG.normal(size=(_N, _D)) + 2 * np.eye(_C, _D)[_Y]
+_HEAD = LinearHead(
+    _RNG.normal(size=(_C, _D)) + 2 * np.eye(_C, _D), _RNG.normal(size=_C) + 3
+)
+
+_FROZEN = FrozenEstimator(_HEAD)
+
+_EXACT = [
+    KNN(n_neighbors=1),
+    KNN(n_neighbors=4, algorithm="sklearn"),
+    KNN(n_neighbors=4, algorithm="torch"),
+    KNN(n_neighbors=3, metric="manhattan"),
+    KNN(n_neighbors=_N - 1),
+    NNGuide(_HEAD, n_neighbors=3),
+    Mahalanobis(),
+    Mahalanobis(tied=False),
+    RelativeMahalanobis(),
+    SSD(),
+    SHE(_HEAD),
+    SHE(_HEAD, metric="cosine"),
+    SHE(_HEAD, metric="euclidean"),
+    CARef(_HEAD),
+    CADRef(_HEAD),
+    CADRef(_HEAD, logit_score="msp"),
+    FDBD(_HEAD),
+    FDBD(_HEAD, normalizer="length"),
+    NCI(_HEAD),
+    PNML(_HEAD),
+    KLMatching(_HEAD),
+]
+
+
+def _threshold_scores(monkeypatch, detector, X, y):
+    """Fit a clone; return the scores that its threshold comes from."""
+    found = []
+    original = BaseDetector._set_offset
+
+    def kept(self, scores):
+        found.append(np.asarray(scores))
+        return original(self, scores)
+
+    monkeypatch.setattr(BaseDetector, "_set_offset", kept)
+    clone(detector).fit(X, y)
+    monkeypatch.undo()
+    return found[-1]
+
+
+def _left_out(detector, X, y):
+    """Score each sample with a detector that was fitted on all others."""
+    return np.array(
+        [
+            clone(detector)
+            .fit(np.delete(X, i, axis=0), np.delete(y, i))
+            .score_samples(X[i : i + 1])[0]
+            for i in range(len(X))
+        ]
+    )
+
+
+@pytest.mark.parametrize("detector", _EXACT, ids=lambda d: repr(d)[:50])
+def test_formulas_are_fits_without_each_sample(detector, monkeypatch):
+    scores = _threshold_scores(monkeypatch, detector, _X, _Y)
+    expected = _left_out(detector, _X, _Y)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_relation_sums_as_many_relations_as_of_a_new_sample(monkeypatch):
+    detector = Relation(_HEAD)
+    scores = _threshold_scores(monkeypatch, detector, _X, _Y)
+    expected = _left_out(detector, _X, _Y) * _N / (_N - 1)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("algorithm", ["sklearn", "torch", "auto"])
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_duplicates_are_other_samples(algorithm, k, monkeypatch):
+    """Of three equal samples each has two neighbors at distance zero."""
+    X = np.repeat(_RNG.normal(size=(10, 3)), 3, axis=0)
+    detector = KNN(n_neighbors=k, algorithm=algorithm)
+    scores = _threshold_scores(monkeypatch, detector, X, None)
+    assert np.all(scores[:] < -1e-3) if k == 3 else np.all(np.abs(scores) < 1e-7)
+
+
+def test_samples_outside_of_the_bank_keep_all_neighbors(monkeypatch):
+    detector = KNN(n_neighbors=2, max_samples=20, random_state=0)
+    fitted = clone(detector).fit(_X)
+    scores = _threshold_scores(monkeypatch, detector, _X, None)
+    others = np.setdiff1d(np.arange(_N), fitted.bank_rows_)
+    np.testing.assert_allclose(scores[others], fitted.score_samples(_X[others]))
+    kept = fitted.bank_rows_
+    expected = KNN(n_neighbors=3).fit(_X[kept]).score_samples(_X[kept])
+    np.testing.assert_allclose(scores[kept], expected)  # itself is the first of three
+
+
+@pytest.mark.parametrize("detector", [Mahalanobis(), SHE(_FROZEN), PNML(_FROZEN)])
+def test_partial_fit_has_the_threshold_of_fit(detector):
+    whole = clone(detector).fit(_X, _Y)
+    steps = clone(detector)
+    for part in np.array_split(np.arange(_N), 3):
+        steps.partial_fit(_X[part], _Y[part])
+    np.testing.assert_allclose(steps.offset_, whole.offset_, rtol=1e-9)
+
+
+def test_moments_without_rows():
+    kept, gone = _X[:30] + 1e4, _X[30:] + 1e4
+    found = ClassMoments().updated(_X + 1e4, None).without(gone)
+    expected = ClassMoments().updated(kept, None)
+    np.testing.assert_allclose(found.means, expected.means, rtol=1e-12)
+    np.testing.assert_allclose(found.scatter, expected.scatter, rtol=1e-9, atol=1e-9)
+    assert found.counts == expected.counts
+
+
+def test_folds_leave_no_class_without_samples():
+    y = np.array([0] * 7 + [1, 1] + [2])
+    parts = folds(10, np.arange(10), y, 5)
+    rows = np.sort(np.concatenate(parts))
+    np.testing.assert_array_equal(rows, np.arange(9))  # 9 is alone in its class
+    for part in parts:
+        assert len(part) <= 2
+        assert set(np.delete(y, part)) == {0, 1, 2}
+
+
+def test_folds_of_few_of_many_samples():
+    (part,) = folds(100_000, np.arange(0, 100_000, 20))
+    assert len(part) == 5_000
+    assert len(folds(10_000, np.arange(0, 10_000, 2))) == 5
+    assert folds(1, np.arange(1)) == []
+
+
+def test_threshold_without_others_warns():
+    with pytest.warns(SkoodWarning, match="none can be left out"):
+        KNN(n_neighbors=1).fit([[1.0, 2.0]])
+
+
+@pytest.mark.parametrize(
+    "estimator, fixed",
+    [
+        (LogisticRegression(), False),
+        (FrozenEstimator(LogisticRegression().fit(_X, _Y)), True),
+        (_HEAD, True),
+        (LinearHead(), False),
+    ],
+)
+def test_what_is_fitted_again(estimator, fixed):
+    assert is_fixed(estimator) is fixed
+
+
+def test_a_frozen_classifier_is_not_fitted_again(monkeypatch):
+    fits = []
+    original = LogisticRegression.fit
+
+    def counted(self, X, y):
+        fits.append(len(X))
+        return original(self, X, y)
+
+    network = LogisticRegression().fit(_X, _Y)
+    monkeypatch.setattr(LogisticRegression, "fit", counted)
+    MSP(FrozenEstimator(network)).fit(_X, _Y)
+    assert fits == []
+    MSP(LogisticRegression()).fit(_X, _Y)
+    assert fits[0] == _N
+    assert len(fits) == 6
+    assert sum(fits[1:]) == 4 * _N
+
+
+# --- new samples -------------------------------------------------------------------
+
+
+def _rejected(detector, draw, n_samples, n_fits, contamination=0.1):
+    """Mean share of new samples that is rejected, and its standard error."""
+    shares = []
+    detector = clone(detector).set_params(contamination=contamination)
+    for seed in range(n_fits):
+        rng = np.random.default_rng([seed, n_samples])
+        X, y = draw(n_samples, rng)
+        new, _ = draw(2000, rng)
+        shares.append(np.mean(clone(detector).fit(X, y).predict(new) == -1))
+    return np.mean(shares), np.std(shares, ddof=1) / np.sqrt(n_fits)
+
+
+def _draw_wide(n_samples, rng):
+    """Two classes of as many features as a tenth of the samples, heavy tails."""
+    y = rng.integers(2, size=n_samples)
+    X = rng.standard_t(4, size=(n_samples, 20)) + y[:, None]
+    return X.astype(np.float32), y
+
+
+def _draw_normal(n_samples, rng):
+    y = rng.integers(2, size=n_samples)
+    return rng.normal(size=(n_samples, 60)) + y[:, None], y
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+@pytest.mark.parametrize(
+    "detector",
+    [
+        KNN(n_neighbors=1),
+        KNN(n_neighbors=2, normalize=False),
+        KNN(n_neighbors=10),
+        SklearnDetector(LocalOutlierFactor(n_neighbors=3, novelty=True)),
+        Propagation(KNN(n_neighbors=1)),
+        NNGuide(n_neighbors=1),
+        Relation(),
+        Mahalanobis(),
+        Mahalanobis(tied=False),
+        RelativeMahalanobis(),
+        SSD(),
+        GMM(),
+        Residual(),
+        ViM(),
+        NECO(n_components=10),
+        PNML(),
+        SHE(),
+    ],
+    ids=lambda d: repr(d)[:60],
+)
+def test_share_of_new_samples_with_heavy_tails(detector):
+    mean, error = _rejected(detector, _draw_wide, 200, 12)
+    assert abs(mean - 0.1) < 4 * error + 1 / 201, mean
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+@pytest.mark.parametrize(
+    "detector", [Mahalanobis(), SSD(), RelativeMahalanobis()], ids=repr
+)
+def test_share_of_new_samples_with_nearly_as_many_features(detector):
+    """Of 80 samples in 60 dimensions, the training samples are all near."""
+    mean, error = _rejected(detector, _draw_normal, 80, 30)
+    assert abs(mean - 0.1) < 4 * error + 1 / 81, mean
+
+
+def test_share_of_new_samples_of_a_forest_that_is_fitted():
+    """A forest is sure of the samples that it was grown on."""
+    detector = MSP(RandomForestClassifier(50, max_features=1.0, random_state=0))
+    mean, error = _rejected(detector, _draw_wide, 200, 8)
+    assert mean < 0.1 + 4 * error + 1 / 201  # with ties it may be less
+
+
+class _InSample(KNN):
+    """A threshold from scores of samples that are their own neighbors."""
+
+    def _left_out_scores(self, reading, y, rows):
+        return self._score_rows(reading.rows(rows))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_check_finds_thresholds_from_training_scores(k):
+    with pytest.raises(AssertionError, match="of new ID samples"):
+        check_contamination(_InSample(n_neighbors=k))
