@@ -214,7 +214,7 @@ def test_ties_randomised():
     args = score[~is_ood], None, loss[~is_ood], score[is_ood], None
     point = solve(BoundedTPRFPR(0.5, 0.25), *args, randomize=True)
     assert point.risk == pytest.approx(1 / 6, abs=1e-12)
-    assert point.lam * point.scales[0] == pytest.approx(1.0, abs=1e-12)
+    assert point.lam * point.scales[0] == pytest.approx(1.5, abs=1e-12)
     assert point.tau == pytest.approx(0.5, abs=1e-12)
     assert (point.tpr, point.fpr) == (0.5, 0.25)
     proba = accept_proba(point, [0.0, 1.0, 2.0])
