@@ -12,7 +12,7 @@ An outcome is clean if all results are finite and of the right shape and kind, o
 scikit-learn or skood raises a ValueError, a TypeError or one of their subclasses on
 purpose, which means by a ``raise`` statement of theirs. Unclean are NaN or infinite
 results, other errors, errors that another library or the interpreter raised, more than
-60 seconds, and changed global state (torch's generator, gradient mode and default
+60 seconds of CPU time, and changed global state (torch's generator, gradient mode and default
 dtype, filters of warnings, NumPy's error state). Prints a table by kind of input and
 each unclean case with the command that repeats it; exits with 1 if there is any.
 
@@ -191,7 +191,7 @@ def _on_purpose(error):
 def judge_error(error):
     """Return what is wrong with an error, or None."""
     if isinstance(error, TooLong):
-        return f"took more than {LIMIT:.0f} s"
+        return f"took more than {LIMIT:.0f} s of CPU time"
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{frame.filename}:{frame.lineno}"
     text = f"{type(error).__name__}: {str(error)[:150]!r} ({place})"
@@ -269,13 +269,13 @@ def _alarm(seconds):
     def ring(signum, frame):
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, ring)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def run_case(case):
