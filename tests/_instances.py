@@ -145,8 +145,7 @@ _QUICK_CHAINS = {"n_samples": 6, "n_warmup": 20, "n_chains": 2, "n_leapfrog": 5}
 
 _QUICK_POSTERIOR = {**_QUICK_GRAPH, "latent_dim": 4, "flow_layers": 2, "lr": 0.03}
 
-# Classes that are not here are constructed without arguments. Some checks have as few
-# as ten samples, fewer than the 50 neighbours that KNN asks for.
+# Classes that are not here are constructed without arguments.
 _INSTANCES = {
     "DSDE": [
         DSDE(_MEMBERS, c_m=0.5, calibration=0.5, random_state=0),
@@ -291,7 +290,7 @@ _INSTANCES = {
         IDOnly(make_pipeline(MaxAbsScaler(), MinMaxScaler()), ood_label=-9),
     ],
     "KNN": [
-        KNN(n_neighbors=3),
+        KNN(),
         KNN(n_neighbors=3, algorithm="sklearn", normalize=False),
         KNN(n_neighbors=3, algorithm="torch"),
         KNN(n_neighbors=3, metric="manhattan"),
@@ -491,7 +490,7 @@ def detectors():
     X = rng.normal(size=(200, 5)) + 8 * np.eye(5)[y]
     network = MLPClassifier((16,), solver="lbfgs", random_state=0).fit(X, y)
     weighted = Energy(class_weight=[1.0, 2.0, 0.0, 1.0, 1.0])
-    return [*found, KNN(), weighted, MSP(FrozenEstimator(network))]
+    return [*found, KNN(n_neighbors=50), weighted, MSP(FrozenEstimator(network))]
 
 
 def parametrize_over(estimators):

@@ -86,7 +86,7 @@ def _make_detectors(head, options, n_train):
         "MaxLogit": MaxLogit(head),
         "Energy": Energy(head),
         "Entropy": Entropy(head),
-        "KNN": KNN(head, n_neighbors=min(50, n_train)),
+        "KNN": KNN(head, n_neighbors=min(5, n_train)),
         # shrunk, because units of the network that never fire make it singular
         "Mahalanobis": Mahalanobis(head, covariance=LedoitWolf()),
         "ViM": ViM(head),

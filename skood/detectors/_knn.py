@@ -90,9 +90,10 @@ class KNN(ExplainMixin, ReadingDetector):
         The classifier whose features are read; cloned and fitted unless it is in
         a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
-    n_neighbors : int, default=50
-        The k of the k-th neighbour. When a training sample is scored, it is its
-        own first neighbour.
+    n_neighbors : int, default=5
+        The k of the k-th neighbor. The default is the one with the best mean rank in
+        the :ref:`study of numbers of neighbors <n_neighbors>`. A training sample that
+        is scored is its own first neighbor; it is not for the threshold.
 
     normalize : bool, default=True
         Whether to scale features to unit Euclidean norm. Zero vectors stay zero.
@@ -168,7 +169,7 @@ class KNN(ExplainMixin, ReadingDetector):
     >>> import numpy as np
     >>> from skood.detectors import KNN
     >>> X = np.random.default_rng(0).normal(loc=3, size=(100, 2))
-    >>> KNN(n_neighbors=5).fit(X).predict([[3.0, 3.0], [-3.0, -3.0]])
+    >>> KNN().fit(X).predict([[3.0, 3.0], [-3.0, -3.0]])
     array([ 1, -1])
     """
 
@@ -193,7 +194,7 @@ class KNN(ExplainMixin, ReadingDetector):
         self,
         estimator=None,
         *,
-        n_neighbors=50,
+        n_neighbors=5,
         normalize=True,
         metric="euclidean",
         max_samples=None,

@@ -47,9 +47,11 @@ class NNGuide(BankDetector):
         is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
         and a linear head is fitted on ``(X, y)``.
 
-    n_neighbors : int, default=10
-        Number k of neighbours. When a training sample is scored, it is one of its own
-        neighbours if it is in the bank.
+    n_neighbors : int, default=50
+        Number k of neighbors; all of the bank if it has fewer. The default is the one
+        with the best mean rank in the :ref:`study of numbers of neighbors
+        <n_neighbors>`. A training sample that is scored is one of its own neighbors if
+        it is in the bank; it is not for the threshold.
 
     bank : float, default=1.0
         Share of the training rows to keep in the bank, drawn at random. The paper
@@ -124,7 +126,7 @@ class NNGuide(BankDetector):
         self,
         estimator=None,
         *,
-        n_neighbors=10,
+        n_neighbors=50,
         bank=1.0,
         device="auto",
         contamination=0.05,
@@ -144,12 +146,6 @@ class NNGuide(BankDetector):
     def _fit_reading(self, reading, y):
         rows = drawn_rows(len(reading), float(self.bank), self.random_state)
         kept = reading.rows(rows)
-        if self.n_neighbors > len(kept):
-            raise ValueError(
-                f"n_neighbors={self.n_neighbors} is more than the rows of the bank: "
-                f"{len(kept)} of n_samples = {len(reading)} (bank={self.bank!r}). "
-                "Lower n_neighbors, raise bank, or give more rows."
-            )
         dtype = kept.features.dtype
         guides, n_low = [], 0
         for part, _ in self._parts(kept):

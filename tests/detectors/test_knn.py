@@ -313,9 +313,9 @@ def test_max_samples_is_reproducible():
 def test_more_neighbours_than_rows(max_samples):
     n_samples = 40 if max_samples is None else max_samples
     n_samples = 4 if n_samples == 0.1 else n_samples
-    message = f"n_neighbors=50 is more than the training rows.*n_samples = {n_samples}"
+    message = f"n_neighbors=41 is more than the training rows.*n_samples = {n_samples}"
     with pytest.raises(ValueError, match=message):
-        KNN(max_samples=max_samples).fit(_data()[0][:40])
+        KNN(n_neighbors=41, max_samples=max_samples).fit(_data()[0][:40])
 
 
 @pytest.mark.parametrize("algorithm", ["faiss", "torch"])
@@ -436,3 +436,12 @@ def test_other_metrics_have_no_contributions():
         ValueError, match="metric='manhattan' a distance is no sum over"
     ):
         knn.explain(queries)
+
+
+def test_default_works_on_30_samples():
+    X = np.random.default_rng(0).normal(loc=3, size=(30, 4))
+    detector = KNN().fit(X)
+    assert detector.score_samples(-X).max() < detector.score_samples(X).min()
+    np.testing.assert_array_equal(
+        detector.score_samples(X), KNN(n_neighbors=5).fit(X).score_samples(X)
+    )

@@ -1,0 +1,241 @@
+"""Which number of neighbors ranks best, for every detector that has one.
+
+::
+
+    python benchmarks/n_neighbors.py [--data DIR] [--seeds 3] [--out FILE.json]
+
+DIR holds ``mnist`` and ``notmnist`` (IDX files), ``cora_ml`` and ``Photo`` (raw
+graphs); cases whose files are missing are left out, and are named. A case has training
+samples, ID test samples and OOD samples. Its candidates are ranked by their AUROC,
+averaged over seeds (equal ones share their mean rank), so that an easy case counts as
+much as a difficult one. The tables have the mean AUROC in percent and the mean rank
+over all cases for each detector.
+
+The candidates are numbers of neighbors, at most that of the training samples, and rules
+that depend on the number n of training samples, or on the number C of classes:
+log2(n), sqrt(n), sqrt(n / C), and a hundredth of n.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import argparse
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.datasets import load_wine
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import LocalOutlierFactor
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+from skood.benchmark._suite import PARTS
+from skood.datasets import load_graph, load_idx_images, split_nodes
+from skood.detectors import KNN, NNGuide, SklearnDetector
+from skood.exceptions import SkoodWarning
+from skood.graph import GraphClassifier
+from skood.metrics import auroc
+from skood.nn import TorchClassifier, split
+
+NUMBERS = (1, 2, 3, 5, 7, 10, 20, 50, 100)
+RULES = {
+    "log2(n)": lambda n, n_classes: np.log2(n),
+    "sqrt(n)": lambda n, n_classes: np.sqrt(n),
+    "sqrt(n/C)": lambda n, n_classes: np.sqrt(n / n_classes),
+    "n/100": lambda n, n_classes: n / 100,
+}
+MOST_TEST = 500  # ID or OOD samples of a test set
+
+
+def candidates(n, n_classes):
+    """Number of neighbors of each candidate, by name."""
+    found = {str(k): k for k in NUMBERS}
+    found.update({name: round(rule(n, n_classes)) for name, rule in RULES.items()})
+    return {name: int(np.clip(k, 1, n - 1)) for name, k in found.items()}
+
+
+def methods(network):
+    """Detectors with a number of neighbors k, by name; `network` may be None."""
+    found = {
+        "KNN": lambda k: KNN(network, n_neighbors=k),
+        "KNN, not normalized": lambda k: KNN(network, n_neighbors=k, normalize=False),
+        "LOF": lambda k: SklearnDetector(
+            LocalOutlierFactor(n_neighbors=k, novelty=True), estimator=network
+        ),
+    }
+    if network is not None:
+        found["NNGuide"] = lambda k: NNGuide(network, n_neighbors=k)
+    return found
+
+
+# --- cases -------------------------------------------------------------------------
+
+
+def suite(seed):
+    """Yield the parts of the offline suite."""
+    for name, make in PARTS.items():
+        part = make(seed)
+        y = part.y if part.y.ndim == 1 else part.y[:, 0]
+        train, test = train_test_split(np.arange(len(y)), random_state=seed)
+        test = test[:MOST_TEST]
+        # the classifier whose head gives logits, for NNGuide
+        network = part.detectors["MSP"].estimator if name == "tabular" else None
+        network = network or getattr(part.detectors["KNN"], "estimator", None)
+        for kind, others in part.ood.items():
+            case = part.X[train], y[train], part.X[test], others
+            yield f"{name}: {kind}", network, *case
+
+
+def wine(seed):
+    """Yield the wines, each class left out in turn."""
+    X, y = load_wine(return_X_y=True)
+    for left_out in range(3):
+        is_id = y != left_out
+        train, test, y_train, _ = train_test_split(
+            X[is_id], y[is_id], stratify=y[is_id], random_state=seed
+        )
+        scaler = StandardScaler().fit(train)
+        head = LogisticRegression().fit(scaler.transform(train), y_train)
+        parts = (scaler.transform(part) for part in (train, test, X[~is_id]))
+        train, test, others = parts
+        yield f"wine: {left_out}", FrozenEstimator(head), train, y_train, test, others
+
+
+def mnist(seed, folder):
+    """Yield digits against letters, and against two other digits, of several sizes."""
+    digits = load_idx_images(folder / "mnist")
+    letters = load_idx_images(folder / "notmnist").data
+    rng = np.random.default_rng(seed)
+    letters = letters[rng.choice(len(letters), MOST_TEST, replace=False)]
+    X, y = digits.data, np.asarray(digits.target)
+    order = rng.permutation(len(y))
+    X, y = X[order], y[order]
+    for what, is_id, others in (
+        ("letters", np.full(len(y), True), letters),
+        ("4 and 9 left out", ~np.isin(y, [4, 9]), X[np.isin(y, [4, 9])][:MOST_TEST]),
+    ):
+        Z, labels = X[is_id], y[is_id]
+        network = TorchClassifier(
+            max_epochs=4, lr=0.01, lr_schedule="one_cycle", random_state=seed
+        ).fit(Z[:3000], labels[:3000])
+        body, head = split(network)
+        Z = body.transform(Z)
+        for n in (200, 1000, 3000):
+            kept = slice(3000, 3000 + n)
+            case = Z[kept], labels[kept], Z[-MOST_TEST:], body.transform(others)
+            yield f"mnist, n={n}: {what}", FrozenEstimator(head), *case
+
+
+def graph(seed, folder, name, left_out):
+    """Yield nodes of a graph, some classes of which are left out."""
+    nodes, y = load_graph(name, folder, return_X_y=True)
+    for classes in left_out:
+        split = split_nodes(y, classes, random_state=seed)
+        network = GraphClassifier(random_state=seed, max_epochs=200).fit(
+            nodes[split.train],
+            y[split.train],
+            X_val=nodes[split.valid],
+            y_val=y[split.valid],
+        )
+        test, is_ood = split.test, split.is_ood[split.test]
+        yield (
+            f"{name}: {list(map(int, classes))}",
+            FrozenEstimator(network),
+            nodes[split.train],
+            y[split.train],
+            nodes[test[~is_ood][:MOST_TEST]],
+            nodes[test[is_ood][:MOST_TEST]],
+        )
+
+
+def cases(seed, folder):
+    """Yield all cases whose data are there."""
+    yield from suite(seed)
+    yield from wine(seed)
+    if folder is None:
+        return
+    if (folder / "mnist").is_dir() and (folder / "notmnist").is_dir():
+        yield from mnist(seed, folder)
+    else:
+        print(f"mnist, notmnist: not in {folder}, left out")
+    graphs = (
+        ("CoraML", "cora_ml", [(2, 4, 5), (1, 3, 6)]),
+        ("AmazonPhoto", "Photo", [(0, 1, 2), (5, 6, 7)]),
+    )
+    for name, needed, left_out in graphs:
+        if (folder / needed).is_dir():
+            yield from graph(seed, folder, name, left_out)
+        else:
+            print(f"{name}: not in {folder}, left out")
+
+
+# --- tables ------------------------------------------------------------------------
+
+
+def evaluate(case):
+    """Yield method, candidate and AUROC of one case."""
+    network, X, y, test, others = case
+    truth = np.repeat([0, -1], [test.shape[0], others.shape[0]])
+    for method, make in methods(network).items():
+        done: dict = {}  # rules often name the same number
+        for name, k in candidates(X.shape[0], len(np.unique(y))).items():
+            if k not in done:
+                detector = make(k).fit(X, y)
+                parts = [detector.score_samples(part) for part in (test, others)]
+                done[k] = auroc(truth, np.concatenate(parts))
+            yield method, name, done[k]
+
+
+def run(seeds, folder, out):
+    """Return the AUROC of each method, case and candidate, averaged over seeds."""
+    found: dict = {}
+    for seed in range(seeds):
+        for name, *case in cases(seed, folder):
+            print(f"seed {seed}, {name}", flush=True)
+            for method, candidate, value in evaluate(case):
+                values = found.setdefault(method, {}).setdefault(name, {})
+                values.setdefault(candidate, []).append(float(value))
+            if out is not None:
+                out.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
+    return found
+
+
+def tables(found):
+    """Yield the lines of the tables."""
+    for method, by_case in found.items():
+        names = [*map(str, NUMBERS), *RULES]
+        values = np.array(
+            [[np.mean(one[name]) for name in names] for one in by_case.values()]
+        )
+        ranks = np.array([rankdata(-row.round(6)) for row in values])
+        yield f"\n{method}, {len(values)} cases"
+        yield "case".ljust(34) + "".join(name.rjust(10) for name in names)
+        for name, row in zip(by_case, values, strict=True):
+            yield name.ljust(34) + "".join(f"{100 * v:10.1f}" for v in row)
+        yield "mean AUROC".ljust(34) + "".join(
+            f"{100 * v:10.1f}" for v in values.mean(axis=0)
+        )
+        yield "mean rank".ljust(34) + "".join(f"{v:10.2f}" for v in ranks.mean(axis=0))
+
+
+def main(argv=None):
+    """Run the study and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, metavar="DIR")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, metavar="FILE.json")
+    arguments = parser.parse_args(argv)
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)
+        warnings.filterwarnings("ignore", "n_neighbors .* is greater")
+        found = run(arguments.seeds, arguments.data, arguments.out)
+    print("\n".join(tables(found)))
+
+
+if __name__ == "__main__":
+    main()
