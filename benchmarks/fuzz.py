@@ -12,9 +12,10 @@ An outcome is clean if all results are finite and of the right shape and kind, o
 scikit-learn or skood raises a ValueError, a TypeError or one of their subclasses on
 purpose, which means by a ``raise`` statement of theirs. Unclean are NaN or infinite
 results, other errors, errors that another library or the interpreter raised, more than
-60 seconds of CPU time, and changed global state (torch's generator, gradient mode and default
-dtype, filters of warnings, NumPy's error state). Prints a table by kind of input and
-each unclean case with the command that repeats it; exits with 1 if there is any.
+60 seconds of CPU time, and changed global state (torch's generator, gradient mode and
+default dtype, filters of warnings, NumPy's error state). Prints a table by kind of
+input and each unclean case with the command that repeats it; exits with 1 if there is
+any.
 
 It needs the development environment, because the estimators are the instances of
 ``tests/_instances.py``.
