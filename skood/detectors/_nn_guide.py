@@ -166,7 +166,8 @@ class NNGuide(BankDetector):
     def _bank(self):
         return (self.bank_,)
 
-    def _compare(self, reading, bank, own=None):
+    def _compare(self, reading, *banks, own=None):
+        (bank,) = banks
         xp = reading.xp
         queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
         found = []

@@ -164,7 +164,8 @@ class Relation(BankDetector):
     def _bank(self):
         return self.bank_, self.bank_proba_
 
-    def _compare(self, reading, bank, bank_proba, own=None):
+    def _compare(self, reading, *banks, own=None):
+        bank, bank_proba = banks
         xp = reading.xp
         queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
         proba = xp.astype(_probabilities(reading.logits), bank.dtype, copy=False)
