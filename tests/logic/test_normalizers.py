@@ -184,7 +184,10 @@ def test_none_takes_minus_the_scores_for_logarithms():
         (np.full(20, 3.0), "the detector gave 1 distinct scores"),
         (np.array([1.0, 2.0]), "the detector gave 2 distinct scores"),
         (np.array([1.0, 2.0, 3.0, np.inf]), "1 of the detector's scores are infinite"),
-        (np.array([-1e308, 0.0, 1e307, 1e308]), "the range .* is too large or too small"),
+        (
+            np.array([-1e308, 0.0, 1e307, 1e308]),
+            "the range .* is too large or too small",
+        ),
         (np.array([0.0, 0.0, 5e-324]), "the range .* is too large or too small"),
     ],
 )
