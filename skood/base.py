@@ -186,6 +186,10 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     def _score(self, X):
         """Scores of validated or, with an `estimator`, raw rows: high = ID."""
 
+    def _score_validated(self, X):
+        """Scores of samples as they are inside a fit."""
+        return self._score(X)
+
     @takes_input
     def score_samples(self, X):
         """Score samples: the higher, the more in-distribution.

@@ -67,7 +67,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
 def _rows():
     rng = np.random.default_rng(0)
-    y = rng.integers(4, size=2000)
+    y = rng.integers(FEW, size=2000)  # columns are features, or logits
     y[rng.random(2000) < 0.1] = -1
     X = rng.normal(size=(2000, FEW)) + 3 * np.eye(FEW)[y]
     return X.round(1), y
@@ -81,7 +81,7 @@ def _fitted():
     body = make_pipeline(PCA(10), LogisticRegression())
     return {
         "linear": LogisticRegression(max_iter=500).fit(X, y),
-        "head": LinearHead(np.eye(4, FEW), np.ones(4)).fit(X, y),
+        "head": LinearHead(np.eye(FEW), np.ones(FEW)).fit(X, y),
         "pipeline": body.fit(X, y),
         "network": MLPClassifier((8,), max_iter=200, random_state=0).fit(X, y),
     }

@@ -106,11 +106,6 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         X = _as_rows(X)
         names, detectors = self._check_parts(("fit", "score_samples"))
         combiner = self._combiner()
-        if isinstance(combiner, type):
-            raise TypeError(
-                f"combiner must be an object, got the class {combiner.__name__}. Write "
-                f"combiner={combiner.__name__}()."
-            )
         # a combiner that cannot do with so many members says so now
         combiner.statistic(np.full((1, len(names)), 0.5))
         n_samples = n_rows(X)

@@ -12,6 +12,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from skood.base import bind, n_rows, take_rows
 from skood.combine._pvalues import counts_at_most, sorted_calibration
+from skood.detectors._left_out import unused_thresholds
 from skood.nn._sharing import network_groups, shared_readings
 from skood.utils._ties import tie_scale, tolerance
 from skood.utils._torch import row_chunks
@@ -152,7 +153,7 @@ def _fit_group(names, detectors, X, y, fold):
     """Fit members that read the same network, and score the rows held out."""
     train, held_out = fold
     X_train, y_train = _rows(X, train), _rows(y, train)
-    with shared_readings(detectors):
+    with shared_readings(detectors), unused_thresholds():
         fitted = [
             _fit_member(name, detector, X_train, y_train)
             for name, detector in zip(names, detectors, strict=True)

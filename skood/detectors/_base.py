@@ -294,6 +294,9 @@ class ReadingDetector(BaseDetector):
     def _score(self, X):
         return np.concatenate([self._score_rows(part) for part in self._read(X)])
 
+    def _score_validated(self, X):
+        return self._score_rows(self._read_all(X))
+
     def _bytes_per_row(self, reading):
         """Size of the float64 temporaries that scoring a row needs."""
         width = sum(

@@ -4,6 +4,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 from sklearn.base import clone
@@ -23,6 +25,7 @@ __all__ = [
     "is_fixed",
     "offset_rows",
     "refitted_scores",
+    "unused_thresholds",
 ]
 
 # Where a score costs more than a pass over the data, the threshold is estimated from
@@ -38,9 +41,26 @@ NETWORK_FOLDS = 5
 # Samples by which the scores of two classifiers are compared.
 _MAX_COMPARED = 1000
 
+# Whether nobody uses the thresholds of detectors that are fitted now, in this thread.
+_UNUSED: ContextVar[bool] = ContextVar("unused_thresholds", default=False)
+
 # Below this number of samples more folds are made: a model of nine tenths of few
 # samples scores worse than the model of all of them.
 _FEW = 1000
+
+
+@contextmanager
+def unused_thresholds():
+    """Fit nothing again for a threshold inside a ``with`` block, in this thread only.
+
+    For detectors of which only the scores are used, such as members of an ensemble:
+    their thresholds are taken from scores of samples that they were fitted on.
+    """
+    token = _UNUSED.set(True)
+    try:
+        yield
+    finally:
+        _UNUSED.reset(token)
 
 
 def offset_rows(n_rows, limit=MAX_OFFSET_ROWS):
@@ -119,6 +139,8 @@ def cross_fitted(detector, reading, y, rows, n_folds=None):
         Of the rows that can be left out, in their order; with a warning, the scores of
         `detector` itself where no copy could be fitted.
     """
+    if _UNUSED.get():
+        return detector._score_rows(reading.rows(rows))
     scores = np.full(len(rows), np.nan)
     try:
         with quiet():
@@ -137,7 +159,12 @@ def cross_fitted(detector, reading, y, rows, n_folds=None):
 
 
 def is_fixed(estimator):
-    """Tell whether `fit` leaves a classifier as it is: a clone then is fitted."""
+    """Tell whether `fit` leaves a classifier as it is: a clone then is fitted.
+
+    True as well where thresholds are unused, for which alone it is fitted again.
+    """
+    if _UNUSED.get():
+        return True
     if isinstance(estimator, Pipeline):
         return all(is_fixed(step) for _, step in estimator.steps)
     if estimator is None or isinstance(estimator, str):  # a step that is left out
@@ -193,11 +220,17 @@ def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=T
                 found = score(other, left_out)
                 if rescale:
                     seen = take_rows(X, kept[:_MAX_COMPARED])
-                    found = _rescaled(found, other._score(seen), detector._score(seen))
+                    found = _rescaled(
+                        found,
+                        other._score_validated(seen),
+                        detector._score_validated(seen),
+                    )
                 scores.append(found)
     except ValueError as error:
-        return in_sample(detector, detector._score(X), error)
-    return np.concatenate(scores) if scores else in_sample(detector, detector._score(X))
+        return in_sample(detector, detector._score_validated(X), error)
+    if not scores:
+        return in_sample(detector, detector._score_validated(X))
+    return np.concatenate(scores)
 
 
 def _rescaled(scores, own, others):

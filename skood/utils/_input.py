@@ -71,7 +71,8 @@ def _plain_tensor(X):
         raise TypeError(
             f"X must be a dense tensor, got the layout {X.layout}. Pass X.to_dense()."
         )
-    return with_numpy_dtype(X.detach())
+    # the same object, where it can be: it stands for its samples in shared passes
+    return with_numpy_dtype(X.detach() if X.requires_grad else X)
 
 
 @contextmanager

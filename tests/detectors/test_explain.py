@@ -97,7 +97,8 @@ def test_features_of_a_network_have_numbers():
     X, y, queries = _data()
     columns = list("pqrs")
     frame = pd.DataFrame(X, columns=columns)
-    detector = Mahalanobis(LogisticRegression()).fit(frame, y)
+    network = MLPClassifier((4,), max_iter=20, random_state=0)
+    detector = Mahalanobis(network).fit(frame, y)
     explained = detector.explain(pd.DataFrame(queries, columns=columns))
     assert set(explained["feature_1"]) <= {0, 1, 2, 3}
 

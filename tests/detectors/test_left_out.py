@@ -242,7 +242,7 @@ def _draw_normal(n_samples, rng):
         KNN(n_neighbors=1),
         KNN(n_neighbors=2, normalize=False),
         KNN(n_neighbors=10),
-        SklearnDetector(LocalOutlierFactor(n_neighbors=3, novelty=True)),
+        SklearnDetector(detector=LocalOutlierFactor(n_neighbors=3, novelty=True)),
         Propagation(KNN(n_neighbors=1)),
         NNGuide(n_neighbors=1),
         Relation(),

@@ -10,6 +10,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline, make_union
 
 from skood.detectors import KNN, MSP, Energy, SklearnDetector, ViM
+from skood.detectors._left_out import unused_thresholds
 from skood.nn import FeatureExtractor, split
 from skood.nn._sharing import shared_readings
 from skood.rectifiers import DICE, ReAct
@@ -30,9 +31,9 @@ def counted():
 
 
 def fit_all(detectors, X, y, shared):
-    """Fit clones of detectors, in a block or one by one."""
+    """Fit clones of detectors, in a block or one by one, as an ensemble does."""
     detectors = [clone(detector) for detector in detectors]
-    with shared_readings(detectors if shared else []):
+    with shared_readings(detectors if shared else []), unused_thresholds():
         return [detector.fit(X, y) for detector in detectors]
 
 
