@@ -107,7 +107,8 @@ class Gram(NetworkDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the scores of the rows that were held out.
+        Threshold: at most a share `contamination` of the scores of the rows that were
+        held out are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.

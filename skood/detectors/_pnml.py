@@ -84,8 +84,8 @@ class PNML(PartialFitMixin, ReadingDetector):
         The fitted classifier.
 
     offset_ : float
-        The `contamination` quantile of the scores of training samples, each left out
-        of the fit.
+        Threshold: at most a share `contamination` of the scores of training samples,
+        each left out of the fit, are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.

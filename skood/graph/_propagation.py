@@ -208,8 +208,9 @@ class Propagation(BaseDetector):
         The fitted detector.
 
     offset_ : float
-        The `contamination` quantile of the propagated scores of the training nodes,
-        left out of the fit of the detector.
+        Threshold: at most a share `contamination` of the propagated scores of the
+        training nodes, each left out of the fit of the detector, are below it, see
+        :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.

@@ -90,7 +90,8 @@ class LogicDetector(ConceptDetector):
         Number of ID rows that survival function and threshold are fitted to.
 
     offset_ : float
-        The `contamination` quantile of the scores of these rows.
+        Threshold: at most a share `contamination` of the scores of these rows are
+        below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
         The classes of the first concept, without `ood_label`.

@@ -138,8 +138,8 @@ class ConstraintSearch(FoundDetector):
         Numbers of ID and of OOD rows.
 
     offset_ : float
-        The `contamination` quantile of the scores of the ID rows that the estimator
-        holds out to calibrate.
+        Threshold: at most a share `contamination` of the scores of the ID rows that
+        the estimator holds out to calibrate are below it, see :ref:`ties`.
 
     concepts_ : list of str
         Names of the concepts.
