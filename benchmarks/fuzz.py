@@ -42,6 +42,7 @@ import numpy as np
 import sklearn
 import torch
 from _fuzz_inputs import CONTAINERS, CONTENTS, LABELS, clean_data
+from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -218,6 +219,8 @@ def _judge_values(values, method, n_samples):
         return next((wrong for wrong in wrongs if wrong), None)
     if hasattr(values, "detach"):
         return f"{method} returned a tensor"
+    if issparse(values):  # of a transformer that keeps sparse samples sparse
+        values = values.toarray()
     values = np.asarray(values)
     if values.ndim == 0 or (n_samples is not None and len(values) != n_samples):
         return f"{method} has the shape {values.shape} for {n_samples} samples"

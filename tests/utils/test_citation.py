@@ -29,6 +29,7 @@ from skood.utils.discovery import all_estimators
 OF_NO_PAPER = {
     "FeatureExtractor": "It computes what a network computes, and nothing else.",
     "GMM": "The mixture is one of scikit-learn, whose documentation says whom to cite.",
+    "IDOnly": "It fits the transformer that is given, on the ID samples only.",
     "LinearHead": "It is a linear map with the weights that it is given.",
     "SklearnDetector": "The method is that of the outlier detector that is given.",
     "TorchClassifier": "It trains the module that it is given, by cross-entropy.",

@@ -49,9 +49,13 @@ def test_an_eigenvalue_above_rounding_counts():
     np.testing.assert_allclose(values, [1e-20, 1e-10, 1.0], atol=1e-25)
 
 
-def test_nan_raises():
-    with pytest.raises(ValueError, match="infs or NaNs"):
-        symmetric_eigh(np.full((2, 2), np.nan))
+@pytest.mark.parametrize("factorise", [symmetric_eigh, precision_cholesky])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_raise(factorise, value):
+    matrix = np.eye(2)
+    matrix[1, 0] = matrix[0, 1] = value
+    with pytest.raises(ValueError, match="^The covariance matrix overflows float64"):
+        factorise(matrix)
 
 
 def test_threads(monkeypatch):
@@ -59,9 +63,9 @@ def test_threads(monkeypatch):
     seen = []
     eigh = _linalg.eigh
 
-    def spy(matrix):
+    def spy(matrix, **options):
         seen.append({p["num_threads"] for p in threadpool_info() if _is_blas(p)})
-        return eigh(matrix)
+        return eigh(matrix, **options)
 
     monkeypatch.setattr(_linalg, "eigh", spy)
     monkeypatch.setattr(_linalg, "_ONE_THREAD_BELOW", 5)

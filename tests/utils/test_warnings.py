@@ -29,12 +29,16 @@ def _ours(code):
     return names["f"]
 
 
-def _caught(function):
+def _all_caught(function):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         function()
-    (one,) = caught
-    assert one.category is SkoodWarning
+    assert {one.category for one in caught} <= {SkoodWarning}
+    return caught
+
+
+def _caught(function):
+    (one,) = _all_caught(function)
     return one
 
 
@@ -81,11 +85,20 @@ def _few():
     return np.eye(4)[:3], [0, 0, 1]
 
 
+def _check_two_of_few(caught):
+    """One of the covariance, and one of the threshold: none can be left out."""
+    starts = ("The within-class covariance is singular", "The threshold of Mahalanobis")
+    assert len(caught) == len(starts)
+    for one, start in zip(caught, starts, strict=True):
+        assert str(one.message).startswith(start)
+        assert one.filename == __file__
+
+
 def test_through_scikit_learn():
     """A pipeline stands between the user and us."""
     X, y = _few()
     pipeline = make_pipeline(StandardScaler(), Mahalanobis())
-    assert _caught(lambda: pipeline.fit(X, y)).filename == __file__
+    _check_two_of_few(_all_caught(lambda: pipeline.fit(X, y)))
 
 
 @pytest.mark.parametrize("n_jobs", [None, 1])
@@ -96,7 +109,7 @@ def test_through_joblib(n_jobs):
     def call():
         Parallel(n_jobs=n_jobs)(delayed(Mahalanobis().fit)(X, y) for _ in range(1))
 
-    assert _caught(call).filename == __file__
+    _check_two_of_few(_all_caught(call))
 
 
 def test_can_be_an_error():
