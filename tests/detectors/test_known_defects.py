@@ -238,7 +238,7 @@ def test_what_is_far_from_the_training_samples_scores_lower(detector):
     rng = np.random.default_rng(0)
     y = np.arange(400) % 4
     Z = 6 * np.eye(6)[y] + 0.5 * rng.normal(size=(400, 6)) + 1
-    far = 0.5 * rng.normal(size=(100, 6)) + 6 * np.eye(6)[5] - 1
+    far = 0.5 * rng.normal(size=(100, 6)) + 8 * np.eye(6)[5] - 1
     detector.fit(Z, y)
     assert np.median(detector.score_samples(far)) < np.median(detector.score_samples(Z))
     assert (detector.predict(far) == -1).mean() > 0.5

@@ -124,7 +124,7 @@ def test_large_logits():
 
 def test_share_of_the_bank():
     head, Z = _network()
-    detector = NNGuide(head, bank=0.2, random_state=0).fit(Z)
+    detector = NNGuide(head, n_neighbors=10, bank=0.2, random_state=0).fit(Z)
     assert detector.bank_.shape == (30, 6)
     full = NNGuide(head).fit(Z).bank_
     rows = [np.flatnonzero((full == row).all(axis=1))[0] for row in detector.bank_]
@@ -164,7 +164,7 @@ def test_energies_that_are_not_positive():
     n_low = np.sum(energy <= 0)
     assert 0 < n_low < len(Z)
     with pytest.warns(SkoodWarning, match=f"energies of {n_low} of the 150 .*Shift"):
-        detector = NNGuide(low).fit(Z)
+        detector = NNGuide(low, n_neighbors=10).fit(Z)
     expected = _naive(low.estimator, Z, Z, 10)
     np.testing.assert_allclose(detector.score_samples(Z), expected, rtol=1e-10)
 

@@ -56,7 +56,7 @@ def test_scikit_learn_neighbours(features, scale):
     Z, _, queries = features
     bank, asked = (normalize(Z), normalize(queries)) if scale else (Z, queries)
     distances, _ = NearestNeighbors(n_neighbors=50).fit(bank).kneighbors(asked)
-    knn = KNN(normalize=scale).fit(Z)
+    knn = KNN(n_neighbors=50, normalize=scale).fit(Z)
     assert_equal(knn.score_samples(queries), -distances[:, -1])
 
 

@@ -18,6 +18,7 @@ from sklearn.svm import OneClassSVM
 from sklearn.utils import get_tags
 
 from skood.detectors import SklearnDetector
+from skood.detectors._left_out import folds
 from tests._thresholds import middle_of_gap
 
 BARE = [
@@ -43,8 +44,12 @@ def test_equals_the_bare_detector(bare, data):
     scores = detector.score_samples(X)
     assert scores.dtype == np.float64
     np.testing.assert_array_equal(scores, expected.score_samples(X))
-    # the threshold is ours, at the quantile that was asked for
-    np.testing.assert_allclose(detector.offset_, middle_of_gap(scores[:100], 0.2))
+    # the threshold is ours, of scores by detectors that were fitted without the sample
+    left_out = np.empty(100)
+    for part in folds(100, np.arange(100), y[:100], 5):
+        other = clone(bare).fit(np.delete(X[:100], part, axis=0))
+        left_out[part] = other.score_samples(X[part])
+    np.testing.assert_allclose(detector.offset_, middle_of_gap(left_out, 0.2))
     assert len(detector.detectors_) == 1
     assert not hasattr(bare, "n_features_in_")
 
