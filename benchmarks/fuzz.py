@@ -25,8 +25,7 @@ It needs the development environment, because the estimators are the instances o
 # SPDX-License-Identifier: BSD-3-Clause
 
 import argparse
-import ast
-import linecache
+import dis
 import os
 import signal
 import sys
@@ -165,15 +164,15 @@ def fitted(name):
 # --- outcomes ------------------------------------------------------------------------
 
 
-@cache
-def _raise_lines(filename):
-    """Lines that belong to a ``raise`` statement of a file."""
-    source = "".join(linecache.getlines(filename))
-    lines = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Raise):
-            lines.update(range(node.lineno, node.end_lineno + 1))
-    return lines
+def _by_raise(error):
+    """Whether a ``raise`` statement raised an error, by the code that was running.
+
+    The source may be another one by now.
+    """
+    at = error.__traceback__
+    while at.tb_next is not None:
+        at = at.tb_next
+    return at.tb_frame.f_code.co_code[at.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
 def _on_purpose(error):
@@ -185,9 +184,7 @@ def _on_purpose(error):
     if str(error).startswith("could not convert string to float"):
         frames = traceback.extract_tb(error.__traceback__)  # pandas and polars, too
         return any(one.filename in _CONVERSIONS for one in frames)
-    return frame.filename.startswith(_SOURCES) and (
-        frame.lineno in _raise_lines(frame.filename)
-    )
+    return frame.filename.startswith(_SOURCES) and _by_raise(error)
 
 
 def judge_error(error):

@@ -80,6 +80,24 @@ def test_what_is_unclean(fuzz):
     assert fuzz._judge_values(np.array([1.0, -2.0]), "score_samples", 2) is None
 
 
+@pytest.mark.parametrize(
+    "code, on_purpose",
+    [
+        ("raise ValueError(\n    'no')", True),
+        (
+            "try:\n    int('a')\nexcept ValueError as e:\n    raise KeyError from e",
+            True,
+        ),
+        ("try:\n    int('a')\nexcept ValueError:\n    raise", False),
+        ("int('a')", False),
+        ("raise ValueError(int('a'))", False),  # its text could not be made
+    ],
+)
+def test_raised_by_a_statement(fuzz, code, on_purpose):
+    """Told without the source, which others may edit while the fuzzer runs."""
+    assert fuzz._by_raise(_raised(lambda: exec(code, {}))) is on_purpose
+
+
 def test_changed_global_state_is_found(fuzz):
     before = fuzz._state()
     assert fuzz._state() == before
