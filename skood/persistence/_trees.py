@@ -150,8 +150,12 @@ def check_neighbor_tree(tree):
     """Check the nodes of a KDTree or a BallTree."""
     state = tree.__getstate__()
     data, index, nodes, bounds = (np.asarray(part) for part in state[:4])
-    n_levels, n_nodes = state[5:7]
+    leaf_size, n_levels, n_nodes = state[4:7]
     n, n_features = data.shape
+    # queries divide by it, and the levels follow from it
+    require(leaf_size >= 1, f"leaf_size is {leaf_size}")
+    expected = int(np.log2(max(1, (n - 1) / leaf_size)) + 1)
+    require(n_levels == expected, f"{n} rows have {expected} levels, not {n_levels}")
     require(index.shape == (n,), f"the index has shape {index.shape} for {n} rows")
     require(np.array_equal(np.sort(index), np.arange(n)), "the index is no permutation")
     require(nodes.shape == (n_nodes,), f"there are {len(nodes)} nodes, not {n_nodes}")

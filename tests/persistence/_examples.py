@@ -38,11 +38,11 @@ __all__ = ["data_for", "fitted_examples", "knowledge_bases", "score"]
 _METRICS = ("auroc", "aupr_in", "aupr_out", "fpr_at_tpr", "detection_error")
 
 
-def data_for(estimator):
-    """Three classes around the unit vectors: features as well as logits."""
+def data_for(estimator, n_classes=3):
+    """Classes around the unit vectors: features as well as logits."""
     rng = np.random.default_rng(0)
-    y = np.arange(90) % 3
-    X = rng.normal(size=(90, 3)) + 4 * np.eye(3)[y]
+    y = np.arange(90) % n_classes
+    X = rng.normal(size=(90, n_classes)) + 4 * np.eye(n_classes)[y]
     if estimator is not None and get_tags(estimator).input_tags.positive_only:
         X = np.abs(X)
     return X, y
@@ -159,12 +159,11 @@ def fitted_examples():
     They are the instances of all public estimators, detectors of frozen networks,
     each combiner and each rule, and estimators of scikit-learn inside of ours.
     """
-    for estimator in (*instances(), *detectors()[-3:]):
+    for estimator in instances():
         X, y = data_for(estimator)
-        if "FrozenEstimator" in repr(estimator) or getattr(
-            estimator, "class_weight", None
-        ):
-            X = np.pad(X, ((0, 0), (0, 2)))
+        yield clone(estimator).fit(X, y), X
+    for estimator in detectors()[-3:]:  # their network has five classes
+        X, y = data_for(estimator, n_classes=5)
         yield clone(estimator).fit(X, y), X
     X, y = data_for(None)
     members = [("knn", KNN(n_neighbors=2)), ("ssd", SSD())]
