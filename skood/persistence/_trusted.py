@@ -86,6 +86,7 @@ _OURS = {
     "metrics._ranking": "aupr_in aupr_out auroc detection_error fpr_at_tpr",
     "metrics._rule_scorers": "_RuleScorer",
     "metrics._scorers": "_MisclassificationScorer _OODScorer",
+    "model_selection._id_only": "IDOnly",
     "model_selection._split": "LeaveClassesOut OODStratifiedKFold",
     "nn._classifier": "TorchClassifier",
     "nn._extractor": "FeatureExtractor",
