@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.base import check_given, take_rows, wrapped_tags
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import takes_input
 from skood.utils._labels import id_rows
 from skood.utils._params import HasMethods, fit_context
 from skood.utils._state import fresh_fit
@@ -125,6 +126,7 @@ class IDOnly(TransformerMixin, SkoodEstimator):
             copy_input_attributes(self, self.transformer_)
         return self
 
+    @takes_input
     def transform(self, X):
         """Transform samples, ID or OOD.
 
@@ -142,6 +144,7 @@ class IDOnly(TransformerMixin, SkoodEstimator):
         return self.transformer_.transform(X)
 
     @available_if(_transformer_has("inverse_transform"))
+    @takes_input
     def inverse_transform(self, X):
         """Undo the transform.
 
