@@ -154,8 +154,8 @@ def check_neighbor_tree(tree):
     n, n_features = data.shape
     # queries divide by it, and the levels follow from it
     require(leaf_size >= 1, f"leaf_size is {leaf_size}")
-    expected = int(np.log2(max(1, (n - 1) / leaf_size)) + 1)
-    require(n_levels == expected, f"{n} rows have {expected} levels, not {n_levels}")
+    depth = int(np.log2(max(1, (n - 1) / leaf_size)) + 1)
+    require(n_levels == depth, f"{n} rows have {depth} levels, not {n_levels}")
     require(index.shape == (n,), f"the index has shape {index.shape} for {n} rows")
     require(np.array_equal(np.sort(index), np.arange(n)), "the index is no permutation")
     require(nodes.shape == (n_nodes,), f"there are {len(nodes)} nodes, not {n_nodes}")
