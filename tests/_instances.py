@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression, SGDRegressor
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler
+from sklearn.preprocessing import Binarizer, MaxAbsScaler
 from sklearn.svm import OneClassSVM
 from sklearn.utils import Bunch
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -287,7 +287,7 @@ _INSTANCES = {
     ],
     "IDOnly": [
         IDOnly(MaxAbsScaler()),
-        IDOnly(make_pipeline(MaxAbsScaler(), MinMaxScaler()), ood_label=-9),
+        IDOnly(make_pipeline(MaxAbsScaler(), Binarizer()), ood_label=-9),
     ],
     "KNN": [
         KNN(),
