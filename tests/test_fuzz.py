@@ -35,6 +35,7 @@ def fuzz():
         sys.path[:] = before
 
 
+@pytest.mark.slow  # texts of errors are those of the newest dependencies
 def test_no_input_has_an_unclean_outcome(fuzz):
     counts, unclean = fuzz.run(fuzz.draw_cases(N_INPUTS, seed=0))
     assert unclean == []

@@ -20,7 +20,7 @@ from skood.epistemic._base import (
     log_proba_of,
 )
 from skood.graph._nodes import NodeSet
-from skood.utils._labels import check_labels
+from skood.utils._labels import check_labels, sortable_labels
 from skood.utils._params import HasMethods, Interval, fit_context
 from skood.utils._progress import as_they_come, progress
 from skood.utils._state import fresh_fit
@@ -364,7 +364,7 @@ def _codes(owner, X, y, sample_weight):
         raise ValueError(
             f"{type(owner).__name__} requires y to be passed, but the target y is None."
         )
-    y = check_labels(y)
+    y = sortable_labels(check_labels(y))
     check_consistent_length(X, y, sample_weight)
     return np.unique(y, return_inverse=True)[1]
 
