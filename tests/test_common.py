@@ -62,7 +62,10 @@ def _ours():
         for check in yield_detector_checks():
             name = check.__name__
             marks = [
-                pytest.mark.xfail(reason=reasons[key], strict=True)
+                pytest.mark.xfail(
+                    reason=reasons[key],
+                    strict="depends on the machine" not in reasons[key],
+                )
                 for key in reasons
                 if key == name
             ]

@@ -91,6 +91,9 @@ class ReadingDetector(BaseDetector):
     # again for the threshold. None: 20 of fewer than 1,000 samples, else 10.
     _n_folds: ClassVar[int | None] = None
 
+    # Whether scores grow with the number of samples: those of parts then are rescaled.
+    _rescales: ClassVar[bool] = False
+
     # How many training rows give the threshold, drawn with a fixed seed. None: all.
     _max_offset_rows: ClassVar[int | None] = None
 
@@ -189,8 +192,9 @@ class ReadingDetector(BaseDetector):
     def _left_out_scores(self, reading, y, rows):
         """Scores of training rows, each from a fit without it."""
         if not self._learns:
-            return self._score_rows(reading.rows(rows))
-        return cross_fitted(self, reading, y, rows, self._n_folds)
+            whole = len(rows) == len(reading)  # rows of a file are not copied then
+            return self._score_rows(reading if whole else reading.rows(rows))
+        return cross_fitted(self, reading, y, rows, self._n_folds, self._rescales)
 
     def _refitted_scores(self, X, y):
         """Scores of training samples, each from a classifier and a fit without it."""

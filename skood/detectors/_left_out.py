@@ -111,7 +111,7 @@ def folds(n_samples, rows, y=None, n_folds=None):
     return [np.sort(order[start::n_parts]) for start in range(n_parts)]
 
 
-def cross_fitted(detector, reading, y, rows, n_folds=None):
+def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False):
     """Scores of rows, each by a copy of the detector that was fitted without it.
 
     The classifier, whose outputs are read already, is that of all samples.
@@ -133,6 +133,10 @@ def cross_fitted(detector, reading, y, rows, n_folds=None):
     n_folds : int, default=None
         See `folds`.
 
+    rescale : bool, default=False
+        Whether to bring the scores of copies to the scale of those of the detector,
+        for scores whose size depends on the number of samples.
+
     Returns
     -------
     scores : ndarray
@@ -150,6 +154,10 @@ def cross_fitted(detector, reading, y, rows, n_folds=None):
                 kept = reading.without(left_out)
                 other._fit_reading(kept, without(y, left_out))
                 scores[part] = other._score_rows(reading.rows(left_out))
+                if rescale:
+                    seen = kept.rows(offset_rows(len(kept), _MAX_COMPARED))
+                    own, others = other._score_rows(seen), detector._score_rows(seen)
+                    scores[part] = _rescaled(scores[part], own, others)
     except ValueError as error:
         return in_sample(detector, detector._score_rows(reading.rows(rows)), error)
     found = scores[~np.isnan(scores)]
@@ -219,7 +227,8 @@ def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=T
                 fit(other, take_rows(X, kept), None if y is None else y[kept])
                 found = score(other, left_out)
                 if rescale:
-                    seen = take_rows(X, kept[:_MAX_COMPARED])
+                    few = offset_rows(len(kept), _MAX_COMPARED)
+                    seen = take_rows(X, kept[few])
                     found = _rescaled(
                         found,
                         other._score_validated(seen),
@@ -237,7 +246,8 @@ def _rescaled(scores, own, others):
     """Bring scores of a copy to the scale of the detector.
 
     `own` and `others` are scores of the copy and of the detector of samples that both
-    have seen: a classifier of fewer samples has logits of another size.
+    have seen: a classifier of fewer samples has logits of another size, and the score
+    of a one-class SVM is a sum over its support vectors.
     """
     (low, middle, high), quartiles = np.percentile(
         [own, others], [25, 50, 75], axis=1

@@ -54,7 +54,9 @@ class SklearnDetector(ReadingDetector):
         :class:`~sklearn.svm.OneClassSVM`,
         :class:`~sklearn.covariance.EllipticEnvelope` or
         ``LocalOutlierFactor(novelty=True)``. It is cloned and fitted; its own
-        threshold is not used. None: ``IsolationForest(random_state=0)``.
+        threshold is not used. None: ``IsolationForest(random_state=0)``. The local
+        outlier factor jumps where more than its ``n_neighbors`` samples are equal:
+        rounding then decides between scores, which may differ from batch to batch.
 
     per_class : bool, default=False
         Whether to fit one detector per class.
@@ -154,6 +156,11 @@ class SklearnDetector(ReadingDetector):
     def _score_reading(self, reading):
         scores = [d.score_samples(reading.features) for d in self.detectors_]
         return np.max(scores, axis=0).astype(np.float64)
+
+    @property
+    def _rescales(self):
+        """Whether scores are sums over the samples, as those of a one-class SVM."""
+        return hasattr(self.detectors_[0], "dual_coef_")
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

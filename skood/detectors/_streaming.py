@@ -181,7 +181,8 @@ class PartialFitMixin(_Detector):
                     part = reading.rows(rows)
                     other = copy.copy(self)
                     other.n_components = self.n_components_
-                    other._sums = removed(self._sums, part)
+                    for chunk, _ in self._parts(part):
+                        other._sums = removed(other._sums, chunk)
                     other._settle_space()
                     scores[rows] = other._score_rows(part)
         except ValueError:  # of so few samples that none can be spared

@@ -5,6 +5,7 @@
 
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
+from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
 from skood.base import BaseDetector
@@ -65,6 +66,12 @@ _LONG_FEATURES = (
 _FEATURES_AS_LOGITS = (
     "The check fits on features and labels, but without a classifier `X` holds logits, "
     "one column per class; the error says so."
+)
+
+_TIED_NEIGHBORS = (
+    "The local outlier factor depends on which of several neighbors at the same "
+    "distance are chosen, and on rounding where they are copies of the sample: whether "
+    "the check passes depends on the machine."
 )
 
 # Checks of scikit-learn that fit on labels of more, or fewer, classes than columns.
@@ -222,6 +229,8 @@ def _failures_of_detectors(detector):
         return dict.fromkeys(("check_refit", "check_few_samples"), _ONE_WIDTH)
     if getattr(detector, "class_weight", None):
         return {"check_refit": _ONE_WIDTH}
+    if isinstance(getattr(detector, "detector", None), LocalOutlierFactor):
+        return {"check_ties": _TIED_NEIGHBORS}
     name = type(detector).__name__
     if name == "OpenMax" and estimator is None:
         return {"check_polarity": _NEGATIVE_LOGITS}

@@ -134,11 +134,13 @@ def _id_samples(n_samples, rng):
     return X, y
 
 
-def _rejected(detector, n_samples, most, seconds):
-    """Shares of new samples that are rejected, of up to `most` fits."""
+def _rejected(detector, n_samples, least, most, seconds):
+    """Shares of new samples that are rejected, of `least` to `most` fits."""
     shares: list[float] = []
     start = time.perf_counter()
-    while (len(shares) < most and time.perf_counter() - start < seconds) or not shares:
+    while len(shares) < least or (
+        len(shares) < most and time.perf_counter() - start < seconds
+    ):
         rng = np.random.default_rng([n_samples, len(shares)])
         fitted = _fit(detector, *_id_samples(n_samples, rng))
         X, _ = _id_samples(_N_NEW, rng)
@@ -163,8 +165,8 @@ def check_contamination(detector):
         return
     level = 0.1
     detector = clone(detector).set_params(contamination=level)
-    for n_samples, most in ((200, 40), (2000, 8)):
-        shares = _rejected(detector, n_samples, most, seconds=0.5)
+    for n_samples, least, most in ((200, 3, 40), (2000, 1, 8)):
+        shares = _rejected(detector, n_samples, least, most, seconds=0.5)
         n_scores = min(n_samples, 1000 if len(shares) > 2 else 200)
         variance = level * (1 - level) * (1 / (n_scores + 2) + 1 / _N_NEW)
         if len(shares) > 2:  # of fewer samples that are held out it is larger
