@@ -91,9 +91,6 @@ class ReadingDetector(BaseDetector):
     # again for the threshold. None: 20 of fewer than 1,000 samples, else 10.
     _n_folds: ClassVar[int | None] = None
 
-    # Whether scores grow with the number of samples: those of parts then are rescaled.
-    _rescales: ClassVar[bool] = False
-
     # How many training rows give the threshold, drawn with a fixed seed. None: all.
     _max_offset_rows: ClassVar[int | None] = None
 
@@ -233,6 +230,11 @@ class ReadingDetector(BaseDetector):
         if self.estimator is not None:
             return False
         return "head" in self._reads or {"features", "logits"} <= self._reads
+
+    @property
+    def _rescales(self):
+        """Whether scores grow with the number of samples, and are scaled to match."""
+        return False
 
     @property
     def _device(self):
