@@ -15,6 +15,7 @@ from skood.nn._logits import LogitsMixin
 from skood.rectifiers._base import known_rows
 from skood.rectifiers._head import fit_head
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import takes_input
 from skood.utils._params import Classifier, Interval, fit_context
 from skood.utils._state import fresh_fit
 from skood.utils._torch import row_chunks, to_numpy
@@ -170,6 +171,7 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         self.intercept_ = np.array(head.intercept)
         self.classes_ = np.asarray(self.estimator_.classes_)
 
+    @takes_input
     def predict_logits(self, X):
         """Logits of each class.
 

@@ -3,7 +3,9 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils._pprint import _EstimatorPrettyPrinter
 
 from skood.utils._warnings import warn
 
@@ -18,6 +20,11 @@ class SkoodEstimator(BaseEstimator):
     Their pickles are stamped with the version of skood, as scikit-learn stamps those
     of its own, and they know whom to cite.
     """
+
+    def __repr__(self, N_CHAR_MAX=700):
+        # The weights of a head are parameters, of which a few numbers are enough.
+        with np.printoptions(threshold=8, edgeitems=1, precision=3):
+            return super().__repr__(N_CHAR_MAX)
 
     def __getstate__(self):
         from skood import __version__
@@ -46,6 +53,13 @@ class SkoodEstimator(BaseEstimator):
         from skood.utils._citation import citation
 
         return citation(self, format=format)
+
+
+# Otherwise nested estimators are printed in one line: the printer, which is private,
+# looks up how to lay them out by their __repr__.
+_EstimatorPrettyPrinter._dispatch[SkoodEstimator.__repr__] = (
+    _EstimatorPrettyPrinter._pprint_estimator
+)
 
 
 def _check_version(written):

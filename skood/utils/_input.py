@@ -37,7 +37,7 @@ def check_input(X):
     -------
     X : object
         A tensor is detached, and has a dtype that NumPy has; a list of tensors becomes
-        a list of arrays. Everything else is returned unchanged.
+        an array, or a list of arrays of several shapes. Everything else is returned unchanged.
 
     Raises
     ------
@@ -52,7 +52,8 @@ def check_input(X):
     if is_tensor(X):
         return _plain_tensor(X)
     if isinstance(X, (list, tuple)) and X and all(is_tensor(row) for row in X):
-        return [to_numpy(row) for row in X]
+        arrays = [to_numpy(row) for row in X]
+        return arrays if len({one.shape for one in arrays}) > 1 else np.stack(arrays)
     if not getattr(getattr(X, "columns", None), "is_unique", True):
         repeated = X.columns[X.columns.duplicated()].unique().tolist()
         raise ValueError(

@@ -21,9 +21,9 @@ from sklearn.preprocessing import StandardScaler
 import skood
 from skood.base import BaseDetector
 from skood.combine import BaseCombiner
-from skood.detectors import KNN, MSP
+from skood.detectors import KNN, MSP, ViM
 from skood.exceptions import SkoodWarning
-from skood.nn import TorchClassifier
+from skood.nn import LinearHead, TorchClassifier
 from skood.rejection import BaseRule
 from skood.utils._estimator import SkoodEstimator
 from skood.utils.discovery import all_estimators
@@ -127,3 +127,16 @@ def test_skops_keeps_the_stamp(monkeypatch):
     with pytest.warns(SkoodWarning, match=r"skood 0\.0\.7 pickled") as caught:
         skops_io.loads(data, trusted=trusted)
     assert [one.filename for one in caught] == [__file__]
+
+
+def test_weights_are_not_printed():
+    head = LinearHead(np.ones((10, 512)), np.zeros(10))
+    text = repr(ViM(head, contamination=0.125))
+    assert len(text) < 250
+    assert "coef=array([[1., ..., 1.]," in text
+    assert "contamination=0.125" in text
+    # nested estimators are laid out in lines, as scikit-learn does it
+    nested = KNN(LogisticRegression(C=0.5, max_iter=250), max_samples=0.25)
+    lines = repr(make_pipeline(StandardScaler(), nested)).splitlines()
+    assert len(lines) > 1
+    assert max(len(line) for line in lines) <= 80

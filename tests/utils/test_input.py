@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 from skood.detectors import KNN, MSP, Mahalanobis, ViM
 from skood.epistemic import Laplace
 from skood.nn import TorchClassifier
-from skood.rectifiers import ReAct
+from skood.rectifiers import DICE, ReAct
 from skood.rejection import RejectOptionClassifier
 from skood.utils._input import check_input, clear_errors, named_errors
 
@@ -33,6 +33,7 @@ ESTIMATORS = [
     RejectOptionClassifier(LogisticRegression()),
     TorchClassifier(max_epochs=2, random_state=0),
     ReAct(),
+    DICE(),
 ]
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 
@@ -147,3 +148,16 @@ def test_nan_for_features_of_a_classifier_that_takes_nan():
     assert "SimpleImputer(), HistGradientBoostingClassifier())" in str(info.value)
     assert "consider using" not in str(info.value)
     assert "you might want to consider" not in str(info.value)
+
+
+def test_list_of_tensors_is_an_array():
+    few = check_input(list(torch.tensor(X[:4])))
+    assert type(few) is np.ndarray
+    np.testing.assert_array_equal(few, X[:4])
+    ragged = check_input([torch.ones(2), torch.ones(3)])
+    assert [one.shape for one in ragged] == [(2,), (3,)]
+    # the text of scikit-learn's error holds the samples: an array is abbreviated
+    many = list(torch.ones(40, 3000, dtype=torch.complex64))
+    with pytest.raises(ValueError, match="Complex data not supported") as raised:
+        KNN(n_neighbors=3).fit(many, Y[:40])
+    assert len(str(raised.value)) < 1000
