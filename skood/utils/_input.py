@@ -37,7 +37,8 @@ def check_input(X):
     -------
     X : object
         A tensor is detached, and has a dtype that NumPy has; a list of tensors becomes
-        an array, or a list of arrays of several shapes. Everything else is returned unchanged.
+        an array, or a list of arrays of several shapes. Everything else is returned
+        unchanged.
 
     Raises
     ------
