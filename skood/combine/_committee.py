@@ -214,7 +214,8 @@ def _score_group(names, detectors, X):
     scores = np.empty((n_samples, len(detectors)))
     shares = len(detectors) > 1 and n_samples > _SHARED_ROWS
     with shared_readings(detectors):
-        for rows in row_chunks(n_samples, 1, _SHARED_ROWS if shares else n_samples):
+        most = _SHARED_ROWS if shares else max(n_samples, 1)
+        for rows in row_chunks(max(n_samples, 1), 1, most):  # members refuse no samples
             part = take_rows(X, rows) if shares else X
             for j, (name, detector) in enumerate(zip(names, detectors, strict=True)):
                 scores[rows, j] = _member_scores(name, detector, part)

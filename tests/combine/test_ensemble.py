@@ -855,3 +855,12 @@ def test_combiner_that_cannot_take_so_many_says_so_before_the_fit():
 
     with pytest.raises(ValueError, match="c_m"):
         DSDE([("a", Never()), ("b", Never())]).fit(np.zeros((50, 2)))
+
+
+@pytest.mark.parametrize("method", ["score_samples", "predict", "pvalues"])
+def test_no_samples_are_refused(method):
+    X = np.random.default_rng(0).normal(size=(90, 3))
+    detectors = [("a", KNN(n_neighbors=3)), ("b", KNN(n_neighbors=9))]
+    ensemble = DetectorEnsemble(detectors, calibration=0.5, random_state=0).fit(X)
+    with pytest.raises(ValueError, match=r"Found array with 0 sample\(s\)"):
+        getattr(ensemble, method)(X[:0])
