@@ -42,6 +42,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skood.datasets import make_reject_option_1d
+from skood.decision._operating_point import project, standardise
 from skood.detectors import KNN
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
@@ -54,7 +55,6 @@ from skood.rejection import (
     solve,
 )
 from skood.rejection._calibration import score_parts
-from skood.rejection._operating_point import project, standardise
 
 TPR_MIN, FPR_MAX = 0.7, 0.2
 RULE = BoundedTPRFPR(TPR_MIN, FPR_MAX)

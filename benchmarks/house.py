@@ -107,7 +107,7 @@ def imports():
 
 def room(module):
     """Return the sub-package, or top module, that a module belongs to."""
-    return (module.split(".") + [""])[1]
+    return [*module.split("."), ""][1]
 
 
 def circles():

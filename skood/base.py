@@ -18,6 +18,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import named_errors, takes_input
 from skood.utils._labels import (
@@ -30,15 +31,14 @@ from skood.utils._labels import (
     sortable_labels,
 )
 from skood.utils._lazy import as_rows, is_lazy, joined, labelled_rows, loaded_blocks
-from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
-from skood.utils._state import fresh_fit
-from skood.utils._ties import threshold_at
-from skood.utils._torch import is_tensor, to_numpy
-from skood.utils._wrapping import (
+from skood.utils._metaestimators import (
     check_one_column,
     copy_input_attributes,
     warn_of_known_classes,
 )
+from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
+from skood.utils._ties import threshold_at
+from skood.utils._torch import is_tensor, to_numpy
 
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 
@@ -416,7 +416,7 @@ class UncertaintyDetector(BaseDetector):
         self.component = component
 
     def _fit(self, X, y):
-        from skood.detectors._left_out import (
+        from skood.utils._left_out import (
             MAX_REFITTED_ROWS,
             is_fixed,
             offset_rows,

@@ -127,7 +127,7 @@ def main(job):
     warnings.simplefilter("ignore")
     if job["total"]:
         limit_data(job["total"])
-    import skood.detectors._base as base
+    import skood.detectors._common._base_output_detector as base
 
     if job["chunk"]:
         base.ReadingDetector._chunk_bytes = job["chunk"]

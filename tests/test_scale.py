@@ -26,7 +26,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 
-import skood.detectors._base as base
+import skood.detectors._common._base_output_detector as base
 from skood.detectors import (
     FDBD,
     GEN,

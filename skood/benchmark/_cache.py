@@ -16,9 +16,9 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 
 from skood.benchmark._hashing import code_of_results, content_hash
-from skood.nn._reader import SHARING, plain_reader
-from skood.nn._reading import Head, Reading
-from skood.nn._sharing import _Memory, _uses
+from skood.nn._outputs import Head, Reading
+from skood.nn._shared_forward import _Memory, _uses
+from skood.nn._sklearn_network import SHARING, plain_reader
 from skood.utils._files import archive_size, check_unpacked_size, replacing
 from skood.utils._warnings import warn
 

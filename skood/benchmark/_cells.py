@@ -17,9 +17,9 @@ from skood.base import n_rows, take_rows
 from skood.benchmark._cache import network_readings
 from skood.benchmark._hashing import code_of_results, content_hash
 from skood.benchmark._journal import Journal
-from skood.nn._sharing import network_groups
+from skood.nn._shared_forward import network_groups
+from skood.utils._metaestimators import with_seeds
 from skood.utils._progress import as_they_come, progress
-from skood.utils._wrapping import with_seeds
 
 __all__ = ["ID", "Data", "Repeat", "run_cells"]
 

@@ -38,7 +38,7 @@ from skood.metrics._intervals import covering_interval
 from skood.metrics._ranking import Number
 from skood.metrics._resampling import finite_values
 from skood.utils._pandas import import_pandas
-from skood.utils._params import validate_params
+from skood.utils._param_validation import validate_params
 from skood.utils._warnings import warn
 
 __all__ = ["Comparison", "compare", "run_comparison"]

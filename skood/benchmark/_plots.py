@@ -8,7 +8,7 @@ from sklearn.metrics import roc_curve
 
 from skood.benchmark._parts import OOD
 from skood.metrics import RiskCoverageDisplay, ScoreHistogramDisplay
-from skood.metrics._displays import COLOURS, DASHES
+from skood.metrics._plot._risk_coverage_display import COLOURS, DASHES
 from skood.rejection import accept
 from skood.utils._files import replacing
 

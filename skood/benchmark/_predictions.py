@@ -9,9 +9,9 @@ import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.frozen import FrozenEstimator
 
-from skood.nn._reader import make_reader
-from skood.nn._sharing import _uses
-from skood.utils._arrays import to_host
+from skood.nn._shared_forward import _uses
+from skood.nn._sklearn_network import make_reader
+from skood.utils._array_api import to_host
 
 __all__ = ["PREDICTED", "predictor", "wrong_rows"]
 

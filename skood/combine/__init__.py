@@ -3,7 +3,10 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.combine._combiners import (
+from skood.combine._combination_tests import Cauchy, Fisher, HarmonicMean, Stouffer
+from skood.combine._detector_ensemble import DetectorEnsemble
+from skood.combine._dsde import DSDE
+from skood.combine._multiple_tests import (
     BaseCombiner,
     BenjaminiHochberg,
     BenjaminiYekutieli,
@@ -13,10 +16,7 @@ from skood.combine._combiners import (
     Storey,
     Vote,
 )
-from skood.combine._display import PValuePlotDisplay
-from skood.combine._dsde import DSDE
-from skood.combine._ensemble import DetectorEnsemble
-from skood.combine._global_tests import Cauchy, Fisher, HarmonicMean, Stouffer
+from skood.combine._pvalue_display import PValuePlotDisplay
 from skood.combine._pvalues import conformal_pvalues, min_calibration_size
 
 __all__ = [

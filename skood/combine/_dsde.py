@@ -6,8 +6,8 @@
 from numbers import Real
 
 from skood.combine._base_ensemble import BaseDetectorEnsemble
-from skood.combine._combiners import DOSStorey
-from skood.utils._params import Interval, StrOptions
+from skood.combine._multiple_tests import DOSStorey
+from skood.utils._param_validation import Interval, StrOptions
 
 __all__ = ["DSDE"]
 

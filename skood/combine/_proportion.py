@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from skood.rejection._base import GUARD
+from skood.decision import GUARD
 
 __all__ = [
     "change_point",

@@ -8,8 +8,8 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skood.utils._params import Interval, StrOptions, validate_params
-from skood.utils._threads import map_chunks
+from skood.utils._parallel import map_chunks
+from skood.utils._param_validation import Interval, StrOptions, validate_params
 from skood.utils._torch import row_chunks, to_numpy
 from skood.utils._warnings import warn
 

@@ -8,11 +8,11 @@ posteriors. Loaders of graphs return a :class:`skood.graph.NodeSet`.
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.datasets._block_model import make_ood_graph
-from skood.datasets._digits import digit_concepts, load_digit_concepts
-from skood.datasets._embedded import load_digits_ood
-from skood.datasets._files import fetch_mnist, load_idx_images
+from skood.datasets._digit_concepts import digit_concepts, load_digit_concepts
+from skood.datasets._digits_ood import load_digits_ood
 from skood.datasets._graphs import load_graph, paper_ood_splits, split_nodes
+from skood.datasets._idx_files import fetch_mnist, load_idx_images
+from skood.datasets._ood_graph import make_ood_graph
 from skood.datasets._synthetic import make_reject_option_1d
 from skood.datasets._traffic_signs import make_traffic_signs
 

@@ -13,7 +13,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import Bunch, check_random_state
 
 from skood.utils._labels import check_labels, label_codes
-from skood.utils._params import Interval, StrOptions, validate_params
+from skood.utils._param_validation import Interval, StrOptions, validate_params
 
 __all__ = ["load_graph", "paper_ood_splits", "split_nodes"]
 
@@ -328,8 +328,8 @@ def load_graph(
     >>> load_graph("CoraML", "data")  # doctest: +SKIP
     NodeSet of 2995 of 2995 nodes with 2879 features and 16316 edges
     """
+    from skood.datasets._graph_files import read_graph
     from skood.graph import NodeSet
-    from skood.graph._loaders import read_graph
 
     X, adjacency, labels, class_names = read_graph(
         name, Path(root).expanduser(), download=download, max_bytes=max_bytes

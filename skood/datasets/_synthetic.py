@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logsumexp, softmax
 from sklearn.utils import Bunch, check_random_state
 
-from skood.utils._params import Interval, validate_params
+from skood.utils._param_validation import Interval, validate_params
 
 __all__ = ["make_reject_option_1d"]
 

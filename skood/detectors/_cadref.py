@@ -5,13 +5,13 @@
 
 from typing import ClassVar
 
-from skood.detectors._base import ReadingDetector
 from skood.detectors._caref import PredictedMeans, l1_norms
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.detectors._common._softmax import logsumexp_rows, shifted_exponentials
 from skood.detectors._gen import GEN
-from skood.detectors._softmax import logsumexp_rows, shifted_exponentials
-from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import as_double
-from skood.utils._params import StrOptions
+from skood.utils._array_api import as_double
+from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
 
 __all__ = ["CADRef"]

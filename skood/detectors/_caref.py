@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._moments import first_row, offset_sums
-from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import array_namespace, to_host
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._class_moments import first_row, offset_sums
+from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.utils._array_api import array_namespace, to_host
 from skood.utils._warnings import warn
 
 __all__ = ["CARef", "PredictedMeans", "l1_norms"]

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 from sklearn.utils import check_array
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._softmax import logsumexp_rows
-from skood.utils._arrays import as_double
-from skood.utils._params import Interval
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._softmax import logsumexp_rows
+from skood.utils._array_api import as_double
+from skood.utils._param_validation import Interval
 from skood.utils._warnings import warn
 
 __all__ = ["Energy"]

@@ -5,9 +5,9 @@
 
 from typing import ClassVar
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._softmax import shifted_exponentials
-from skood.utils._arrays import row_dots
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._softmax import shifted_exponentials
+from skood.utils._array_api import row_dots
 
 __all__ = ["Entropy"]
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from skood.detectors._base import ReadingDetector
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._partial_fit import PartialFitMixin
 from skood.detectors._nci import added_rows, mean_of_rows
-from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import as_double, row_dots, row_indices
-from skood.utils._params import StrOptions
+from skood.utils._array_api import as_double, row_dots, row_indices
+from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
 
 __all__ = ["FDBD"]

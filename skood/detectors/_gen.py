@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._softmax import logsumexp_rows, shifted_exponentials
-from skood.utils._arrays import array_namespace, row_indices, row_sums, top_k
-from skood.utils._params import Interval
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._softmax import logsumexp_rows, shifted_exponentials
+from skood.utils._array_api import array_namespace, row_indices, row_sums, top_k
+from skood.utils._param_validation import Interval
 
 __all__ = ["GEN"]
 

@@ -9,13 +9,16 @@ from typing import ClassVar
 import numpy as np
 from sklearn.mixture import GaussianMixture
 
-from skood.detectors._base import ReadingDetector, constraints_without_device
-from skood.detectors._left_out import MAX_OFFSET_ROWS
-from skood.detectors._moments import ClassMoments, is_constant
-from skood.utils._arrays import as_double
+from skood.detectors._common._base_output_detector import (
+    ReadingDetector,
+    constraints_without_device,
+)
+from skood.detectors._common._class_moments import ClassMoments, is_constant
+from skood.utils._array_api import as_double
+from skood.utils._left_out import MAX_OFFSET_ROWS
 from skood.utils._linalg import check_no_overflow, precision_cholesky
 from skood.utils._mapped import MappedRows
-from skood.utils._params import Interval, StrOptions
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 

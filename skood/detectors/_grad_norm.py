@@ -6,10 +6,10 @@
 from numbers import Real
 from typing import ClassVar
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._softmax import shifted_exponentials
-from skood.utils._arrays import row_indices, row_sums
-from skood.utils._params import Interval
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._softmax import shifted_exponentials
+from skood.utils._array_api import row_indices, row_sums
+from skood.utils._param_validation import Interval
 
 __all__ = ["GradNorm"]
 

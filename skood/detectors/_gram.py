@@ -9,11 +9,15 @@ import numpy as np
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from skood.detectors._base import on_gpu
-from skood.detectors._network import NetworkDetector, check_layers, held_out_rows
-from skood.detectors._softmax import shifted_exponentials
-from skood.utils._arrays import array_namespace, as_double, asarray_like, to_host
-from skood.utils._params import Interval, StrOptions
+from skood.detectors._common._base_network_detector import (
+    NetworkDetector,
+    check_layers,
+    held_out_rows,
+)
+from skood.detectors._common._base_output_detector import on_gpu
+from skood.detectors._common._softmax import shifted_exponentials
+from skood.utils._array_api import array_namespace, as_double, asarray_like, to_host
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._moments import class_sums
-from skood.detectors._softmax import shifted_exponentials
-from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import row_dots, row_max, to_host
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._class_moments import class_sums
+from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.detectors._common._softmax import shifted_exponentials
+from skood.utils._array_api import row_dots, row_max, to_host
 from skood.utils._warnings import warn
 
 __all__ = ["KLMatching"]

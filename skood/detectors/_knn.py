@@ -13,11 +13,10 @@ from sklearn import config_context
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
-from skood.detectors._bank import drawn_rows, leave_out, own_rows
-from skood.detectors._base import ReadingDetector
-from skood.detectors._explain import ExplainMixin
-from skood.detectors._left_out import MAX_OFFSET_ROWS
-from skood.utils._arrays import (
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._explain import ExplainMixin
+from skood.detectors._common._memory_bank import drawn_rows, leave_out, own_rows
+from skood.utils._array_api import (
     array_device,
     array_namespace,
     row_dots,
@@ -26,7 +25,8 @@ from skood.utils._arrays import (
     unit_rows,
 )
 from skood.utils._input import takes_input
-from skood.utils._params import Interval, StrOptions
+from skood.utils._left_out import MAX_OFFSET_ROWS
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import is_tensor, resolve_device, row_chunks
 
 __all__ = ["KNN"]

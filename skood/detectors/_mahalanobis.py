@@ -7,21 +7,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._explain import ExplainMixin
-from skood.detectors._gaussian import (
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._class_moments import ClassMoments
+from skood.detectors._common._explain import ExplainMixin
+from skood.detectors._common._gaussian import (
     ALONE,
     Whitening,
     contributions,
     fitted_covariance,
     left_out_distances,
 )
-from skood.detectors._moments import ClassMoments
-from skood.detectors._softmax import logsumexp_rows
-from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import row_dots
+from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.detectors._common._softmax import logsumexp_rows
+from skood.utils._array_api import row_dots
 from skood.utils._linalg import symmetric_eigh
-from skood.utils._params import HasMethods
+from skood.utils._param_validation import HasMethods
 from skood.utils._warnings import warn
 
 __all__ = ["Mahalanobis"]

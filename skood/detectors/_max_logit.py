@@ -5,8 +5,8 @@
 
 from typing import ClassVar
 
-from skood.detectors._base import ReadingDetector
-from skood.utils._arrays import row_max
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.utils._array_api import row_max
 
 __all__ = ["MaxLogit"]
 

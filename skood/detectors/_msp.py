@@ -6,9 +6,9 @@
 from numbers import Real
 from typing import ClassVar
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._softmax import shifted_exponentials
-from skood.utils._params import Interval
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._softmax import shifted_exponentials
+from skood.utils._param_validation import Interval
 
 __all__ = ["MSP"]
 

@@ -8,14 +8,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_array
 
 from skood.base import fit_wrapped, take_rows
-from skood.detectors._left_out import in_sample, is_fixed, offset_rows
+from skood.detectors._common._base_network_detector import (
+    NetworkDetector,
+    check_layers,
+    held_out_rows,
+)
 from skood.detectors._mahalanobis import Mahalanobis
-from skood.detectors._network import NetworkDetector, check_layers, held_out_rows
 from skood.nn._network import make_network
-from skood.nn._reading import Reading
-from skood.utils._arrays import to_host
+from skood.nn._outputs import Reading
+from skood.utils._array_api import to_host
 from skood.utils._labels import ood_mask
-from skood.utils._params import HasMethods, StrOptions
+from skood.utils._left_out import in_sample, is_fixed, offset_rows
+from skood.utils._param_validation import HasMethods, StrOptions
 from skood.utils._warnings import quiet, warn
 
 __all__ = ["MultiLayerMahalanobis"]

@@ -6,11 +6,11 @@
 from numbers import Real
 from typing import ClassVar
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._moments import first_row, offset_sums
-from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import as_double, row_dots
-from skood.utils._params import Interval
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._class_moments import first_row, offset_sums
+from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.utils._array_api import as_double, row_dots
+from skood.utils._param_validation import Interval
 
 __all__ = ["NCI", "added_rows", "mean_of_rows"]
 

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._moments import ClassMoments, is_constant
-from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
-from skood.utils._arrays import as_double, row_dots
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._class_moments import ClassMoments, is_constant
+from skood.detectors._common._partial_fit import NotEnoughRows, PartialFitMixin
+from skood.utils._array_api import as_double, row_dots
 from skood.utils._linalg import symmetric_eigh
-from skood.utils._params import Interval, StrOptions
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._warnings import warn
 
 __all__ = ["NECO"]

@@ -8,15 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._bank import (
+from skood.detectors._common._memory_bank import (
     BankDetector,
     drawn_rows,
     leave_out,
     top_k_of_many,
 )
-from skood.detectors._softmax import logsumexp_rows
-from skood.utils._arrays import as_double, to_host, top_k, unit_rows
-from skood.utils._params import Interval
+from skood.detectors._common._softmax import logsumexp_rows
+from skood.utils._array_api import as_double, to_host, top_k, unit_rows
+from skood.utils._param_validation import Interval
 from skood.utils._warnings import warn
 
 __all__ = ["NNGuide"]

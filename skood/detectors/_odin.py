@@ -8,10 +8,10 @@ from numbers import Real
 import numpy as np
 from sklearn.utils import check_array
 
-from skood.detectors._network import NetworkDetector
-from skood.detectors._softmax import shifted_exponentials
-from skood.utils._arrays import array_namespace, as_double, asarray_like, row_indices
-from skood.utils._params import Interval
+from skood.detectors._common._base_network_detector import NetworkDetector
+from skood.detectors._common._softmax import shifted_exponentials
+from skood.utils._array_api import array_namespace, as_double, asarray_like, row_indices
+from skood.utils._param_validation import Interval
 
 __all__ = ["ODIN"]
 

@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import brentq
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._moments import class_sums
-from skood.detectors._softmax import logsumexp_rows
-from skood.utils._arrays import (
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._class_moments import class_sums
+from skood.detectors._common._softmax import logsumexp_rows
+from skood.utils._array_api import (
     array_namespace,
     as_double,
     row_dots,
@@ -23,7 +23,7 @@ from skood.utils._arrays import (
 )
 from skood.utils._labels import label_codes
 from skood.utils._linalg import check_no_overflow
-from skood.utils._params import Interval, StrOptions
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import is_tensor
 from skood.utils._warnings import warn
 

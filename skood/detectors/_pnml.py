@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._softmax import shifted_exponentials
-from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
-from skood.utils._arrays import (
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._partial_fit import NotEnoughRows, PartialFitMixin
+from skood.detectors._common._softmax import shifted_exponentials
+from skood.utils._array_api import (
     array_namespace,
     as_double,
     row_dots,

@@ -8,10 +8,10 @@ from numbers import Integral, Real
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from skood.detectors._network import NetworkDetector, check_layers
-from skood.detectors._softmax import logsumexp_rows
+from skood.detectors._common._base_network_detector import NetworkDetector, check_layers
+from skood.detectors._common._softmax import logsumexp_rows
 from skood.nn._network import LayeredNetwork
-from skood.utils._params import Interval, StrOptions
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 
 __all__ = ["RankFeat"]

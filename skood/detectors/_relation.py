@@ -8,16 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._bank import BankDetector, drawn_rows, leave_out
-from skood.detectors._softmax import logsumexp_rows
-from skood.utils._arrays import (
+from skood.detectors._common._memory_bank import BankDetector, drawn_rows, leave_out
+from skood.detectors._common._softmax import logsumexp_rows
+from skood.utils._array_api import (
     array_namespace,
     as_double,
     row_dots,
     to_host,
     unit_rows,
 )
-from skood.utils._params import Interval
+from skood.utils._param_validation import Interval
 
 __all__ = ["Relation"]
 

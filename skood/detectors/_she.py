@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._moments import first_row, offset_sums
-from skood.detectors._streaming import NotEnoughRows, PartialFitMixin
-from skood.utils._arrays import (
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._class_moments import first_row, offset_sums
+from skood.detectors._common._partial_fit import NotEnoughRows, PartialFitMixin
+from skood.utils._array_api import (
     array_namespace,
     as_double,
     row_dots,
@@ -18,7 +18,7 @@ from skood.utils._arrays import (
     unit_rows,
 )
 from skood.utils._labels import label_codes
-from skood.utils._params import StrOptions
+from skood.utils._param_validation import StrOptions
 from skood.utils._torch import is_tensor, row_chunks
 
 __all__ = ["SHE"]

@@ -11,10 +11,13 @@ from sklearn.ensemble import IsolationForest
 from sklearn.neighbors import LocalOutlierFactor
 from sklearn.utils import get_tags
 
-from skood.detectors._base import ReadingDetector, constraints_without_device
-from skood.detectors._left_out import MAX_OFFSET_ROWS
+from skood.detectors._common._base_output_detector import (
+    ReadingDetector,
+    constraints_without_device,
+)
 from skood.utils._input import named_errors
-from skood.utils._params import HasMethods
+from skood.utils._left_out import MAX_OFFSET_ROWS
+from skood.utils._param_validation import HasMethods
 
 __all__ = ["SklearnDetector"]
 

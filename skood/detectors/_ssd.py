@@ -5,19 +5,19 @@
 
 from typing import ClassVar
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._explain import ExplainMixin
-from skood.detectors._gaussian import (
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._class_moments import ClassMoments
+from skood.detectors._common._explain import ExplainMixin
+from skood.detectors._common._gaussian import (
     Whitening,
     contributions,
     fitted_covariance,
     left_out_distances,
 )
+from skood.detectors._common._partial_fit import PartialFitMixin
 from skood.detectors._mahalanobis import check_no_estimator, class_codes
-from skood.detectors._moments import ClassMoments
-from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import unit_rows
-from skood.utils._params import HasMethods
+from skood.utils._array_api import unit_rows
+from skood.utils._param_validation import HasMethods
 
 __all__ = ["SSD"]
 

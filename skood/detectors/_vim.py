@@ -6,13 +6,17 @@
 from numbers import Integral, Real
 from typing import ClassVar
 
-from skood.detectors._base import ReadingDetector
-from skood.detectors._explain import ExplainMixin
-from skood.detectors._principal import PrincipalSpace, added_scatter, head_origin
-from skood.detectors._softmax import logsumexp_rows
-from skood.detectors._streaming import PartialFitMixin
-from skood.utils._arrays import to_host
-from skood.utils._params import Interval, StrOptions
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._explain import ExplainMixin
+from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.detectors._common._principal_space import (
+    PrincipalSpace,
+    added_scatter,
+    head_origin,
+)
+from skood.detectors._common._softmax import logsumexp_rows
+from skood.utils._array_api import to_host
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._warnings import warn
 
 __all__ = ["ViM"]

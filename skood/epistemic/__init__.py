@@ -18,18 +18,18 @@ from skood.epistemic._measures import (
 )
 
 if TYPE_CHECKING:
-    from skood.epistemic._batch_ensemble import BatchEnsembleClassifier
-    from skood.epistemic._display import AdversarialModelDisplay
-    from skood.epistemic._dropout import MCDropout
-    from skood.epistemic._ensembles import DeepEnsemble
-    from skood.epistemic._hmc import HMC
-    from skood.epistemic._laplace import Laplace
-    from skood.epistemic._mixture_laplace import MixtureLaplace
-    from skood.epistemic._packed_ensemble import PackedEnsembleClassifier
-    from skood.epistemic._quam import QUAM
-    from skood.epistemic._quam_regressor import QUAMRegressor
-    from skood.epistemic._sgmcmc import CyclicalSGHMC
-    from skood.epistemic._snapshots import SnapshotEnsemble
+    from skood.epistemic._deep_ensemble import DeepEnsemble
+    from skood.epistemic._mc_dropout import MCDropout
+    from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
+    from skood.epistemic.implicit._batch_ensemble import BatchEnsembleClassifier
+    from skood.epistemic.implicit._packed_ensemble import PackedEnsembleClassifier
+    from skood.epistemic.laplace._laplace import Laplace
+    from skood.epistemic.laplace._mixture_laplace import MixtureLaplace
+    from skood.epistemic.mcmc._hmc import HMC
+    from skood.epistemic.mcmc._sgmcmc import CyclicalSGHMC
+    from skood.epistemic.quam._display import AdversarialModelDisplay
+    from skood.epistemic.quam._quam import QUAM
+    from skood.epistemic.quam._quam_regressor import QUAMRegressor
 
 __all__ = [
     "HMC",
@@ -53,18 +53,18 @@ __all__ = [
 
 # What is imported on first use, and the file that defines it.
 _LAZY = {
-    "AdversarialModelDisplay": "_display",
-    "BatchEnsembleClassifier": "_batch_ensemble",
-    "CyclicalSGHMC": "_sgmcmc",
-    "DeepEnsemble": "_ensembles",
-    "HMC": "_hmc",
-    "Laplace": "_laplace",
-    "MCDropout": "_dropout",
-    "MixtureLaplace": "_mixture_laplace",
-    "PackedEnsembleClassifier": "_packed_ensemble",
-    "QUAM": "_quam",
-    "QUAMRegressor": "_quam_regressor",
-    "SnapshotEnsemble": "_snapshots",
+    "AdversarialModelDisplay": "quam._display",
+    "BatchEnsembleClassifier": "implicit._batch_ensemble",
+    "CyclicalSGHMC": "mcmc._sgmcmc",
+    "DeepEnsemble": "_deep_ensemble",
+    "HMC": "mcmc._hmc",
+    "Laplace": "laplace._laplace",
+    "MCDropout": "_mc_dropout",
+    "MixtureLaplace": "laplace._mixture_laplace",
+    "PackedEnsembleClassifier": "implicit._packed_ensemble",
+    "QUAM": "quam._quam",
+    "QUAMRegressor": "quam._quam_regressor",
+    "SnapshotEnsemble": "_snapshot_ensemble",
 }
 
 

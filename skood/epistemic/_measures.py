@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.utils import Bunch
 
-from skood.utils._params import StrOptions, validate_params
+from skood.utils._param_validation import StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
 __all__ = [

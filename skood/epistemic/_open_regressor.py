@@ -11,15 +11,15 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skood.epistemic._network import (
+from skood.nn._forward_hooks import primary_tensor
+from skood.nn._functional_network import (
     OpenNetwork,
     copied,
     perceptron,
     plain_attention,
 )
 from skood.nn._torch_reader import ModuleReader, check_first_axis
-from skood.nn._watcher import primary_tensor
-from skood.utils._wrapping import unwrapped
+from skood.utils._metaestimators import unwrapped
 
 __all__ = ["OpenRegressor"]
 

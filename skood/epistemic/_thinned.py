@@ -15,9 +15,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from skood.epistemic._network import OpenNetwork, plain_attention, symmetric
+from skood.nn._functional_network import OpenNetwork, plain_attention, symmetric
 from skood.nn._network import make_network
-from skood.utils._wrapping import unwrapped
+from skood.utils._metaestimators import unwrapped
 
 __all__ = ["ThinnedModule", "ThinnedNetwork", "dropped", "thinned"]
 

@@ -11,20 +11,20 @@ from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import wrapped_tags
-from skood.epistemic._base import check_takes_weight
-from skood.evidential._losses import EVIDENCES, LOSSES, EvidentialLoss
-from skood.evidential._uncertainty import (
+from skood.epistemic._base_uncertainty import check_takes_weight
+from skood.evidential._dirichlet_uncertainty import (
     DirichletMixin,
     evidential_uncertainty,
     whole_graph,
 )
-from skood.graph._nodes import NodeSet, as_nodes
+from skood.evidential._losses import EVIDENCES, LOSSES, EvidentialLoss
+from skood.graph._node_set import NodeSet, as_nodes
 from skood.nn._classifier import TorchClassifier
+from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._params import HasMethods, Interval, StrOptions, fit_context
-from skood.utils._state import fresh_fit
-from skood.utils._wrapping import check_one_column, copy_input_attributes
+from skood.utils._metaestimators import check_one_column, copy_input_attributes
+from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 
 __all__ = ["EvidentialClassifier"]
 

@@ -9,7 +9,7 @@ from numbers import Real
 import torch
 from torch.nn import functional
 
-from skood.utils._params import Interval, StrOptions, validate_params
+from skood.utils._param_validation import Interval, StrOptions, validate_params
 
 __all__ = [
     "EVIDENCES",

@@ -12,7 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skood.base import UncertaintyMixin, fit_wrapped, wrapped_tags
-from skood.evidential._probe_samples import (
+from skood.evidential._dirichlet_uncertainty import whole_graph
+from skood.evidential._probe_inputs import (
     SCHEMES,
     Samples,
     Seen,
@@ -22,16 +23,15 @@ from skood.evidential._probe_samples import (
     probe_uncertainty,
 )
 from skood.evidential._probe_training import Objective, Part, evidence_of, train_probe
-from skood.evidential._uncertainty import whole_graph
-from skood.graph._nodes import NodeSet, as_nodes
-from skood.nn._reader import read
+from skood.graph._node_set import NodeSet, as_nodes
+from skood.nn._sklearn_network import read
+from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._params import Classifier, Interval, StrOptions, fit_context
+from skood.utils._metaestimators import copy_input_attributes
+from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
 from skood.utils._progress import progress
-from skood.utils._state import fresh_fit
 from skood.utils._torch import resolve_device
-from skood.utils._wrapping import copy_input_attributes
 
 __all__ = ["EvidentialProbe"]
 

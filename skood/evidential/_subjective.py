@@ -8,7 +8,7 @@ from numbers import Real
 import numpy as np
 
 from skood.evidential._dirichlet import check_alpha, totals
-from skood.utils._params import Interval, validate_params
+from skood.utils._param_validation import Interval, validate_params
 
 __all__ = ["dissonance", "vacuity"]
 

@@ -10,7 +10,7 @@ them.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from skood.graph._nodes import NodeSet
+from skood.graph._node_set import NodeSet
 
 if TYPE_CHECKING:
     from skood.graph._classifier import GraphClassifier

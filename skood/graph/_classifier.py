@@ -9,13 +9,13 @@ from numbers import Real
 
 import torch
 
-from skood.graph._base import BaseGraphClassifier, check_widths
-from skood.graph._networks import NETWORKS, EdgeModule
+from skood.graph._base_node_classifier import BaseGraphClassifier, check_widths
+from skood.graph._modules import NETWORKS, EdgeModule
 from skood.nn._logits import LogitsMixin
-from skood.nn._reader import read
+from skood.nn._sklearn_network import read
 from skood.nn._training import WeightedCriterion
 from skood.utils._input import takes_input
-from skood.utils._params import Interval, StrOptions
+from skood.utils._param_validation import Interval, StrOptions
 
 __all__ = ["GraphClassifier"]
 

@@ -13,13 +13,13 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skood.evidential._uncertainty import DirichletMixin
-from skood.graph._nodes import NodeSet, as_nodes
-from skood.nn._rows import check_target, check_weights
+from skood.evidential._dirichlet_uncertainty import DirichletMixin
+from skood.graph._node_set import NodeSet, as_nodes
+from skood.nn._training_data import check_target, check_weights
+from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._params import Interval, StrOptions, fit_context
-from skood.utils._state import fresh_fit
+from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._torch import row_chunks
 
 __all__ = ["GKDE", "resolve_metric"]

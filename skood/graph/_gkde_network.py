@@ -12,18 +12,18 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skood.epistemic._base import log_proba_of
+from skood.epistemic._base_uncertainty import log_proba_of
+from skood.evidential._dirichlet_uncertainty import DirichletMixin
 from skood.evidential._losses import EVIDENCES, EvidentialLoss
-from skood.evidential._uncertainty import DirichletMixin
-from skood.graph._base import BaseGraphClassifier
+from skood.graph._base_node_classifier import BaseGraphClassifier
 from skood.graph._classifier import GraphClassifier
 from skood.graph._gkde import GKDE, resolve_metric
 from skood.graph._gkde_targets import Targets
-from skood.graph._nodes import NodeSet
+from skood.graph._node_set import NodeSet
 from skood.utils._input import takes_input
 from skood.utils._labels import label_codes
-from skood.utils._params import HasMethods, Interval, StrOptions
-from skood.utils._wrapping import unwrapped
+from skood.utils._metaestimators import unwrapped
+from skood.utils._param_validation import HasMethods, Interval, StrOptions
 
 __all__ = ["GKDENetwork"]
 

@@ -11,14 +11,17 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from skood.evidential._dirichlet_uncertainty import (
+    DirichletMixin,
+    dirichlet_uncertainty,
+)
 from skood.evidential._losses import expected_cross_entropy
-from skood.evidential._uncertainty import DirichletMixin, dirichlet_uncertainty
-from skood.graph._base import BaseGraphClassifier, check_widths
-from skood.graph._flows import RadialFlows
-from skood.graph._networks import APPNP
+from skood.graph._base_node_classifier import BaseGraphClassifier, check_widths
+from skood.graph._modules import APPNP
+from skood.graph._radial_flows import RadialFlows
 from skood.nn._training import check_finite
 from skood.utils._input import takes_input
-from skood.utils._params import Interval, StrOptions
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import evaluating
 from skood.utils._warnings import warn
 

@@ -11,10 +11,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
-from skood.graph._networks import EdgeModule, warn_of_weights
-from skood.graph._nodes import NodeSet, as_nodes
+from skood.graph._modules import EdgeModule, warn_of_weights
+from skood.graph._node_set import NodeSet, as_nodes
 from skood.nn._logits import LogitsMixin
-from skood.nn._reader import read
+from skood.nn._sklearn_network import read
 from skood.utils._estimator import SkoodEstimator
 
 __all__ = ["pretrained_graph"]

@@ -10,12 +10,17 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 
 from skood.base import BaseDetector, fit_wrapped, n_rows, take_rows, wrapped_tags
-from skood.detectors._left_out import NETWORK_FOLDS, is_fixed, refitted_scores
-from skood.graph._nodes import Graph, NodeSet, as_nodes
+from skood.graph._node_set import Graph, NodeSet, as_nodes
 from skood.utils._labels import check_nested_ood_labels
-from skood.utils._params import HasMethods, Interval, StrOptions, validate_params
+from skood.utils._left_out import NETWORK_FOLDS, is_fixed, refitted_scores
+from skood.utils._metaestimators import unwrapped
+from skood.utils._param_validation import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    validate_params,
+)
 from skood.utils._torch import to_numpy
-from skood.utils._wrapping import unwrapped
 
 __all__ = ["Propagation", "propagate"]
 

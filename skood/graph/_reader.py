@@ -14,14 +14,14 @@ import torch
 from scipy import sparse
 from torch import nn
 
-from skood.graph._base import iter_graphs
-from skood.graph._forms import linear_features, linear_form
-from skood.graph._networks import EdgeModule, FeatureLinear
-from skood.graph._nodes import Graph
+from skood.graph._base_node_classifier import iter_graphs
+from skood.graph._linear_convolutions import linear_features, linear_form
+from skood.graph._modules import EdgeModule, FeatureLinear
+from skood.graph._node_set import Graph
 from skood.graph._tensors import graph_tensors
-from skood.nn._reading import Reading
+from skood.nn._forward_hooks import Watcher, parse_layer, primary_tensor
+from skood.nn._outputs import Reading
 from skood.nn._torch_reader import ModuleReader, _weights, borrowed
-from skood.nn._watcher import Watcher, parse_layer, primary_tensor
 from skood.utils._torch import parameter_dtype
 
 __all__ = ["GraphReader", "GraphWatcher"]
@@ -124,7 +124,7 @@ class GraphReader(ModuleReader):
 
     def open_network(self, steps):
         """Return the layers of the network, see `make_network`."""
-        from skood.graph._network import GraphNetwork
+        from skood.graph._graph_network import GraphNetwork
 
         return GraphNetwork(self, steps)
 

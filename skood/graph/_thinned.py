@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from skood.epistemic._network import copied, plain_attention, symmetric
 from skood.epistemic._thinned import (
     ThinnedModule,
     check_log_proba,
@@ -16,12 +15,13 @@ from skood.epistemic._thinned import (
     dropped,
     logits_come_first,
 )
-from skood.graph._base import iter_graphs
-from skood.graph._networks import EdgeModule
-from skood.graph._nodes import NodeSet
+from skood.graph._base_node_classifier import iter_graphs
+from skood.graph._modules import EdgeModule
+from skood.graph._node_set import NodeSet
 from skood.graph._reader import GraphWatcher
 from skood.graph._tensors import SparseRows, graph_tensors
-from skood.nn._watcher import primary_tensor
+from skood.nn._forward_hooks import primary_tensor
+from skood.nn._functional_network import copied, plain_attention, symmetric
 from skood.utils._progress import progress
 from skood.utils._torch import parameter_dtype, resolve_device
 

@@ -12,10 +12,10 @@ import torch
 from scipy import sparse
 from torch.nn import functional
 
-from skood.graph._nodes import Graph
+from skood.graph._node_set import Graph
 from skood.graph._tensors import GraphTensors, graph_tensors
-from skood.nn._rows import row_batches
 from skood.nn._training import check_finite
+from skood.nn._training_data import row_batches
 from skood.utils._torch import evaluating
 
 __all__ = ["NodeRows", "cross_entropy", "neighbourhood", "train_nodes"]

@@ -3,14 +3,14 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.logic._candidates import constraint_candidates
-from skood.logic._detector import MLNDetector
 from skood.logic._display import ConstraintContributionDisplay
-from skood.logic._knowledge import KnowledgeBase
-from skood.logic._language import C
-from skood.logic._logic_detector import LogicDetector
-from skood.logic._parser import parse_constraint
-from skood.logic._search import ConstraintSearch
+from skood.logic._knowledge_base import KnowledgeBase
+from skood.logic._mln_detector import MLNDetector
+from skood.logic._strict_detector import LogicDetector
+from skood.logic.language._formulas import C
+from skood.logic.language._parser import parse_constraint
+from skood.logic.search._candidates import constraint_candidates
+from skood.logic.search._constraint_search import ConstraintSearch
 
 __all__ = [
     "C",

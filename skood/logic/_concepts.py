@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.multiclass import type_of_target
 
-from skood.logic._coding import is_frame
-from skood.logic._domains import check_domains
+from skood.logic.language._domains import check_domains
+from skood.logic.language._encoding import is_frame
 from skood.utils._labels import (
     check_label_rows,
     check_labels,
@@ -21,7 +21,7 @@ from skood.utils._labels import (
     plain_labels,
     single_column,
 )
-from skood.utils._wrapping import check_one_column
+from skood.utils._metaestimators import check_one_column
 
 __all__ = [
     "ConceptPart",

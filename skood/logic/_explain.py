@@ -6,8 +6,8 @@
 import numpy as np
 from sklearn.utils import Bunch
 
-from skood.logic._compiler import compile_formula, evaluate
-from skood.logic._language import And, C, Equals, Iff, Implies, Not, Or, Same
+from skood.logic.language._compiler import compile_formula, evaluate
+from skood.logic.language._formulas import And, C, Equals, Iff, Implies, Not, Or, Same
 from skood.utils._pandas import import_pandas
 
 __all__ = ["explained_rows", "explanation_frame", "fact", "offence"]

@@ -3,32 +3,16 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.metrics._at_bounds import (
-    selective_risk_at,
-    selective_risk_at_precision_recall,
-)
-from skood.metrics._bound_curve import BoundCurve
-from skood.metrics._bound_displays import DoubleScoreROCDisplay
+from skood.metrics._best_rules import BoundCurve
+from skood.metrics._bootstrap import bootstrap_ci
 from skood.metrics._calibration import brier, expected_calibration_error
-from skood.metrics._coverage import (
-    augrc,
-    aurc,
-    coverage_at_risk,
-    e_aurc,
-    risk_at_coverage,
-    risk_coverage_curve,
-)
-from skood.metrics._displays import RiskCoverageDisplay
-from skood.metrics._double import (
-    double_score_ccr_curve,
-    double_score_precision_recall_curve,
-    double_score_risk_coverage_curve,
-    double_score_roc_curve,
-)
-from skood.metrics._histograms import ScoreHistogramDisplay
-from skood.metrics._inference import bootstrap_ci
+from skood.metrics._oscr import ccr_at_fpr, oscr
 from skood.metrics._paired_test import PairedTestResult, paired_test
-from skood.metrics._precision_recall_display import PrecisionRecallDisplay
+from skood.metrics._plot._acceptance_region_display import AcceptanceRegionDisplay
+from skood.metrics._plot._double_score_roc_display import DoubleScoreROCDisplay
+from skood.metrics._plot._precision_recall_display import PrecisionRecallDisplay
+from skood.metrics._plot._risk_coverage_display import RiskCoverageDisplay
+from skood.metrics._plot._score_histogram_display import ScoreHistogramDisplay
 from skood.metrics._ranking import (
     aupr_in,
     aupr_out,
@@ -37,7 +21,14 @@ from skood.metrics._ranking import (
     fpr_at_tpr,
     ranking_metrics,
 )
-from skood.metrics._regions import AcceptanceRegionDisplay
+from skood.metrics._risk_coverage import (
+    augrc,
+    aurc,
+    coverage_at_risk,
+    e_aurc,
+    risk_at_coverage,
+    risk_coverage_curve,
+)
 from skood.metrics._rule_scorers import (
     make_cost_scorer,
     make_precision_recall_risk_scorer,
@@ -52,7 +43,16 @@ from skood.metrics._scorers import (
     make_misclassification_scorer,
     make_ood_scorer,
 )
-from skood.metrics._selective import ccr_at_fpr, oscr
+from skood.metrics._selective_risk import (
+    selective_risk_at,
+    selective_risk_at_precision_recall,
+)
+from skood.metrics._two_score_curves import (
+    double_score_ccr_curve,
+    double_score_precision_recall_curve,
+    double_score_risk_coverage_curve,
+    double_score_roc_curve,
+)
 
 __all__ = [
     "AcceptanceRegionDisplay",

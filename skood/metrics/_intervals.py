@@ -10,6 +10,7 @@ from scipy.special import betaincinv, ndtri
 from scipy.stats import binom
 from scipy.stats import t as student
 
+from skood.decision import clopper_pearson
 from skood.metrics._ranking import _counts, _oriented, detection_error, fpr_at_tpr
 from skood.metrics._unseen import (
     known_metric,
@@ -17,7 +18,6 @@ from skood.metrics._unseen import (
     unseen_difference,
     unseen_interval,
 )
-from skood.rejection._intervals import clopper_pearson
 from skood.utils._warnings import warn
 
 __all__ = [

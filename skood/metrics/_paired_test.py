@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import rankdata
 from sklearn.utils import check_random_state
 
-from skood.metrics._inference import CONSTRAINTS, checked_bounds
+from skood.metrics._bootstrap import CONSTRAINTS, checked_bounds
 from skood.metrics._intervals import difference_interval
 from skood.metrics._ranking import check_ood
 from skood.metrics._resampling import (
@@ -23,7 +23,7 @@ from skood.metrics._resampling import (
     seed_of,
     strata_of,
 )
-from skood.utils._params import StrOptions, validate_params
+from skood.utils._param_validation import StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
 __all__ = ["PairedTestResult", "paired_test"]

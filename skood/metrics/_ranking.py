@@ -8,9 +8,9 @@ from numbers import Real
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
-from skood.rejection._base import GUARD
+from skood.decision import GUARD
 from skood.utils._labels import check_label_rows, ood_mask
-from skood.utils._params import Interval
+from skood.utils._param_validation import Interval
 from skood.utils._ties import ends_of_ties
 from skood.utils._torch import to_numpy
 

@@ -5,14 +5,12 @@
 
 import numpy as np
 
-from skood.metrics._at_bounds import reject_scores
+from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, CostBased, search
 from skood.metrics._scorer_losses import check_loss, largest_loss
 from skood.metrics._scorers import known_classes, ood_rows, unwrap
-from skood.rejection._cost import CostBased
-from skood.rejection._rules import BoundedPrecisionRecall, BoundedTPRFPR
-from skood.rejection._solver import search
+from skood.metrics._selective_risk import reject_scores
 from skood.utils._labels import check_labels
-from skood.utils._loss import per_sample_loss
+from skood.utils._losses import per_sample_loss
 
 __all__ = [
     "make_cost_scorer",

@@ -8,13 +8,11 @@ from numbers import Real
 
 import numpy as np
 
-from skood.metrics._at_bounds import reject_scores
-from skood.metrics._bound_curve import BoundCurve, angles_to_try, best_rules
+from skood.decision import CostBased, Goal, Problem, better
+from skood.metrics._best_rules import BoundCurve, angles_to_try, best_rules
 from skood.metrics._ranking import Number
-from skood.rejection._cost import CostBased
-from skood.rejection._goal import Goal, better
-from skood.rejection._problem import Problem
-from skood.utils._params import validate_params
+from skood.metrics._selective_risk import reject_scores
+from skood.utils._param_validation import validate_params
 
 __all__ = ["SCODCostCurve", "scod_cost_curve", "scod_risk_coverage_curve"]
 

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from skood.utils._loss import per_sample_loss
+from skood.utils._losses import per_sample_loss
 
 __all__ = ["check_loss", "largest_loss"]
 

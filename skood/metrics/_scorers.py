@@ -16,7 +16,7 @@ from skood.metrics._ranking import (
     fpr_at_tpr,
 )
 from skood.utils._labels import check_labels, ood_mask, single_column
-from skood.utils._wrapping import unwrapped, warn_of_known_classes
+from skood.utils._metaestimators import unwrapped, warn_of_known_classes
 
 __all__ = [
     "concept_columns",

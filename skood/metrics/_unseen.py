@@ -10,13 +10,7 @@ import math
 import numpy as np
 
 from skood.metrics._calibration import brier, expected_calibration_error
-from skood.metrics._coverage import (
-    augrc,
-    aurc,
-    coverage_at_risk,
-    e_aurc,
-    risk_at_coverage,
-)
+from skood.metrics._oscr import ccr_at_fpr, oscr
 from skood.metrics._ranking import (
     aupr_in,
     aupr_out,
@@ -25,7 +19,13 @@ from skood.metrics._ranking import (
     fpr_at_tpr,
 )
 from skood.metrics._resampling import parameters_of
-from skood.metrics._selective import ccr_at_fpr, oscr
+from skood.metrics._risk_coverage import (
+    augrc,
+    aurc,
+    coverage_at_risk,
+    e_aurc,
+    risk_at_coverage,
+)
 
 __all__ = [
     "known_metric",

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state, indexable
 from sklearn.utils.multiclass import type_of_target
 
 from skood.utils._labels import check_label_rows, ood_mask, plain_labels
-from skood.utils._params import Interval, validate_params
+from skood.utils._param_validation import Interval, validate_params
 
 __all__ = ["LeaveClassesOut", "OODStratifiedKFold"]
 

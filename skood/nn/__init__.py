@@ -10,9 +10,9 @@ that read scikit-learn classifiers need neither.
 from typing import TYPE_CHECKING
 
 from skood.nn._extractor import FeatureExtractor
-from skood.nn._head import LinearHead, split
+from skood.nn._linear_head import LinearHead, split
 from skood.nn._pretrained import pretrained
-from skood.nn._weights import weight_hash
+from skood.nn._weight_hash import weight_hash
 
 if TYPE_CHECKING:
     from skood.nn._classifier import TorchClassifier

@@ -13,14 +13,6 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skood.nn._logits import LogitsMixin
-from skood.nn._rows import (
-    check_same_classes,
-    check_target,
-    check_two_classes,
-    class_codes,
-    stratified_split,
-    weighted_rows,
-)
 from skood.nn._training import (
     OPTIMIZERS,
     TrainingNet,
@@ -31,12 +23,20 @@ from skood.nn._training import (
     state_to_numpy,
     train,
 )
+from skood.nn._training_data import (
+    check_same_classes,
+    check_target,
+    check_two_classes,
+    class_codes,
+    stratified_split,
+    weighted_rows,
+)
+from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import check_labels
 from skood.utils._lazy import blockwise, is_torch_data
-from skood.utils._params import Interval, StrOptions, fit_context
+from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
-from skood.utils._state import fresh_fit
 from skood.utils._torch import check_tensor, is_tensor, resolve_device, training
 
 __all__ = ["TorchClassifier"]

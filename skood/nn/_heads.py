@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from skood.nn._modules import ModuleBuilder, default_module
-from skood.nn._rows import Rows
+from skood.nn._default_modules import ModuleBuilder, default_module
 from skood.nn._training import TrainingNet
+from skood.nn._training_data import Rows
 from skood.utils._torch import parameter_device, parameter_dtype
 
 __all__ = [

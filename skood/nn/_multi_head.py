@@ -13,11 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._classifier import TorchClassifier
 from skood.nn._heads import MultiHeadFactory, MultiHeadNet
-from skood.nn._label_columns import LabelColumns
+from skood.nn._multioutput_labels import LabelColumns
 from skood.nn._one_head import HeadClassifier, copy_with_same_net
 from skood.utils._labels import label_codes
 from skood.utils._lazy import blockwise
-from skood.utils._params import StrOptions
+from skood.utils._param_validation import StrOptions
 
 __all__ = ["MultiHeadClassifier"]
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from skood.nn._reader import ACTIVATIONS, PipelineReader, make_reader
+from skood.nn._sklearn_network import ACTIVATIONS, PipelineReader, make_reader
 from skood.utils._lazy import loaded
 from skood.utils._torch import resolve_device, row_chunks
 

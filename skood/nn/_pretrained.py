@@ -9,7 +9,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
 from skood.nn._logits import LogitsMixin
-from skood.nn._reader import read
+from skood.nn._sklearn_network import read
 from skood.utils._estimator import SkoodEstimator
 
 __all__ = ["pretrained"]

@@ -15,8 +15,8 @@ from torch.nn import functional
 from torch.optim import lr_scheduler
 
 from skood.exceptions import SkoodWarning
-from skood.nn._modules import ModuleBuilder
-from skood.nn._rows import Rows, row_batches
+from skood.nn._default_modules import ModuleBuilder
+from skood.nn._training_data import Rows, row_batches
 from skood.utils._torch import (
     evaluating,
     parameter_device,

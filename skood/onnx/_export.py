@@ -7,10 +7,10 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from skood.nn._reader import make_reader
+from skood.nn._sklearn_network import make_reader
 from skood.onnx._graph import Graph
 from skood.onnx._scores import formula_of
-from skood.utils._wrapping import unwrapped
+from skood.utils._metaestimators import unwrapped
 
 __all__ = ["register_converters", "to_onnx"]
 

@@ -10,9 +10,9 @@ import sys
 from json import JSONDecodeError
 from zipfile import BadZipFile, ZipFile
 
+from skood.persistence._archive import check_note, check_seal, read_note, seal
 from skood.persistence._arrays import check_arrays
 from skood.persistence._network import attach, detach, find_modules
-from skood.persistence._seal import check_note, check_seal, read_note, seal
 from skood.persistence._trusted import is_compiled, names_of, trusted_types
 from skood.utils._files import archive_size, check_unpacked_size, replacing
 

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 
-from skood.utils._wrapping import unwrapped
+from skood.utils._metaestimators import unwrapped
 
 __all__ = ["DetachedNetwork", "attach", "detach", "find_modules"]
 
@@ -163,7 +163,7 @@ def detach(estimator):
     ValueError
         If it reads no network or several, or is one itself.
     """
-    from skood.nn._weights import weight_table
+    from skood.nn._weight_hash import weight_table
 
     found: dict = {}
 
@@ -243,7 +243,7 @@ def attach(estimator, network):
 
 def _matching(note, network):
     """What takes the place of a note, of what the user gave."""
-    from skood.nn._weights import first_difference, weight_table
+    from skood.nn._weight_hash import first_difference, weight_table
 
     given = network if _is_module(network) else unwrapped(network)
     held = (given, getattr(given, "module", None), getattr(given, "module_", None))

@@ -7,13 +7,13 @@ from numbers import Real
 
 import numpy as np
 
-from skood.rectifiers._largest import (
+from skood.rectifiers._top_activations import (
     ShapingRectifier,
     largest,
     scale_rows,
     survivors,
 )
-from skood.utils._params import Interval, StrOptions
+from skood.utils._param_validation import Interval, StrOptions
 
 __all__ = ["ASH"]
 

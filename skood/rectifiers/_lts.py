@@ -8,11 +8,11 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils import get_tags
 
-from skood.detectors._principal import head_origin
-from skood.rectifiers._base import BaseRectifier, known_rows
-from skood.rectifiers._head import fit_head
-from skood.rectifiers._largest import largest, n_largest, scale_rows
-from skood.utils._params import Classifier, Interval
+from skood.detectors._common._principal_space import head_origin
+from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
+from skood.rectifiers._rectified_head import fit_head
+from skood.rectifiers._top_activations import largest, n_largest, scale_rows
+from skood.utils._param_validation import Classifier, Interval
 from skood.utils._warnings import warn
 
 __all__ = ["LTS"]

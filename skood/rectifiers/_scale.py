@@ -7,8 +7,8 @@ from numbers import Real
 
 import numpy as np
 
-from skood.rectifiers._largest import ShapingRectifier, largest, scale_rows
-from skood.utils._params import Interval
+from skood.rectifiers._top_activations import ShapingRectifier, largest, scale_rows
+from skood.utils._param_validation import Interval
 
 __all__ = ["SCALE"]
 

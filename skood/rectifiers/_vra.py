@@ -7,9 +7,9 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skood.rectifiers._base import BaseRectifier, known_rows
-from skood.rectifiers._quantile import column_quantiles, pooled_quantile
-from skood.utils._params import Interval, StrOptions
+from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
+from skood.rectifiers._quantiles import column_quantiles, pooled_quantile
+from skood.utils._param_validation import Interval, StrOptions
 
 __all__ = ["VRA"]
 

@@ -15,8 +15,8 @@ from sklearn.utils.parallel import Parallel, delayed
 from skood.base import bind, n_rows, take_rows
 from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
+from skood.utils._metaestimators import with_seeds
 from skood.utils._warnings import warn
-from skood.utils._wrapping import with_seeds
 
 __all__ = [
     "Parts",

@@ -15,7 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.base import bind, check_given, n_rows, take_rows, wrapped_tags
-from skood.rejection._base import BaseRule
+from skood.decision import SOLVERS, BaseRule, accept_proba, certify, draw, solve
 from skood.rejection._calibration import (
     Parts,
     calibrate,
@@ -26,12 +26,10 @@ from skood.rejection._calibration import (
     fit_parts,
     score_parts,
 )
-from skood.rejection._guarantee import certify
+from skood.rejection._explanation import explain, make_reference
 from skood.rejection._inputs import INPUTS, describe, detector_input, reading_x
-from skood.rejection._operating_point import accept_proba, draw
-from skood.rejection._reason import explain, make_reference
 from skood.rejection._report import make_report, possible_losses
-from skood.rejection._solver import SOLVERS, solve
+from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import (
     check_labels,
@@ -44,21 +42,20 @@ from skood.utils._labels import (
 )
 from skood.utils._lazy import blockwise, labelled_rows
 from skood.utils._linalg import check_no_overflow
-from skood.utils._loss import per_sample_loss
-from skood.utils._params import (
+from skood.utils._losses import per_sample_loss
+from skood.utils._metaestimators import (
+    check_one_column,
+    copy_input_attributes,
+    with_seeds,
+)
+from skood.utils._param_validation import (
     Classifier,
     HasMethods,
     Interval,
     StrOptions,
     fit_context,
 )
-from skood.utils._state import fresh_fit
 from skood.utils._warnings import warn
-from skood.utils._wrapping import (
-    check_one_column,
-    copy_input_attributes,
-    with_seeds,
-)
 
 __all__ = ["RejectOptionClassifier"]
 

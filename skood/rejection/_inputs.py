@@ -5,7 +5,7 @@
 
 from sklearn.base import BaseEstimator, clone
 
-from skood.utils._wrapping import unwrapped
+from skood.utils._metaestimators import unwrapped
 
 __all__ = ["INPUTS", "describe", "detector_input", "reading_x"]
 

@@ -9,13 +9,13 @@ from html import escape
 
 import numpy as np
 
-from skood.rejection._intervals import (
+from skood.decision import (
     UNDEFINED,
     Estimate,
     clopper_pearson,
     mean_interval,
+    precision_at,
 )
-from skood.rejection._operating_point import precision_at
 
 __all__ = ["RejectionReport", "make_report", "possible_losses"]
 

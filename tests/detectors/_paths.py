@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-import skood.nn._reading as reading
+import skood.nn._outputs as reading
 from skood.exceptions import SkoodWarning
 
 __all__ = ["assert_torch_path_agrees"]

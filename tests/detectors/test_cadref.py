@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import CADRef, CARef
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
-from skood.nn._reading import Reading
+from skood.nn._outputs import Reading
 from tests.detectors._paths import assert_torch_path_agrees
 
 LOGIT_SCORES = ["energy", "gen", "max_logit", "msp"]

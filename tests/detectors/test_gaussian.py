@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from sklearn.covariance import EmpiricalCovariance, ShrunkCovariance
 
-from skood.detectors._gaussian import (
+from skood.detectors._common._class_moments import ClassMoments
+from skood.detectors._common._gaussian import (
     Whitening,
     check_spread,
     contributions,
     fitted_covariance,
 )
-from skood.detectors._moments import ClassMoments
-from skood.detectors._streaming import NotEnoughRows
+from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.exceptions import SkoodWarning
 
 

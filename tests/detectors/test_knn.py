@@ -13,7 +13,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 import skood.detectors._knn as module
-import skood.utils._arrays as arrays
+import skood.utils._array_api as arrays
 from skood.detectors import KNN
 from skood.utils._torch import row_chunks
 from tests._thresholds import middle_of_gap

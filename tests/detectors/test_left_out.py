@@ -33,11 +33,11 @@ from skood.detectors import (
     SklearnDetector,
     ViM,
 )
-from skood.detectors._left_out import folds, is_fixed
-from skood.detectors._moments import ClassMoments
+from skood.detectors._common._class_moments import ClassMoments
 from skood.exceptions import SkoodWarning
 from skood.graph import Propagation
 from skood.nn import LinearHead
+from skood.utils._left_out import folds, is_fixed
 from skood.utils.estimator_checks import check_contamination
 
 _RNG = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import Mahalanobis, MultiLayerMahalanobis
-from skood.detectors._network import held_out_rows
+from skood.detectors._common._base_network_detector import held_out_rows
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor, pretrained
 from tests.nn._conv_net import conv_classifier, conv_net, images

@@ -18,7 +18,7 @@ from sklearn.svm import OneClassSVM
 from sklearn.utils import get_tags
 
 from skood.detectors import SklearnDetector
-from skood.detectors._left_out import folds
+from skood.utils._left_out import folds
 from tests._thresholds import middle_of_gap
 
 BARE = [

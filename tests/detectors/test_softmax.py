@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, logsumexp, softmax
 
-from skood.detectors._softmax import logsumexp_rows, shifted_exponentials
+from skood.detectors._common._softmax import logsumexp_rows, shifted_exponentials
 
 
 @pytest.fixture(params=[np.float32, np.float64])

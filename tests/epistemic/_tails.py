@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from skood.epistemic._network import OpenNetwork
-from skood.epistemic._tail import find_tail
+from skood.epistemic.quam._searched_layers import find_tail
 from skood.nn import pretrained
+from skood.nn._functional_network import OpenNetwork
 
 __all__ = [
     "SIZE",

@@ -10,7 +10,7 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
 from skood.epistemic import BatchEnsembleClassifier
-from skood.epistemic._batch_layers import BatchEnsembleLinear
+from skood.epistemic.implicit._batch_layers import BatchEnsembleLinear
 
 
 @pytest.fixture(scope="module")

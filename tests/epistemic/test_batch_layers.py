@@ -12,13 +12,13 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from skood.epistemic._batch_layers import (
+from skood.epistemic.implicit._batch_layers import (
     BatchEnsembleConv2d,
     BatchEnsembleLinear,
     MemberBatchNorm,
     batch_ensemble,
 )
-from skood.nn._modules import MLP, SmallConvNet
+from skood.nn._default_modules import MLP, SmallConvNet
 from tests.epistemic._member_nets import ResidualNet, disturbed, member_norm, rows
 from tests.nn._networks import Linear
 

@@ -10,8 +10,14 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from skood.epistemic import _chains
-from skood.epistemic._chains import _DualAveraging, _Sampler, leapfrog, r_hat, sample
+from skood.epistemic.mcmc import _chains
+from skood.epistemic.mcmc._chains import (
+    _DualAveraging,
+    _Sampler,
+    leapfrog,
+    r_hat,
+    sample,
+)
 from skood.utils._progress import progress
 
 

@@ -13,15 +13,15 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.func import hessian
 
-from skood.epistemic._curvature import (
+from skood.epistemic.laplace._curvature import (
     STRUCTURES,
     LastLayer,
     best_precision,
     check_full,
     log_marginal_likelihood,
 )
-from skood.epistemic._network import OpenNetwork
 from skood.nn import pretrained
+from skood.nn._functional_network import OpenNetwork
 
 KINDS = ["diag", "full", "kron"]
 

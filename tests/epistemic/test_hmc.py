@@ -25,7 +25,7 @@ from torch import nn
 
 from skood.base import UncertaintyDetector
 from skood.epistemic import HMC, CyclicalSGHMC, member_uncertainty
-from skood.epistemic._chains import r_hat
+from skood.epistemic.mcmc._chains import r_hat
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier, pretrained
 from skood.utils._torch import seeded
@@ -394,7 +394,7 @@ def test_many_rows_are_compared_on_some_of_them(monkeypatch):
     rows = np.sort(np.random.default_rng(0).choice(1200, 1000, replace=False))
     np.testing.assert_allclose(hmc.r_hat_proba_, r_hat(chains)[rows], rtol=1e-6)
     monkeypatch.setattr(
-        "skood.epistemic._hmc.row_chunks",
+        "skood.epistemic.mcmc._hmc.row_chunks",
         lambda n, size: (slice(i, i + 300) for i in range(0, n, 300)),
     )
     again = clone(hmc).fit(many, many[:, 0] > 0)

@@ -31,8 +31,8 @@ from skood.epistemic import (
     _laplace,
     member_uncertainty,
 )
-from skood.epistemic._network import OpenNetwork
 from skood.nn import TorchClassifier, pretrained
+from skood.nn._functional_network import OpenNetwork
 from skood.rejection import RejectOptionClassifier
 from tests.nn._conv_net import conv_classifier, images
 
@@ -346,7 +346,7 @@ def test_only_public_classes_need_to_be_trusted(data, hessian):
             for name in skops.get_untrusted_types(data=dumped)
             if name.startswith("skood.")
         ]
-        assert ours == ["skood.epistemic._laplace.Laplace"]
+        assert ours == ["skood.epistemic.laplace._laplace.Laplace"]
         loaded = skops.loads(dumped, trusted=ours)
         np.testing.assert_array_equal(loaded.predict_members(X), clf.predict_members(X))
 
@@ -426,7 +426,7 @@ def test_many_classes_are_those_of_single_samples(monkeypatch):
     found = clf.predict_proba(X[:30])
     alone = np.concatenate([clf.predict_proba(X[i : i + 1]) for i in range(30)])
     np.testing.assert_allclose(found, alone, rtol=1e-9)
-    monkeypatch.setattr("skood.epistemic._laplace._GROUP_BYTES", 4000)
+    monkeypatch.setattr("skood.epistemic.laplace._laplace._GROUP_BYTES", 4000)
     np.testing.assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)
-    monkeypatch.setattr("skood.epistemic._laplace._MANY_CLASSES", 1000)
+    monkeypatch.setattr("skood.epistemic.laplace._laplace._MANY_CLASSES", 1000)
     np.testing.assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)

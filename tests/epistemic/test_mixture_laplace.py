@@ -107,7 +107,7 @@ def test_blocks_are_those_of_one_call(data, monkeypatch):
     clf = MixtureLaplace(NET, 2, n_samples=2, setting="b", random_state=0).fit(X, y)
     expected = clf.predict_uncertainty(X).epistemic
     monkeypatch.setattr(
-        "skood.epistemic._mixture_laplace.row_blocks",
+        "skood.epistemic.laplace._mixture_laplace.row_blocks",
         lambda X, size: iter([X[:7], X[7:]]),
     )
     np.testing.assert_allclose(

@@ -11,7 +11,7 @@ from sklearn.preprocessing import scale
 from torch import nn
 
 from skood.epistemic import PackedEnsembleClassifier
-from skood.epistemic._packed_layers import PackedLinear
+from skood.epistemic.implicit._packed_layers import PackedLinear
 from skood.nn import TorchClassifier
 
 

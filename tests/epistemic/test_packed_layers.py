@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from skood.epistemic._packed_layers import PackedLinear, pack, packed_width
-from skood.nn._modules import MLP, SmallConvNet
+from skood.epistemic.implicit._packed_layers import PackedLinear, pack, packed_width
+from skood.nn._default_modules import MLP, SmallConvNet
 from tests.epistemic._member_nets import ResidualNet, disturbed, member_norm, rows
 from tests.nn._networks import Linear
 

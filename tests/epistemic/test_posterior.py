@@ -13,15 +13,15 @@ from scipy.special import log_softmax
 from sklearn.neural_network import MLPClassifier
 from torch import nn
 
-from skood.epistemic import _posterior
-from skood.epistemic._network import OpenNetwork
-from skood.epistemic._posterior import (
+from skood.epistemic.mcmc import _posterior
+from skood.epistemic.mcmc._posterior import (
     Posterior,
     StackedWeights,
     member_log_proba,
     prior_scales,
 )
 from skood.nn import pretrained
+from skood.nn._functional_network import OpenNetwork
 from skood.utils._torch import seeded
 
 rng = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from skood.epistemic import CyclicalSGHMC, member_uncertainty
-from skood.epistemic._posterior import Posterior
+from skood.epistemic.mcmc._posterior import Posterior
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier
 from tests.epistemic import _logistic

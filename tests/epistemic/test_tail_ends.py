@@ -15,8 +15,8 @@ from torch.func import functional_call
 from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
-from skood.epistemic._network import OpenNetwork, symmetric
-from skood.epistemic._tail import DenseTail, WholeNetwork, find_tail
+from skood.epistemic.quam._searched_layers import DenseTail, WholeNetwork, find_tail
+from skood.nn._functional_network import OpenNetwork, symmetric
 from tests.epistemic._tails import (
     SIZE,
     Two,

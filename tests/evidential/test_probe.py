@@ -35,7 +35,7 @@ from skood.evidential import EvidentialProbe
 from skood.metrics import make_misclassification_scorer, make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import TorchClassifier
-from skood.nn._sharing import network_groups, shared_readings
+from skood.nn._shared_forward import network_groups, shared_readings
 from tests.nn._conv_net import map_classifier
 
 # Tiny networks that are stopped early.

@@ -10,7 +10,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from skood.detectors._base import ReadingDetector
+from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.exceptions import SkoodWarning
 from tests._instances import instances
 

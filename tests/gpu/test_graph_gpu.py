@@ -20,7 +20,7 @@ from skood.graph import (
     Propagation,
 )
 from skood.nn import TorchClassifier
-from skood.nn._reader import read
+from skood.nn._sklearn_network import read
 
 pytestmark = [
     pytest.mark.gpu,

@@ -13,7 +13,7 @@ from torch import nn
 
 from skood.detectors import KNN, Energy
 from skood.nn import FeatureExtractor, MultiHeadClassifier, pretrained, split
-from skood.nn._reader import make_reader, read
+from skood.nn._sklearn_network import make_reader, read
 
 pytestmark = [
     pytest.mark.gpu,

@@ -49,7 +49,7 @@ from skood.graph import GraphClassifier, NodeSet, pretrained_graph
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import FeatureExtractor, split
-from skood.nn._reader import read
+from skood.nn._sklearn_network import read
 from skood.rectifiers import ASH, DICE, ReAct
 from skood.rejection import RejectOptionClassifier
 
@@ -241,7 +241,7 @@ def test_detectors_that_read_layers(detector, gnn, nodes, monkeypatch):
     found = detector.score_samples(nodes[rows])
     np.testing.assert_allclose(found, scores[rows], rtol=1e-6)
     # what is handed on in blocks is the same
-    monkeypatch.setattr("skood.graph._network._BLOCK_BYTES", 1000)
+    monkeypatch.setattr("skood.graph._graph_network._BLOCK_BYTES", 1000)
     np.testing.assert_allclose(detector.score_samples(nodes), scores, rtol=1e-6)
     in_rows = detector.score_samples(nodes.features)
     np.testing.assert_allclose(in_rows[[5, 100]], scores[[5, 100]], rtol=1e-5)

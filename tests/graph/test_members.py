@@ -167,7 +167,7 @@ def test_blocks_and_progress(gnn, nodes, monkeypatch, capsys):
     mc = MCDropout(gnn, n_samples=5, random_state=0, verbose=1)
     whole = mc.fit(nodes, nodes.labels).predict_uncertainty(nodes)
     assert "5/5" in capsys.readouterr().err
-    monkeypatch.setattr("skood.epistemic._dropout.GRAPH_BYTES", 25 * 32 * 5 * 3)
+    monkeypatch.setattr("skood.epistemic._mc_dropout.GRAPH_BYTES", 25 * 32 * 5 * 3)
     assert [b.log_proba.shape[1] for b in mc._blocks(nodes)] == [25, 25, 10]
     capsys.readouterr()
     parts = mc.predict_uncertainty(nodes)
@@ -401,7 +401,7 @@ def test_ensembles(nodes, monkeypatch):
     np.testing.assert_allclose(ensemble.predict_members(nodes[rows]), members[:, rows])
     again = pickle.loads(pickle.dumps(ensemble))
     np.testing.assert_allclose(again.predict_members(nodes), members, rtol=1e-6)
-    monkeypatch.setattr("skood.epistemic._ensembles.GRAPH_BYTES", 25 * 32 * 3 * 3)
+    monkeypatch.setattr("skood.epistemic._deep_ensemble.GRAPH_BYTES", 25 * 32 * 3 * 3)
     assert len(list(ensemble._blocks(nodes))) == 3
     np.testing.assert_allclose(ensemble.predict_members(nodes), members)
 

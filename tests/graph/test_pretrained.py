@@ -18,7 +18,7 @@ from torch import nn
 from skood.detectors import Energy
 from skood.exceptions import SkoodWarning
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
-from skood.nn._reader import read
+from skood.nn._sklearn_network import read
 
 pytest.importorskip("torch_geometric")
 

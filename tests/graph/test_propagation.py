@@ -27,7 +27,7 @@ from skood.graph import NodeSet, Propagation, propagate
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import FeatureExtractor
-from skood.nn._sharing import network_groups, shared_readings
+from skood.nn._shared_forward import network_groups, shared_readings
 from skood.utils.estimator_checks import check_detector
 from tests._thresholds import middle_of_gap
 

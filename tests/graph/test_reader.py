@@ -16,7 +16,7 @@ from torch import nn
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
 from skood.graph._tensors import graph_tensors
 from skood.nn import FeatureExtractor, split
-from skood.nn._reader import make_reader, read
+from skood.nn._sklearn_network import make_reader, read
 
 pytest.importorskip("torch_geometric")
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from skood.graph import NodeSet
-from skood.graph._networks import NETWORKS
+from skood.graph._modules import NETWORKS
 from skood.graph._tensors import GraphTensors, graph_tensors
 from skood.graph._training import NodeRows, cross_entropy, neighbourhood, train_nodes
 from tests.graph._messy import messy_graph

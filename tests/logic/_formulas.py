@@ -6,7 +6,7 @@
 from hypothesis import strategies as st
 
 from skood.logic import C
-from skood.logic._language import And, Equals, Iff, Implies, Not, Or, Same, Xor
+from skood.logic.language._formulas import And, Equals, Iff, Implies, Not, Or, Same, Xor
 
 # Names and values that look like something else, quoted or not.
 DOMAINS = {

@@ -9,7 +9,7 @@ from sklearn.frozen import FrozenEstimator
 
 from skood.base import BaseDetector
 from skood.logic import MLNDetector
-from skood.logic._search_rows import split_rows
+from skood.logic.search._splits import split_rows
 
 __all__ = [
     "NAMES",

@@ -8,8 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from skood.logic._candidates import constraint_candidates, truth_key
-from skood.logic._knowledge import KnowledgeBase
+from skood.logic._knowledge_base import KnowledgeBase
+from skood.logic.search._candidates import constraint_candidates, truth_key
 
 MIXED = {"class": ["a", "b", "c"], "round": "bool", "color": ["red", "blue"]}
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 
 from skood.logic import C
-from skood.logic._compiler import (
+from skood.logic.language._compiler import (
     bind,
     comparisons,
     compile_formula,

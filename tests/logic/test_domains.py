@@ -6,7 +6,7 @@
 import numpy as np
 import pytest
 
-from skood.logic._domains import check_domains, known, value_code
+from skood.logic.language._domains import check_domains, known, value_code
 
 
 def test_domains_become_plain():

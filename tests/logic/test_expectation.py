@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from skood.logic import _expectation
-from skood.logic._expectation import check_probabilities, expected_tables
+from skood.logic.inference import _expectation
+from skood.logic.inference._expectation import check_probabilities, expected_tables
 
 SIZES = (3, 2, 4, 1)
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from skood.exceptions import ConstraintSyntaxError, SkoodError
 from skood.logic import C, KnowledgeBase, _parser, parse_constraint
-from skood.logic._compiler import compile_formula, evaluate
-from skood.logic._language import And, Iff, Implies, Not, Or, Xor
+from skood.logic.language._compiler import compile_formula, evaluate
+from skood.logic.language._formulas import And, Iff, Implies, Not, Or, Xor
 from tests.logic._formulas import DOMAINS, formulas, holds, texts, worlds
 
 CODES, WORLDS = worlds(np.random.default_rng(0), 8)

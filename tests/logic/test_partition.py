@@ -7,10 +7,15 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from skood.logic import _elimination, _grouping
-from skood.logic._elimination import EliminationPlan
-from skood.logic._grouping import distinct_columns, pack_bits, unpack_bits
-from skood.logic._partition import Partition
+from skood.logic.inference import _grouping
+from skood.logic.inference import _variable_elimination as _elimination
+from skood.logic.inference._partition import Partition
+from skood.logic.inference._truth_vectors import (
+    distinct_columns,
+    pack_bits,
+    unpack_bits,
+)
+from skood.logic.inference._variable_elimination import EliminationPlan
 
 METHODS = ["enumeration", "grouping", "components", "elimination", "auto"]
 MOMENTS = ["log_partition", "expected_truth", "covariance", "max_penalty"]

@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.exceptions import SkoodWarning
-from skood.logic import _newton, _weights
-from skood.logic._grouping import GroupedWorlds
-from skood.logic._partition import Partition
-from skood.logic._weights import (
+from skood.logic.inference import _newton, _weights
+from skood.logic.inference._partition import Partition
+from skood.logic.inference._truth_vectors import GroupedWorlds
+from skood.logic.inference._weights import (
     fit_pseudo_weights,
     fit_weights,
     pseudo_log_likelihood,

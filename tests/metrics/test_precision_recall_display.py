@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from skood.decision import grid_of_angles
 from skood.metrics import PrecisionRecallDisplay, double_score_precision_recall_curve
 from skood.rejection import (
     BoundedPrecisionRecall,
@@ -16,7 +17,6 @@ from skood.rejection import (
     CostBased,
     OperatingPoint,
 )
-from skood.rejection._solver import grid_of_angles
 from tests.metrics._double_rows import every_rule, make_rows
 from tests.metrics._drawing import legend_texts
 from tests.metrics._rejector import fit_rejector, make_blobs_ood

@@ -10,10 +10,10 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline, make_union
 
 from skood.detectors import KNN, MSP, Energy, SklearnDetector, ViM
-from skood.detectors._left_out import unused_thresholds
 from skood.nn import FeatureExtractor, split
-from skood.nn._sharing import shared_readings
+from skood.nn._shared_forward import shared_readings
 from skood.rectifiers import DICE, ReAct
+from skood.utils._left_out import unused_thresholds
 from tests.nn._conv_net import conv_classifier, images
 
 __all__ = ["NEW", "X", "check_same", "counted", "fit_all", "members", "score_all"]

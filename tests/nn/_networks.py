@@ -6,7 +6,7 @@
 import torch
 from torch import nn
 
-from skood.nn._modules import MLP
+from skood.nn._default_modules import MLP
 
 __all__ = [
     "Body",

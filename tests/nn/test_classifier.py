@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler, scale
 
 from skood.nn import TorchClassifier
-from skood.nn._rows import stratified_split
+from skood.nn._training_data import stratified_split
 from tests.nn._networks import DoublePerceptron, Linear, Normalized
 
 

@@ -46,7 +46,7 @@ from skood.nn import (
     pretrained,
     split,
 )
-from skood.nn._sharing import shared_readings
+from skood.nn._shared_forward import shared_readings
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from tests.nn._conv_net import conv_classifier, images
 from tests.nn._items import Items, Stream

@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from skood.nn import MultiHeadClassifier
+from skood.nn._default_modules import MLP, SmallConvNet
 from skood.nn._heads import HeadNetwork, HeadRows, MultiHeadFactory, MultiHeadNetwork
-from skood.nn._modules import MLP, SmallConvNet
 from tests.nn._networks import Body, Flat, Linear
 
 

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler, scale
 from torch import nn
 
 from skood.nn import MultiHeadClassifier, TorchClassifier
-from skood.nn._rows import stratified_split
+from skood.nn._training_data import stratified_split
 from skood.utils._torch import training
 from tests.nn._networks import Body, Flat, margin_loss
 

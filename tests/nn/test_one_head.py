@@ -23,8 +23,8 @@ from sklearn.preprocessing import StandardScaler, scale
 from skood.combine import DetectorEnsemble, Fisher
 from skood.detectors import KNN, MSP, ODIN, Energy, Mahalanobis, ViM
 from skood.nn import FeatureExtractor, MultiHeadClassifier, TorchClassifier, split
-from skood.nn._reader import read
-from skood.nn._sharing import shared_readings
+from skood.nn._shared_forward import shared_readings
+from skood.nn._sklearn_network import read
 from tests.nn._networks import Body
 
 ALL = {"features", "logits", "head"}

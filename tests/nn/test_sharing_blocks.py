@@ -26,8 +26,8 @@ from skood.detectors import (
     ViM,
 )
 from skood.nn import FeatureExtractor, LinearHead, pretrained
-from skood.nn._reader import SHARING, make_reader
-from skood.nn._sharing import network_groups, shared_readings
+from skood.nn._shared_forward import network_groups, shared_readings
+from skood.nn._sklearn_network import SHARING, make_reader
 from tests.nn._members import NEW, X, counted, fit_all, members, score_all
 from tests.nn._reading import ALL, Counter, data
 

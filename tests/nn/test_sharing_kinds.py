@@ -24,7 +24,7 @@ from skood.detectors import (
     ViM,
 )
 from skood.nn import FeatureExtractor, pretrained
-from skood.nn._sharing import network_groups, shared_readings
+from skood.nn._shared_forward import network_groups, shared_readings
 from skood.rectifiers import DICE
 from tests.nn._members import X, check_same, counted, fit_all, score_all
 from tests.nn._reading import Counter, data
@@ -96,7 +96,7 @@ def test_perceptron(monkeypatch, hidden, n_classes):
     ]
     fitted = check_same(detectors, rows, y, rows[:30])
     calls = []
-    from skood.nn._reader import _MLPReader
+    from skood.nn._sklearn_network import _MLPReader
 
     run = _MLPReader._run
     monkeypatch.setattr(

@@ -10,7 +10,7 @@ from torch import nn
 
 from skood.detectors import Energy
 from skood.nn import pretrained
-from skood.nn._reader import read
+from skood.nn._sklearn_network import read
 from skood.nn._torch_reader import check_network_input
 from tests.nn._reading import ALL, Counter, data
 

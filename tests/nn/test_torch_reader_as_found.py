@@ -13,7 +13,7 @@ from torch import nn
 
 from skood.detectors import KNN, Energy
 from skood.nn import _torch_reader, pretrained
-from skood.nn._reader import make_reader, read
+from skood.nn._sklearn_network import make_reader, read
 from skood.nn._torch_reader import borrowed
 from tests.nn._reading import ALL, Counter, data
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from skood.detectors import KNN, MSP
 from skood.nn import TorchClassifier, pretrained
-from skood.nn._reader import make_reader, read
+from skood.nn._sklearn_network import make_reader, read
 
 ALL = {"features", "logits", "head"}
 

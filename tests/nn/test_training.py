@@ -12,7 +12,6 @@ from skorch.dataset import ValidSplit
 from torch import nn
 
 from skood.nn import _training
-from skood.nn._rows import Rows
 from skood.nn._training import (
     WeightedCrossEntropy,
     forward,
@@ -23,6 +22,7 @@ from skood.nn._training import (
     state_to_numpy,
     train,
 )
+from skood.nn._training_data import Rows
 from skood.utils._progress import progress
 
 CONFIG = {

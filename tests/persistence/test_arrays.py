@@ -40,7 +40,8 @@ from sklearn.tree import (
 )
 
 from skood.detectors import SklearnDetector
-from skood.persistence import _seal, dumps, loads, trusted_types
+from skood.persistence import _archive as _seal
+from skood.persistence import dumps, loads, trusted_types
 
 pytest.importorskip("skops.io")
 

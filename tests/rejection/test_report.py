@@ -15,6 +15,7 @@ from scipy.stats import binom, binomtest
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
+from skood.decision import clopper_pearson
 from skood.detectors import KNN
 from skood.rejection import (
     BoundedAbstention,
@@ -23,7 +24,6 @@ from skood.rejection import (
     RejectOptionClassifier,
     risk_upper_bound,
 )
-from skood.rejection._intervals import clopper_pearson
 from skood.rejection._report import make_report, possible_losses
 
 RNG = np.random.default_rng(0)

@@ -145,7 +145,7 @@ _CHILD = """
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     from skood.detectors import MSP
-    from skood.epistemic import _network
+    from skood.nn import _functional_network as _network
     from skood.nn import TorchClassifier, pretrained
     from skood.nn._torch_reader import borrowed
     from skood.utils._torch import seeded

@@ -14,7 +14,7 @@ from skood.combine import DSDE, DetectorEnsemble
 from skood.detectors import KNN
 from skood.logic import MLNDetector
 from skood.rejection import BoundedAbstention, RejectOptionClassifier
-from skood.utils._wrapping import with_seeds
+from skood.utils._metaestimators import with_seeds
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(120, 3))

@@ -1,0 +1,264 @@
+"""What a combiner is: one statistic of the p-values of several detectors."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import ABCMeta, abstractmethod
+from numbers import Real
+
+import numpy as np
+from scipy.sparse import issparse
+
+from skood.combine._pvalues import reaches
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._parallel import map_chunks
+from skood.utils._param_validation import fit_context
+from skood.utils._torch import row_chunks, to_numpy
+
+__all__ = ["BaseCombiner", "StepUp", "check_pvalues", "parameters_checked", "per_row"]
+
+# A chunk of rows, and what is computed of it, need this many bytes ...
+_BUDGET = 4 * 2**20
+
+# ... at this many bytes for each p-value.
+_BYTES = 32
+
+# Decorator of public methods: a parameter of the combiner that is out of its range
+# raises there, since a combiner has no fit.
+parameters_checked = fit_context(prefer_skip_nested_validation=True)
+
+
+def check_pvalues(P):
+    """Return p-values as an array of shape (n_samples, n_detectors), or raise."""
+    if issparse(P):
+        raise TypeError("P must be a dense array of p-values, got a sparse matrix.")
+    P = np.asarray(to_numpy(P))
+    if P.dtype.kind == "O" or (P.dtype.kind == "f" and P.dtype.itemsize > 8):
+        P = P.astype(np.float64)  # long doubles too: float64 is what is compared
+    if P.dtype.kind not in "biuf":
+        raise ValueError(f"P must hold p-values, got an array of dtype {P.dtype}.")
+    if P.ndim != 2 or P.shape[1] == 0:
+        raise ValueError(
+            "P must have the shape (n_samples, n_detectors), with one p-value of each "
+            f"detector in a row. Got the shape {P.shape}. For the p-values of one "
+            "sample pass P.reshape(1, -1), for those of one detector P.reshape(-1, 1)."
+        )
+    if P.size == 0:
+        return P
+    low, high = P.min(), P.max()
+    if np.isnan(low):
+        raise ValueError(
+            f"P has {int(np.isnan(P).sum())} NaN among {P.size} values, and no "
+            "combiner can do with a missing p-value. Leave the detectors, or the rows, "
+            "out."
+        )
+    if low < 0 or high > 1:
+        raise ValueError(
+            f"P must hold p-values, in [0, 1]. Got values from {low:g} to {high:g}; "
+            "conformal_pvalues makes p-values of scores."
+        )
+    return P
+
+
+def _check_level(alpha):
+    """Return a level as a float, or raise."""
+    if isinstance(alpha, bool) or not isinstance(alpha, Real):
+        raise TypeError(f"alpha must be a number, got {alpha!r}.")
+    level = float(alpha)
+    if not level >= 0:
+        raise ValueError(f"alpha must not be negative, got {alpha!r}.")
+    return level
+
+
+def per_row(combiner, P, function, *, dtype=np.float64, shape=()):
+    """Apply a function to sorted p-values, in chunks of rows and in threads.
+
+    Parameters
+    ----------
+    combiner : BaseCombiner
+        Checks the number of p-values.
+
+    P : ndarray of shape (n_samples, n_detectors)
+        P-values that are checked.
+
+    function : callable
+        Takes p-values of shape (n_detectors, n_some_samples), ascending along the first
+        axis; returns an array whose last axis is that of the samples.
+
+    dtype : dtype, default=float64
+        Of the results.
+
+    shape : tuple, default=()
+        Shape of the result of one sample.
+
+    Returns
+    -------
+    results : ndarray of shape (n_samples, *shape)
+        One for each row.
+    """
+    n, m = P.shape
+    combiner._check_members(m)
+    results = np.empty((n, *shape), dtype=dtype)
+
+    def apply(rows):
+        p = np.add(P[rows], 0.0, dtype=np.float64)  # a copy, and -0.0 becomes 0.0
+        p.sort(axis=1)
+        # samples are contiguous: NumPy is slow along many short axes
+        results[rows] = np.asarray(function(np.ascontiguousarray(p.T))).T
+
+    map_chunks(apply, list(row_chunks(n, m * _BYTES, _BUDGET)))
+    return results
+
+
+class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
+    r"""Interface of the combiners of :mod:`skood.combine`.
+
+    A combiner makes one statistic q of the p-values :math:`p_1, \dots, p_m` that m
+    detectors give a sample. It is the smallest level at which the combiner rejects the
+    sample: the sample counts as out-of-distribution (OOD) iff :math:`q \le \alpha`,
+    where a q that exceeds :math:`\alpha` by less than 1e-12 of it counts as equal: both
+    are rounded fractions. It is not clipped, so that it still ranks samples beyond 1. A
+    combiner has no state, and treats each sample on its own, in whatever order its
+    p-values are. Read more in the :ref:`User Guide <combine>`.
+
+    A subclass implements two methods, which see p-values of shape
+    (n_detectors, n_samples) that ascend along the first axis:
+
+    - ``_statistic(p)`` returns q, of shape (n_samples,);
+    - ``_n_selected(p, alpha)`` returns how many of the smallest p-values of each sample
+      are selected, of shape (n_samples,).
+
+    It declares the ranges of its parameters in ``_parameter_constraints``, and may
+    override ``_check_members(m)``, which raises if m detectors are too few, and
+    ``_correction(m)``: what the smallest of m p-values is multiplied by if all others
+    are large (None: nothing of the kind).
+
+    See Also
+    --------
+    BenjaminiHochberg : The combiner that ensembles use unless told otherwise.
+    DOSStorey : The same times an estimated share of true null hypotheses.
+    DetectorEnsemble : Fits detectors, and combines their p-values.
+
+    Examples
+    --------
+    A combiner that goes by the second smallest p-value:
+
+    >>> import numpy as np
+    >>> from skood.combine import BaseCombiner
+    >>> class SecondSmallest(BaseCombiner):
+    ...     def _statistic(self, p):
+    ...         return p[1]
+    ...
+    ...     def _n_selected(self, p, alpha):
+    ...         return np.where(p[1] <= alpha, np.sum(p <= alpha, axis=0), 0)
+    >>> P = np.array([[0.7, 0.02, 0.04], [0.9, 0.8, 0.01]])
+    >>> SecondSmallest().statistic(P).tolist()
+    [0.04, 0.8]
+    >>> SecondSmallest().selected(P, alpha=0.05).tolist()
+    [[False, True, True], [False, False, False]]
+    """
+
+    _parameter_constraints: dict = {}
+
+    @abstractmethod
+    def _statistic(self, p):
+        """Return q of sorted p-values of shape (n_detectors, n_samples)."""
+
+    @abstractmethod
+    def _n_selected(self, p, alpha):
+        """Return how many of the smallest p-values of each sample are selected."""
+
+    def _check_members(self, m):
+        """Raise a ValueError if `m` detectors are too few."""
+        return
+
+    def _correction(self, m):
+        """Return what the smallest of `m` p-values is multiplied by, or None."""
+        return
+
+    @parameters_checked
+    def statistic(self, P):
+        """Return the smallest level at which each sample is rejected.
+
+        Parameters
+        ----------
+        P : array-like of shape (n_samples, n_detectors)
+            P-values, small = OOD.
+
+        Returns
+        -------
+        q : ndarray of shape (n_samples,), dtype float64
+            The levels, small = OOD. They may exceed 1.
+
+        Raises
+        ------
+        ValueError
+            If `P` has not two axes, or a value that is not in [0, 1]; if a parameter
+            is out of its range.
+        """
+        return per_row(self, check_pvalues(P), self._statistic)
+
+    @parameters_checked
+    def selected(self, P, alpha=0.05):
+        """Tell which detectors object to each sample.
+
+        Parameters
+        ----------
+        P : array-like of shape (n_samples, n_detectors)
+            P-values, small = OOD.
+
+        alpha : float, default=0.05
+            The level, not negative. It may exceed 1, as the statistic may.
+
+        Returns
+        -------
+        selected : ndarray of shape (n_samples, n_detectors), dtype bool
+            True for those that do: none, or those with the smallest p-values. Equal
+            p-values of a sample are selected together.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `P`, `alpha` or a parameter is invalid.
+        """
+        alpha = _check_level(alpha)
+
+        def largest_selected(p):
+            k = np.asarray(self._n_selected(p, alpha))
+            if k.shape != p.shape[1:] or k.max() > len(p):
+                raise ValueError(
+                    f"{type(self).__name__}._n_selected must return a number from 0 to "
+                    f"{len(p)} for each of {p.shape[1]} samples, got {k!r}."
+                )
+            largest = p[np.maximum(k, 1) - 1, np.arange(p.shape[1])]
+            return np.where(k > 0, largest, -1.0)
+
+        P = check_pvalues(P)
+        return per_row(self, P, largest_selected)[:, None] >= P
+
+
+class StepUp(BaseCombiner):
+    """Combiners that compare ``factor * p_(k)`` with ``k * alpha``.
+
+    A subclass implements ``_factor(p)``. Then q is the smallest ``factor * p_(k) / k``,
+    and selected are the p-values up to the largest k for which this is at most alpha.
+    """
+
+    @abstractmethod
+    def _factor(self, p):
+        """Return the factor: a number, or one for each sample."""
+
+    def _scaled(self, p):
+        """Return ``factor * p_(k) / k``; equal products are equal in every use."""
+        return p / np.arange(1, len(p) + 1)[:, None] * self._factor(p)
+
+    def _statistic(self, p):
+        return self._scaled(p).min(axis=0)
+
+    def _n_selected(self, p, alpha):
+        rejected = reaches(self._scaled(p), alpha)
+        last = len(p) - rejected[::-1].argmax(axis=0)
+        return np.where(rejected.any(axis=0), last, 0)
+
+    def _correction(self, m):
+        return float(m)

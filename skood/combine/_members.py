@@ -1,0 +1,244 @@
+"""Members of an ensemble that were fitted together, and their calibration."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.parallel import Parallel, delayed
+
+from skood.base import bind, n_rows, take_rows
+from skood.combine._pvalues import counts_at_most, sorted_calibration
+from skood.nn._shared_forward import network_groups, shared_readings
+from skood.utils._left_out import unused_thresholds
+from skood.utils._ties import tie_scale, tolerance
+from skood.utils._torch import row_chunks
+
+__all__ = ["Calibration", "fit_committees", "score_committees"]
+
+# Members that share a network read this many rows at a time.
+_SHARED_ROWS = 8192
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Scores of held-out rows, which p-values are relative to.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_calibration, n_members)
+        Each column sorted.
+
+    scale : ndarray of shape (2, n_members)
+        Sizes that the tolerance of ties is relative to, see `tie_scale`.
+    """
+
+    scores: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, scores):
+        """Calibrate on rows of scores."""
+        scores = sorted_calibration(scores)
+        return cls(scores, np.transpose([tie_scale(column) for column in scores.T]))
+
+    def __len__(self):
+        return len(self.scores)
+
+    def counts(self, scores):
+        """Count calibration scores that are at most as large as each score, or tied."""
+        return counts_at_most(self.scores, scores + tolerance(scores, *self.scale))
+
+
+def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose):
+    """Fit the members once per fold, and score the rows that the fold holds out.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the members.
+
+    detectors : list of object
+        The members, unfitted or frozen.
+
+    estimator : object or None
+        A classifier that members without one of their own read.
+
+    X, y : array-like of shape (n_samples, ...), ndarray of shape (n_samples,) or None
+        ID rows.
+
+    folds : list of (ndarray of int or None, ndarray of int)
+        Rows to fit on (None: all) and rows to score.
+
+    n_jobs, verbose : int or None, int
+        See `DetectorEnsemble`.
+
+    Returns
+    -------
+    committees : list of list of object
+        The fitted members of each fold.
+
+    estimators : list of object
+        The fitted classifiers, None without one.
+
+    scores : list of ndarray of shape (n_held_out, n_members)
+        Scores of the rows held out by each fold.
+    """
+    parallel = Parallel(n_jobs=n_jobs, verbose=verbose)
+    estimators = [estimator] * len(folds)
+    bound = [detectors] * len(folds)
+    if estimator is not None:
+        if not isinstance(estimator, FrozenEstimator):
+            estimators = parallel(
+                delayed(_fit_estimator)(estimator, X, y, train) for train, _ in folds
+            )
+        bound = [
+            [bind(detector, _frozen(fitted)) for detector in detectors]
+            for fitted in estimators
+        ]
+    groups = [network_groups(members) for members in bound]
+    results = iter(
+        parallel(
+            delayed(_fit_group)(
+                [names[i] for i in group],
+                [members[i] for i in group],
+                X,
+                y,
+                fold,
+            )
+            for members, fold, fold_groups in zip(bound, folds, groups, strict=True)
+            for group in fold_groups
+        )
+    )
+    committees, scores = [], []
+    for (_, held_out), fold_groups in zip(folds, groups, strict=True):
+        committee: list = [None] * len(names)
+        columns = np.empty((len(held_out), len(names)))
+        for group in fold_groups:
+            fitted, group_scores = next(results)
+            columns[:, group] = group_scores
+            for i, detector in zip(group, fitted, strict=True):
+                committee[i] = detector
+        committees.append(committee)
+        scores.append(columns)
+    return committees, estimators, scores
+
+
+def _frozen(estimator):
+    if isinstance(estimator, FrozenEstimator):
+        return estimator
+    return FrozenEstimator(estimator)
+
+
+def _rows(X, rows):
+    return X if rows is None or X is None else take_rows(X, rows)
+
+
+def _fit_estimator(estimator, X, y, train):
+    return _fit_clone(estimator, _rows(X, train), _rows(y, train))
+
+
+def _fit_clone(estimator, X, y):
+    """Fit a clone; what is not frozen need not know about labels."""
+    estimator = clone(estimator)
+    if y is None and not isinstance(estimator, FrozenEstimator):
+        return estimator.fit(X)
+    return estimator.fit(X, y)
+
+
+def _fit_group(names, detectors, X, y, fold):
+    """Fit members that read the same network, and score the rows held out."""
+    train, held_out = fold
+    X_train, y_train = _rows(X, train), _rows(y, train)
+    with shared_readings(detectors), unused_thresholds():
+        fitted = [
+            _fit_member(name, detector, X_train, y_train)
+            for name, detector in zip(names, detectors, strict=True)
+        ]
+    return fitted, _score_group(names, fitted, take_rows(X, held_out))
+
+
+def _fit_member(name, detector, X, y):
+    """Fit a clone; an error names the member."""
+    try:
+        return _fit_clone(detector, X, y)
+    except Exception as error:
+        error.add_note(f"This happened in fitting the member {name!r}.")
+        raise
+
+
+def score_committees(names, committees, X, *, n_jobs):
+    """Score rows by the members of each committee.
+
+    Parameters
+    ----------
+    names : list of str
+        Names of the members.
+
+    committees : list of list of object
+        The fitted members.
+
+    X : array-like of shape (n_samples, ...)
+        The rows.
+
+    n_jobs : int or None
+        See `DetectorEnsemble`.
+
+    Returns
+    -------
+    scores : list of ndarray of shape (n_samples, n_members)
+        Of each committee.
+    """
+    # all at once, for they may read the same network
+    members = [detector for committee in committees for detector in committee]
+    groups = network_groups(members)
+    results = Parallel(n_jobs=n_jobs)(
+        delayed(_score_group)(
+            [names[i % len(names)] for i in group], [members[i] for i in group], X
+        )
+        for group in groups
+    )
+    scores = np.empty((len(committees), n_rows(X), len(names)))
+    for group, columns in zip(groups, results, strict=True):
+        for i, column in zip(group, columns.T, strict=True):
+            scores[i // len(names), :, i % len(names)] = column
+    return list(scores)
+
+
+def _score_group(names, detectors, X):
+    """Score rows by members that read the same network, which runs once."""
+    n_samples = n_rows(X)
+    scores = np.empty((n_samples, len(detectors)))
+    shares = len(detectors) > 1 and n_samples > _SHARED_ROWS
+    with shared_readings(detectors):
+        most = _SHARED_ROWS if shares else max(n_samples, 1)
+        for rows in row_chunks(max(n_samples, 1), 1, most):  # members refuse no samples
+            part = take_rows(X, rows) if shares else X
+            for j, (name, detector) in enumerate(zip(names, detectors, strict=True)):
+                scores[rows, j] = _member_scores(name, detector, part)
+    return scores
+
+
+def _member_scores(name, detector, X):
+    """Scores of one member: one number per row, not NaN, or it raises."""
+    try:
+        scores = np.asarray(detector.score_samples(X), dtype=np.float64)
+    except Exception as error:
+        error.add_note(f"This happened in scoring with the member {name!r}.")
+        raise
+    if scores.shape != (n_rows(X),):
+        raise ValueError(
+            f"The member {name!r} gave scores of shape {scores.shape} for {n_rows(X)} "
+            "rows: score_samples must return one score per row."
+        )
+    n_missing = int(np.isnan(scores).sum())
+    if n_missing:
+        raise ValueError(
+            f"The member {name!r} gave NaN as the score of {n_missing} of "
+            f"{len(scores)} rows, and a missing score has no p-value. Repair the "
+            "member, or leave it out."
+        )
+    return scores

@@ -1,0 +1,449 @@
+"""Combiners that compare sorted p-values with a level."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from numbers import Real
+
+import numpy as np
+
+from skood.combine._base_combiner import (
+    BaseCombiner,
+    StepUp,
+    check_pvalues,
+    parameters_checked,
+    per_row,
+)
+from skood.combine._proportion import (
+    change_point,
+    change_point_proportion,
+    change_point_range,
+    slope_differences,
+    storey_proportion,
+)
+from skood.combine._pvalues import reaches
+from skood.decision import GUARD
+from skood.utils._param_validation import Interval, StrOptions
+
+__all__ = [
+    "BaseCombiner",
+    "BenjaminiHochberg",
+    "BenjaminiYekutieli",
+    "Bonferroni",
+    "DOSStorey",
+    "Naive",
+    "Storey",
+    "Vote",
+]
+
+
+class BenjaminiHochberg(StepUp):
+    r"""The Simes statistic, by which Benjamini and Hochberg reject.
+
+    With the p-values of a sample in ascending order,
+
+    .. math:: q = \min_k \frac{m}{k} \, p_{(k)},
+
+    and the members with the :math:`\hat k = \max \{k : m \, p_{(k)} / k \le \alpha\}`
+    smallest p-values are selected. At least the share :math:`1 - \alpha` of ID samples
+    is accepted if the detectors are independent, then exactly that, or positively
+    dependent (PRDS) [1]_ [2]_. As a detector of OOD samples it is known as ZODE [3]_.
+    Read more in the :ref:`User Guide <combine>`.
+
+    See Also
+    --------
+    DOSStorey : The same times an estimated share of true null hypotheses.
+    BenjaminiYekutieli : For any dependence.
+    Bonferroni : Looks at the smallest p-value only.
+
+    References
+    ----------
+    .. [1] R. J. Simes. An improved Bonferroni procedure for multiple tests of
+       significance. Biometrika 73, 1986.
+
+    .. [2] Y. Benjamini, D. Yekutieli. The control of the false discovery rate in
+       multiple testing under dependency. Annals of Statistics 29, 2001.
+
+    .. [3] F. Xue et al. Enhancing the power of OOD detection via sample-aware model
+       selection. CVPR 2024.
+
+    Examples
+    --------
+    >>> from skood.combine import BenjaminiHochberg
+    >>> P = [[0.2, 0.02, 0.03, 0.9], [0.7, 0.4, 0.02, 0.5]]
+    >>> BenjaminiHochberg().statistic(P)
+    array([0.06, 0.08])
+    >>> BenjaminiHochberg().selected(P, alpha=0.06).tolist()
+    [[False, True, True, False], [False, False, False, False]]
+    """
+
+    def _factor(self, p):
+        return len(p)
+
+
+class BenjaminiYekutieli(StepUp):
+    r"""The Simes statistic, scaled for any dependence.
+
+    .. math:: q = \Bigl(\sum_{i=1}^m \frac1i\Bigr) \min_k \frac{m}{k} \, p_{(k)}.
+
+    At least the share :math:`1 - \alpha` of ID samples is accepted, whatever the
+    dependence between the detectors [1]_. Samples are ranked as by `BenjaminiHochberg`.
+    Read more in the :ref:`User Guide <combine>`.
+
+    See Also
+    --------
+    BenjaminiHochberg : Without the factor.
+    HarmonicMean : Another statistic for any dependence.
+
+    References
+    ----------
+    .. [1] Y. Benjamini, D. Yekutieli. The control of the false discovery rate in
+       multiple testing under dependency. Annals of Statistics 29, 2001.
+
+    Examples
+    --------
+    >>> from skood.combine import BenjaminiYekutieli
+    >>> BenjaminiYekutieli().statistic([[0.2, 0.02, 0.03, 0.9]]).round(6)
+    array([0.125])
+    """
+
+    def _factor(self, p):
+        return self._correction(len(p))
+
+    def _correction(self, m):
+        return m * math.fsum(1.0 / i for i in range(1, m + 1))
+
+
+class _OneByOne(BaseCombiner):
+    """Combiners that compare each p-value with the same bound."""
+
+    def _statistic(self, p):
+        return p[0] * self._correction(len(p))
+
+    def _n_selected(self, p, alpha):
+        rejected = reaches(p * self._correction(len(p)), alpha)
+        return np.count_nonzero(rejected, axis=0)
+
+
+class Bonferroni(_OneByOne):
+    r"""The smallest p-value times the number of detectors.
+
+    .. math:: q = m \, p_{(1)},
+
+    and the members with :math:`p_j \le \alpha / m` are selected. At least the share
+    :math:`1 - \alpha` of ID samples is accepted under any dependence. Read more in the
+    :ref:`User Guide <combine>`.
+
+    See Also
+    --------
+    BenjaminiHochberg : Also hears several detectors that each object less.
+    Naive : Without the factor.
+
+    Examples
+    --------
+    >>> from skood.combine import Bonferroni
+    >>> Bonferroni().statistic([[0.2, 0.02, 0.03, 0.9]])
+    array([0.08])
+    """
+
+    def _correction(self, m):
+        return float(m)
+
+
+class Naive(_OneByOne):
+    r"""The smallest p-value, not corrected for its being the smallest.
+
+    .. math:: q = p_{(1)},
+
+    and the members with :math:`p_j \le \alpha` are selected: a sample is rejected if
+    any detector rejects it. This happens to more than the share :math:`\alpha` of ID
+    samples: to :math:`1 - (1 - \alpha)^m` of them if detectors are independent. For
+    comparisons; samples are ranked as by `Bonferroni`. Read more in the
+    :ref:`User Guide <combine>`.
+
+    See Also
+    --------
+    Bonferroni : Corrects it.
+
+    Examples
+    --------
+    >>> from skood.combine import Naive
+    >>> Naive().statistic([[0.2, 0.02, 0.03, 0.9]])
+    array([0.02])
+    """
+
+    def _correction(self, m):
+        return 1.0
+
+
+class Vote(BaseCombiner):
+    r"""A vote of the detectors: a sample is rejected if enough of them reject it.
+
+    .. math:: q = p_{(\lceil s m \rceil)}
+
+    with s = `share`. With :math:`r = \lceil s m \rceil` votes asked for, at most the
+    share :math:`\alpha m / r` of ID samples is rejected, whatever the dependence; it is
+    far less than :math:`\alpha` for independent detectors and shares near one half.
+    Read more in the :ref:`User Guide <combine>`.
+
+    Parameters
+    ----------
+    share : float, default=0.5
+        Share of the detectors that must object, in (0, 1].
+
+    See Also
+    --------
+    Naive : One detector that objects is enough.
+
+    Notes
+    -----
+    Selected are the members that vote against a sample, those with
+    :math:`p_j \le \alpha`, also where there are too few of them to reject it.
+
+    Examples
+    --------
+    >>> from skood.combine import Vote
+    >>> P = [[0.2, 0.02, 0.03, 0.9], [0.7, 0.4, 0.02, 0.5]]
+    >>> Vote().statistic(P)
+    array([0.03, 0.4 ])
+    >>> Vote().selected(P).sum(axis=1)
+    array([2, 1])
+    """
+
+    _parameter_constraints: dict = {"share": [Interval(Real, 0, 1, closed="right")]}
+
+    def __init__(self, share=0.5):
+        self.share = share
+
+    def _statistic(self, p):
+        return p[max(1, math.ceil(self.share * len(p) - GUARD)) - 1]
+
+    def _n_selected(self, p, alpha):
+        return np.count_nonzero(reaches(p, alpha), axis=0)
+
+
+class _Adaptive(StepUp):
+    """Combiners that estimate the share of true null hypotheses: ``_pi0(p)``."""
+
+    def _factor(self, p):
+        return len(p) * self._pi0(p)
+
+    def _correction(self, m):
+        p = np.ones((m, 1))
+        p[0] = 0.0
+        return float(m * self._pi0(p)[0])
+
+    @parameters_checked
+    def pi0(self, P):
+        """Return the estimated share of detectors for which each sample is ID.
+
+        Parameters
+        ----------
+        P : array-like of shape (n_samples, n_detectors)
+            P-values, small = OOD.
+
+        Returns
+        -------
+        pi0 : ndarray of shape (n_samples,), dtype float64
+            In [0, 1].
+        """
+        return per_row(self, check_pvalues(P), self._pi0)
+
+
+class Storey(_Adaptive):
+    r"""The Simes statistic times Storey's estimate at a fixed threshold.
+
+    .. math:: q = \hat\pi_0 \min_k \frac{m}{k} \, p_{(k)}, \qquad
+       \hat\pi_0 =
+       \min\Bigl(1, \frac{\#\{j : p_j > \lambda\} + c}{m (1 - \lambda)}\Bigr)
+
+    with :math:`\lambda` = `lam`, and c = 1 if `plus_one` [2]_, else 0 [1]_. It rejects
+    more than `BenjaminiHochberg`, also ID samples; under dependence far more. Read more
+    in the :ref:`User Guide <combine>`.
+
+    Parameters
+    ----------
+    lam : float, default=0.5
+        Threshold in [0, 1): of the p-values above it, most are of true null hypotheses.
+
+    plus_one : bool, default=False
+        Whether one is added to their number.
+
+    See Also
+    --------
+    DOSStorey : Chooses the threshold for each sample.
+
+    Notes
+    -----
+    Without `plus_one`, the estimate is 0 if all p-values are at most `lam`, and then q
+    is 0: the sample is rejected at every level, even if no single p-value is small.
+    Of ID samples and m independent detectors this happens to the share
+    :math:`\lambda^m`.
+
+    References
+    ----------
+    .. [1] J. D. Storey. A direct approach to false discovery rates. Journal of the
+       Royal Statistical Society B 64, 2002.
+
+    .. [2] J. D. Storey, J. E. Taylor, D. Siegmund. Strong control, conservative point
+       estimation and simultaneous conservative consistency of false discovery rates.
+       Journal of the Royal Statistical Society B 66, 2004.
+
+    Examples
+    --------
+    >>> from skood.combine import Storey
+    >>> P = [[0.2, 0.02, 0.03, 0.9], [0.1, 0.3, 0.4, 0.2]]
+    >>> Storey().pi0(P)
+    array([0.5, 0. ])
+    >>> Storey().statistic(P)
+    array([0.03, 0.  ])
+    >>> Storey(plus_one=True).statistic(P)
+    array([0.06, 0.2 ])
+    """
+
+    _parameter_constraints: dict = {
+        "lam": [Interval(Real, 0, 1, closed="left")],
+        "plus_one": ["boolean"],
+    }
+
+    def __init__(self, lam=0.5, plus_one=False):
+        self.lam = lam
+        self.plus_one = plus_one
+
+    def _pi0(self, p):
+        return storey_proportion(p, self.lam, self.plus_one)
+
+
+class DOSStorey(_Adaptive):
+    r"""The Simes statistic times Storey's estimate at a change point of the p-values.
+
+    The sorted p-values of a sample rise slowly as long as they are of detectors that
+    see a shift, and then like uniform ones. Where the slope changes most,
+
+    .. math:: \hat k = \arg\max_{m c_m \le i \le m/2} d(i), \qquad
+       d(i) = \frac{p_{(2i)} - 2 p_{(i)}}{i^\beta},
+
+    is the threshold of Storey's estimate [1]_, and
+
+    .. math:: \hat\pi_0 = \min\Bigl(1, \frac{1 - \hat k / m}{1 - p_{(\hat k)}}\Bigr),
+       \qquad q = \hat\pi_0 \min_k \frac{m}{k} \, p_{(k)}
+
+    the statistic of DSDE [2]_. The members with the
+    :math:`\max \{k : \hat\pi_0 m \, p_{(k)} / k \le \alpha\}` smallest p-values are
+    selected. Read more in the :ref:`User Guide <combine>`.
+
+    Parameters
+    ----------
+    beta : float, default=1.0
+        Power in [1/2, 1] that the differences are scaled by: the smaller, the later is
+        the change point.
+
+    c_m : float, default=None
+        The smallest share of the p-values that may be before the change point, in
+        (0, 1/2] and at most floor(m / 2) / m. None: 2 / m, which needs 4 detectors.
+
+    fallback : {"bh", "argmax"}, default="bh"
+        What happens if no difference is positive. "bh": there is no change point,
+        :math:`\hat\pi_0` = 1, as by the authors' code. "argmax": the largest difference
+        all the same, as in the paper.
+
+    See Also
+    --------
+    BenjaminiHochberg : The statistic without the estimate.
+    Storey : A threshold that is the same for all samples.
+    DSDE : Detectors combined by it.
+
+    Notes
+    -----
+    As :math:`\hat\pi_0 \ge 1 - \lfloor m/2 \rfloor / m`, at least the share
+    :math:`1 - \alpha m / (m - \lfloor m/2 \rfloor)` of ID samples is accepted wherever
+    the Simes test keeps its level. For independent detectors and :math:`\alpha` = 0.05
+    it is 0.935 for m = 7, and 0.941 for m = 18 with `c_m` = 2 / 15.
+
+    The statistic is not monotone: a smaller p-value of one detector can move the change
+    point and make q larger. Equation 15 of [2]_ prints a product with
+    :math:`1 - p_{(\hat k)}` instead of the quotient, a misprint.
+
+    References
+    ----------
+    .. [1] A. Kostic, P. Fryzlewicz. A change-point approach to estimating the
+       proportion of false null hypotheses in multiple testing. arXiv:2309.10017, 2023.
+
+    .. [2] J. Geng et al. DSDE: using proportion estimation to improve model selection
+       for out-of-distribution detection. arXiv:2411.01487, 2024.
+
+    Examples
+    --------
+    >>> from skood.combine import DOSStorey
+    >>> P = [[0.02, 0.024, 0.026, 0.5, 0.6, 0.8, 0.9]]
+    >>> combiner = DOSStorey()
+    >>> combiner.change_point(P), combiner.pi0(P).round(4)
+    (array([3]), array([0.5867]))
+    >>> combiner.statistic(P).round(4)
+    array([0.0356])
+    >>> int(combiner.selected(P).sum())
+    3
+    """
+
+    _parameter_constraints: dict = {
+        "beta": [Interval(Real, 0.5, 1, closed="both")],
+        "c_m": [Interval(Real, 0, 0.5, closed="right"), None],
+        "fallback": [StrOptions({"bh", "argmax"})],
+    }
+
+    def __init__(self, beta=1.0, c_m=None, fallback="bh"):
+        self.beta = beta
+        self.c_m = c_m
+        self.fallback = fallback
+
+    def _check_members(self, m):
+        change_point_range(m, self.c_m)
+
+    def _change_point(self, p):
+        first, _ = change_point_range(len(p), self.c_m)
+        return change_point(p, self.beta, first, self.fallback)
+
+    def _pi0(self, p):
+        return change_point_proportion(p, self._change_point(p))
+
+    @parameters_checked
+    def change_point(self, P):
+        r"""Return the change point of the sorted p-values of each sample.
+
+        Parameters
+        ----------
+        P : array-like of shape (n_samples, n_detectors)
+            P-values, small = OOD.
+
+        Returns
+        -------
+        k : ndarray of shape (n_samples,), dtype int
+            How many p-values are up to it; 0 where no difference of slopes is positive,
+            unless ``fallback="argmax"``.
+        """
+        return per_row(self, check_pvalues(P), self._change_point, dtype=np.intp)
+
+    @parameters_checked
+    def dos(self, P):
+        r"""Return the differences of slopes that the change point is the largest of.
+
+        Parameters
+        ----------
+        P : array-like of shape (n_samples, n_detectors)
+            P-values, small = OOD.
+
+        Returns
+        -------
+        d : ndarray of shape (n_samples, n_detectors // 2), dtype float64
+            d(1), d(2), …; NaN before the range that `c_m` sets.
+        """
+        P = check_pvalues(P)
+
+        def differences(p):
+            first, _ = change_point_range(len(p), self.c_m)
+            d = slope_differences(p, self.beta)
+            d[: first - 1] = np.nan
+            return d
+
+        return per_row(self, P, differences, shape=(P.shape[1] // 2,))

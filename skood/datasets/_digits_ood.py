@@ -1,0 +1,197 @@
+"""The handwritten digits that come with scikit-learn, some of them left out."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.utils import Bunch
+
+from skood.utils._param_validation import validate_params
+
+__all__ = ["load_digits_ood"]
+
+
+def _left_out_labels(left_out, classes):
+    """Return `left_out` as a sorted tuple of known, distinct integers."""
+    if isinstance(left_out, str) and left_out == "all":
+        return tuple(int(c) for c in classes)
+    labels = (left_out,) if isinstance(left_out, Integral) else tuple(left_out)
+    known = {int(c) for c in classes}
+    unknown = [c for c in labels if c not in known]
+    if unknown:
+        raise ValueError(
+            f"left_out={left_out!r} names {unknown}, which are no classes of this "
+            f"data set. Choose among {sorted(known)}."
+        )
+    if len(set(labels)) < len(labels):
+        raise ValueError(
+            f"left_out={left_out!r} names a class twice. Name each class once."
+        )
+    if len(labels) == len(known) > 0:
+        raise ValueError(
+            f"left_out={left_out!r} leaves out all {len(known)} classes, so that no "
+            "in-distribution row remains. Keep at least one class."
+        )
+    return tuple(sorted(int(c) for c in labels))
+
+
+def ood_bunch(images, labels, *, left_out, ood_label, scale, as_images, descr):
+    """Put grey images and their labels into the Bunch that all loaders return.
+
+    Parameters
+    ----------
+    images : ndarray of shape (n_samples, height, width)
+        Grey values.
+
+    labels : ndarray of shape (n_samples,)
+        Integer labels.
+
+    left_out : int, sequence of int or "all"
+        The classes whose rows are OOD.
+
+    ood_label : int or None
+        What the target of an OOD row becomes; None leaves it as it is.
+
+    scale : float
+        What grey values are divided by.
+
+    as_images : bool
+        Whether `data` has shape (n_samples, 1, height, width) or is flat.
+
+    descr : str
+        Description.
+
+    Returns
+    -------
+    bunch : Bunch
+        With `data`, `target`, `is_ood`, `left_out`, `target_names` and `DESCR`.
+    """
+    classes = np.unique(labels)
+    left_out = _left_out_labels(left_out, classes)
+    target = labels.astype(np.int64)
+    is_ood = np.isin(target, np.asarray(left_out, dtype=np.int64))
+    if ood_label is not None:
+        kept = sorted({int(c) for c in classes} - set(left_out))
+        if ood_label in kept:
+            raise ValueError(
+                f"ood_label={ood_label!r} is one of the classes that are kept, "
+                f"{kept}. Use a number that is no class, such as -1."
+            )
+        target[is_ood] = ood_label
+    n_samples, height, width = images.shape
+    data = images.astype(np.float32)
+    data /= np.float32(scale)
+    shape = (n_samples, 1, height, width) if as_images else (n_samples, height * width)
+    return Bunch(
+        data=data.reshape(shape),
+        target=target,
+        is_ood=is_ood,
+        left_out=left_out,
+        target_names=classes.astype(np.int64),
+        DESCR=descr,
+    )
+
+
+@validate_params(
+    {
+        "left_out": [Integral, "array-like"],
+        "scaled": ["boolean"],
+        "as_images": ["boolean"],
+        "ood_label": [Integral, None],
+        "return_X_y": ["boolean"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def load_digits_ood(
+    left_out=(7, 8, 9),
+    *,
+    scaled=True,
+    as_images=False,
+    ood_label=None,
+    return_X_y=False,
+):
+    """Load scikit-learn's embedded digits with some classes out-of-distribution.
+
+    The 1797 grey images of 8 x 8 pixels are those of
+    :func:`sklearn.datasets.load_digits`, in the same order; nothing is downloaded.
+    The rows of the classes in `left_out` are the OOD rows: near OOD, for they are
+    digits too.
+
+    Read more in the :ref:`User Guide <datasets>`.
+
+    Parameters
+    ----------
+    left_out : int or sequence of int, default=(7, 8, 9)
+        The classes whose rows are OOD. Empty: none.
+
+    scaled : bool, default=True
+        Whether grey values are divided by 16, so that they lie in [0, 1].
+
+    as_images : bool, default=False
+        Whether `data` has shape (1797, 1, 8, 8), as convolutional networks want it,
+        rather than (1797, 64).
+
+    ood_label : int, default=None
+        What the target of an OOD row becomes. None: it keeps its digit, which is
+        enough for an estimator fitted on the other rows, because a label outside
+        its `classes_` is OOD.
+
+    return_X_y : bool, default=False
+        Whether to return `(data, target)` instead of a Bunch.
+
+    Returns
+    -------
+    digits : :class:`~sklearn.utils.Bunch`
+        data : ndarray of shape (1797, 64) or (1797, 1, 8, 8), dtype float32
+            Grey values.
+        target : ndarray of shape (1797,), dtype int64
+            The digit, or `ood_label` for OOD rows if it was given.
+        is_ood : ndarray of shape (1797,), dtype bool
+            True for the rows of the left-out classes.
+        left_out : tuple of int
+            The left-out classes, sorted.
+        target_names : ndarray of shape (10,)
+            All digits.
+        DESCR : str
+            Where the data come from.
+
+    (data, target) : tuple if ``return_X_y=True``
+        The two arrays.
+
+    Raises
+    ------
+    ValueError
+        If `left_out` names an unknown class, a class twice, or all classes; if
+        `ood_label` is a class that is kept.
+
+    See Also
+    --------
+    skood.model_selection.LeaveClassesOut : Leave out each class in turn.
+    load_idx_images : The same for image files on disk.
+
+    Examples
+    --------
+    >>> from skood.datasets import load_digits_ood
+    >>> digits = load_digits_ood(left_out=(8, 9), ood_label=-1)
+    >>> digits.data.shape, int(digits.is_ood.sum())
+    ((1797, 64), 354)
+    >>> digits.target[:10]
+    array([ 0,  1,  2,  3,  4,  5,  6,  7, -1, -1])
+    """
+    digits = load_digits()
+    bunch = ood_bunch(
+        digits.images,
+        digits.target,
+        left_out=left_out,
+        ood_label=ood_label,
+        scale=16.0 if scaled else 1.0,
+        as_images=as_images,
+        descr=(
+            "The digits of sklearn.datasets.load_digits; the rows of the classes in "
+            "`left_out` are out-of-distribution.\n\n" + digits.DESCR
+        ),
+    )
+    return (bunch.data, bunch.target) if return_X_y else bunch

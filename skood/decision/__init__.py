@@ -1,0 +1,74 @@
+"""Decision rules on scores, their optimal thresholds, and certificates.
+
+Functions of arrays of scores: nothing here knows an estimator.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from skood.decision._base_rule import GUARD, BaseRule, Linear
+from skood.decision._bounded_rules import (
+    BoundedAbstention,
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+)
+from skood.decision._calibration_sample import Problem
+from skood.decision._certify import certify
+from skood.decision._confidence_bounds import (
+    max_accepted_ood,
+    min_accepted_id,
+    risk_upper_bound,
+)
+from skood.decision._cost_rules import BoundedImprovement, CostBased, PlugInCost
+from skood.decision._finite_space import FiniteSolution, solve_finite
+from skood.decision._mean_intervals import (
+    UNDEFINED,
+    Estimate,
+    clopper_pearson,
+    mean_interval,
+)
+from skood.decision._objective import Goal, better
+from skood.decision._operating_point import (
+    OperatingPoint,
+    accept,
+    accept_proba,
+    draw,
+    precision_at,
+    weights,
+)
+from skood.decision._solver import SOLVERS, grid_of_angles, search, solve
+
+__all__ = [
+    "GUARD",
+    "SOLVERS",
+    "UNDEFINED",
+    "BaseRule",
+    "BoundedAbstention",
+    "BoundedImprovement",
+    "BoundedPrecisionRecall",
+    "BoundedTPRFPR",
+    "CostBased",
+    "Estimate",
+    "FiniteSolution",
+    "Goal",
+    "Linear",
+    "OperatingPoint",
+    "PlugInCost",
+    "Problem",
+    "accept",
+    "accept_proba",
+    "better",
+    "certify",
+    "clopper_pearson",
+    "draw",
+    "grid_of_angles",
+    "max_accepted_ood",
+    "mean_interval",
+    "min_accepted_id",
+    "precision_at",
+    "risk_upper_bound",
+    "search",
+    "solve",
+    "solve_finite",
+    "weights",
+]

@@ -1,0 +1,334 @@
+"""Rules that minimise the selective risk within bounds."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+
+from skood.decision._base_rule import GUARD, BaseRule, Linear, excess
+
+__all__ = ["BoundedAbstention", "BoundedPrecisionRecall", "BoundedTPRFPR"]
+
+
+def _accept_at_least(share, n_id, whole):
+    """Return the bound that `share` of the ID rows, and at least one, are accepted."""
+    count = share * n_id
+    if whole:
+        count = math.ceil(count - GUARD)
+    return Linear(id=-1.0, constant=float(max(1, count)))
+
+
+class BoundedTPRFPR(BaseRule):
+    r"""Least selective risk at a bounded TPR and FPR.
+
+    Accept at least the share `tpr_min` of ID rows and at most the share `fpr_max` of
+    OOD rows, and be wrong on as few of the accepted ID rows as possible. Read more
+    in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    tpr_min : float, default=0.8
+        Least share of ID rows to accept, in [0, 1].
+
+    fpr_max : float, default=0.2
+        Largest share of OOD rows to accept, in [0, 1].
+
+    See Also
+    --------
+    BoundedAbstention : The same without OOD rows.
+    skood.metrics.selective_risk_at : The selective risk of the best such rule.
+
+    Notes
+    -----
+    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, and
+    :math:`F` of :math:`n_O` OOD rows, the problem is
+
+    .. math::
+        \min E / N \quad\text{such that}\quad
+        N \ge \lceil \phi n_I \rceil,\ F \le \lfloor \rho n_O \rfloor
+
+    with :math:`\phi` = `tpr_min` and :math:`\rho` = `fpr_max` [1]_. At least one ID
+    row is accepted, since the risk of none is undefined.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+
+    Examples
+    --------
+    >>> from skood.rejection import BoundedTPRFPR, solve
+    >>> point = solve(
+    ...     BoundedTPRFPR(tpr_min=0.5, fpr_max=0.25),
+    ...     risk_id=[0, 0, 1, 1, 2, 3],
+    ...     ood_id=None,
+    ...     loss_id=[0, 0, 1, 0, 0, 1],
+    ...     risk_ood=[0, 2, 2, 3],
+    ...     ood_ood=None,
+    ... )
+    >>> point.risk, round(point.tpr, 4), point.fpr
+    (0.25, 0.6667, 0.25)
+    """
+
+    def __init__(self, tpr_min=0.8, fpr_max=0.2):
+        self.tpr_min = tpr_min
+        self.fpr_max = fpr_max
+
+    @property
+    def needs_ood(self):
+        """Whether OOD rows are needed: they are."""
+        return True
+
+    def check_params(self):
+        """Raise a ValueError or TypeError if a parameter is out of its range."""
+        self._check_number("tpr_min")
+        self._check_number("fpr_max")
+
+    def bounds(self, n_id, n_ood, *, whole=True):
+        """Return the bounds on the accepted ID rows and on the accepted OOD rows.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        whole : bool, default=True
+            Round to whole rows.
+
+        Returns
+        -------
+        bounds : tuple of Linear
+            Not positive where they are met.
+        """
+        most = self.fpr_max * n_ood
+        if whole:
+            most = math.floor(most + GUARD)
+        return (
+            _accept_at_least(self.tpr_min, n_id, whole),
+            Linear(ood=1.0, constant=-float(most)),
+        )
+
+    def violation(self, tpr, fpr=np.nan, risk=np.nan):
+        """Return how much TPR is missing plus how much FPR is too much.
+
+        Parameters
+        ----------
+        tpr, fpr, risk : ndarray or float
+            True positive rate, false positive rate and selective risk; the last is
+            not used.
+
+        Returns
+        -------
+        violation : ndarray or float
+            Zero where both bounds are met.
+        """
+        missing = excess(self.tpr_min - np.asarray(tpr))
+        return (missing + excess(np.asarray(fpr) - self.fpr_max))[()]
+
+
+class BoundedPrecisionRecall(BaseRule):
+    r"""Least selective risk at a bounded precision and recall.
+
+    Accept at least the share `recall_min` of ID rows, so that at least the share
+    `precision_min` of all accepted rows is ID when the share `ood_prior` of rows is
+    OOD, and be wrong on as few of the accepted ID rows as possible. Read more in the
+    :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    precision_min : float, default=0.9
+        Least share of ID rows among the accepted ones, in [0, 1].
+
+    recall_min : float, default=0.8
+        Least share of ID rows to accept, in [0, 1].
+
+    ood_prior : float, default=0.5
+        Share of OOD rows in use, in [0, 1). It is never taken from the sample.
+
+    See Also
+    --------
+    BoundedTPRFPR : Bounds the two shares, for which no prior is needed.
+    skood.metrics.selective_risk_at_precision_recall : The selective risk of the best
+        such rule.
+
+    Notes
+    -----
+    With the prior :math:`\pi`, the precision is at least :math:`\kappa` iff
+
+    .. math::
+        \kappa \pi \, F / n_O \le (1 - \pi)(1 - \kappa) \, N / n_I ,
+
+    and so the problem is :math:`\min E / N` such that this holds and :math:`N \ge
+    \lceil \phi n_I \rceil`, with :math:`\kappa` = `precision_min` and :math:`\phi` =
+    `recall_min` [1]_. For a known distribution the optimum is that of
+    :class:`BoundedTPRFPR` with the same :math:`\phi` and
+
+    .. math::
+        \rho = \phi \, \frac{(1 - \pi)(1 - \kappa)}{\pi \kappa} ,
+
+    since neither the risk nor the precision changes when all probabilities of
+    acceptance are multiplied by the same factor. On rows the two agree as long as the
+    bound on the recall is tight.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+
+    Examples
+    --------
+    >>> from skood.rejection import BoundedPrecisionRecall, solve
+    >>> point = solve(
+    ...     BoundedPrecisionRecall(precision_min=0.8, recall_min=0.5, ood_prior=0.25),
+    ...     risk_id=[0, 0, 1, 1, 2, 3],
+    ...     ood_id=None,
+    ...     loss_id=[0, 0, 1, 0, 0, 1],
+    ...     risk_ood=[0, 2, 2, 3],
+    ...     ood_ood=None,
+    ... )
+    >>> point.risk, round(point.precision, 4), round(point.tpr, 4)
+    (0.25, 0.8889, 0.6667)
+    """
+
+    def __init__(self, precision_min=0.9, recall_min=0.8, ood_prior=0.5):
+        self.precision_min = precision_min
+        self.recall_min = recall_min
+        self.ood_prior = ood_prior
+
+    @property
+    def needs_ood(self):
+        """Whether OOD rows are needed: unless there are none in use."""
+        return self.ood_prior > 0
+
+    def check_params(self):
+        """Raise a ValueError or TypeError if a parameter is out of its range."""
+        self._check_number("precision_min")
+        self._check_number("recall_min")
+        self._check_number("ood_prior", closed=False)
+
+    def bounds(self, n_id, n_ood, *, whole=True):
+        """Return the bounds on the accepted ID rows and on the precision.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        whole : bool, default=True
+            Round to whole rows.
+
+        Returns
+        -------
+        bounds : tuple of Linear
+            Not positive where they are met.
+        """
+        wrong = self.precision_min * self.ood_prior * n_id / max(n_ood, 1)
+        right = (1 - self.ood_prior) * (1 - self.precision_min)
+        return (
+            _accept_at_least(self.recall_min, n_id, whole),
+            Linear(id=-right, ood=wrong),
+        )
+
+    def violation(self, tpr, fpr=np.nan, risk=np.nan):
+        """Return how much recall is missing plus how much precision is.
+
+        Parameters
+        ----------
+        tpr, fpr, risk : ndarray or float
+            True positive rate, false positive rate and selective risk; the last is
+            not used.
+
+        Returns
+        -------
+        violation : ndarray or float
+            Zero where both bounds are met. The precision of accepting nothing counts
+            as zero.
+        """
+        tpr, fpr = np.asarray(tpr, dtype=np.float64), np.asarray(fpr)
+        right = (1 - self.ood_prior) * tpr
+        wrong = self.ood_prior * fpr if self.ood_prior else np.zeros_like(tpr)
+        accepted = right + wrong
+        precision = np.divide(
+            right, accepted, out=np.zeros(accepted.shape), where=accepted != 0
+        )
+        missing = excess(self.recall_min - tpr)
+        return (missing + excess(self.precision_min - precision))[()]
+
+
+class BoundedAbstention(BaseRule):
+    r"""Least selective risk at a bounded coverage; needs no OOD rows.
+
+    Accept at least the share `coverage` of ID rows, and be wrong on as few of them
+    as possible. Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    coverage : float, default=0.8
+        Least share of ID rows to accept, in [0, 1].
+
+    See Also
+    --------
+    BoundedTPRFPR : Also bounds the share of OOD rows accepted.
+
+    Notes
+    -----
+    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, the
+    problem is
+
+    .. math::
+        \min E / N \quad\text{such that}\quad N \ge \lceil \phi n_I \rceil
+
+    with :math:`\phi` = `coverage`. The risk need not grow with the coverage, so the
+    best rule may accept more than the bound.
+
+    Examples
+    --------
+    >>> from skood.rejection import BoundedAbstention, solve
+    >>> rule = BoundedAbstention(coverage=0.5)
+    >>> point = solve(rule, [0.1, 0.2, 0.3, 0.4], None, [0, 1, 0, 1], None, None)
+    >>> round(point.risk, 4), point.tpr
+    (0.3333, 0.75)
+    """
+
+    def __init__(self, coverage=0.8):
+        self.coverage = coverage
+
+    def check_params(self):
+        """Raise a ValueError or TypeError if a parameter is out of its range."""
+        self._check_number("coverage")
+
+    def bounds(self, n_id, n_ood, *, whole=True):
+        """Return the bound on the accepted ID rows.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        whole : bool, default=True
+            Round to whole rows.
+
+        Returns
+        -------
+        bounds : tuple of Linear
+            Not positive where they are met.
+        """
+        return (_accept_at_least(self.coverage, n_id, whole),)
+
+    def violation(self, tpr, fpr=np.nan, risk=np.nan):
+        """Return how much coverage is missing.
+
+        Parameters
+        ----------
+        tpr, fpr, risk : ndarray or float
+            True positive rate (the coverage of ID rows), false positive rate and
+            selective risk; only the first is used.
+
+        Returns
+        -------
+        violation : ndarray or float
+            Zero where the bound is met.
+        """
+        return excess(self.coverage - np.asarray(tpr))[()]

@@ -1,0 +1,500 @@
+"""Branch and bound over the angle, with a certificate of the optimum."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import heapq
+import math
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from skood.decision._base_rule import GUARD, Linear
+from skood.decision._objective import better
+from skood.utils._ties import ends_of_ties
+
+__all__ = ["branch_and_bound"]
+
+# A quadrant is cut into this many intervals before anything is bounded: wider ones
+# are never decided.
+_FIRST = 8
+_OFFSET = (math.sqrt(5) - 2) / 100
+# An interval with no more undecided rows than this is searched cell by cell.
+_LEAF = 40
+# So is one where halving decides less than this share of the rows, if no more than so
+# many different points are left, and so many cells.
+_STUCK, _PAIRS, _CELLS = 0.8, 1000, 100
+# Cells narrower than this cannot be told apart in floating point.
+_NARROW = 1e-12
+# Beyond this many intervals the search stops with the gap that is left.
+_MAX_NODES = 5000
+
+
+class _Line(NamedTuple):
+    """A threshold that is linear in s, given at both ends of an interval."""
+
+    start: float
+    end: float
+
+    @property
+    def middle(self):
+        return (self.start + self.end) / 2
+
+
+class _Node(NamedTuple):
+    """An interval of angles and what can still happen in it.
+
+    Rows that are accepted by every rule of the interval that may be optimal are only
+    counted (`base`); those that are accepted by none are forgotten.
+    """
+
+    turn: int
+    s: _Line
+    size: int  # number of accepted rows where the bound is least
+    reference: _Line
+    low: float  # thresholds that may be optimal, relative to `reference`
+    high: float
+    rows: np.ndarray
+    base: tuple
+    bound: float
+    most: float
+    stuck: bool = False
+
+
+class _Search:
+    """The state of one search."""
+
+    def __init__(self, problem, goal, randomize):
+        self.problem, self.goal, self.randomize = problem, goal, randomize
+        self.is_id, self.loss = problem.is_id, problem.loss
+        self.worst = float(problem.loss_id.max())
+        self.best = None
+        self.nodes = 0
+
+    # s in [0, 1] is an angle: the weights (1 - s, s) are linear in s, so that a
+    # projected score has its extremes at the ends of an interval.
+
+    @staticmethod
+    def theta(turn, s):
+        """Return the angle of s."""
+        return turn * (math.pi / 2) + math.atan2(s, 1 - s)
+
+    @staticmethod
+    def s_of(turn, theta):
+        """Return the s of an angle."""
+        phi = theta - turn * (math.pi / 2)
+        return math.sin(phi) / (math.sin(phi) + math.cos(phi))
+
+    def offer(self, found):
+        """Take a rule as the best one if it is."""
+        if found is not None and better(found, self.best, self.goal.rtol):
+            self.best = found
+
+    def value(self):
+        """Return the best value so far."""
+        return math.inf if self.best is None else self.best.value
+
+    def try_angle(self, theta):
+        """Search all thresholds at an angle; return how many rows the best accepts."""
+        lam, *after = self.problem.points(theta)
+        before = [np.append(0, count[:-1]) for count in after]
+        found = self.problem.best_of(
+            theta,
+            lam,
+            *after,
+            goal=self.goal,
+            before=before if self.randomize else None,
+        )
+        self.offer(found)
+        if found is not None:
+            return int(found.N + found.F)
+        k = np.argmin(self.goal.excess(*after))
+        return int(after[0][k] + after[2][k])
+
+    def roots(self, turn):
+        """Return the first intervals of a quadrant."""
+        ends = np.linspace(0, 1, _FIRST + 1)
+        # Scores that are whole numbers are tied at angles such as pi / 4, where
+        # rounding would tell tied rows apart.
+        ends[1:-1] += _OFFSET
+        sizes = [self.try_angle(self.theta(turn, s)) for s in ends]
+        finite, first = self.problem.split_off_infinite(turn)
+        base, rows = self.counts(first), np.flatnonzero(finite)
+        for k in range(_FIRST if rows.size else 0):
+            node = _Node(
+                turn,
+                _Line(ends[k], ends[k + 1]),
+                sizes[k],
+                _Line(0.0, 0.0),
+                -math.inf,
+                math.inf,
+                rows,
+                base,
+                -math.inf,
+                math.inf,
+            )
+            yield self.bounded(node)
+
+    def counts(self, rows):
+        """Return N, E and F of some rows."""
+        is_id = self.is_id[rows]
+        N = int(np.count_nonzero(is_id))
+        return N, float(self.loss[rows].sum()), is_id.size - N
+
+    def bounded(self, node):
+        """Bound the interval from below, and drop the rows that are decided.
+
+        Returns None if no rule of the interval can be better than the best one.
+        """
+        self.nodes += 1
+        relaxed = _Relaxation(self, node)
+        node = relaxed.node
+        bound, most = relaxed.solve()
+        limit = self.value()
+        if math.isfinite(limit):
+            limit += self.goal.rtol * abs(limit)
+        alive = np.flatnonzero((bound <= limit) & np.isfinite(bound))
+        if not alive.size:
+            return None
+        low, high, keep, surely = relaxed.decided(alive[0], alive[-1])
+        counted = self.counts(node.rows[surely])
+        return node._replace(
+            size=relaxed.size_at(alive[np.argmin(bound[alive])]),
+            low=low,
+            high=high,
+            rows=node.rows[keep],
+            base=tuple(b + c for b, c in zip(node.base, counted, strict=True)),
+            bound=max(node.bound, float(bound[alive].min())),
+            most=float(most[alive].max()),
+        )
+
+    def active_points(self, node, s):
+        """Return the operating points of an angle inside of a node.
+
+        In the order of :func:`sweep`, with thresholds relative to zero in units of s;
+        the first one accepts none of the undecided rows.
+        """
+        x, y = self.problem.turned(node.turn, node.rows)
+        projected = x * (1 - s) + y * s
+        order = np.argsort(projected)
+        ranked = projected[order]
+        last = ends_of_ties(ranked) if ranked.size else np.empty(0, dtype=int)
+        is_id = self.is_id[node.rows[order]]
+        N = np.append(0, np.cumsum(is_id)[last])
+        E = np.append(0.0, np.cumsum(self.loss[node.rows[order]])[last])
+        F = np.append(0, last + 1) - N
+        t = np.append(-math.inf, ranked[last])
+        return t, node.base[0] + N, node.base[1] + E, node.base[2] + F
+
+    def try_inside(self, node, s):
+        """Search all thresholds that may be optimal at an angle inside of a node."""
+        t, *after = self.active_points(node, s)
+        # the first point is no group of tied rows: all of it or nothing
+        before = [np.append(count[0], count[:-1]) for count in after]
+        share = (s - node.s.start) / (node.s.end - node.s.start)
+        middle = node.reference.start * (1 - share) + node.reference.end * share
+        # a threshold is as good as any other one up to the next
+        inside = t <= middle + node.high
+        inside[:-1] &= t[1:] > middle + node.low
+        t = t[inside]
+        after = [count[inside] for count in after]
+        before = [count[inside] for count in before]
+        theta = self.theta(node.turn, s)
+        found = self.problem.best_of(
+            theta, t, *after, goal=self.goal, before=before if self.randomize else None
+        )
+        if found is not None and better(found, self.best, self.goal.rtol):
+            k = np.argmax(t == found.lam)
+            self.confirm(found, int(after[0][k] + after[2][k]))
+
+    def confirm(self, found, size):
+        """Offer the rule that accepts `size` rows, recounted on all rows."""
+        true = self.problem.at_size(
+            found.theta, size, self.goal, randomize=self.randomize
+        )
+        self.offer(true)
+        if true is None or better(found, true, self.goal.rtol):
+            # the undecided rows alone told another story: look at all of them
+            self.try_angle(found.theta)
+
+    def cells(self, node, most):
+        """Return one s of each cell of an interval; None if there are too many.
+
+        Between two angles at which undecided rows change places with each other, or
+        enter or leave the thresholds of the node, all angles are alike.
+        """
+        edges = [t for t in (node.low, node.high) if math.isfinite(t)]
+        slope = (node.reference.end - node.reference.start) / (
+            node.s.end - node.s.start
+        )
+        x, y = self.problem.turned(node.turn, node.rows)
+        # a line of thresholds is the projected score of a row, too
+        x = np.append(
+            x, [node.reference.start + t - slope * node.s.start for t in edges]
+        )
+        y = np.append(y, x[x.size - len(edges) :] + slope)
+        x, y = np.unique(np.stack([x, y]), axis=1)
+        if x.size > _PAIRS:
+            return None
+        i, j = np.triu_indices(x.size, 1)
+        dx, dy = x[i] - x[j], y[i] - y[j]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            s = dx / (dx - dy)
+        s = np.unique(s[(s > node.s.start) & (s < node.s.end)])
+        ends = np.concatenate([[node.s.start], s, [node.s.end]])
+        wide = np.diff(ends) > _NARROW
+        if np.count_nonzero(wide) > most:
+            return None
+        return ((ends[1:] + ends[:-1]) / 2)[wide]
+
+    def search_cells(self, node):
+        """Search all angles of an interval, if these are few; tell whether."""
+        few = node.rows.size <= _LEAF
+        if not few and not node.stuck:
+            return False
+        if node.s.end - node.s.start <= _NARROW:
+            s = np.array([node.s.middle])
+        else:
+            s = self.cells(node, _LEAF**2 if few else _CELLS)
+        if s is None:
+            return False
+        least = np.full(s.size, node.bound)
+        if few and not self.randomize:
+            least = self.least_inside(node, s)
+        for k in np.argsort(least, kind="stable"):
+            if least[k] > self.value() or not math.isfinite(least[k]):
+                break
+            self.try_inside(node, s[k])
+        return True
+
+    def least_inside(self, node, s):
+        """Return the least objective over all thresholds at each of some angles.
+
+        Thresholds that are not valid in the node, and parts of tied rows, count too:
+        it is a lower bound.
+        """
+        x, y = self.problem.turned(node.turn, node.rows)
+        order = np.argsort(x * (1 - s[:, None]) + y * s[:, None], axis=1)
+        is_id = self.is_id[node.rows[order]]
+        zero = np.zeros((s.size, 1))
+        N = np.hstack([zero, np.cumsum(is_id, axis=1)])
+        E = np.hstack([zero, np.cumsum(self.loss[node.rows[order]], axis=1)])
+        F = np.arange(x.size + 1.0) - N
+        N, E, F = (b + count for b, count in zip(node.base, (N, E, F), strict=True))
+        return self.goal.value(N, E, F).min(axis=1)
+
+    def split(self, node):
+        """Return the two halves of an interval, bounded."""
+        s, t = node.s.middle, node.reference
+        self.try_inside(node, s)
+        for ends, reference in (
+            ((node.s.start, s), (t.start, t.middle)),
+            ((s, node.s.end), (t.middle, t.end)),
+        ):
+            half = self.bounded(
+                node._replace(s=_Line(*ends), reference=_Line(*reference))
+            )
+            if half is not None:
+                # rows on one line through the pivot stay undecided however narrow
+                stuck = half.rows.size > _STUCK * node.rows.size
+                half = half._replace(stuck=stuck)
+            yield half
+
+
+class _Relaxation:
+    """Lower bounds of an interval for every threshold.
+
+    At a threshold t (relative to the reference), rows whose largest projected score
+    is at most t are surely accepted, those whose smallest is above t surely are not.
+    The rest is accepted or not, whatever is better: separately for the objective and
+    for each bound, which gives a lower bound for each of them. All of these change at
+    the smallest projected scores only, or grow in between: so there is one piece of
+    thresholds for each of them, and one before the first.
+    """
+
+    def __init__(self, search, node):
+        self.search = search
+        x, y = search.problem.turned(node.turn, node.rows)
+        ends = [x * (1 - s) + y * s for s in node.s]
+        # A threshold that accepts the same number of rows at both ends turns around a
+        # point such that few rows change sides: the bound is tight near to it, and so
+        # it is put where the bound of the whole interval was least.
+        rank = min(max(node.size - node.base[0] - node.base[2] - 1, 0), x.size - 1)
+        reference = [float(np.partition(p, rank)[rank]) for p in ends]
+        shift = [old - new for old, new in zip(node.reference, reference, strict=True)]
+        self.node = node = node._replace(
+            reference=_Line(*reference),
+            low=node.low + min(shift),
+            high=node.high + max(shift),
+        )
+        ends = [p - t for p, t in zip(ends, reference, strict=True)]
+        self.low, self.high = np.minimum(*ends), np.maximum(*ends)
+        by_low, by_high = np.argsort(self.low), np.argsort(self.high)
+        self.starts = np.concatenate([[-math.inf], self.low[by_low], [math.inf]])
+        side: Literal["left", "right"] = "left" if search.randomize else "right"
+        self.sure = np.searchsorted(self.high[by_high], self.starts[:-1], side=side)
+        is_id, loss = search.is_id[node.rows], search.loss[node.rows]
+        self.by_low = is_id[by_low], loss[by_low]
+        self.by_high = is_id[by_high], loss[by_high]
+        # a piece must not be empty, and must meet what is left of the thresholds
+        start, end = self.starts[:-1], self.starts[1:]
+        self.valid = (start < end) & (start <= node.high) & (end > node.low)
+        self.N_most = node.base[0] + _cumulated(self.by_low[0])
+        self.N_least = node.base[0] + _cumulated(self.by_high[0])[self.sure]
+
+    def least(self, function):
+        """Return the least value of a linear function for every piece."""
+        possible = _cumulated(np.minimum(_weights(function, *self.by_low), 0))
+        sure = _cumulated(np.maximum(_weights(function, *self.by_high), 0))
+        return function.at(*self.node.base) + possible + sure[self.sure]
+
+    def solve(self):
+        """Return a lower bound of the objective and the largest N for every piece."""
+        goal = self.search.goal
+        valid = self.valid & (self.N_most >= goal.n_min - GUARD)
+        for bound in goal.bounds:
+            valid &= self.least(bound) <= GUARD
+        if not valid.any():
+            return np.full(valid.size, math.inf), self.N_most
+        value = self.risk(valid) if goal.cost is None else self.cost()
+        return np.where(valid, value, math.inf), self.N_most
+
+    def risk(self, valid):
+        """Return a lower bound of the selective risk.
+
+        For any number c, ``E - c N`` is at least the least value G of this linear
+        function, and so ``E / N`` is at least ``c + G / N``.
+        """
+        worst = self.search.worst
+        bound = self.risk_from(worst)
+        best = self.search.value()
+        near = best if math.isfinite(best) else worst / 2
+        bound = np.maximum(bound, self.risk_from(near))
+        return np.maximum(bound, self.risk_from(float(bound[valid].min())))
+
+    def risk_from(self, c):
+        """Return the bound that belongs to one number c."""
+        G = self.least(Linear(id=-c, loss=1.0))
+        N = np.where(
+            G < 0, np.maximum(self.N_least, self.search.goal.n_min), self.N_most
+        )
+        return np.divide(G, N, out=np.zeros(G.size), where=N > 0) + c
+
+    def cost(self):
+        """Return a lower bound of a linear objective.
+
+        A bound with a multiplier is added to it, so that a row with the largest loss
+        costs nothing: accepting it for the one and not for the other gains nothing.
+        """
+        cost, worst = self.search.goal.cost, self.search.worst
+        value = self.least(cost)
+        for bound in self.search.goal.bounds:
+            price = bound.id + bound.loss * worst
+            nu = -(cost.id + cost.loss * worst) / price if price else 0.0
+            if nu > 0:
+                both = Linear(*(a + nu * b for a, b in zip(cost, bound, strict=True)))
+                value = np.maximum(value, self.least(both))
+        return value
+
+    def size_at(self, k):
+        """Return how many rows a piece accepts in the middle of the interval."""
+        t = self.starts[k] if k else self.starts[1]
+        accepted = int(np.count_nonzero((self.low + self.high) / 2 <= t))
+        return accepted + self.node.base[0] + self.node.base[2]
+
+    def decided(self, first, last):
+        """Return the thresholds of the pieces from `first` to `last`, and the rows.
+
+        Returns
+        -------
+        low, high : float
+            The thresholds.
+
+        keep, surely : ndarray of bool
+            The rows that are undecided, and those that surely are accepted.
+        """
+        low = max(self.node.low, self.starts[first])
+        high = min(self.node.high, self.starts[last + 1])
+        surely = self.high < low if self.search.randomize else self.high <= low
+        never = (self.low > high) | (self.low >= self.starts[last + 1])
+        return low, high, ~(surely | never), surely
+
+
+def _cumulated(values):
+    """Return the cumulated sums with a leading zero."""
+    sums = np.zeros(values.size + 1)
+    np.cumsum(values, out=sums[1:])
+    return sums
+
+
+def _weights(function, is_id, loss):
+    """Return what every row adds to a linear function."""
+    weights = np.where(is_id, function.id, function.ood)
+    if function.loss:
+        weights = weights + function.loss * loss
+    return weights
+
+
+def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=False):
+    """Minimise over all angles of some quadrants.
+
+    Parameters
+    ----------
+    problem : Problem
+        The rows, with two scores.
+
+    goal : Goal
+        What is minimised.
+
+    turns : tuple of int, default=(0,)
+        The quadrants, as multiples of pi / 2 at which they start.
+
+    tol : float, default=1e-3
+        Largest gap at which the search stops.
+
+    grid : array-like of float, default=()
+        Angles that the result shall not be worse than.
+
+    randomize : bool, default=False
+        Rows at the threshold may be accepted with a probability.
+
+    Returns
+    -------
+    best : Candidate or None
+        The best rule that was found; None if none meets the bounds.
+
+    bound : float
+        No rule has a smaller objective.
+    """
+    search = _Search(problem, goal, randomize)
+    heap: list = []
+
+    def push(nodes):
+        for node in nodes:
+            if node is not None:
+                heapq.heappush(heap, (node.bound, search.nodes, node))
+
+    for turn in turns:
+        push(search.roots(turn))
+    while heap and heap[0][0] < search.value() - tol and search.nodes < _MAX_NODES:
+        node = heapq.heappop(heap)[2]
+        if not search.search_cells(node):
+            push(search.split(node))
+    _polish(search, [entry[2] for entry in heap], np.asarray(grid))
+    bound = min((b for b, _, _ in heap), default=math.inf)
+    return search.best, min(bound, search.value())
+
+
+def _polish(search, nodes, grid):
+    """Look at the angles of the grid wherever something better may be left."""
+    for node in nodes:
+        best = search.best
+        if node.bound > search.value() or (
+            best is not None and node.bound == best.value and node.most <= best.N
+        ):
+            continue
+        if search.search_cells(node):
+            continue
+        low, high = (search.theta(node.turn, s) for s in node.s)
+        for theta in grid[(grid > low) & (grid < high)]:
+            search.try_inside(node, search.s_of(node.turn, theta))

@@ -1,0 +1,408 @@
+"""The rows that a rule is chosen on, and the best threshold at an angle."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+from sklearn.utils.validation import column_or_1d
+
+from skood.decision._base_rule import check_rule
+from skood.decision._objective import Candidate, better, pick
+from skood.decision._operating_point import (
+    OperatingPoint,
+    accept_proba,
+    check_pair,
+    precision_at,
+    project,
+    standardise,
+)
+from skood.utils._ties import ends_of_ties, merged_ties, threshold_between
+
+__all__ = ["Problem", "check_problem", "sweep"]
+
+
+# Scaled scores are kept below this, so that sums and products of them are finite.
+_LARGEST = 1e150
+
+
+def _scale(score_id, score_ood):
+    """Return the 5..95 % inter-quantile range of finite scores of ID rows, 1 if zero.
+
+    It is larger if some score would overflow with it.
+    """
+    finite = score_id[np.isfinite(score_id)]
+    if finite.size == 0:
+        return 1.0
+    low, high = np.quantile(finite / 2, [0.05, 0.95])  # half: the range may overflow
+    spread = min(2 * float(high - low), np.finfo(np.float64).max) or 1.0
+    others = score_ood[np.isfinite(score_ood)]
+    largest = max(np.abs(finite).max(), np.abs(others).max(initial=0.0))
+    return float(max(spread, largest / _LARGEST))
+
+
+def sweep(projected, n_id, loss):
+    """Return all operating points of one angle.
+
+    Thresholds exist at distinct projected scores only: tied samples are accepted
+    together.
+
+    Parameters
+    ----------
+    projected : ndarray of shape (n_id + n_ood,)
+        Projected scores, ID rows first.
+
+    n_id : int
+        Number of ID rows.
+
+    loss : ndarray of shape (n_id + n_ood,)
+        Losses, zero for OOD rows.
+
+    Returns
+    -------
+    lam, N, E, F : ndarray of shape (n_points,)
+        Thresholds, accepted ID rows, their summed loss, accepted OOD rows.
+    """
+    order = np.argsort(projected)
+    ranked = projected[order]
+    last = ends_of_ties(ranked)
+    N = np.cumsum(order < n_id, dtype=np.int64)[last]
+    E = np.cumsum(loss[order])[last]
+    return ranked[last], N, E, last + 1 - N
+
+
+class Problem:
+    """Scores and losses of ID and OOD rows.
+
+    Parameters
+    ----------
+    risk_id, ood_id, loss_id, risk_ood, ood_ood
+        Checked arrays, see :func:`skood.rejection.solve`.
+    """
+
+    def __init__(self, risk_id, ood_id, loss_id, risk_ood, ood_ood):
+        self.double = ood_id is not None
+        self.risk_id, self.ood_id = risk_id, ood_id
+        self.risk_ood, self.ood_ood = risk_ood, ood_ood
+        self.n_id, self.n_ood = risk_id.size, risk_ood.size
+        self.loss_id = loss_id
+        self.loss = np.concatenate([loss_id, np.zeros(self.n_ood)])
+        self.is_id = np.arange(self.loss.size) < self.n_id
+        self.whole_losses = bool(np.all(loss_id == np.rint(loss_id)))
+        ood = np.concatenate([ood_id, ood_ood]) if self.double else None
+        self.given = self.merged = np.concatenate([risk_id, risk_ood]), ood
+        self.set_scales(
+            _scale(risk_id, risk_ood), _scale(ood_id, ood_ood) if self.double else 1.0
+        )
+
+    def set_scales(self, *scales):
+        """Divide the scores by `scales` from now on."""
+        self.scales = scales
+        self.scaled = standardise(*self.merged, scales)
+
+    def with_merged_ties(self):
+        """Return a problem that searches no threshold between tied scores.
+
+        Its rules are evaluated on the scores as they were given.
+        """
+        risk, ood = self.given
+        problem = copy.copy(self)
+        problem.merged = merged_ties(risk), merged_ties(ood) if self.double else None
+        problem.set_scales(*self.scales)
+        return problem
+
+    def split_off_infinite(self, turn):
+        """Return the rows with finite scores, and those that are accepted first.
+
+        Parameters
+        ----------
+        turn : int
+            The quadrant, as the multiple of pi / 2 at which it starts.
+
+        Returns
+        -------
+        finite, first : ndarray of shape (n_id + n_ood,), dtype bool
+            Rows in neither are accepted last, at all angles inside of the quadrant.
+        """
+        u, _, top = self.scaled
+        finite = np.isfinite(u)
+        if top is not None:
+            finite &= ~top
+        # -inf in the first score: first, or, if the score is used reversed, last
+        first = np.isneginf(u) & ~finite if turn in (0, -1) else np.zeros_like(finite)
+        return finite, first
+
+    def turned(self, turn, rows):
+        """Return the scores of some rows, turned so that a quadrant is the first.
+
+        Parameters
+        ----------
+        turn : int
+            The quadrant, as the multiple of pi / 2 at which it starts.
+
+        rows : ndarray of int or bool
+            The rows.
+
+        Returns
+        -------
+        x, y : ndarray of shape (n_rows,)
+            What both weights of the first quadrant belong to.
+        """
+        u, v = self.scaled[0][rows], self.scaled[1][rows]
+        return ((u, v), (v, -u), (-u, -v), (-v, u))[turn % 4]
+
+    def points(self, theta):
+        """Return the operating points of one angle: thresholds, N, E and F."""
+        return sweep(project(theta, *self.scaled), self.n_id, self.loss)
+
+    def best_at(self, theta, goal, *, randomize=False):
+        """Return the best threshold at an angle, None if none meets the bounds.
+
+        Parameters
+        ----------
+        theta : float
+            The angle.
+
+        goal : Goal
+            What is minimised.
+
+        randomize : bool, default=False
+            The rows at the threshold may be accepted with a probability.
+
+        Returns
+        -------
+        best : Candidate or None
+            The rule.
+        """
+        lam, *after = self.points(theta)
+        before = [np.append(0, count[:-1]) for count in after] if randomize else None
+        return self.best_of(theta, lam, *after, goal=goal, before=before)
+
+    def best_of(self, theta, lam, N, E, F, *, goal, before=None):
+        """Return the best of given operating points, None if none meets the bounds.
+
+        Parameters
+        ----------
+        theta : float
+            Their angle.
+
+        lam, N, E, F : ndarray of shape (n_points,)
+            Their thresholds and counts.
+
+        goal : Goal
+            What is minimised.
+
+        before : list of three ndarrays of shape (n_points,), default=None
+            Counts without the rows at the thresholds: these may then be accepted
+            with a probability. None: as a whole.
+
+        Returns
+        -------
+        best : Candidate or None
+            The rule.
+        """
+        if before is None:
+            value, tau = goal.value(N, E, F), np.ones(N.shape)
+        else:
+            value, tau, N, F = (x.ravel() for x in goal.mixtures(before, (N, E, F)))
+            lam = np.tile(lam, 2)
+        best = None
+        k = pick(value, N, F, goal.rtol)
+        if k is not None:
+            best = Candidate(
+                float(value[k]),
+                N[k].item(),
+                F[k].item(),
+                float(theta),
+                float(lam[k]),
+                float(tau[k]),
+            )
+        if goal.none < np.inf:
+            none = Candidate(goal.none, 0, 0, float(theta), -math.inf, 0.0)
+            best = none if better(none, best, goal.rtol) else best
+        return best
+
+    def at_size(self, theta, size, goal, *, randomize=False):
+        """Return the rule that accepts `size` rows, None if it breaks the bounds.
+
+        Parameters
+        ----------
+        theta : float
+            The angle.
+
+        size : int
+            Number of rows, at least one. Rows tied with the last one come with it.
+
+        goal : Goal
+            What is minimised.
+
+        randomize : bool, default=False
+            The rows at the threshold may be accepted with a probability.
+
+        Returns
+        -------
+        found : Candidate or None
+            The rule.
+        """
+        projected = project(theta, *self.scaled)
+        lam = np.partition(projected, size - 1)[size - 1]
+        after = self._count(projected <= lam)
+        before = self._count(projected < lam) if randomize else None
+        lam = np.array([lam])
+        return self.best_of(theta, lam, *after, goal=goal, before=before)
+
+    def _count(self, accepted):
+        """Return N, E and F of some rows as arrays of one entry."""
+        N = np.count_nonzero(accepted[: self.n_id])
+        F = np.count_nonzero(accepted[self.n_id :])
+        return [np.array([count]) for count in (N, self.loss[accepted].sum(), F)]
+
+    def describe(self, rule, found, **certificate):
+        """Return the operating point of a rule that was found.
+
+        Parameters
+        ----------
+        rule : BaseRule
+            Gives the objective and the prior.
+
+        found : Candidate
+            The rule that was found.
+
+        **certificate
+            Fields of the operating point, such as its gap.
+
+        Returns
+        -------
+        point : OperatingPoint or None
+            The operating point. None if merged ties cannot be kept together at this
+            angle.
+        """
+        lam, low = found.lam, None
+        if lam > -math.inf or found.tau > 0:
+            projected = project(found.theta, *self.scaled)
+            groups = [projected < lam, projected == lam, projected > lam]
+            if found.tau == 1.0:
+                groups[:2] = [groups[0] | groups[1]]
+            *lower, lam = self._thresholds(found.theta, groups)
+            if any(map(math.isnan, (*lower, lam))):
+                return None
+            low = lower[0] if lower else None
+        point = OperatingPoint(
+            theta=found.theta,
+            lam=lam,
+            tau=found.tau,
+            scales=self.scales,
+            lam_low=low,
+        )
+        return self.evaluated(rule, point, **certificate)
+
+    def _thresholds(self, theta, groups):
+        """Return thresholds between groups of samples; NaN if the groups overlap."""
+        exact = project(theta, *standardise(*self.given, self.scales))
+        thresholds = []
+        for below, above in itertools.pairwise(groups):
+            low = exact[below].max(initial=-math.inf)
+            high = exact[above].min(initial=math.inf)
+            inside = low < high or not above.any()
+            between = threshold_between(low, high, exact)
+            thresholds.append(between if inside else math.nan)
+        return thresholds
+
+    def evaluated(self, rule, point, **certificate):
+        """Return an operating point with numbers from applying it.
+
+        Parameters
+        ----------
+        rule : BaseRule
+            Gives the objective and the prior.
+
+        point : OperatingPoint
+            The stored rule.
+
+        **certificate
+            Fields of the operating point, such as its gap.
+
+        Returns
+        -------
+        point : OperatingPoint
+            The operating point.
+        """
+        accepted = accept_proba(point, self.risk_id, self.ood_id)
+        N, E = float(accepted.sum()), float(accepted @ self.loss_id)
+        F = float(accept_proba(point, self.risk_ood, self.ood_ood).sum())
+        tpr = N / self.n_id
+        fpr = F / self.n_ood if self.n_ood else math.nan
+        precision = math.nan
+        if rule.ood_prior is not None:
+            leaked = fpr if rule.ood_prior else 0.0
+            precision = float(precision_at(rule.ood_prior, tpr, leaked))
+        return replace(
+            point,
+            risk=E / N if N else math.nan,
+            tpr=tpr,
+            fpr=fpr,
+            precision=precision,
+            objective=float(rule.objective(N, E, F, self.n_id, self.n_ood)),
+            **certificate,
+        )
+
+
+def _check_loss(loss_id, n_id):
+    """Return the losses as float64 of shape (n_id,), or raise."""
+    loss_id = column_or_1d(loss_id).astype(np.float64, copy=False)
+    if loss_id.size != n_id:
+        raise ValueError(
+            f"loss_id must have one entry per ID row, got {loss_id.size} for {n_id} "
+            f"rows."
+        )
+    bad = ~(np.isfinite(loss_id) & (loss_id >= 0))
+    if bad.any():
+        raise ValueError(
+            f"loss_id must be finite and not negative, got {float(loss_id[bad][0])!r}."
+        )
+    return loss_id
+
+
+def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
+    """Return the rows as a checked problem, or raise.
+
+    Parameters
+    ----------
+    rule, risk_id, ood_id, loss_id, risk_ood, ood_ood
+        See :func:`skood.rejection.solve`.
+
+    Returns
+    -------
+    problem : Problem
+        The rows.
+    """
+    check_rule(rule)
+    double = ood_id is not None
+    risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)
+    if risk_id.size == 0:
+        raise ValueError("No ID rows: risk_id is empty; a rule needs ID rows.")
+    loss_id = _check_loss(loss_id, risk_id.size)
+    if risk_ood is None:
+        if ood_ood is not None:
+            raise ValueError(
+                "ood_ood is given although risk_ood is None; pass both scores of the "
+                "OOD rows, or none."
+            )
+        risk_ood, ood_ood = np.empty(0), np.empty(0) if double else None
+    risk_ood, ood_ood = check_pair(risk_ood, ood_ood, ("risk_ood", "ood_ood"), double)
+    if ood_ood is not None and not double:
+        raise ValueError(
+            "ood_ood is given although ood_id is None; pass both scores for ID and "
+            "for OOD rows, or one for both."
+        )
+    if rule.needs_ood and risk_ood.size == 0:
+        raise ValueError(
+            f"{type(rule).__name__} needs OOD rows, since it depends on the share of "
+            f"them that is accepted; got none. Add OOD rows, or use a rule that needs "
+            f"none, such as BoundedAbstention."
+        )
+    return Problem(risk_id, ood_id, loss_id, risk_ood, ood_ood)

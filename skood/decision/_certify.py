@@ -1,0 +1,428 @@
+"""Acceptance rules that keep their bounds on new data, with a confidence."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from functools import partial
+from numbers import Integral, Real
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from skood.decision._base_rule import Linear, as_asked
+from skood.decision._bounded_rules import (
+    BoundedAbstention,
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+)
+from skood.decision._calibration_sample import Problem, check_problem
+from skood.decision._confidence_bounds import (
+    max_accepted_ood,
+    max_accepted_ood_on_average,
+    min_accepted_id,
+    min_accepted_id_on_average,
+    sizes_needed,
+)
+from skood.decision._objective import Goal
+from skood.decision._solver import (
+    SOLVERS,
+    grid_of_angles,
+    grid_search,
+    search,
+    warn_of_reversed,
+)
+from skood.exceptions import NotCertifiableError
+from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.utils._warnings import quiet
+
+__all__ = ["certify"]
+
+# Share of the ID rows that only set the scales, if all others certify many angles.
+_FOR_SCALES = 0.1
+
+# The angle is chosen with room for the difference between two samples, in standard
+# deviations: if there is enough data, for one in 20 per bound, else for less.
+_CAUTION = (1.645, 0.8, 0.0)
+
+
+class _Demand(NamedTuple):
+    """Bounds on rates, and what they ask of so many certifying rows."""
+
+    tpr_min: float
+    fpr_max: float
+    rank: partial  # number of ID rows -> least number to accept, or None
+    count: partial  # number of OOD rows -> largest number to accept, or -1
+
+
+def _upper_end(ood_prior):
+    """Return the upper end of a prior, a number or a pair (low, high)."""
+    if not isinstance(ood_prior, tuple):
+        return ood_prior
+    if len(ood_prior) != 2 or not 0 <= ood_prior[0] <= ood_prior[1]:
+        raise ValueError(
+            f"ood_prior must be a number or a pair (low, high) with 0 <= low <= high, "
+            f"got {ood_prior!r}."
+        )
+    return ood_prior[1]
+
+
+def _with_prior(rule, ood_prior):
+    """Return the rule at the upper end of `ood_prior`, where precision is least."""
+    if ood_prior is None:
+        return rule
+    if not isinstance(rule, BoundedPrecisionRecall):
+        raise ValueError(
+            f"ood_prior is for BoundedPrecisionRecall; {type(rule).__name__} bounds no "
+            f"precision. Leave it out."
+        )
+    return clone(rule).set_params(ood_prior=_upper_end(ood_prior))
+
+
+def _rates(rule):
+    """Return the bounds on TPR and FPR that imply those of a rule, or raise."""
+    if isinstance(rule, BoundedTPRFPR):
+        return rule.tpr_min, rule.fpr_max
+    if isinstance(rule, BoundedAbstention):
+        return rule.coverage, 1.0
+    if isinstance(rule, BoundedPrecisionRecall):
+        prior, precision = rule.get_params()["ood_prior"], rule.precision_min
+        right = rule.recall_min * (1 - prior) * (1 - precision)
+        wrong = prior * precision
+        return rule.recall_min, right / wrong if right < wrong else 1.0
+    raise TypeError(
+        f"{type(rule).__name__} cannot be certified: its bounds are none on the TPR "
+        f"and the FPR. Use BoundedTPRFPR, BoundedPrecisionRecall or BoundedAbstention."
+    )
+
+
+def _demand(guarantee, delta, n_angles, tpr_min, fpr_max):
+    """Return what is asked of the certifying rows."""
+    if guarantee == "expectation":
+        rank = partial(min_accepted_id_on_average, tpr_min=tpr_min)
+        count = partial(max_accepted_ood_on_average, fpr_max=fpr_max)
+    else:
+        # shared by all bounds that can be broken, at each of the angles
+        n_bounds = int(tpr_min > 0) + int(fpr_max < 1)
+        share = delta / n_angles / max(1, n_bounds)
+        rank = partial(min_accepted_id, tpr_min=tpr_min, delta=share)
+        count = partial(max_accepted_ood, fpr_max=fpr_max, delta=share)
+    return _Demand(tpr_min, fpr_max, rank, count)
+
+
+def _split(problem, shares, rng):
+    """Return two disjoint parts, the first with these shares of ID and OOD rows."""
+    first, second = [], []
+    for n, share in zip((problem.n_id, problem.n_ood), shares, strict=True):
+        order = rng.permutation(n)
+        size = max(1, int(share * n)) if share else 0
+        first.append(np.sort(order[:size]))
+        second.append(np.sort(order[size:]))
+    return _take(problem, *first), _take(problem, *second)
+
+
+def _take(problem, rows_id, rows_ood):
+    """Return a problem of some of the rows."""
+    double = problem.double
+    return Problem(
+        problem.risk_id[rows_id],
+        problem.ood_id[rows_id] if double else None,
+        problem.loss_id[rows_id],
+        problem.risk_ood[rows_ood],
+        problem.ood_ood[rows_ood] if double else None,
+    )
+
+
+def _choose_angle(first, second, demand, **options):
+    """Return the rule that is best on the first part with room for the second."""
+    k, K = demand.rank(second.n_id), demand.count(second.n_ood)
+    tpr, fpr = demand.tpr_min, demand.fpr_max
+    cautions: tuple[float, ...] = (0.0,)
+    bounded = fpr < 1
+    rows = first.risk_id, first.ood_id, first.loss_id, first.risk_ood, first.ood_ood
+    if k is not None and K >= 0:
+        cautions = _CAUTION
+        tpr = k / second.n_id
+        fpr = K / second.n_ood if bounded else 1.0
+    for caution in cautions:
+        coverage = tpr + caution * _deviation(tpr, first.n_id, second.n_id)
+        target = BoundedAbstention(min(1.0, coverage))
+        if bounded:
+            leak = fpr - caution * _deviation(fpr, first.n_ood, second.n_ood)
+            target = BoundedTPRFPR(target.coverage, max(0.0, leak))
+        with quiet():  # said once, at the end
+            point = search(target, *rows, **options)
+        if point.feasible:
+            break
+    return point
+
+
+def _deviation(share, n, m):
+    """Return the standard deviation of the difference of two sample shares."""
+    return math.sqrt(share * (1 - share) * (1 / n + 1 / max(m, 1)))
+
+
+def _best(problem, thetas, k, K):
+    """Return the best rule with at least k ID and at most K OOD rows, or None."""
+    if k is None or K < 0:
+        return None
+    bounds = Linear(id=-1.0, constant=k), Linear(ood=1.0, constant=-K)
+    return grid_search(problem, Goal(None, bounds), thetas)[0]
+
+
+def _reasons(demand, n_id, n_ood):
+    """Say what so many certifying rows cannot do."""
+    k, K = demand.rank(n_id), demand.count(n_ood)
+    reasons = []
+    if k is None and demand.tpr_min == 1:
+        reasons.append("no number of ID rows certifies a TPR of 1")
+    elif k is None:
+        rows = "1 ID row is" if n_id == 1 else f"{n_id} ID rows are"
+        reasons.append(f"{rows} too few for a TPR of {demand.tpr_min:.4g}")
+    if K < 0 and demand.fpr_max == 0:
+        reasons.append("no number of OOD rows certifies an FPR of 0")
+    elif K < 0:
+        rows = "1 OOD row is" if n_ood == 1 else f"{n_ood} OOD rows are"
+        reasons.append(f"{rows} too few for an FPR of {demand.fpr_max:.4g}")
+    return " and ".join(reasons) or (
+        f"a TPR of {demand.tpr_min:.4g} needs {k} of {n_id} ID rows accepted, an FPR "
+        f"of {demand.fpr_max:.4g} allows {K} of {n_ood} OOD rows, and no threshold "
+        f"does both"
+    )
+
+
+def _refusal(rule, problem, second, thetas, demand, shares):
+    """Return the error that says why, and how many rows would do.
+
+    `shares` are those of the ID and OOD rows that are not in the certifying part
+    `second`.
+    """
+    bounded = demand.fpr_max < 1
+    seen = second if second.n_id and (second.n_ood or not bounded) else problem
+    points = [seen.points(theta) for theta in thetas]
+    N, F = (np.concatenate([point[i] for point in points]) for i in (1, 3))
+    needed = sizes_needed(
+        N / seen.n_id,
+        F / max(seen.n_ood, 1),
+        second.n_id,
+        second.n_ood,
+        demand.rank,
+        demand.count,
+    )
+    if needed is not None:
+        totals = (
+            max(given, math.ceil(n / (1 - share)))
+            for n, share, given in zip(
+                needed, shares, (problem.n_id, problem.n_ood), strict=True
+            )
+        )
+        n_id, n_ood = totals
+        needed = n_id, n_ood if bounded else problem.n_ood
+    return NotCertifiableError(
+        f"{as_asked(rule)} is not certified by {problem.n_id} ID and "
+        f"{problem.n_ood} OOD rows: {_reasons(demand, second.n_id, second.n_ood)}.",
+        *(needed or (None, None)),
+    )
+
+
+@validate_params(
+    {
+        "guarantee": [StrOptions({"high_probability", "ltt", "expectation"})],
+        "delta": [Interval(Real, 0, 1, closed="neither")],
+        "split": [Interval(Real, 0, 1, closed="neither")],
+        "n_angles": [Interval(Integral, 2, None, closed="left")],
+        "ood_prior": [Real, tuple, None],
+        "solver": [StrOptions(set(SOLVERS))],
+        "angles": [StrOptions({"quadrant", "full"})],
+        "random_state": ["random_state"],
+    },
+    prefer_skip_nested_validation=True,
+)
+def certify(
+    rule,
+    risk_id,
+    ood_id,
+    loss_id,
+    risk_ood,
+    ood_ood,
+    *,
+    guarantee="high_probability",
+    delta=0.1,
+    split=0.3,
+    n_angles=16,
+    ood_prior=None,
+    solver="bnb",
+    angles="quadrant",
+    random_state=None,
+):
+    r"""Find an acceptance rule that keeps its bounds on new data.
+
+    :func:`solve` returns the best rule on the given rows. On new rows it breaks its
+    bounds about as often as not. The rule returned here keeps them, up to a
+    probability `delta` that the given rows mislead. New rows must come from the same
+    distributions. Read more in the :ref:`User Guide <guarantees>`.
+
+    Parameters
+    ----------
+    rule : BoundedTPRFPR, BoundedPrecisionRecall or BoundedAbstention
+        What is promised.
+
+    risk_id : array-like of shape (n_id,)
+        Scores a of ID rows, high for rows that are likely misclassified.
+
+    ood_id : array-like of shape (n_id,) or None
+        Scores b of ID rows, high for OOD rows. None (then also in `ood_ood`): a is
+        the only score.
+
+    loss_id : array-like of shape (n_id,)
+        Losses of ID rows, not negative. They choose among certified rules; no
+        promise is about them.
+
+    risk_ood : array-like of shape (n_ood,) or None
+        Scores a of OOD rows. None: no OOD rows, for rules that need none.
+
+    ood_ood : array-like of shape (n_ood,) or None
+        Scores b of OOD rows.
+
+    guarantee : {"high_probability", "ltt", "expectation"}, default="high_probability"
+        What is promised, and how.
+
+        - "high_probability": with a probability of at least ``1 - delta``, all bounds
+          hold on new data. One part of the rows chooses the angle between the
+          scores, the others certify thresholds ("split" in the notes).
+        - "ltt": the same promise. All rows certify thresholds at each of `n_angles`
+          angles (learn then test), except for a tenth of the ID rows, which set the
+          scales of the scores.
+        - "expectation": the TPR and the FPR are within their bounds on average over
+          the draw of the given rows, by conformal order statistics. About half of
+          all draws break a bound. `delta` is not used.
+
+        With one score there is no angle to choose, and all rows certify thresholds.
+
+    delta : float, default=0.1
+        Probability, in (0, 1), that the promise is broken.
+
+    split : float, default=0.3
+        Share of the ID and of the OOD rows that choose the angle; not for "ltt".
+
+    n_angles : int, default=16
+        Number of angles of "ltt". More of them come closer to the best angle, but
+        each is certified with ``delta / n_angles``.
+
+    ood_prior : float or tuple (low, high), default=None
+        For BoundedPrecisionRecall: the share of OOD rows in use, or an interval for
+        it; the promise holds for all of its values. None: that of the rule.
+
+    solver : {"bnb", "exact", "grid"}, default="bnb"
+        How the angle is chosen, see :func:`solve`; not for "ltt".
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        Angles to choose from, see :func:`solve`.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the parts of the rows.
+
+    Returns
+    -------
+    point : OperatingPoint
+        The rule. Its numbers are those on the certifying rows; its risk is the least
+        of many, and therefore optimistic.
+
+    Raises
+    ------
+    NotCertifiableError
+        If the rows are too few. Its text and attributes say how many would do.
+    TypeError
+        If `rule` has other bounds than on the TPR, the FPR and the precision.
+    ValueError
+        As :func:`solve`.
+
+    Warns
+    -----
+    SkoodWarning
+        If the rule uses a score reversed.
+
+    See Also
+    --------
+    min_accepted_id, max_accepted_ood : The numbers that certify.
+    risk_upper_bound : A bound on the selective risk.
+    solve : The best rule on the given rows.
+
+    Notes
+    -----
+    At a fixed angle TPR and FPR grow with the threshold :math:`\lambda`. Let k be
+    :func:`min_accepted_id` and K :func:`max_accepted_ood`, each with
+    :math:`\delta / 2` (with :math:`\delta` if one of the bounds cannot be broken).
+    All thresholds from the k-th smallest ID score to just below the (K+1)-th smallest
+    OOD score are certified at once: TPR and FPR at the ends bound those of all
+    between. So the one with the smallest empirical risk may be taken. Ties are
+    resolved as by :func:`solve`. With "ltt" [1]_ there are `n_angles` such intervals,
+    with :math:`\delta` divided by their number.
+
+    With "expectation" the ends are the :math:`\lceil (n_I + 1) \phi \rceil`-th ID
+    score and (not included) the :math:`\lfloor (n_O + 1) \rho \rfloor`-th OOD score
+    [2]_. The average is over all draws of the given rows, also those for which the
+    interval is empty and an error is raised.
+
+    A precision of :math:`\kappa` at a recall of :math:`\phi` is promised by way of
+    :math:`\mathrm{TPR} \ge \phi` and :math:`\mathrm{FPR} \le \phi (1 - \pi)(1 -
+    \kappa) / (\pi \kappa)`, which imply it for all priors up to :math:`\pi`.
+
+    With two scores and a split, the first part chooses its best angle within bounds
+    that leave room for the second part: those that the second part will be held to,
+    and the difference between two samples, if there are enough rows for that.
+
+    References
+    ----------
+    .. [1] A. N. Angelopoulos, S. Bates, E. J. Candès, M. I. Jordan, L. Lei. Learn
+       then test: calibrating predictive algorithms to achieve risk control. 2021.
+    .. [2] V. Vovk, A. Gammerman, G. Shafer. Algorithmic learning in a random world.
+       Springer, 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.rejection import BoundedTPRFPR, certify, solve
+    >>> rng = np.random.default_rng(0)
+    >>> risk_id, risk_ood = rng.normal(size=500), rng.normal(2.0, size=300)
+    >>> loss_id = rng.uniform(size=500) < 0.1
+    >>> rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
+    >>> point = certify(rule, risk_id, None, loss_id, risk_ood, None, delta=0.1)
+    >>> bool(point.tpr > 0.73 and point.fpr < 0.16)  # the bounds, and room for chance
+    True
+    """
+    rule = _with_prior(rule, ood_prior)
+    problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    rates = _rates(rule)
+    rng = check_random_state(random_state)
+    shares = (0.0, 0.0)
+    if not problem.double:
+        second, thetas = problem, np.zeros(1)
+        demand = _demand(guarantee, delta, 1, *rates)
+    elif guarantee == "ltt":
+        shares = (_FOR_SCALES, 0.0)
+        first, second = _split(problem, shares, rng)
+        second.set_scales(*first.scales)
+        thetas = grid_of_angles(angles, n_angles)
+        demand = _demand(guarantee, delta, len(thetas), *rates)
+    else:
+        shares = (split, split)
+        first, second = _split(problem, shares, rng)
+        demand = _demand(guarantee, delta, 1, *rates)
+        point = _choose_angle(first, second, demand, solver=solver, angles=angles)
+        second.set_scales(*point.scales)
+        thetas = np.array([point.theta])
+    k, K = demand.rank(second.n_id), demand.count(second.n_ood)
+    # Where scores are dense, ties that were merged may not stay together at an angle.
+    for sample in (second.with_merged_ties(), second):
+        best = _best(sample, thetas, k, K)
+        if best is None:
+            break
+        gap = {} if problem.double else {"gap": 0.0, "lower_bound": best.value}
+        point = sample.describe(rule, best, **gap)
+        if point is not None:
+            warn_of_reversed(point)
+            return point
+    raise _refusal(rule, problem, second, thetas, demand, shares)

@@ -1,0 +1,345 @@
+"""How many accepted rows certify a rate, and bounds on a risk, at a confidence."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from numbers import Integral, Real
+
+import numpy as np
+from scipy.stats import binom
+from sklearn.utils.validation import column_or_1d
+
+from skood.decision._base_rule import GUARD
+from skood.decision._mean_intervals import clopper_pearson, hoeffding_bentkus
+from skood.utils._param_validation import Interval, StrOptions, validate_params
+
+__all__ = [
+    "max_accepted_ood",
+    "max_accepted_ood_on_average",
+    "min_accepted_id",
+    "min_accepted_id_on_average",
+    "risk_upper_bound",
+    "sizes_needed",
+]
+
+_COUNT = [Interval(Integral, 0, None, closed="left")]
+_SHARE = [Interval(Real, 0, 1, closed="both")]
+_ERROR = [Interval(Real, 0, 1, closed="neither")]
+
+# No more rows than these are looked for, of each kind.
+_MANY = 10**9
+
+
+@validate_params(
+    {"n_id": _COUNT, "tpr_min": _SHARE, "delta": _ERROR},
+    prefer_skip_nested_validation=True,
+)
+def min_accepted_id(n_id, tpr_min, delta):
+    r"""Return how many accepted ID rows certify a TPR.
+
+    Let the thresholds of a fixed score accept nested sets of rows. Those that accept
+    at least so many of `n_id` calibration rows have, all at once and with a
+    probability of at least ``1 - delta``, a true positive rate (ID rows are the
+    positive class) of at least `tpr_min` on new rows. Read more in the
+    :ref:`User Guide <guarantees>`.
+
+    Parameters
+    ----------
+    n_id : int
+        Number of ID rows for calibration.
+
+    tpr_min : float
+        Least true positive rate, in [0, 1].
+
+    delta : float
+        Probability, in (0, 1), that the promise is broken.
+
+    Returns
+    -------
+    k : int or None
+        The threshold must be the k-th smallest outlier-like score of these rows or
+        larger. None if no count certifies the rate: `n_id` is too small.
+
+    See Also
+    --------
+    max_accepted_ood : The same for the FPR.
+    certify : Finds a rule that keeps both bounds.
+
+    Notes
+    -----
+    The number is that of the exact binomial test,
+
+    .. math::
+        k = \min \{ j : P(\mathrm{Bin}(n, \phi) \ge j) \le \delta \}
+
+    for :math:`\phi` = `tpr_min`. Equivalently, k is the least count whose one-sided
+    lower bound of Clopper and Pearson [1]_, the :math:`\delta` quantile of
+    :math:`\mathrm{Beta}(k, n - k + 1)`, is not below :math:`\phi`. With ties among
+    the scores the promise still holds.
+
+    References
+    ----------
+    .. [1] C. J. Clopper, E. S. Pearson. The use of confidence or fiducial limits
+       illustrated in the case of the binomial. Biometrika 26, 1934.
+
+    Examples
+    --------
+    >>> from skood.rejection import min_accepted_id
+    >>> min_accepted_id(1000, tpr_min=0.7, delta=0.05)
+    725
+    >>> print(min_accepted_id(10, tpr_min=0.9, delta=0.05))
+    None
+    """
+    guess = int(binom.isf(delta, n_id, tpr_min)) + 1
+    near = np.arange(guess - 3, guess + 4)
+    k = int(near[binom.sf(near - 1, n_id, tpr_min) <= delta].min())
+    return k if k <= n_id else None
+
+
+@validate_params(
+    {"n_ood": _COUNT, "fpr_max": _SHARE, "delta": _ERROR},
+    prefer_skip_nested_validation=True,
+)
+def max_accepted_ood(n_ood, fpr_max, delta):
+    r"""Return how many accepted OOD rows still certify an FPR.
+
+    Let the thresholds of a fixed score accept nested sets of rows. Those that accept
+    at most so many of `n_ood` calibration rows have, all at once and with a
+    probability of at least ``1 - delta``, a false positive rate (OOD rows are the
+    negative class) of at most `fpr_max` on new rows. Read more in the
+    :ref:`User Guide <guarantees>`.
+
+    Parameters
+    ----------
+    n_ood : int
+        Number of OOD rows for calibration.
+
+    fpr_max : float
+        Largest false positive rate, in [0, 1].
+
+    delta : float
+        Probability, in (0, 1), that the promise is broken.
+
+    Returns
+    -------
+    K : int
+        The threshold must be below the (K+1)-th smallest outlier-like score of these
+        rows. -1 if no count certifies the rate: `n_ood` is too small. `n_ood` if
+        `fpr_max` is 1, which nothing can break.
+
+    See Also
+    --------
+    min_accepted_id : The same for the TPR.
+    certify : Finds a rule that keeps both bounds.
+
+    Notes
+    -----
+    The number is that of the exact binomial test,
+
+    .. math::
+        K = \max \{ j : P(\mathrm{Bin}(n, \rho) \le j) \le \delta \}
+
+    for :math:`\rho` = `fpr_max`. With ties among the scores the promise still holds.
+
+    Examples
+    --------
+    >>> from skood.rejection import max_accepted_ood
+    >>> max_accepted_ood(250, fpr_max=0.2, delta=0.05)
+    39
+    >>> max_accepted_ood(20, fpr_max=0.1, delta=0.05)
+    -1
+    """
+    if fpr_max == 1:
+        return int(n_ood)
+    guess = int(binom.ppf(delta, n_ood, fpr_max))
+    near = np.arange(guess - 3, guess + 4)
+    return max(-1, int(near[binom.cdf(near, n_ood, fpr_max) <= delta].max()))
+
+
+def min_accepted_id_on_average(n_id, tpr_min):
+    """Return the rank of the conformal threshold, ceil((n+1) tpr_min), or None."""
+    k = max(1, math.ceil((n_id + 1) * tpr_min - GUARD))
+    return k if k <= n_id else None
+
+
+def max_accepted_ood_on_average(n_ood, fpr_max):
+    """Return one less than the rank floor((n+1) fpr_max), -1 if there is none."""
+    return math.floor((n_ood + 1) * fpr_max + GUARD) - 1
+
+
+def _smallest(holds, low, high):
+    """Return the smallest integer in (low, high] where `holds`, which is monotone."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):
+    """Return about how many rows would leave room for one of some thresholds.
+
+    Parameters
+    ----------
+    tpr, fpr : ndarray of shape (n_thresholds,)
+        Rates of the thresholds, taken for the true ones.
+
+    n_id, n_ood : int
+        Numbers of rows there are; fewer are not looked for.
+
+    rank, count : callable
+        Map a number of ID (OOD) rows to the least (largest) number to accept; None
+        (-1) if there is none.
+
+    Returns
+    -------
+    sizes : tuple of (int, int) or None
+        Numbers of ID and of OOD rows: first both are multiplied by the same factor,
+        then each is made as small as the other allows. None if no number would do.
+    """
+    n_id, n_ood = max(n_id, 1), max(n_ood, 1)
+
+    def enough_id(n):
+        k = rank(n)
+        return np.zeros(tpr.shape, dtype=bool) if k is None else tpr * n >= k - GUARD
+
+    def enough_ood(n):
+        return fpr * n <= count(n) + GUARD
+
+    def grown(n, percent):
+        return math.ceil(n * percent / 100)
+
+    def room(percent):
+        return enough_id(grown(n_id, percent)) & enough_ood(grown(n_ood, percent))
+
+    high = 100
+    while not room(high).any():
+        high *= 2
+        if high * max(n_id, n_ood) > 100 * _MANY:
+            return None
+    percent = _smallest(lambda p: room(p).any(), max(99, high // 2), high)
+    best = int(np.flatnonzero(room(percent))[0])
+    return (
+        _smallest(lambda n: enough_id(n)[best], n_id - 1, grown(n_id, percent)),
+        _smallest(lambda n: enough_ood(n)[best], n_ood - 1, grown(n_ood, percent)),
+    )
+
+
+@validate_params(
+    {
+        "loss_accepted": ["array-like"],
+        "delta": _ERROR,
+        "method": [StrOptions({"clopper_pearson", "hoeffding_bentkus"})],
+        "max_loss": [Interval(Real, 0, None, closed="neither")],
+        "n_candidates": [Interval(Integral, 1, None, closed="left")],
+    },
+    prefer_skip_nested_validation=True,
+)
+def risk_upper_bound(
+    loss_accepted,
+    delta=0.1,
+    *,
+    method="clopper_pearson",
+    max_loss=1.0,
+    n_candidates=1,
+):
+    r"""Upper confidence bound on the selective risk of an acceptance rule.
+
+    With a probability of at least ``1 - delta`` the mean loss of new ID rows that
+    the rule accepts is not above it. Read more in the
+    :ref:`User Guide <guarantees>`.
+
+    The rule must not have been chosen with the rows whose losses are given. If it is
+    one of some rules that were fixed beforehand, such as the thresholds at the scores
+    of other rows, and these rows chose among them, `n_candidates` is their number.
+
+    Parameters
+    ----------
+    loss_accepted : array-like of shape (n_accepted,)
+        Losses of the accepted ID rows, in ``[0, max_loss]``.
+
+    delta : float, default=0.1
+        Probability, in (0, 1), that the bound does not hold. It is not shared with
+        that of :func:`certify`: both promises hold together with a probability of at
+        least one minus the sum of the two.
+
+    method : {"clopper_pearson", "hoeffding_bentkus"}, default="clopper_pearson"
+        "clopper_pearson" counts the losses that are not 0: exact if they all are 0
+        or `max_loss`, and too large otherwise. "hoeffding_bentkus" is made for losses
+        with values in between. It must not be chosen by looking at the losses.
+
+    max_loss : float, default=1.0
+        Largest possible loss.
+
+    n_candidates : int, default=1
+        Number of rules among which these rows have chosen; `delta` is divided by it.
+
+    Returns
+    -------
+    bound : float
+        The bound, `max_loss` if no row was accepted.
+
+    Raises
+    ------
+    ValueError
+        If a loss is not in ``[0, max_loss]``.
+
+    See Also
+    --------
+    certify : Bounds the TPR and the FPR.
+    RejectOptionClassifier.report : Two-sided intervals on new rows.
+
+    Notes
+    -----
+    Given how many rows are accepted, their losses are a sample of the distribution
+    whose mean is the selective risk :math:`R`. With :math:`E` of :math:`N` losses that
+    are not 0, the first method [1]_ takes `max_loss` times the :math:`1 - \delta`
+    quantile of :math:`\mathrm{Beta}(E + 1, N - E)`, a bound on the probability of
+    such a loss.
+
+    The second, with losses in units of `max_loss`, takes the largest :math:`r` that
+    is ruled out neither by Hoeffding's inequality [2]_ nor by that of Bentkus [3]_,
+
+    .. math::
+        P(\bar\ell \le t) &\le \exp\Big(-N \Big(t \ln\frac{t}{R} +
+        (1 - t) \ln\frac{1 - t}{1 - R}\Big)\Big) \quad (t \le R), \\
+        P(\bar\ell \le t) &\le e \, P(\mathrm{Bin}(N, R) \le \lceil N t \rceil) .
+
+    Each right-hand side bounds the same probability, and so does the smaller one.
+
+    References
+    ----------
+    .. [1] C. J. Clopper, E. S. Pearson. The use of confidence or fiducial limits
+       illustrated in the case of the binomial. Biometrika 26, 1934.
+    .. [2] W. Hoeffding. Probability inequalities for sums of bounded random
+       variables. Journal of the American Statistical Association 58, 1963.
+    .. [3] V. Bentkus. On Hoeffding's inequalities. Annals of Probability 32, 2004.
+
+    Examples
+    --------
+    >>> from skood.rejection import risk_upper_bound
+    >>> round(risk_upper_bound([0] * 95 + [1] * 5, delta=0.1), 4)
+    0.0908
+    >>> loss = [0] * 90 + [0.5] * 10
+    >>> round(risk_upper_bound(loss, delta=0.1, method="hoeffding_bentkus"), 4)
+    0.107
+    """
+    loss = column_or_1d(loss_accepted).astype(np.float64, copy=False)
+    bad = ~((loss >= 0) & (loss <= max_loss))
+    if bad.any():
+        raise ValueError(
+            f"loss_accepted must be in [0, max_loss={max_loss!r}], got "
+            f"{float(loss[bad][0])!r}. Pass the largest possible loss as max_loss."
+        )
+    n = loss.size
+    if n == 0:
+        return float(max_loss)
+    delta = delta / n_candidates
+    if method == "clopper_pearson":
+        share = clopper_pearson(int(np.count_nonzero(loss)), n, 1 - 2 * delta).high
+    else:
+        share = hoeffding_bentkus(math.fsum(loss / max_loss), n, delta)
+    return float(max_loss * share)

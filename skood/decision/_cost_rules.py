@@ -1,0 +1,315 @@
+"""Rules with a linear objective: expected cost, and the largest coverage."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+
+from skood.decision._base_rule import BaseRule, Linear, excess
+
+__all__ = ["BoundedImprovement", "CostBased", "PlugInCost"]
+
+
+class BoundedImprovement(BaseRule):
+    r"""Largest coverage at a bounded selective risk; needs no OOD rows.
+
+    Accept as many ID rows as possible, while the mean loss of the accepted ones is
+    at most `risk_max`. Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    risk_max : float, default=0.05
+        Largest selective risk, not negative.
+
+    See Also
+    --------
+    BoundedAbstention : The other way round: least risk at a bounded coverage.
+    skood.metrics.coverage_at_risk : The coverage of a single score.
+
+    Notes
+    -----
+    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, the
+    problem is
+
+    .. math:: \max N \quad\text{such that}\quad E \le r N,\ N \ge 1
+
+    with :math:`r` = `risk_max`. What is minimised is :math:`-N / n_I`.
+
+    Examples
+    --------
+    >>> from skood.rejection import BoundedImprovement, solve
+    >>> rule = BoundedImprovement(risk_max=0.3)
+    >>> point = solve(rule, [0.1, 0.2, 0.3, 0.4], None, [0, 1, 0, 0], None, None)
+    >>> point.risk, point.tpr, point.objective
+    (0.25, 1.0, -1.0)
+    """
+
+    def __init__(self, risk_max=0.05):
+        self.risk_max = risk_max
+
+    def check_params(self):
+        """Raise a ValueError or TypeError if a parameter is out of its range."""
+        self._check_number("risk_max", high=math.inf, closed=False)
+
+    def bounds(self, n_id, n_ood, *, whole=True):
+        """Return the bound on the risk, and that a row is accepted.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        whole : bool, default=True
+            Of no effect.
+
+        Returns
+        -------
+        bounds : tuple of Linear
+            Not positive where they are met.
+        """
+        return (
+            Linear(id=-1.0, constant=1.0),
+            Linear(id=-float(self.risk_max), loss=1.0),
+        )
+
+    def cost(self, n_id, n_ood):
+        """Return minus the coverage.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        Returns
+        -------
+        cost : Linear
+            What is minimised.
+        """
+        return Linear(id=-1.0 / n_id)
+
+    def violation(self, tpr, fpr=np.nan, risk=np.nan):
+        """Return how much the risk is too large.
+
+        Parameters
+        ----------
+        tpr, fpr, risk : ndarray or float
+            True positive rate, false positive rate and selective risk; only the last
+            is used.
+
+        Returns
+        -------
+        violation : ndarray or float
+            Zero where the bound is met.
+        """
+        return excess(np.asarray(risk) - self.risk_max)[()]
+
+
+class CostBased(BaseRule):
+    r"""Least expected cost of errors, of rejections and of accepted OOD rows.
+
+    Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    reject_id : float, default=0.3
+        Cost of rejecting an ID row, in units of the loss; not negative.
+
+    accept_ood : float, default=1.0
+        Cost of accepting an OOD row; above `reject_ood`.
+
+    reject_ood : float, default=0.0
+        Cost of rejecting an OOD row; not negative.
+
+    ood_prior : float, default=0.5
+        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
+        0 the rule needs no OOD rows.
+
+    See Also
+    --------
+    PlugInCost : The same for a known risk and likelihood ratio, without a search.
+
+    Notes
+    -----
+    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, and
+    :math:`F` of :math:`n_O` OOD rows, the cost is
+
+    .. math::
+        (1 - \pi) \, \frac{E + \varepsilon_1 (n_I - N)}{n_I} +
+        \pi \, \frac{\varepsilon_2 F + \varepsilon_3 (n_O - F)}{n_O}
+
+    with :math:`\varepsilon_1` = `reject_id`, :math:`\varepsilon_2` = `accept_ood`,
+    :math:`\varepsilon_3` = `reject_ood` and :math:`\pi` = `ood_prior` [1]_. There are
+    no bounds: accepting all and accepting none are allowed.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+
+    Examples
+    --------
+    >>> from skood.rejection import CostBased, solve
+    >>> rule = CostBased(reject_id=0.3, accept_ood=1.0, reject_ood=0.0, ood_prior=0.25)
+    >>> point = solve(rule, [1, 2, 3, 4], None, [0, 0, 1, 1], [2.5, 3.5], None)
+    >>> point.tpr, point.fpr, round(point.objective, 4)
+    (0.5, 0.0, 0.1125)
+    >>> costly = CostBased(reject_id=0.0, ood_prior=0.25)
+    >>> solve(costly, [2, 3], None, [1, 0], [1], None).tpr
+    0.0
+    """
+
+    def __init__(self, reject_id=0.3, accept_ood=1.0, reject_ood=0.0, ood_prior=0.5):
+        self.reject_id = reject_id
+        self.accept_ood = accept_ood
+        self.reject_ood = reject_ood
+        self.ood_prior = ood_prior
+
+    @property
+    def needs_ood(self):
+        """Whether OOD rows are needed: unless there are none in use."""
+        return self.ood_prior > 0
+
+    def check_params(self):
+        """Raise a ValueError or TypeError if a parameter is out of its range."""
+        for name in ("reject_id", "accept_ood", "reject_ood"):
+            self._check_number(name, high=math.inf, closed=False)
+        self._check_number("ood_prior", closed=False)
+        if self.accept_ood <= self.reject_ood:
+            raise ValueError(
+                f"accept_ood of {type(self).__name__} must be above reject_ood, or "
+                f"nothing is gained by rejecting OOD rows; got accept_ood="
+                f"{self.accept_ood!r} and reject_ood={self.reject_ood!r}."
+            )
+
+    def bounds(self, n_id, n_ood, *, whole=True):
+        """Return no bounds.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        whole : bool, default=True
+            Of no effect.
+
+        Returns
+        -------
+        bounds : tuple
+            Empty.
+        """
+        return ()
+
+    def cost(self, n_id, n_ood):
+        """Return the expected cost.
+
+        Parameters
+        ----------
+        n_id, n_ood : int
+            Numbers of ID and OOD rows.
+
+        Returns
+        -------
+        cost : Linear
+            What is minimised; NaN if OOD rows are in use but not at hand.
+        """
+        prior = self.ood_prior
+        share_id = (1 - prior) / n_id
+        if prior == 0:
+            share_ood = 0.0
+        else:
+            share_ood = prior / n_ood if n_ood else math.nan
+        return Linear(
+            id=-share_id * self.reject_id,
+            loss=share_id,
+            ood=share_ood * (self.accept_ood - self.reject_ood),
+            constant=(1 - prior) * self.reject_id + prior * self.reject_ood,
+        )
+
+    def violation(self, tpr, fpr=np.nan, risk=np.nan):
+        """Return zero: there are no bounds.
+
+        Parameters
+        ----------
+        tpr, fpr, risk : ndarray or float
+            True positive rate, false positive rate and selective risk.
+
+        Returns
+        -------
+        violation : ndarray or float
+            Zero.
+        """
+        return np.zeros(np.shape(tpr))[()]
+
+
+class PlugInCost(CostBased):
+    r"""Least expected cost for a known risk and likelihood ratio: no search.
+
+    If the risk score is the conditional risk of the classifier, such as one minus the
+    largest of calibrated probabilities, and the OOD score the likelihood ratio of OOD
+    to ID, then the rule of least cost is known, and neither OOD rows nor labels are
+    needed for it. Without an OOD score the ratio is taken to be zero, which gives
+    Chow's rule. Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    reject_id : float, default=0.3
+        Cost of rejecting an ID row, in units of the loss; not negative.
+
+    accept_ood : float, default=1.0
+        Cost of accepting an OOD row; above `reject_ood`.
+
+    reject_ood : float, default=0.0
+        Cost of rejecting an OOD row; not negative.
+
+    ood_prior : float, default=0.5
+        Share of OOD rows in use, in [0, 1).
+
+    See Also
+    --------
+    CostBased : For scores of any kind, searched on ID and OOD rows.
+
+    Notes
+    -----
+    Accept iff
+
+    .. math::
+        r(x) + (\varepsilon_2 - \varepsilon_3) \frac{\pi}{1 - \pi} \, g(x) \le
+        \varepsilon_1
+
+    with the conditional risk r, the likelihood ratio :math:`g = p_O / p_I`, and the
+    symbols of :class:`CostBased` [1]_. Scores are used as they are: how good the rule
+    is depends on how well they are calibrated.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+
+    Examples
+    --------
+    >>> from skood.rejection import PlugInCost, accept, solve
+    >>> rule = PlugInCost(reject_id=0.3, ood_prior=0.25)
+    >>> point = solve(rule, [0.1, 0.4, 0.2], [0.0, 0.1, 0.6], [0, 1, 0], None, None)
+    >>> round(point.mu, 4)
+    0.3333
+    >>> accept(point, [0.1, 0.4, 0.2], [0.0, 0.1, 0.6])
+    array([ True, False, False])
+    """
+
+    @property
+    def needs_ood(self):
+        """Whether OOD rows are needed: never."""
+        return False
+
+    def plug_in(self):
+        """Return the rule on the risk and the likelihood ratio.
+
+        Returns
+        -------
+        plug_in : tuple (mu, lam) of float
+            Accept iff ``r + mu * g <= lam``.
+        """
+        odds = self.ood_prior / (1 - self.ood_prior)
+        return (self.accept_ood - self.reject_ood) * odds, float(self.reject_id)

@@ -1,0 +1,137 @@
+"""The exact optimum over all angles, by turning a line around every row."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import heapq
+import math
+
+import numpy as np
+
+from skood.decision._objective import better, pick
+
+__all__ = ["MAX_ROWS", "pivot_sweep"]
+
+#: The work grows with the square of the number of rows.
+MAX_ROWS = 5000
+# Angles nearer to each other than this are one: no rule in between can be stored.
+_NARROW = 1e-12
+_ROUNDING = 1e-12
+# So many of the best cells are recounted until one gives what it promised.
+_CANDIDATES = 64
+
+
+class _Pivots:
+    """The rows with finite scores in one quadrant, and the search around them."""
+
+    def __init__(self, problem, goal, turn, randomize):
+        self.problem, self.goal, self.randomize = problem, goal, randomize
+        self.start = turn * (math.pi / 2)
+        finite, first = problem.split_off_infinite(turn)
+        self.base = self._counts(problem.is_id[first], problem.loss[first])
+        self.x, self.y = problem.turned(turn, finite)
+        self.is_id, self.loss = problem.is_id[finite], problem.loss[finite]
+
+    @staticmethod
+    def _counts(is_id, loss):
+        return np.array(
+            [np.count_nonzero(is_id), loss.sum(), np.count_nonzero(~is_id)], dtype=float
+        )
+
+    def around(self, i):
+        """Return the angles between which nothing changes, and N, E, F in each cell.
+
+        A row is accepted with the pivot as the threshold iff its projected score is
+        not larger. In a quadrant that changes at most once: rows with a larger first
+        and a smaller second score enter, those of the opposite kind leave.
+        """
+        dx, dy = self.x - self.x[i], self.y - self.y[i]
+        same = (dx == 0) & (dy == 0)
+        always = (dx <= 0) & (dy <= 0)
+        enter, leave = (dx > 0) & (dy < 0), (dx < 0) & (dy > 0)
+        moving = np.flatnonzero(enter | leave)
+        phi = np.arctan2(np.abs(dx[moving]), np.abs(dy[moving]))
+        order = np.argsort(phi)
+        moving, phi = moving[order], phi[order]
+        sign = np.where(enter[moving], 1.0, -1.0)
+        # a cell begins where a whole group of equal angles has been passed
+        ends = np.flatnonzero(np.diff(phi, append=math.pi / 2) > _NARROW)
+        start = always | leave
+        at_start = self.base + self._counts(self.is_id[start], self.loss[start])
+        is_id, loss = self.is_id[moving], self.loss[moving]
+        counts = [
+            np.concatenate([[count], count + np.cumsum(sign * change)[ends]])
+            for count, change in zip(at_start, (is_id, loss, ~is_id), strict=True)
+        ]
+        edges = np.concatenate([[0.0], phi[ends], [math.pi / 2]])
+        if phi.size and phi[0] <= _NARROW:
+            # the first cell has no width
+            counts, edges = [c[1:] for c in counts], edges[1:]
+        return edges, counts, self._counts(self.is_id[same], self.loss[same])
+
+    def best_around(self, i):
+        """Return (value, -N, F, angle, accepted rows) of the best cell, or None."""
+        edges, after, tied = self.around(i)
+        N, _, F = after
+        if self.randomize:
+            before = [count - t for count, t in zip(after, tied, strict=True)]
+            value, _, N, F = (x.ravel() for x in self.goal.mixtures(before, after))
+        else:
+            value = self.goal.value(*after)
+        k = pick(value, N, F, self.goal.rtol)
+        if k is None:
+            return None
+        cell = k % (edges.size - 1)
+        middle = self.start + (edges[cell] + edges[cell + 1]) / 2
+        size = round(after[0][cell] + after[2][cell])
+        # rounded, so that the order of summation decides no tie
+        value = round(float(value[k]), 13)
+        return value, -float(N[k]), float(F[k]), float(middle), size
+
+
+def pivot_sweep(problem, goal, *, turns=(0,), randomize=False):
+    """Minimise over all angles and thresholds.
+
+    Parameters
+    ----------
+    problem : Problem
+        At most `MAX_ROWS` rows, with two scores.
+
+    goal : Goal
+        What is minimised.
+
+    turns : tuple of int, default=(0,)
+        The quadrants, as multiples of pi / 2 at which they start.
+
+    randomize : bool, default=False
+        Rows at the threshold may be accepted with a probability.
+
+    Returns
+    -------
+    best : Candidate or None
+        The best rule; None if none meets the bounds.
+
+    bound : float
+        Its value: no rule has a smaller objective.
+    """
+    best = None
+    for turn in turns:
+        # ties of a single score are resolved by no angle nearby: the ends are extra
+        for theta in (turn * (math.pi / 2), (turn + 1) * (math.pi / 2)):
+            found = problem.best_at(theta, goal, randomize=randomize)
+            if found is not None and better(found, best, goal.rtol):
+                best = found
+    cells: list = []
+    for turn in turns:
+        pivots = _Pivots(problem, goal, turn, randomize)
+        for i in range(pivots.x.size):
+            cell = pivots.best_around(i)
+            if cell is not None:
+                cells.append(cell)
+    for cell in heapq.nsmallest(_CANDIDATES, cells):
+        if best is not None and cell[0] > best.value + _ROUNDING:
+            break
+        found = problem.at_size(*cell[3:], goal, randomize=randomize)
+        if found is not None and better(found, best, goal.rtol):
+            best = found
+    return best, math.inf if best is None else best.value

@@ -1,0 +1,137 @@
+"""What a search minimises: a cost within bounds, for regions or for their mixtures."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skood.decision._base_rule import GUARD, Linear
+
+__all__ = ["Candidate", "Goal", "better", "pick"]
+
+
+class Candidate(NamedTuple):
+    """An acceptance rule that was met in a search."""
+
+    value: float
+    N: float
+    F: float
+    theta: float
+    lam: float
+    tau: float = 1.0
+
+
+def better(new, old, rtol):
+    """Tell whether `new` beats `old`: value, largest N, smallest F, smallest angle."""
+    if old is None or abs(new.value - old.value) > rtol * abs(old.value):
+        return old is None or new.value < old.value
+    return (-new.N, new.F, new.theta) < (-old.N, old.F, old.theta)
+
+
+def pick(value, N, F, rtol):
+    """Return the index of the best value, then largest N, then smallest F; or None."""
+    least = value.min()
+    if np.isposinf(least):
+        return None
+    ties = np.flatnonzero(value <= least + rtol * abs(least))
+    return ties[np.lexsort((F[ties], -N[ties]))[0]]
+
+
+class Goal:
+    """A problem in N, E and F: minimise ``E / N``, or a linear cost, within bounds.
+
+    Parameters
+    ----------
+    cost : Linear or None
+        The objective; None is the selective risk.
+
+    bounds : tuple of Linear
+        Functions that must not be positive.
+
+    rtol : float, default=0.0
+        Values that differ by less, relative to their size, are ties.
+    """
+
+    def __init__(self, cost, bounds, rtol=0.0):
+        self.cost = cost
+        self.bounds = bounds
+        self.rtol = rtol
+        # the least number of ID rows; the risk of none is undefined
+        least = [b.constant / -b.id for b in bounds if is_floor(b)]
+        self.n_min = max(least, default=0.0 if cost is not None else 1.0)
+        nothing = cost is not None and all(b.constant <= GUARD for b in bounds)
+        self.none = cost.constant if nothing else np.inf
+
+    @classmethod
+    def of(cls, rule, problem, *, whole=True):
+        """Return the goal of a rule on the rows of a problem."""
+        sizes = problem.n_id, problem.n_ood
+        cost = rule.cost(*sizes)
+        # Quotients of sums of whole numbers are ties if they are equal; other sums
+        # depend on their order.
+        exact = cost is None and problem.whole_losses and whole
+        bounds = rule.bounds(*sizes, whole=whole)
+        return cls(cost, bounds, 0.0 if exact else 1e-12)
+
+    def objective(self, N, E, F):
+        """Return the objective where something is accepted, infinity elsewhere."""
+        if self.cost is not None:
+            return np.where(N + F > 0, self.cost.at(N, E, F), np.inf)
+        value = np.full(np.shape(N), np.inf)
+        return np.divide(E, N, out=value, where=N > 0)
+
+    def value(self, N, E, F):
+        """Return the objective within the bounds, infinity outside, elementwise."""
+        value = self.objective(N, E, F)
+        for bound in self.bounds:
+            value[bound.at(N, E, F) > GUARD] = np.inf
+        return value
+
+    def excess(self, N, E, F):
+        """Return the sum of what is above the bounds, in rows."""
+        return sum(
+            (np.maximum(b.at(N, E, F), 0) for b in self.bounds),
+            start=np.zeros(np.shape(N)),
+        )
+
+    def mixtures(self, before, after):
+        """Return the best mixtures of two regions each.
+
+        Along ``before + tau * (after - before)`` the objective is monotone and the
+        bounds leave an interval of tau, one end of which is optimal.
+
+        Parameters
+        ----------
+        before, after : tuple of three ndarrays of shape (n,)
+            N, E and F.
+
+        Returns
+        -------
+        value, tau, N, F : ndarray of shape (2, n)
+            For both ends of the interval of tau; the value is infinite where the
+            interval is empty or zero, for then nothing is added to `before`.
+        """
+        low, high = np.zeros(len(before[0])), np.ones(len(before[0]))
+        for bound in self.bounds:
+            start = np.asarray(bound.at(*before), dtype=np.float64)
+            step = bound.at(*after) - start
+            with np.errstate(divide="ignore", invalid="ignore"):
+                root = -start / step
+            low = np.where((step < 0) & (start > GUARD), np.maximum(low, root), low)
+            high = np.where(
+                (step > 0) & (start + step > GUARD), np.minimum(high, root), high
+            )
+            high = np.where((step == 0) & (start > GUARD), -1.0, high)
+        tau = np.stack([low, high])
+        mixed = [b + tau * (a - b) for b, a in zip(before, after, strict=True)]
+        value = self.objective(*mixed)
+        value[:, (low > high + GUARD) | (high <= 0)] = np.inf
+        value[tau <= 0] = np.inf
+        return value, tau, mixed[0], mixed[2]
+
+
+def is_floor(bound: Linear) -> bool:
+    """Tell whether a bound only asks for a number of accepted ID rows."""
+    return bound.id < 0 and bound.loss == 0 and bound.ood == 0

@@ -1,0 +1,405 @@
+"""The best acceptance rule on two scores: one engine for all rules."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from skood.decision._base_rule import Linear, as_asked, other_bound
+from skood.decision._branch_and_bound import branch_and_bound
+from skood.decision._calibration_sample import check_problem
+from skood.decision._exact_sweep import MAX_ROWS, pivot_sweep
+from skood.decision._objective import Candidate, Goal, better, is_floor
+from skood.decision._operating_point import OperatingPoint, accept, weights
+from skood.exceptions import InfeasibleError
+from skood.utils._ties import tolerance
+from skood.utils._warnings import warn
+
+__all__ = [
+    "OperatingPoint",
+    "accept",
+    "grid_of_angles",
+    "grid_search",
+    "search",
+    "solve",
+    "warn_of_reversed",
+]
+
+SOLVERS = ("bnb", "exact", "grid")
+
+
+def grid_of_angles(angles, n_angles):
+    """Return the angles of a grid, in increasing order.
+
+    Parameters
+    ----------
+    angles : {"quadrant", "full"}
+        See :func:`solve`.
+
+    n_angles : int
+        Their number.
+
+    Returns
+    -------
+    thetas : ndarray of shape (n_angles,)
+        Right angles are among them.
+    """
+    if isinstance(n_angles, bool) or not isinstance(n_angles, Integral):
+        raise TypeError(f"n_angles must be an integer of at least 2, got {n_angles!r}.")
+    if n_angles < 2:
+        raise ValueError(f"n_angles must be at least 2, got {n_angles!r}.")
+    if angles == "quadrant":
+        return np.linspace(0, math.pi / 2, n_angles)
+    if angles == "full":
+        # every quadrant starts exactly at a right angle; pi is the same as -pi
+        steps = np.linspace(
+            0, math.pi / 2, math.ceil(int(n_angles) / 4), endpoint=False
+        )
+        return np.concatenate([k * (math.pi / 2) + steps for k in range(-2, 2)])
+    raise ValueError(f"angles must be 'quadrant' or 'full', got {angles!r}.")
+
+
+def _check_options(solver, tol, problem):
+    """Raise unless the solver and its tolerance fit the problem."""
+    if solver not in SOLVERS:
+        raise ValueError(f"solver must be one of {list(SOLVERS)}, got {solver!r}.")
+    if isinstance(tol, bool) or not isinstance(tol, Real) or not float(tol) >= 0:
+        raise ValueError(f"tol must be a number of at least 0, got {tol!r}.")
+    n_rows = problem.n_id + problem.n_ood
+    if solver == "exact" and problem.double and n_rows > MAX_ROWS:
+        raise ValueError(
+            f"solver='exact' takes at most {MAX_ROWS} rows, its work grows with their "
+            f"square; got {n_rows}. Use solver='bnb', which certifies its gap, with "
+            f"a smaller tol if need be."
+        )
+
+
+def grid_search(problem, goal, thetas, randomize=False):
+    """Return the best rule over given angles, or None, and its value."""
+    best = None
+    for theta in thetas:
+        found = problem.best_at(theta, goal, randomize=randomize)
+        if found is not None and better(found, best, goal.rtol):
+            best = found
+    return best, math.inf if best is None else best.value
+
+
+def _least_violation(problem, rule, thetas, optimise, whole):
+    """Return the point that breaks the bounds least, and what is attainable.
+
+    The first is searched on a grid of angles; `optimise` returns the best rule of any
+    goal, or None.
+    """
+    n_id, n_ood = problem.n_id, problem.n_ood
+    best = None
+    for theta in thetas:
+        lam, N, E, F = problem.points(theta)
+        risk = np.divide(E, N, out=np.full(N.shape, math.inf), where=N > 0)
+        fpr = F / n_ood if n_ood else np.full(N.shape, np.nan)
+        broken = np.where(N > 0, rule.violation(N / n_id, fpr, risk), math.inf)
+        k = np.lexsort((F, -N, broken))[0]
+        found = Candidate(
+            float(broken[k]), float(N[k]), float(F[k]), float(theta), float(lam[k])
+        )
+        if better(found, best, 0.0):
+            best = found
+    bounds = rule.bounds(n_id, n_ood, whole=whole)
+    floors = tuple(bound for bound in bounds if is_floor(bound))
+    others = tuple(bound for bound in bounds if not is_floor(bound))
+    most = optimise(Goal(Linear(id=-1 / n_id), others))
+    least = optimise(Goal(Linear(ood=1 / max(n_ood, 1)), floors))
+    right = optimise(Goal(None, ()))
+    point = problem.describe(rule, best)
+    return point and replace(
+        point,
+        risk=math.nan,
+        objective=math.nan,
+        feasible=False,
+        max_tpr_at_fpr=most.N / n_id if most else 0.0,
+        min_fpr_at_tpr=least.F / n_ood if least and n_ood else math.nan,
+        min_risk=right.value,
+    )
+
+
+def _plug_in(problem, rule):
+    """Return the operating point of a rule that is known without a search."""
+    for score, name in ((problem.ood_id, "ood_id"), (problem.ood_ood, "ood_ood")):
+        if score is not None and (score < 0).any():
+            raise ValueError(
+                f"{type(rule).__name__} takes the OOD score for a likelihood ratio, "
+                f"which is not negative, but {name} contains {float(score.min())!r}. "
+                f"Exponentiate the logarithm of a ratio; with any other score use "
+                f"CostBased."
+            )
+    mu, lam = rule.plug_in()
+    theta = math.atan(mu) if problem.double else 0.0
+    problem.set_scales(1.0, 1.0)
+    # no scores to lie between: equal costs, also up to rounding, accept
+    lam += float(tolerance(lam, 0.0, lam))
+    point = OperatingPoint(theta=theta, lam=lam * math.cos(theta))
+    return problem.evaluated(rule, point)
+
+
+def search(
+    rule,
+    risk_id,
+    ood_id,
+    loss_id,
+    risk_ood,
+    ood_ood,
+    *,
+    solver="bnb",
+    angles="quadrant",
+    n_angles=360,
+    tol=1e-3,
+    randomize=False,
+):
+    """Do what :func:`solve` does, but return an infeasible point instead of raising.
+
+    The point then has ``feasible=False``, a NaN risk and the attainable bounds, and
+    is the one that breaks the bounds of the rule by the smallest total amount.
+    """
+    thetas = grid_of_angles(angles, n_angles)
+    problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    _check_options(solver, tol, problem)
+    if rule.plug_in() is not None:
+        return _plug_in(problem, rule)
+    options = {
+        "solver": solver,
+        "angles": angles,
+        "thetas": thetas,
+        "tol": tol,
+        "randomize": randomize,
+    }
+    # Where scores are dense, ties that were merged may not stay together at an angle.
+    point = _best_point(problem.with_merged_ties(), rule, **options)
+    point = point or _best_point(problem, rule, **options)
+    if point.feasible:
+        warn_of_reversed(point)
+    return point
+
+
+def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize):
+    """Return the best operating point, or None if it would separate merged ties."""
+    goal = Goal.of(rule, problem, whole=not randomize)
+    turns = (0,) if angles == "quadrant" else (-2, -1, 0, 1)
+    if not problem.double:
+        thetas, solver = np.zeros(1), "grid"
+    optimise: Callable[..., Any]
+    if solver == "bnb":
+        options = {"turns": turns, "grid": thetas, "randomize": randomize}
+        best, bound = branch_and_bound(problem, goal, tol=tol, **options)
+        tol = min(tol, 1e-3)
+        optimise = partial(branch_and_bound, problem, tol=tol, **options)
+    elif solver == "exact":
+        optimise = partial(pivot_sweep, problem, turns=turns, randomize=randomize)
+        best, bound = optimise(goal)
+    else:
+        optimise = partial(grid_search, problem, thetas=thetas, randomize=randomize)
+        best, bound = optimise(goal)
+        if problem.double:
+            bound = math.nan
+    if best is None:
+        return _least_violation(
+            problem, rule, thetas, lambda goal: optimise(goal)[0], not randomize
+        )
+    point = problem.describe(rule, best)
+    if point is None:
+        return None
+    gap = point.objective - bound  # NaN if nothing is certified
+    if gap <= 1e-12 * abs(point.objective):
+        gap = 0.0  # also what rounding leaves
+    return replace(point, gap=gap, lower_bound=point.objective - gap)
+
+
+def warn_of_reversed(point):
+    """Warn if a rule accepts rows because a score is high."""
+    reversed_scores = [
+        name
+        for name, weight in zip(("risk", "OOD"), weights(point.theta), strict=True)
+        if weight < 0
+    ]
+    if reversed_scores:
+        warn(
+            f"The best rule uses the {' and the '.join(reversed_scores)} score "
+            f"reversed (theta={point.theta:.4g}): it accepts rows because that score "
+            f"is high. Check its direction, or search angles='quadrant'."
+        )
+
+
+def solve(
+    rule,
+    risk_id,
+    ood_id,
+    loss_id,
+    risk_ood,
+    ood_ood,
+    *,
+    solver="bnb",
+    angles="quadrant",
+    n_angles=360,
+    tol=1e-3,
+    randomize=False,
+):
+    r"""Find the best acceptance rule on one or two scores.
+
+    Scores are outlier-like here: high means reject. Among the rules
+
+    .. math::
+        \cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda
+
+    the one is returned that minimises the objective of `rule` within its bounds; of
+    several that a solver meets, the one with the largest TPR, then the smallest FPR,
+    then the smallest angle. Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    rule : BaseRule
+        What is asked for, such as :class:`BoundedTPRFPR`.
+
+    risk_id : array-like of shape (n_id,)
+        Scores a of ID rows, high for rows that are likely misclassified.
+
+    ood_id : array-like of shape (n_id,) or None
+        Scores b of ID rows, high for OOD rows; -inf is not allowed. None (then also
+        in `ood_ood`): a is the only score, and the angle is 0.
+
+    loss_id : array-like of shape (n_id,)
+        Losses of ID rows, not negative.
+
+    risk_ood : array-like of shape (n_ood,) or None
+        Scores a of OOD rows. None: no OOD rows, for rules that need none.
+
+    ood_ood : array-like of shape (n_ood,) or None
+        Scores b of OOD rows.
+
+    solver : {"bnb", "exact", "grid"}, default="bnb"
+        How angles are searched; at each of them all thresholds are.
+
+        - "bnb": branch and bound over all angles, down to a certified gap of `tol`
+          (or, after 5000 intervals, to the gap that is then left). The result is
+          never worse than that of "grid".
+        - "exact": all angles at which two rows change places, for at most 5000 rows.
+        - "grid": `n_angles` angles; nothing is certified.
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        "quadrant": [0, pi/2], so that both scores count against acceptance. "full":
+        [-pi, pi), which lets a score be used reversed, with a warning.
+
+    n_angles : int, default=360
+        Number of angles of "grid", which "bnb" looks at as well where something
+        better may be. Both ends of a quadrant are among them, so that two scores are
+        never worse than either of them alone (if all are finite). With "full" it is
+        rounded up to a multiple of 4.
+
+    tol : float, default=1e-3
+        Gap of the objective at which "bnb" stops.
+
+    randomize : bool, default=False
+        Accept the rows at the threshold with a probability, if this is better. The
+        bounds then hold for expected counts and are not rounded to whole rows. What
+        is certified is that no rule is better at an angle where only equal rows are
+        tied.
+
+    Returns
+    -------
+    point : OperatingPoint
+        The rule, with numbers from applying it to the rows given.
+
+    Raises
+    ------
+    InfeasibleError
+        If no rule meets the bounds; its text says what is attainable.
+    ValueError
+        If there are no ID rows or, where `rule` needs them, no OOD rows; if a score
+        is NaN, an OOD score is -inf, a loss is negative, or shapes do not fit; if
+        there are too many rows for "exact".
+
+    Warns
+    -----
+    SkoodWarning
+        If the best rule uses a score reversed.
+
+    See Also
+    --------
+    accept : Applies the rule to other rows.
+    solve_finite : For a finite input space, with a probability for each input.
+    skood.metrics.selective_risk_at : The same from labels and predictions.
+
+    Notes
+    -----
+    The scales :math:`c_a, c_b` are the 5..95 % inter-quantile ranges of the finite
+    scores of ID rows (1 if zero), so that no result depends on the units of the
+    scores; the plain grid of angles of [1]_ does. Thresholds exist at distinct
+    projected scores only. A row with an infinite score is accepted last, at every
+    angle.
+
+    Over an interval of angles a row has a smallest and a largest projected score. At
+    a given threshold, those whose largest is below it are accepted at all of these
+    angles, and those whose smallest is above it at none, which bounds :math:`N`,
+    :math:`E` and :math:`F` and so the objective. Branch and bound halves the
+    interval with the least bound until that is within `tol` of the best rule found.
+    Rows that are decided for all thresholds that still matter are only counted.
+    Ties of the objective are resolved among the rules that were met; "exact" meets
+    all. Rules that differ by the rounding of floating point only are one.
+
+    With :math:`n` rows the cost is :math:`O(n^2 \log n)` for "exact", and
+    :math:`O(d \, n \log n)` for "grid" with :math:`d` angles. That of "bnb" depends
+    on the data; it is usually that of some tens of angles.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.rejection import BoundedTPRFPR, solve
+    >>> rng = np.random.default_rng(0)
+    >>> risk_id, ood_id = rng.uniform(size=(2, 500))
+    >>> loss_id = rng.uniform(size=500) < risk_id / 2
+    >>> risk_ood, ood_ood = rng.uniform(size=500), rng.uniform(0.7, 1.7, size=500)
+    >>> rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
+    >>> point = solve(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
+    >>> bool(point.tpr >= 0.7 and point.fpr <= 0.2)
+    True
+    >>> single = solve(rule, ood_id, None, loss_id, ood_ood, None)
+    >>> bool(point.risk <= single.risk)
+    True
+    """
+    point = search(
+        rule,
+        risk_id,
+        ood_id,
+        loss_id,
+        risk_ood,
+        ood_ood,
+        solver=solver,
+        angles=angles,
+        n_angles=n_angles,
+        tol=tol,
+        randomize=randomize,
+    )
+    if not point.feasible:
+        n_ood = 0 if risk_ood is None else len(risk_ood)
+        attainable = {
+            "max_tpr_at_fpr": point.max_tpr_at_fpr,
+            "min_fpr_at_tpr": point.min_fpr_at_tpr,
+            "bounded": other_bound(rule),
+        }
+        if any(b.loss for b in rule.bounds(len(risk_id), n_ood)):
+            attainable = {"min_risk": point.min_risk}
+        raise InfeasibleError(
+            f"No acceptance rule meets {as_asked(rule)} on "
+            f"{len(risk_id)} ID and {n_ood} OOD rows.",
+            **attainable,
+        )
+    return point

@@ -1,0 +1,171 @@
+"""Base of the detectors that need more of a network than features, logits and head."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from numbers import Integral
+
+import numpy as np
+
+from skood.base import BaseDetector, fit_wrapped, take_rows, wrapped_tags
+from skood.nn._network import make_network
+from skood.utils._left_out import is_fixed, offset_rows, refitted_scores
+from skood.utils._param_validation import Classifier
+
+__all__ = ["NetworkDetector", "check_layers", "held_out_rows"]
+
+
+class NetworkDetector(BaseDetector):
+    """Base class of detectors that look into a network, or differentiate it.
+
+    A subclass implements ``_fit_network(network, rows, y)``, which learns and returns
+    the scores that the threshold is taken from, or None if these come from networks
+    that are fitted without the rows; and ``_score_network(network, rows)``. The rows
+    are what the network reads, see `Network.prepare`.
+
+    Parameters
+    ----------
+    estimator : object
+        A network or linear classifier, cloned and fitted unless frozen.
+
+    device : str, default="auto"
+        Where a torch network runs.
+
+    contamination : float, default=0.05
+        Share of new ID samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``.
+    """
+
+    _parameter_constraints: dict = {
+        **BaseDetector._parameter_constraints,
+        "estimator": [Classifier()],
+        "device": "no_validation",  # validated where it is used
+    }
+
+    def __init__(self, estimator, *, device="auto", contamination=0.05, ood_label=-1):
+        super().__init__(contamination=contamination, ood_label=ood_label)
+        self.estimator = estimator
+        self.device = device
+
+    def _fit(self, X, y):
+        self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+        network = make_network(self.estimator_, device=self.device)
+        scores = self._fit_network(network, network.prepare(X), y)
+        if scores is not None:
+            return scores
+        return self._refitted_scores(X, y)
+
+    def _refitted_scores(self, X, y):
+        """Scores of training samples, each from a network and a fit without it."""
+
+        def fit(other, X, y):
+            other.estimator_ = fit_wrapped(other, self.estimator, X, y)
+            network = make_network(other.estimator_, device=self.device)
+            other._fit_network(network, network.prepare(X), y)
+
+        def score(other, left_out):
+            return other._score(take_rows(X, left_out))
+
+        return refitted_scores(self, X, y, fit, score)
+
+    def _score(self, X):
+        network = make_network(self.estimator_, device=self.device)
+        return self._score_network(network, network.prepare(X))
+
+    @abstractmethod
+    def _fit_network(self, network, rows, y):
+        """Learn from ID rows; return scores that the threshold is taken from."""
+
+    @abstractmethod
+    def _score_network(self, network, rows):
+        """Scores of rows: float64, high = ID."""
+
+    def _training_scores(self, network, rows):
+        """Scores of the training rows, or of as many as a threshold needs.
+
+        None of a network that `fit` has trained on them.
+        """
+        if not is_fixed(self.estimator):
+            return None
+        return self._score_network(network, rows[offset_rows(rows.shape[0])])
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        tags.input_tags.sparse = False
+        return tags
+
+
+def check_layers(layers, network, rows):
+    """Return the layers that "all" or a list names.
+
+    Parameters
+    ----------
+    layers : "all" or array-like of str or int
+        See `Gram`.
+
+    network : Network
+        Tells what "all" are.
+
+    rows : ndarray or torch.Tensor
+        Prepared rows; two of them are run for "all".
+
+    Returns
+    -------
+    layers : list of str or int
+        Distinct names.
+
+    Raises
+    ------
+    TypeError
+        If one is neither a string nor an integer.
+
+    ValueError
+        If there is none, or one twice.
+    """
+    if isinstance(layers, str):
+        return network.layer_names(rows)
+    layers = list(layers)
+    for layer in layers:
+        if isinstance(layer, bool) or not isinstance(layer, (str, Integral)):
+            raise TypeError(
+                f"A layer is named by a str or an int, got {layer!r} of type "
+                f"{type(layer).__name__} in {layers!r}. Name layers as in "
+                "FeatureExtractor, such as 'conv1' or -1."
+            )
+    if not layers or len(set(layers)) != len(layers):
+        raise ValueError(
+            f"layers must be 'all' or a list of distinct layers, got {layers!r}."
+        )
+    return layers
+
+
+def held_out_rows(y, n_samples, fraction, random_state):
+    """Draw rows to hold out, such that a row of each class stays.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,) or None
+        Class labels.
+
+    n_samples : int
+        Number of rows.
+
+    fraction : float
+        Share of the rows to draw: at least one row, if one is left to be drawn.
+
+    random_state : RandomState instance
+        Source of randomness.
+
+    Returns
+    -------
+    rows : ndarray of int
+        Sorted.
+    """
+    order = random_state.permutation(n_samples)
+    labels = np.zeros(n_samples) if y is None else y[order]
+    _, first = np.unique(labels, return_index=True)
+    drawn = np.delete(order, first)[: max(1, round(fraction * n_samples))]
+    return np.sort(drawn)

@@ -1,0 +1,402 @@
+"""Base of the detectors that read features, logits or the head of a classifier."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import validate_data
+
+from skood.base import BaseDetector, fit_wrapped, take_rows, wrapped_tags
+from skood.nn._linear_head import LinearHead
+from skood.nn._outputs import Reading, concatenate
+from skood.nn._sklearn_network import make_reader
+from skood.utils._array_api import array_device, as_double, to_host
+from skood.utils._lazy import is_lazy, is_torch_data, labelled_rows, loaded
+from skood.utils._left_out import (
+    cross_fitted,
+    is_fixed,
+    offset_rows,
+    refitted_scores,
+)
+from skood.utils._mapped import (
+    MappedRows,
+    float_rows,
+    in_memory,
+    is_mapped,
+    is_matrix,
+    row_blocks,
+)
+from skood.utils._parallel import map_chunks
+from skood.utils._param_validation import Classifier
+from skood.utils._torch import check_tensor, is_tensor, row_chunks
+
+__all__ = ["ReadingDetector"]
+
+# Bytes, in float64, of a block of rows that a classifier is given. A bank of rows goes
+# to a GPU with each of them.
+_BLOCK_BYTES = 32 * 2**20
+_GPU_BLOCK_BYTES = 256 * 2**20
+
+
+class ReadingDetector(BaseDetector):
+    """Base class of detectors that read a classifier.
+
+    A subclass names in ``_reads`` what it needs ("features", "logits", "head"),
+    and implements ``_fit_reading(reading, y)`` and ``_score_reading(reading)``.
+    With ``estimator=None``, `X` is what the subclass reads: features if it reads
+    any, else logits. A subclass that reads features, and logits or a head, then gets a
+    `LinearHead` that is fitted on ``(X, y)``.
+
+    Both work on chunks of rows whose arrays are NumPy arrays, or torch tensors on a
+    GPU: ``reading.xp`` is the namespace of either, ``reading.asarray`` brings fitted
+    arrays, which are NumPy, to where the chunk is.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        A classifier to read, cloned and fitted unless frozen.
+
+    device : str, default="auto"
+        Where scores are computed: "auto" is CUDA for large arrays if there is one,
+        else the CPU. A network runs where its classifier says.
+
+    contamination : float, default=0.05
+        Share of new ID samples to reject.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows in ``y``.
+    """
+
+    _parameter_constraints: dict = {
+        **BaseDetector._parameter_constraints,
+        "estimator": [Classifier(), None],
+        "device": "no_validation",  # validated where it is used
+    }
+
+    _reads: ClassVar[frozenset] = frozenset()
+
+    # Whether scores of features need no large matrix product.
+    _elementwise: ClassVar[bool] = False
+
+    # Whether it learns from the training samples, beside the classifier: their scores
+    # then are not like those of new samples.
+    _learns: ClassVar[bool] = True
+
+    # Of how many parts of the samples one is left out at a time, where it is fitted
+    # again for the threshold. None: 20 of fewer than 1,000 samples, else 10.
+    _n_folds: ClassVar[int | None] = None
+
+    # How many training rows give the threshold, drawn with a fixed seed. None: all.
+    _max_offset_rows: ClassVar[int | None] = None
+
+    # Bytes of float64 temporaries per chunk of rows. Narrow rows of logits are fast if
+    # a chunk stays in the cache, matrix products if it is large.
+    _chunk_bytes: ClassVar[int] = 64 * 2**20
+    _logit_chunk_bytes: ClassVar[int] = 4 * 2**20
+    _logit_chunk_rows: ClassVar[int] = 2048  # at least, for many classes
+
+    def __init__(
+        self, estimator=None, *, device="auto", contamination=0.05, ood_label=-1
+    ):
+        super().__init__(contamination=contamination, ood_label=ood_label)
+        self.estimator = estimator
+        self.device = device
+
+    def _fit(self, X, y):
+        if self.estimator is None:
+            X = self._validate(X, reset=True)
+            if self._fits_head:
+                if y is None:
+                    raise ValueError(
+                        f"{type(self).__name__}() requires y to be passed, but the "
+                        "target y is None: with estimator=None it fits a linear head "
+                        "on (X, y). Pass class labels, or estimator=."
+                    )
+                X = in_memory(X)  # its solver goes over all rows many times
+                self.estimator_ = LinearHead().fit(X, y)
+            elif "features" not in self._reads and y is not None:
+                self._check_columns(X.shape[1])
+        else:
+            if not isinstance(self.estimator, FrozenEstimator):
+                X = in_memory(X)
+            self.estimator_ = self._fit_estimator(X, y)
+        reading = self._read_all(X)
+        if y is None and is_torch_data(X):  # whose labels are known now
+            _, y = self._only_id(X, X.labels())
+            reading = reading if self._id_rows is None else reading.rows(self._id_rows)
+        self._fit_reading(reading, y)
+        if self._fits_head or not is_fixed(self.estimator):
+            return self._refitted_scores(X, y)
+        return self._training_scores(reading, y)
+
+    def _check_columns(self, n_columns):
+        """Refuse X that holds no logits of the classes in y, such as features."""
+        n_classes = len(self.classes_)
+        # one class only marks the ID samples; one column is refused as no logits
+        if n_classes in (1, n_columns) or n_columns == 1:
+            return
+        name = type(self).__name__
+        raise ValueError(
+            f"X has n_features = {n_columns} columns, but y has {n_classes} classes: "
+            f"with estimator=None {name} takes the columns of X for logits, one per "
+            f"class. For features, pass the classifier: {name}(estimator=classifier). "
+            "For logits of a network with other classes than those in y, pass "
+            f"estimator=LinearHead(numpy.eye({n_columns}), "
+            f"numpy.zeros({n_columns}), classes=...) with one class per column, or, "
+            "where no labels are needed, fit without y."
+        )
+
+    def _labelled_rows(self, X, y):
+        """Rows and labels; of a torch dataset the labels come with what is read."""
+        is_frozen = isinstance(self.estimator, FrozenEstimator)
+        rows, labels = labelled_rows(X, y, wait=self.estimator is None or is_frozen)
+        if self.estimator is not None or not is_lazy(X):
+            return rows, labels
+        array = loaded(rows)  # it is what is learned from
+        return array, rows.labels() if y is None and is_torch_data(rows) else y
+
+    @property
+    def _reads_blocks(self):
+        """Whether a classifier reads the rows, block by block."""
+        return self.estimator is not None
+
+    def _chosen(self, X, rows):
+        """Rows that are learned from; of a memory-mapped file none is copied yet."""
+        return MappedRows(X, rows) if is_mapped(X) else take_rows(X, rows)
+
+    def _fit_estimator(self, X, y):
+        """Fit the classifier; remember the names of columns if it does not."""
+        fitted = fit_wrapped(self, self.estimator, X, y)
+        self._keeps_names = hasattr(X, "columns") and not hasattr(
+            self, "feature_names_in_"
+        )
+        if self._keeps_names:
+            validate_data(self, X, reset=True, skip_check_array=True)
+        return fitted
+
+    def _training_scores(self, reading, y):
+        """Scores from which the threshold is taken: of samples as if they were new."""
+        rows = np.arange(len(reading))
+        if self._max_offset_rows is not None:
+            rows = rows[offset_rows(len(reading), self._max_offset_rows)]
+        return self._left_out_scores(reading, y, rows)
+
+    def _left_out_scores(self, reading, y, rows):
+        """Scores of training rows, each from a fit without it."""
+        if not self._learns:
+            whole = len(rows) == len(reading)  # rows of a file are not copied then
+            return self._score_rows(reading if whole else reading.rows(rows))
+        return cross_fitted(self, reading, y, rows, self._n_folds, self._rescales)
+
+    def _refitted_scores(self, X, y):
+        """Scores of training samples, each from a classifier and a fit without it."""
+
+        def fit(other, X, y):
+            if self.estimator is None:
+                other.estimator_ = LinearHead().fit(X, y)
+            else:
+                other.estimator_ = fit_wrapped(other, self.estimator, X, y)
+
+        def score(other, left_out):
+            whole = other._read_all(X)
+            other._fit_reading(whole, y)
+            return other._left_out_scores(whole, y, left_out)
+
+        return refitted_scores(self, X, y, fit, score)
+
+    @abstractmethod
+    def _fit_reading(self, reading, y):
+        """Learn from what was read off the ID training rows (`y` may be None)."""
+
+    @abstractmethod
+    def _score_reading(self, reading):
+        """Score a chunk of rows: float64, high = ID."""
+
+    def _parts(self, reading, y=None):
+        """Yield chunks of a reading, where they are computed on, and their labels."""
+        device = reading.device_for(self._device)
+        for rows in self._chunks(reading, device):
+            part = reading.rows(rows).to(device)
+            yield part, None if y is None else y[rows]
+
+    @property
+    def _fits_head(self):
+        """Whether X holds features, and the head that gives their logits is fitted."""
+        if self.estimator is not None:
+            return False
+        return "head" in self._reads or {"features", "logits"} <= self._reads
+
+    @property
+    def _rescales(self):
+        """Whether scores grow with the number of samples, and are scaled to match."""
+        return False
+
+    @property
+    def _device(self):
+        return getattr(self, "device", "cpu")  # some compute on the CPU only
+
+    def _read(self, X, *, validated=False):
+        """Yield readings of consecutive rows of `X`."""
+        if self.estimator is None and not validated:
+            X = self._validate(X, reset=False)
+        if hasattr(self, "estimator_"):
+            keeps_names = getattr(self, "_keeps_names", False)
+            if keeps_names and not (validated or is_lazy(X)):
+                validate_data(self, X, reset=False, skip_check_array=True)
+            for block in self._blocks(X):
+                yield from make_reader(self.estimator_).iter_read(block, self._reads)
+        elif "features" in self._reads:
+            yield Reading(features=X)
+        else:
+            yield Reading(logits=check_logits(X))
+
+    def _blocks(self, X):
+        """Rows for the classifier: of a large array block by block."""
+        reader = make_reader(self.estimator_)
+        if not reader.takes_blocks or reader.memory is not None or not is_matrix(X):
+            return [in_memory(X)]
+        on_gpu = array_device(self._device, X) is not None
+        return row_blocks(X, _GPU_BLOCK_BYTES if on_gpu else _BLOCK_BYTES)
+
+    def _read_all(self, X, *, validated=True):
+        """Return one reading of all rows of `X`."""
+        readings = self._read(X, validated=validated)
+        if not self._features_are_rows_of(X):
+            return concatenate(readings)
+        # Not those of the blocks: they may be copies.
+        logits = [Reading(None, part.logits, part.head) for part in readings]
+        return replace(concatenate(logits), features=float_rows(X))
+
+    def _features_are_rows_of(self, X):
+        """Whether what is read off the classifier are the rows of a matrix."""
+        return (
+            hasattr(self, "estimator_")
+            and "features" in self._reads
+            and is_matrix(X)
+            and make_reader(self.estimator_).features_are_rows
+        )
+
+    def _column_labels(self, n_columns):
+        """Class label of each column of the logits.
+
+        They may be more than ``classes_``, those of the ID rows in `y`, and in
+        another order.
+        """
+        source = getattr(self, "estimator_", self)
+        labels = np.asarray(getattr(source, "classes_", np.arange(n_columns)))
+        if len(labels) != n_columns:
+            raise ValueError(
+                f"{type(self).__name__} got {n_columns} logits for {len(labels)} "
+                f"classes: {labels.tolist()}. Give one logit per class, in the order "
+                "of classes_."
+            )
+        return labels
+
+    def _score(self, X):
+        return np.concatenate([self._score_rows(part) for part in self._read(X)])
+
+    def _score_validated(self, X):
+        return self._score_rows(self._read_all(X))
+
+    def _bytes_per_row(self, reading):
+        """Size of the float64 temporaries that scoring a row needs."""
+        width = sum(
+            array.shape[1]
+            for array in (reading.features, reading.logits)
+            if array is not None
+        )
+        # comparing features with all classes takes a column for each
+        n_classes = (
+            0 if reading.features is None else len(getattr(self, "classes_", ()))
+        )
+        return 8 * (4 * width + 3 * n_classes)
+
+    def _chunks(self, reading, device=None):
+        per_row, size = self._bytes_per_row(reading), self._chunk_bytes
+        if reading.features is None and device is None:
+            least = self._logit_chunk_rows * per_row
+            size = min(size, max(self._logit_chunk_bytes, least))
+        return row_chunks(len(reading), per_row, size)
+
+    def _score_rows(self, reading):
+        device = reading.device_for(self._device)
+
+        def scores_of(rows):
+            with np.errstate(over="ignore", invalid="ignore"):  # NaN raises in the end
+                scores = self._score_reading(reading.rows(rows).to(device))
+            return to_host(as_double(scores))
+
+        chunks = list(self._chunks(reading, device))
+        if device is None and self._is_elementwise(reading):
+            scores = map_chunks(scores_of, chunks)
+        else:
+            scores = [scores_of(rows) for rows in chunks]
+        return scores[0] if len(scores) == 1 else np.concatenate(scores)
+
+    def _is_elementwise(self, reading):
+        """Whether scoring is no large matrix product, which has its own threads."""
+        return self._elementwise or reading.features is None
+
+    def _validate(self, X, *, reset):
+        """Validate rows that are read as they are; a tensor on a GPU stays there."""
+        if is_mapped(X) and X.dtype not in (np.float32, np.float64):
+            X = MappedRows(X)
+        if isinstance(X, MappedRows):
+            return self._validate_mapped(X, reset=reset)
+        if not on_gpu(X) or self._fits_head:
+            return super()._validate(X, reset=reset)
+        X = check_tensor(X, keep_double=True)
+        if reset:
+            self.n_features_in_ = X.shape[1]
+            self.__dict__.pop("feature_names_in_", None)
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
+                f"{self.n_features_in_} features as input."
+            )
+        return X
+
+    def _validate_mapped(self, X, *, reset):
+        """Validate rows of a memory-mapped file block by block."""
+        if 0 in X.shape:
+            return super()._validate(np.asarray(X[:]), reset=reset)  # raises
+        for block in row_blocks(X, _BLOCK_BYTES):
+            super()._validate(block, reset=reset)
+            reset = False
+        return float_rows(X)
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        if self.estimator is None:
+            tags.target_tags.required = self._fits_head
+        elif "features" in self._reads:
+            tags.input_tags.sparse = tags.input_tags.allow_nan = False
+        return tags
+
+
+def constraints_without_device():
+    """Constraints of a detector that computes on the CPU, and has no `device`."""
+    constraints = dict(ReadingDetector._parameter_constraints)
+    del constraints["device"]
+    return constraints
+
+
+def on_gpu(X):
+    """Tell whether `X` is a tensor that is not on the CPU."""
+    return is_tensor(X) and X.device.type != "cpu"
+
+
+def check_logits(logits):
+    """Return logits, of at least two classes, or raise."""
+    if logits.shape[1] < 2:
+        raise ValueError(
+            "With estimator=None X holds logits, one column per class, but got "
+            f"n_features = {logits.shape[1]}. Give a binary margin m as the two "
+            "columns -m/2 and m/2, or pass the classifier as estimator=."
+        )
+    return logits

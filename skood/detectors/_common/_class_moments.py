@@ -1,0 +1,260 @@
+"""Means and scatter of classes of rows, in one pass over the rows."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from skood.utils._array_api import array_namespace, as_double, asarray_like, to_host
+from skood.utils._torch import is_tensor
+
+__all__ = ["ClassMoments", "class_sums", "first_row", "is_constant", "offset_sums"]
+
+# A feature is constant if it varies by no more than this many rounding errors of its
+# mean: so much comes from scaling rows to unit length, and from merging chunks.
+_ROUNDING_ERRORS = 4
+
+# Up to so many classes, sums over them are faster as products with zeros and ones.
+_DENSE_CLASSES = 16
+
+
+def class_sums(rows, labels):
+    """Sum rows by class.
+
+    Parameters
+    ----------
+    rows : array of shape (n_samples, n_features)
+        NumPy, or torch on a GPU; in float64.
+
+    labels : ndarray of shape (n_samples,) or None
+        Class labels. None: one class, called 0.
+
+    Returns
+    -------
+    classes : ndarray of shape (n_classes,)
+        The labels there are, sorted.
+
+    counts : ndarray of shape (n_classes,), dtype float64
+        Rows of each.
+
+    sums : array of shape (n_classes, n_features)
+        Sums of the rows, of the kind of `rows`.
+
+    members : array or sparse array of shape (n_classes, n_samples)
+        1.0 where a row is of a class, else 0.0: multiplied by rows it sums them.
+    """
+    if labels is None:
+        labels = np.zeros(rows.shape[0], dtype=np.intp)
+    classes, codes = np.unique(labels, return_inverse=True)
+    counts = np.bincount(codes, minlength=len(classes)).astype(np.float64)
+    if len(classes) > _DENSE_CLASSES and not is_tensor(rows):
+        # each row is added once, instead of being multiplied by zeros
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.intp)
+        order = np.argsort(codes, kind="stable")
+        shape = len(classes), len(codes)
+        members = csr_array((np.ones(len(codes)), order, starts), shape=shape)
+    else:
+        members = (np.arange(len(classes))[:, None] == codes).astype(np.float64)
+        members = asarray_like(members, rows)
+    return classes, counts, members @ rows, members
+
+
+def first_row(rows):
+    """Return the first row in float64, as NumPy: what others are measured from."""
+    return np.array(to_host(rows[0]), dtype=np.float64)
+
+
+def offset_sums(rows, origin, labels):
+    """Sum by class what rows differ in from an origin: far from zero that is little.
+
+    Parameters
+    ----------
+    rows : array of shape (n_samples, n_features)
+        NumPy, or torch on a GPU; in float64 or float32.
+
+    origin : ndarray of shape (n_features,)
+        One of the rows, or such as them.
+
+    labels : ndarray of shape (n_samples,) or None
+        Class labels. None: one class, called 0.
+
+    Returns
+    -------
+    classes, counts : ndarray of shape (n_classes,)
+        As from `class_sums`.
+
+    sums : ndarray of shape (n_classes, n_features)
+        Sums of the differences.
+    """
+    if rows.dtype == array_namespace(rows).float32:
+        # Far from zero sums of these are exact in float64: one pass less.
+        classes, counts, sums, _ = class_sums(as_double(rows), labels)
+        return classes, counts, to_host(sums) - counts[:, None] * origin
+    classes, counts, sums, _ = class_sums(rows - asarray_like(origin, rows), labels)
+    return classes, counts, to_host(sums)
+
+
+def is_constant(variances, means):
+    """Tell which features vary by rounding errors of their means only.
+
+    Parameters
+    ----------
+    variances : ndarray
+        Of the features, from `ClassMoments` or around an origin that is a row: not
+        from sums of the features themselves, whose errors grow with their number.
+
+    means : ndarray of the same shape
+        Of the features; of several, the one that is largest.
+
+    Returns
+    -------
+    constant : ndarray of bool
+        Also where the variance is too small to be divided by.
+    """
+    rounding = _ROUNDING_ERRORS * np.finfo(np.float64).eps * np.abs(means)
+    return variances <= np.maximum(rounding**2, np.finfo(np.float64).tiny)
+
+
+class ClassMoments:
+    r"""Counts, means and within-class scatter of some rows, to which more are added.
+
+    Two sets of rows with counts :math:`n, n'`, means :math:`m, m'` and scatters
+    :math:`S, S'` have together the scatter
+
+    .. math:: S + S' + \frac{n n'}{n + n'} (m' - m)(m' - m)^\top ,
+
+    which, unlike a difference of sums of squares, does not cancel (Chan, Golub and
+    LeVeque 1983). What is summed are rows minus the first of all rows, and each mean
+    is corrected by the mean of what remains: its error is one rounding of its distance
+    to that row, however many rows there are and however far they are from zero.
+
+    Parameters
+    ----------
+    per_class : bool, default=False
+        Whether to keep a scatter per class instead of one for all.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (n_classes,)
+        Labels, sorted.
+
+    counts : ndarray of shape (n_classes,)
+        Rows per class, float64.
+
+    origin : ndarray of shape (n_features,)
+        The first row.
+
+    offsets : ndarray of shape (n_classes, n_features)
+        Class means minus `origin`.
+
+    means : ndarray of shape (n_classes, n_features)
+        Class means, rounded.
+
+    scatter : ndarray of shape ([n_classes,] n_features, n_features)
+        Sums of outer products of the rows minus their class mean.
+    """
+
+    def __init__(self, per_class=False):
+        self.per_class = per_class
+        self.classes: Any = None
+        self.counts: Any = None
+        self.origin: Any = None
+        self.offsets: Any = None
+        self.scatter: Any = None
+
+    @property
+    def means(self):
+        return self.origin + self.offsets
+
+    def updated(self, rows, labels, *, consume=False):
+        """Return the moments with more rows (float64 or float32) added.
+
+        With `consume` these moments may become part of those that are returned.
+        """
+        new = ClassMoments(self.per_class)
+        new.origin = self.origin
+        if new.origin is None:
+            new.origin = first_row(rows)
+        new._take(rows - asarray_like(new.origin, rows), labels)  # in float64
+        return new if self.classes is None else self._merged(new, consume)
+
+    def _take(self, rows, labels):
+        """Moments of rows alone, minus the origin, which are written to."""
+        self.classes, self.counts, sums, members = class_sums(rows, labels)
+        counts = asarray_like(self.counts, rows)[:, None]
+        means = sums / counts
+        codes = np.zeros(len(rows), dtype=np.intp)
+        if len(self.classes) == 1:
+            rows -= means
+        else:
+            codes = np.searchsorted(self.classes, labels)
+            rows -= means[asarray_like(codes, rows)]
+        errors = (members @ rows) / counts
+        self.offsets = to_host(means + errors)
+        shifts = to_host(errors) * np.sqrt(self.counts)[:, None]
+        if self.per_class:
+            scatter = []
+            for k, shift in enumerate(shifts):
+                own = rows[asarray_like(np.flatnonzero(codes == k), rows)]
+                scatter.append(to_host(own.T @ own) - np.outer(shift, shift))
+            self.scatter = np.stack(scatter)
+        else:
+            self.scatter = to_host(rows.T @ rows) - shifts.T @ shifts
+
+    def _merged(self, other, consume):
+        """Moments of both sets of rows."""
+        new = ClassMoments(self.per_class)
+        new.origin = self.origin
+        new.classes = np.union1d(self.classes, other.classes)
+        mine = np.searchsorted(new.classes, self.classes)
+        theirs = np.searchsorted(new.classes, other.classes)
+        n_classes, n_features = len(new.classes), self.offsets.shape[1]
+        before, more = np.zeros(n_classes), np.zeros(n_classes)
+        before[mine], more[theirs] = self.counts, other.counts
+        new.counts = before + more
+        means = np.zeros((n_classes, n_features))
+        means[mine] = self.offsets
+        gaps = np.zeros((n_classes, n_features))
+        gaps[theirs] = other.offsets - means[theirs]
+        new.offsets = means + gaps * (more / new.counts)[:, None]
+        scaled = gaps * np.sqrt(before * more / new.counts)[:, None]
+        if self.per_class:
+            new.scatter = self.scatter
+            if not consume or len(mine) < n_classes:
+                new.scatter = np.zeros((n_classes, n_features, n_features))
+                new.scatter[mine] = self.scatter
+            for k, scatter in zip(theirs, other.scatter, strict=True):
+                new.scatter[k] += scatter
+                new.scatter[k] += np.outer(scaled[k], scaled[k])
+        else:
+            new.scatter = other.scatter  # of rows that nobody else has seen
+            new.scatter += self.scatter
+            new.scatter += scaled.T @ scaled
+        return new
+
+    def without(self, rows):
+        """Return the moments without some of the rows, where there is one class."""
+        new, gone = ClassMoments(), ClassMoments()
+        new.classes, new.origin = self.classes, self.origin
+        gone._take(rows - asarray_like(self.origin, rows), None)
+        new.counts = self.counts - gone.counts
+        share = (gone.counts / new.counts)[:, None]
+        new.offsets = self.offsets + share * (self.offsets - gone.offsets)
+        gap = (gone.offsets - self.offsets) * np.sqrt(self.counts * share[:, 0])[
+            :, None
+        ]
+        new.scatter = self.scatter - gone.scatter - gap.T @ gap
+        return new
+
+    def within(self):
+        """Return the scatter around the class means, of all classes together."""
+        return self.scatter.sum(axis=0) if self.per_class else self.scatter
+
+    def total(self):
+        """Return the mean of all rows, minus the origin, and the scatter around it."""
+        mean = self.counts @ self.offsets / self.counts.sum()
+        gaps = (self.offsets - mean) * np.sqrt(self.counts)[:, None]
+        return mean, self.within() + gaps.T @ gaps

@@ -1,0 +1,215 @@
+"""Covariances, and the whitening that makes Mahalanobis distances Euclidean."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from sklearn.base import clone
+
+from skood.detectors._common._class_moments import is_constant
+from skood.detectors._common._partial_fit import NotEnoughRows
+from skood.utils._array_api import nearest, row_dots
+from skood.utils._linalg import symmetric_eigh
+from skood.utils._warnings import warn
+
+__all__ = [
+    "ALONE",
+    "Whitening",
+    "check_spread",
+    "contributions",
+    "fitted_covariance",
+    "left_out_distances",
+]
+
+# A row whose leverage is as close to 1 is alone in a direction: without it the
+# covariance has a lower rank, and no formula from the inverse.
+ALONE = 1e-9
+
+
+def fitted_covariance(estimator, residuals):
+    """Return the covariance that a clone of a scikit-learn estimator gives."""
+    return np.asarray(clone(estimator).fit(residuals).covariance_, dtype=np.float64)
+
+
+def check_spread(covariance, moments, what):
+    """Tell which features vary; raise if none does: there is nothing to scale by."""
+    varies = ~is_constant(np.diag(covariance), np.abs(moments.means).max(axis=0))
+    if varies.any():
+        return varies
+    n_samples, n_classes = int(moments.counts.sum()), len(moments.counts)
+    if n_classes == 1:
+        raise NotEnoughRows(
+            f"{what} is zero: no feature varies, up to rounding (n_samples = "
+            f"{n_samples}, n_features = {len(varies)}). Give more samples, or scale "
+            "features that are too small to be squared."
+        )
+    raise NotEnoughRows(
+        f"{what} is zero: all features are constant within each class, up to rounding "
+        f"(n_samples = {n_samples} in {n_classes} classes, n_features = "
+        f"{len(varies)}). Give more than 1 sample per class, or scale features that "
+        "are too small to be squared."
+    )
+
+
+def _inverse_root(covariance, varies):
+    """A matrix whose product with its transpose inverts a covariance; log det.
+
+    The rank is that of the correlations, which does not depend on the scales of the
+    features. Where it is full the inverse is that of the covariance, for whatever
+    scales. Where it is not, the pseudo-inverse, which does depend on the scales, is
+    that of the covariance too, on which directions below rounding of the largest
+    variance do not count.
+    """
+    own = covariance[np.ix_(varies, varies)]
+    scale = np.sqrt(np.diag(own))
+    values, vectors, rank = symmetric_eigh(own / scale / scale[:, None])
+    log_scale = np.log(scale).sum()
+    if rank == len(values):
+        vectors /= scale[:, None]
+    else:
+        values, vectors, rank = symmetric_eigh(own)
+        values, vectors = values[-rank:], vectors[:, -rank:]
+        log_scale = 0.0
+    matrix = np.zeros((len(varies), rank))
+    matrix[varies] = vectors / np.sqrt(values)
+    return matrix, float(np.log(values).sum() + 2 * log_scale)
+
+
+class Whitening:
+    """A linear map after which a covariance is one, on its support.
+
+    Features that do not vary are left out. Of others that a singular covariance leaves
+    out a warning is given.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (n_features, n_features)
+        Positive semidefinite.
+
+    moments : ClassMoments
+        Distances to their means are measured.
+
+    what : str
+        What a warning about a singular covariance, or an error about one that is
+        zero, calls it.
+
+    Attributes
+    ----------
+    matrix : ndarray of shape (n_features, rank)
+        ``matrix @ matrix.T`` is the (pseudo-)inverse of the covariance.
+
+    log_det : float
+        Logarithm of the product of the non-zero eigenvalues.
+    """
+
+    def __init__(self, covariance, moments, what):
+        varies = check_spread(covariance, moments, what)
+        self.matrix, self.log_det = _inverse_root(covariance, varies)
+        n_features, rank = self.matrix.shape
+        # features that are constant in all classes together are left out
+        between = np.var(moments.offsets, axis=0)
+        varies |= ~is_constant(between, np.abs(moments.means).max(axis=0))
+        if rank < np.count_nonzero(varies):
+            warn(
+                f"{what} is singular (rank {rank} of {n_features}): distances are "
+                "measured on its support only. Give more samples, drop features that "
+                "others determine, or pass covariance=LedoitWolf().",
+            )
+        # Measured from a point among the means, so that no difference cancels.
+        self.center = moments.origin + moments.offsets.mean(axis=0)
+        self._offsets = moments.offsets - (self.center - moments.origin)
+        self.means = self._offsets @ self.matrix
+
+    def apply(self, rows, asarray):
+        """Whiten rows; `asarray` brings arrays to where they are."""
+        return (rows - asarray(self.center)) @ asarray(self.matrix)
+
+    def gaps(self, rows, index):
+        """Rows minus the means of these numbers, before whitening; NumPy."""
+        return (rows - self.center) - self._offsets[index]
+
+    def squared_distances(self, rows, asarray):
+        """Squared distance of each row to its nearest mean, and which one that is."""
+        return nearest(self.apply(rows, asarray), asarray(self.means))
+
+
+def contributions(gaps, matrix):
+    r"""Parts of each feature in squared Mahalanobis distances.
+
+    Feature j of :math:`g = z - \mu` contributes :math:`g_j (\Sigma^{-1} g)_j`: the
+    parts sum to the distance. One of them is negative where the other features alone
+    would let a larger distance expect.
+
+    Parameters
+    ----------
+    gaps : ndarray of shape (n_samples, n_features)
+        Rows minus means.
+
+    matrix : ndarray of shape (n_features, rank)
+        With ``matrix @ matrix.T`` the inverse covariance.
+
+    Returns
+    -------
+    parts : ndarray of shape (n_samples, n_features)
+        They sum to the squared distances.
+    """
+    return gaps * ((gaps @ matrix) @ matrix.T)
+
+
+def left_out_distances(whitening, moments, features, codes):
+    r"""Squared Mahalanobis distances of training rows, each left out of the moments.
+
+    Without a row of class k, :math:`g = z - \mu_k` from its mean, the scatter
+    :math:`n \Sigma` is less by :math:`u u^\top` with
+    :math:`u = \sqrt{n_k / (n_k - 1)} \, g`, and :math:`g` is longer by
+    :math:`n_k / (n_k - 1)` [1]_. So by the formula of Sherman and Morrison [2]_
+
+    .. math:: v^\top \Sigma'^{-1} v = \frac{n - 1}{n} \left( v^\top \Sigma^{-1} v
+        + \frac{(v^\top \Sigma^{-1} u)^2}{n - u^\top \Sigma^{-1} u} \right) .
+
+    Parameters
+    ----------
+    whitening : Whitening
+        Of the maximum likelihood covariance of `moments`.
+
+    moments : ClassMoments
+        Of all training rows.
+
+    features : ndarray of shape (n_samples, n_features)
+        Some of the training rows.
+
+    codes : ndarray of shape (n_samples,), dtype int
+        Their classes.
+
+    Returns
+    -------
+    squared : ndarray of shape (n_samples, n_classes) or None
+        NaN for a row that is the only one of its class; None if a row is the only one
+        with a part in some direction.
+
+    References
+    ----------
+    .. [1] B. P. Welford. "Note on a method for calculating corrected sums of squares
+       and products". Technometrics 4, 1962.
+    .. [2] J. Sherman and W. J. Morrison. "Adjustment of an inverse matrix
+       corresponding to a change in one element of a given matrix". Annals of
+       Mathematical Statistics 21, 1950.
+    """
+    n_samples, counts = moments.counts.sum(), moments.counts[codes]
+    growth = counts / np.maximum(counts - 1.0, 1.0)
+    white, means = whitening.apply(features, np.asarray), whitening.means
+    own = white - means[codes]
+    u = np.sqrt(growth)[:, None] * own
+    left = n_samples - row_dots(u, u)
+    if left.min() <= ALONE * n_samples:
+        return None
+    squared = white @ (-2.0 * means.T) + row_dots(means, means)
+    squared += row_dots(white, white)[:, None]
+    rows = np.arange(len(codes))
+    squared[rows, codes] = row_dots(own, own)
+    along = row_dots(white, u)[:, None] - u @ means.T  # from each mean
+    squared += along**2 / left[:, None]
+    squared[rows, codes] *= growth**2
+    squared *= (n_samples - 1) / n_samples
+    squared[counts < 2] = np.nan
+    return squared

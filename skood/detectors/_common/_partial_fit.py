@@ -1,0 +1,291 @@
+"""What detectors share that learn from sums, and so in many steps."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.metaestimators import available_if
+
+from skood.nn._outputs import Reading, concatenate
+from skood.utils._atomic_fit import kept_state
+from skood.utils._lazy import labelled_rows, loaded
+from skood.utils._left_out import MAX_OFFSET_ROWS, folds
+from skood.utils._param_validation import fit_context
+from skood.utils._warnings import quiet
+
+if TYPE_CHECKING:
+    from skood.detectors._common._base_output_detector import (
+        ReadingDetector as _Detector,
+    )
+else:
+    _Detector = object
+
+__all__ = ["NotEnoughRows", "PartialFitMixin", "RowSample"]
+
+
+class NotEnoughRows(ValueError):
+    """The rows so far do not determine the model yet."""
+
+
+class RowSample:
+    """At most `size` rows, drawn uniformly from all that were added.
+
+    Every row gets a number from a fixed stream of random numbers; the rows with the
+    smallest numbers are kept, in their order. So the sample depends on the rows
+    alone, not on how they were cut into batches.
+
+    Parameters
+    ----------
+    size : int, default=5000
+        How many rows to keep.
+    """
+
+    def __init__(self, size=MAX_OFFSET_ROWS):
+        self.size = size
+        self.n_seen = 0
+        self._reading: Any = None
+        self._numbers = np.empty(0)
+        self.labels: Any = None
+        self._state = np.random.RandomState(0).get_state()
+
+    def updated(self, reading, y=None):
+        """Return the sample with the rows of a reading, and their labels, added."""
+        new = RowSample(self.size)
+        rng = np.random.RandomState()
+        rng.set_state(self._state)
+        numbers = np.concatenate([self._numbers, rng.random_sample(len(reading))])
+        new._state = rng.get_state()
+        new.n_seen = self.n_seen + len(reading)
+        rows = np.arange(len(numbers))
+        if len(numbers) > self.size:
+            rows = np.sort(np.argpartition(numbers, self.size)[: self.size])
+        new._numbers = numbers[rows]
+        if y is not None:
+            labels = y if self.labels is None else np.concatenate([self.labels, y])
+            new.labels = labels[rows]
+        n_old = len(self._numbers)
+        fresh = reading.rows(rows[rows >= n_old] - n_old).to(None)
+        parts = [] if n_old == 0 else [self._reading.rows(rows[rows < n_old])]
+        if len(fresh) or not parts:
+            parts.append(fresh)
+        joined = concatenate(parts)
+        new._reading = Reading(joined.features, joined.logits)  # the head is not kept
+        return new
+
+    def reading(self, head=None):
+        """Return the reading of the kept rows."""
+        return Reading(self._reading.features, self._reading.logits, head)
+
+
+def _streams(detector):
+    """Tell whether rows can be added to what is fitted; raise if not, and say why."""
+    detector._check_streams()
+    return True
+
+
+class PartialFitMixin(_Detector):
+    """Mixin of `ReadingDetector` for those that learn from sums over rows.
+
+    A detector implements ``_begin(reading)``, ``_added(sums, part, labels)`` and
+    ``_settle(reading, y)``, and gets ``fit`` and ``partial_fit`` from them. Its
+    threshold comes from at most 5,000 rows; `partial_fit` keeps these, and sums.
+    """
+
+    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
+    _sums: Any  # what `_added` returns
+
+    # Parameters that the sums depend on: they must stay as they are.
+    _sums_need: ClassVar[tuple] = ("estimator",)
+
+    def _begin(self, reading):
+        """Set what depends on the head alone."""
+
+    @abstractmethod
+    def _added(self, sums, part, labels):
+        """Return new sums: `sums` (None at first) and those of a chunk of rows."""
+
+    @abstractmethod
+    def _settle(self, reading, y):
+        """Set what is scored with from ``self._sums``.
+
+        `reading` are the training rows and `y` their labels or, in `partial_fit`, a
+        sample of them and None. Raises `NotEnoughRows` if more rows would help.
+        """
+
+    def _fit_reading(self, reading, y):
+        self._start(reading, y)
+        self._include(reading, y)
+        self._settle(reading, y)
+
+    def _start(self, reading, y):
+        self._labelled = y is not None
+        self._summed_with = {name: getattr(self, name) for name in self._sums_need}
+        self._sums, self._sample = None, RowSample()
+        self._begin(reading)
+
+    def _include(self, reading, y):
+        sums = self._sums  # is put back if this call fails
+        for part, labels in self._parts(reading, y):
+            sums = self._added(sums, part, labels)
+        self._sums = sums
+        self._sample = self._sample.updated(reading, y)
+
+    def _training_scores(self, reading, y):
+        sample = self._sample.reading(reading.head)
+        scores = self._without_each(sample, self._sample.labels)
+        if scores is None:
+            scores = super()._training_scores(reading, y)
+        if not hasattr(self, "partial_fit"):  # no more rows can come
+            del self._sample
+        return scores
+
+    def _left_out_scores(self, reading, y, rows):
+        labels = None if y is None else y[rows]
+        scores = self._without_each(reading.rows(rows), labels)
+        if scores is None:
+            return super()._left_out_scores(reading, y, rows)
+        return scores
+
+    def _without_each(self, reading, y):
+        """Scores of training samples, each from the sums without it, if they tell."""
+        scores = []
+        for part, labels in self._parts(reading, y):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                found = self._score_left_out(part.to(None), labels)
+            if found is None:
+                return None
+            scores.append(found[~np.isnan(found)])
+        found = np.concatenate(scores)
+        return found if len(found) else None
+
+    def _score_left_out(self, part, labels):
+        """Score a chunk of training samples (NumPy), each from the sums without it.
+
+        NaN where nothing of its class would be left; None if there is no formula.
+        """
+        return None
+
+    def _without_blocks(self, reading, y, removed):
+        """Scores of training samples, from the sums without a block of these.
+
+        ``removed(sums, part)`` returns the sums without a chunk; ``_settle_space()``
+        sets what depends on the sums.
+        """
+        scores = np.full(len(reading), np.nan)
+        try:
+            with quiet():
+                for rows in folds(self._sample.n_seen, np.arange(len(reading)), y):
+                    part = reading.rows(rows)
+                    other = copy.copy(self)
+                    other.n_components = self.n_components_
+                    for chunk, _ in self._parts(part):
+                        other._sums = removed(other._sums, chunk)
+                    other._settle_space()
+                    scores[rows] = other._score_rows(part)
+        except ValueError:  # of so few samples that none can be spared
+            return None
+        found = scores[~np.isnan(scores)]
+        return found if len(found) else None
+
+    @available_if(_streams)
+    @fit_context(
+        # What a detector wraps comes from the user and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def partial_fit(self, X, y=None):
+        """Learn from more rows, in memory that does not depend on how many came before.
+
+        The result is that of one `fit` on all rows of all calls (but for ``alpha_`` of
+        :class:`ViM`, which then comes from at most 5,000 rows). Each call costs a
+        factorisation and, for the threshold, the scores of up to 5,000 kept rows:
+        give thousands of rows at a time.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            More training data.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels, given in every call or in none. Rows labelled `ood_label`
+            are left out, of which not all may be. Classes may turn up in any call.
+
+        Returns
+        -------
+        self : object
+            The detector. While the rows do not determine the model (such as one row
+            per class for a covariance) it is not fitted yet.
+
+        Raises
+        ------
+        ValueError
+            If the data are invalid, or a parameter was changed that the rows so far
+            do not go with. The detector then is as it was before the call.
+
+        AttributeError
+            If there is an `estimator` that is not fitted already, in a
+            :class:`~sklearn.frozen.FrozenEstimator`.
+        """
+        with kept_state(self):
+            self._add(X, y)
+        return self
+
+    def _add(self, X, y):
+        """Add rows to the sums and to the sample, and settle."""
+        X, y = labelled_rows(X, y)
+        if self.estimator is None:
+            X = loaded(X)
+        first = not hasattr(self, "_sums")
+        if not first and (y is not None) != self._labelled:
+            raise ValueError(
+                "y must be given in every call of partial_fit or in none: it was "
+                f"{'given' if self._labelled else 'not given'} before."
+            )
+        if not first:
+            self._check_unchanged()
+        earlier: Any = [] if first or y is None else self.classes_
+        X, y = self._only_id(X, y)
+        del self._id_rows  # as long as X
+        if self.estimator is None:
+            X = self._validate(X, reset=first)
+        elif first:  # a frozen one
+            self.estimator_ = self._fit_estimator(X, y)
+        if len(earlier):
+            self.classes_ = np.union1d(earlier, self.classes_)
+        validated = first or self.estimator is None
+        reading = self._read_all(X, validated=validated)
+        if first:
+            self._start(reading, y)
+        self._include(reading, y)
+        try:
+            self._settle(self._sample.reading(reading.head), None)
+        except NotEnoughRows:
+            self.__dict__.pop("offset_", None)
+        else:
+            sample = self._sample.reading(reading.head)
+            self._set_offset(self._training_scores(sample, self._sample.labels))
+
+    def _check_unchanged(self):
+        """Raise if parameters were set that the sums so far do not go with."""
+        for name, value in self._summed_with.items():
+            now = getattr(self, name)
+            if now is not value and (name == "estimator" or now != value):
+                raise ValueError(
+                    f"{name}={now!r} was set after rows had been learned from with "
+                    f"{name}={value!r}: their sums do not go together. Call fit to "
+                    "start anew."
+                )
+
+    def _check_streams(self):
+        """Raise an AttributeError where rows cannot be added to what is fitted."""
+        fitted = isinstance(self.estimator, FrozenEstimator)
+        if self._fits_head or not (fitted or self.estimator is None):
+            raise AttributeError(
+                f"{type(self).__name__}.partial_fit needs a classifier that is fitted "
+                "already and stays as it is: pass estimator=FrozenEstimator(classifier)"
+                f", or the head of skood.nn.split. Got estimator={self.estimator!r}."
+            )

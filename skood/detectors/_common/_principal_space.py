@@ -1,0 +1,120 @@
+"""The principal space of features, and what lies outside of it."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral
+
+import numpy as np
+
+from skood.detectors._common._partial_fit import NotEnoughRows
+from skood.utils._array_api import as_double, row_dots, to_host
+from skood.utils._linalg import symmetric_eigh
+from skood.utils._warnings import warn
+
+__all__ = ["PrincipalSpace", "added_scatter", "head_origin"]
+
+
+def _rcond(coef):
+    """Share of the largest singular value of a head below which one counts as zero.
+
+    The rows of a fitted softmax head sum to zero, but only up to the precision that
+    its solver worked in: the inverse of that remainder would move the origin far away.
+    """
+    eps = np.finfo(np.result_type(coef, np.float32)).eps
+    return max(max(coef.shape) * eps, eps ** (2 / 3))
+
+
+def head_origin(head):
+    """Where a head is zero: the u of least length with W u + b = 0, if there is one."""
+    coef = head.coef.astype(np.float64)
+    inverse = np.linalg.pinv(coef, rcond=_rcond(head.coef))
+    return -inverse @ head.intercept.astype(np.float64)
+
+
+def added_scatter(scatter, part, origin):
+    """Return a scatter around `origin` (None at first) with a chunk of rows added."""
+    centred = as_double(part.features) - part.asarray(origin)
+    added = to_host(centred.T @ centred)
+    return added if scatter is None else scatter + added
+
+
+class PrincipalSpace:
+    """The directions that rows mostly lie in, and those that are left.
+
+    Parameters
+    ----------
+    scatter : ndarray of shape (n_features, n_features)
+        Sum of outer products of the rows minus `origin`.
+
+    origin : ndarray of shape (n_features,)
+        Where the space starts.
+
+    n_components : "auto", int or float
+        Its dimension, or the share of the squared length that it explains.
+
+    Attributes
+    ----------
+    dimension : int
+        Dimension of the space.
+
+    complement : ndarray of shape (n_features, n_features - dimension)
+        Orthonormal directions outside of it.
+    """
+
+    def __init__(self, scatter, origin, n_components):
+        values, vectors, rank = symmetric_eigh(scatter)
+        self.origin = origin
+        self.dimension = _dimension(n_components, values, rank)
+        # Ascending order: the first columns are outside the principal space.
+        self.complement = np.ascontiguousarray(
+            vectors[:, : len(values) - self.dimension]
+        )
+        self._shift = origin @ self.complement
+
+    def residuals(self, part):
+        """Length of what the space does not explain, of each row of a chunk."""
+        xp, dtype = part.xp, part.features.dtype
+        complement, shift = (
+            xp.astype(part.asarray(array), dtype, copy=False)
+            for array in (self.complement, self._shift)
+        )
+        projected = part.features @ complement
+        projected -= shift
+        return xp.sqrt(as_double(row_dots(projected, projected)))
+
+    def explained(self, features):
+        """Parts of each feature in the squared residuals: they sum to these."""
+        gaps = (features - self.origin) @ self.complement
+        return (gaps @ self.complement.T) ** 2
+
+
+def _dimension(n_components, values, rank):
+    """Dimension of the principal space, below the rank of the features."""
+    n_features = len(values)
+    if isinstance(n_components, str):
+        wanted = n_features // 2
+        for size, dimension in ((1024, 512), (512, 256)):
+            if n_features >= size:
+                wanted = dimension
+                break
+        if wanted >= rank > 0:
+            warn(
+                f"The training features have rank {rank} of {n_features}: a principal "
+                f"space of dimension {wanted} would leave no residual. Using "
+                f"n_components={rank // 2}; give more samples to use more."
+            )
+            wanted = rank // 2
+    elif isinstance(n_components, Integral):
+        wanted = int(n_components)
+    else:
+        explained = np.cumsum(values[::-1]) / values.sum()
+        wanted = int(np.searchsorted(explained, n_components) + 1)
+    if wanted >= rank:
+        raise NotEnoughRows(
+            f"n_components={n_components!r} gives a principal space of dimension "
+            f"{wanted}, but the training features have rank {rank} (n_features = "
+            f"{n_features}): no residual is left. Use fewer components or give more "
+            "samples."
+        )
+    return wanted

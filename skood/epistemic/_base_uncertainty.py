@@ -1,0 +1,248 @@
+"""What uncertainty classifiers with many models have in common."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_softmax, logsumexp
+from sklearn.base import ClassifierMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+
+from skood.base import UncertaintyMixin, fit_wrapped, wrapped_tags
+from skood.epistemic._measures import member_uncertainty, normalised
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._lazy import blockwise, joined
+from skood.utils._linalg import check_no_overflow
+from skood.utils._metaestimators import check_one_column, copy_input_attributes
+from skood.utils._param_validation import HasMethods, StrOptions
+
+__all__ = [
+    "BaseMembers",
+    "Block",
+    "MembersMixin",
+    "check_takes_weight",
+    "log_proba_of",
+]
+
+
+@dataclass(frozen=True)
+class Block:
+    """What the members say about some consecutive rows.
+
+    Parameters
+    ----------
+    log_proba : ndarray of shape (n_members, n_rows, n_classes)
+        Log-probabilities of the members.
+
+    weights : ndarray of shape (n_members,) or (n_members, n_rows), or None
+        Their weights, summing to one over the members; None: equal ones.
+
+    reference : ndarray of shape (n_rows, n_classes) or None
+        Log-probabilities of the given model. It may be None in setting "a".
+    """
+
+    log_proba: np.ndarray
+    weights: np.ndarray | None = None
+    reference: np.ndarray | None = None
+
+
+def log_proba_of(estimator, X):
+    """Log-probabilities of a fitted classifier, as precisely as it can tell them.
+
+    Parameters
+    ----------
+    estimator : object
+        With ``predict_logits``, ``predict_log_proba`` or ``predict_proba``.
+
+    X : array-like of shape (n_samples, ...)
+        Rows.
+
+    Returns
+    -------
+    log_proba : ndarray of shape (n_samples, n_classes), dtype float64
+        ``-inf`` where a probability is zero. Those of float32 sum to one as well.
+    """
+    if hasattr(estimator, "predict_logits"):
+        logits = np.asarray(estimator.predict_logits(X), dtype=np.float64)
+        return log_softmax(logits, axis=1)
+    with np.errstate(divide="ignore"):
+        if hasattr(estimator, "predict_log_proba"):
+            log_p = np.asarray(estimator.predict_log_proba(X), dtype=np.float64)
+        else:
+            log_p = np.log(np.asarray(estimator.predict_proba(X), dtype=np.float64))
+    return normalised(log_p, f"What {type(estimator).__name__} predicts")
+
+
+def check_takes_weight(estimator, sample_weight):
+    """Raise if there are weights that an estimator to be fitted would not take."""
+    if sample_weight is None or isinstance(estimator, FrozenEstimator):
+        return
+    if not has_fit_parameter(estimator, "sample_weight"):
+        raise ValueError(
+            f"sample_weight was passed, but {type(estimator).__name__} has no "
+            "sample_weight in its fit. Leave it out, or use an estimator that has."
+        )
+
+
+class MembersMixin(UncertaintyMixin):
+    """What classifiers do with the log-probabilities of many models.
+
+    The class implements ``_blocks``, ``_setting`` and ``_reference_log_proba`` and has
+    ``classes_``.
+    """
+
+    classes_: np.ndarray
+
+    @abstractmethod
+    def _blocks(self, X):
+        """Yield a `Block` for consecutive rows; memory is bounded by the blocks."""
+
+    @abstractmethod
+    def _setting(self):
+        """Return "a" or "b"."""
+
+    @abstractmethod
+    def _reference_log_proba(self, X):
+        """Log-probabilities of the given model."""
+
+    @blockwise(axis=1)
+    def predict_members(self, X):
+        """Probabilities by each of the models.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_members, n_samples, n_classes), dtype float64
+            Probabilities in the order of ``classes_``.
+        """
+        check_is_fitted(self)
+        return np.exp(np.concatenate([b.log_proba for b in self._blocks(X)], axis=1))
+
+    @blockwise
+    def predict_proba(self, X):
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes), dtype float64
+            In setting "a" those of the mixture of all models, in setting "b" those
+            of the given model, in the order of ``classes_``.
+        """
+        check_is_fitted(self)
+        if self._setting() == "b":
+            return np.exp(self._reference_log_proba(X))
+        proba = np.concatenate([_mixture(block) for block in self._blocks(X)])
+        check_no_overflow(proba, "A logit")
+        return proba
+
+    def predict(self, X):
+        """Most probable class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels.
+        """
+        proba = self.predict_proba(X)
+        return self.classes_[proba.argmax(axis=1)]
+
+    @blockwise
+    def predict_uncertainty(self, X):
+        """Total, aleatoric and epistemic uncertainty.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        uncertainty : Bunch
+            ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
+            (n_samples,), in nats, high for uncertain samples. See
+            :func:`~skood.epistemic.member_uncertainty`.
+        """
+        check_is_fitted(self)
+        setting = self._setting()
+        parts = [
+            member_uncertainty(
+                block.log_proba,
+                weights=block.weights,
+                reference=block.reference,
+                setting=setting,
+            )
+            for block in self._blocks(X)
+        ]
+        return joined(parts)
+
+
+class BaseMembers(MembersMixin, ClassifierMixin, SkoodEstimator):
+    """Base of classifiers whose uncertainty is how far many models disagree.
+
+    A subclass implements ``_fit(X, y)``, which sets ``estimator_``, the given model,
+    and ``classes_``; and ``_blocks(X)``, which yields a `Block` for consecutive rows.
+    It has the parameters ``estimator`` and ``setting``.
+    """
+
+    _parameter_constraints: dict = {
+        "estimator": [HasMethods(["fit", "predict_proba"])],
+        "setting": [StrOptions({"auto", "a", "b"})],
+    }
+
+    def _setting(self):
+        """Resolve "auto": a given, frozen model is what "b" is about."""
+        if self.setting != "auto":
+            return self.setting
+        return "b" if isinstance(self.estimator, FrozenEstimator) else "a"
+
+    def _fit_given(self, estimator, X, y, sample_weight=None):
+        """Return a fitted clone of a model, or a frozen one as it is."""
+        check_takes_weight(estimator, sample_weight)
+        if sample_weight is None or isinstance(estimator, FrozenEstimator):
+            return fit_wrapped(self, estimator, X, y)
+        fitted = clone(estimator).fit(X, y, sample_weight=sample_weight)
+        copy_input_attributes(self, fitted)
+        return fitted
+
+    def _fit_estimator(self, X, y, sample_weight=None):
+        """Fit the given model, or let a frozen one through."""
+        self.estimator_ = self._fit_given(self.estimator, X, y, sample_weight)
+        check_one_column(self.estimator_)
+        self.classes_ = np.asarray(self.estimator_.classes_)
+
+    def _reference_log_proba(self, X):
+        """Log-probabilities of the given model."""
+        return log_proba_of(self.estimator_, X)
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        tags.input_tags.sparse = False  # networks that are opened read dense rows
+        return tags
+
+
+def _mixture(block):
+    """Probabilities of the weighted mixture of the members."""
+    log_p = np.asarray(block.log_proba, dtype=np.float64)
+    if block.weights is None:
+        return np.exp(logsumexp(log_p, axis=0) - np.log(len(log_p)))
+    weights = block.weights if block.weights.ndim == 2 else block.weights[:, None]
+    with np.errstate(divide="ignore"):
+        return np.exp(logsumexp(log_p + np.log(weights)[:, :, None], axis=0))

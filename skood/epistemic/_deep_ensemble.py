@@ -1,0 +1,431 @@
+"""Deep ensembles: members that differ by their seeds, or by the rows they saw."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import check_random_state, get_tags
+from sklearn.utils.parallel import delayed
+from sklearn.utils.validation import check_consistent_length
+
+from skood.base import n_rows, take_rows, wrapped_tags
+from skood.epistemic._base_uncertainty import (
+    BaseMembers,
+    Block,
+    check_takes_weight,
+    log_proba_of,
+)
+from skood.graph._node_set import NodeSet
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._labels import check_labels, sortable_labels
+from skood.utils._metaestimators import check_one_column, copy_input_attributes
+from skood.utils._param_validation import HasMethods, Interval, fit_context
+from skood.utils._progress import as_they_come, progress
+from skood.utils._torch import row_chunks
+from skood.utils._warnings import warn
+
+__all__ = [
+    "GRAPH_BYTES",
+    "DeepEnsemble",
+    "MemberBlocks",
+    "check_members",
+    "row_blocks",
+]
+
+# What members say about nodes of a graph is handed on in blocks of so much.
+GRAPH_BYTES = 2**30
+
+# Rows that members are compared on, to tell whether they differ at all.
+_N_COMPARED = 100
+
+
+class MemberBlocks(BaseMembers):
+    """Base of ensembles whose members are fitted classifiers in ``estimators_``."""
+
+    def _blocks(self, X):
+        setting = self._setting()
+        for rows in row_blocks(X, 32 * len(self.estimators_) * len(self.classes_)):
+            yield Block(
+                np.stack([log_proba_of(member, rows) for member in self.estimators_]),
+                reference=self._reference_log_proba(rows) if setting == "b" else None,
+            )
+
+
+class DeepEnsemble(MemberBlocks):
+    r"""Classifiers that were trained alike from different seeds.
+
+    The prediction is the mean of the members' probabilities
+
+    .. math:: \bar p(y \mid x) = \frac{1}{M} \sum_{m=1}^M p_m(y \mid x)
+
+    [1]_. Training by gradient descent from another start ends in another of the
+    models that explain the data; where these contradict each other, the data did not
+    tell which of them is right, and the epistemic uncertainty is high.
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    estimator : object or list of objects
+        A classifier with ``predict_proba``: each member is a clone of it with a seed
+        of its own. Or the members themselves, each of which is cloned and fitted unless
+        it is in a :class:`~sklearn.frozen.FrozenEstimator`; this is how an ensemble is
+        made of networks that are trained already.
+
+    n_members : int, default=10
+        Number of members. Without effect if `estimator` is a list.
+
+    bootstrap : bool, default=False
+        Whether each member sees rows drawn with replacement instead of all rows. As
+        many are drawn of each class as it has, so that no member misses a class. Rows
+        of weight zero are not drawn.
+
+    reference : object, default=None
+        The given model that setting "b" is about. It is cloned and fitted as it is,
+        unless it is frozen. None: the first member, whose divergence from itself, zero,
+        is one of the terms.
+
+    setting : {"auto", "a", "b"}, default="auto"
+        "a": the mixture of the members predicts, and it is uncertain which of them is
+        right. "b": the given model predicts, and the question is how far it can be
+        trusted. "auto" is "b" if there is a `reference`, else "a". See
+        :func:`~skood.epistemic.member_uncertainty`.
+
+    n_jobs : int, default=None
+        Number of members that are fitted at the same time, in processes. None: one,
+        unless in a :obj:`joblib.parallel_config`; -1: as many as there are cores.
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds the members: every parameter of them named ``random_state``, nested ones
+        too, is set; and the rows that are drawn. The first members do not depend on how
+        many follow.
+
+    verbose : int, default=0
+        1 shows a progress bar over the members.
+
+    Attributes
+    ----------
+    estimators_ : list of objects
+        The fitted members.
+
+    estimator_ : object
+        The given model: the fitted `reference`, or the first member.
+
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+
+    n_features_in_ : int
+        Number of features, if the members tell it.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if all of them are strings.
+
+    See Also
+    --------
+    SnapshotEnsemble : Members from a single training run.
+    MCDropout : Members from a single network.
+
+    Notes
+    -----
+    Members are the same for every `n_jobs`. Networks are trained in processes and not
+    in threads, because torch has one source of randomness for all threads; a backend of
+    threads, chosen by the caller, makes them irreproducible. Where there are as many
+    members at work as cores, each uses one thread.
+
+    Graph networks are members as others are; `X` then is a
+    :class:`~skood.graph.NodeSet`. To give them validation nodes, fit them, and pass the
+    list of them, each in a :class:`~sklearn.frozen.FrozenEstimator`.
+
+    References
+    ----------
+    .. [1] B. Lakshminarayanan, A. Pritzel, C. Blundell. Simple and scalable predictive
+       uncertainty estimation using deep ensembles. NIPS 2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from skood.epistemic import DeepEnsemble
+    >>> from skood.nn import TorchClassifier
+    >>> X, y = make_moons(100, noise=0.1, random_state=0)
+    >>> net = TorchClassifier(max_epochs=30, lr=0.01)
+    >>> clf = DeepEnsemble(net, n_members=4, random_state=0).fit(X, y)
+    >>> near, far = clf.predict_uncertainty([[0.0, 1.0], [-2.0, -1.5]]).epistemic
+    >>> bool(near < far)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **BaseMembers._parameter_constraints,
+        "estimator": [HasMethods(["fit", "predict_proba"]), list],
+        "n_members": [Interval(Integral, 1, None, closed="left")],
+        "bootstrap": ["boolean"],
+        "reference": [HasMethods(["fit", "predict_proba"]), None],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        n_members=10,
+        *,
+        bootstrap=False,
+        reference=None,
+        setting="auto",
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.n_members = n_members
+        self.bootstrap = bootstrap
+        self.reference = reference
+        self.setting = setting
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @fit_context(
+        # What is wrapped comes from the user and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y, sample_weight=None):
+        """Fit the members.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Training rows: what the members read.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, for members and a `reference` that take them; others
+            raise. With `bootstrap`, rows that are drawn keep their weights.
+
+        Returns
+        -------
+        self : DeepEnsemble
+            The fitted classifier.
+
+        Raises
+        ------
+        ValueError
+            If `estimator` is frozen, the members know different classes, or one
+            does not take `sample_weight`. The ensemble then is as it was before.
+        """
+        with fresh_fit(self):
+            members = self._new_members()
+            given = [] if self.reference is None else [self.reference]
+            for member in [*members, *given]:
+                check_takes_weight(member, sample_weight)
+            jobs = self._jobs(members, X, y, sample_weight)
+            name = type(self).__name__
+            parallel = as_they_come(self.n_jobs)
+            with progress(len(members), desc=name, verbose=self.verbose) as bar:
+                self.estimators_ = []
+                for member in parallel(delayed(_fit)(*job) for job in jobs):
+                    self.estimators_.append(member)
+                    bar.update(1)
+            copy_input_attributes(self, self.estimators_[0])
+            self.estimator_ = self.estimators_[0]
+            if self.reference is not None:
+                self.estimator_ = self._fit_given(self.reference, X, y, sample_weight)
+            self.classes_ = check_members(self, [*self.estimators_, self.estimator_])
+            self._warn_if_equal(X)
+        return self
+
+    def _new_members(self):
+        """Unfitted members, or frozen ones."""
+        if isinstance(self.estimator, list):
+            if not self.estimator:
+                raise ValueError(
+                    "estimator is an empty list: DeepEnsemble needs at least one "
+                    "member."
+                )
+            for member in self.estimator:
+                if not hasattr(member, "fit") or not hasattr(member, "predict_proba"):
+                    raise TypeError(
+                        "The list estimator must hold classifiers with fit and "
+                        f"predict_proba, got {member!r}. Wrap a trained torch module "
+                        "with skood.nn.pretrained."
+                    )
+            return [clone(member) for member in self.estimator]
+        if isinstance(self.estimator, FrozenEstimator):
+            raise ValueError(
+                f"estimator is frozen, so that all {self.n_members} members would be "
+                "the same model. Pass a classifier to fit, or a list of several frozen "
+                "ones as the members; the one that setting 'b' is about is passed as "
+                "reference."
+            )
+        return [clone(self.estimator) for _ in range(self.n_members)]
+
+    def _jobs(self, members, X, y, sample_weight):
+        """Seed the members; yield each with the rows it is fitted on."""
+        random_state = check_random_state(self.random_state)
+        codes = _codes(self, X, y, sample_weight) if self.bootstrap else None
+        for member in members:
+            # a seed for each, however many numbers a member draws
+            rng = np.random.RandomState(random_state.randint(np.iinfo(np.int32).max))
+            if isinstance(member, FrozenEstimator):
+                yield member, X, y, None
+                continue
+            _seed(member, rng)
+            if codes is None:
+                yield member, X, y, sample_weight
+                continue
+            weight = None if sample_weight is None else np.asarray(sample_weight)
+            rows = _bootstrap(codes, weight, rng)
+            weight = None if weight is None else weight[rows]
+            yield member, take_rows(X, rows), take_rows(y, rows), weight
+
+    def _warn_if_equal(self, X):
+        """Warn if the members agree to the last digit on training rows."""
+        if len(self.estimators_) == 1:
+            return
+        X = _indexable(X)
+        n = n_rows(X)
+        rows = np.linspace(0, n - 1, min(_N_COMPARED, n)).astype(int)
+        rows = take_rows(X, rows)
+        first = self.estimators_[0].predict_proba(rows)
+        for member in self.estimators_[1:]:
+            if not np.array_equal(member.predict_proba(rows), first):
+                return
+        on, advice = "random_state", "bootstrap=True, or another estimator"
+        if self.bootstrap:
+            on, advice = "random_state and the rows that are drawn", "another estimator"
+        warn(
+            f"All {len(self.estimators_)} members of {type(self).__name__} give the "
+            f"same probabilities for {n_rows(rows)} of the training rows: their fit "
+            f"seems not to depend on {on}, and there is no epistemic uncertainty. Use "
+            f"{advice}."
+        )
+
+    def _setting(self):
+        """Resolve "auto": a reference is what "b" is about."""
+        if self.setting != "auto":
+            return self.setting
+        return "a" if self.reference is None else "b"
+
+    def __sklearn_tags__(self):
+        estimators = self.estimator
+        if not isinstance(estimators, list):
+            estimators = [estimators]
+        # of BaseMembers' base, which does not know lists
+        tags = super(BaseMembers, self).__sklearn_tags__()
+        tags = wrapped_tags(tags, next(iter(estimators), None))
+        sparse = [get_tags(estimator).input_tags.sparse for estimator in estimators]
+        tags.input_tags.sparse = bool(sparse) and all(sparse)
+        return tags
+
+
+def _indexable(X):
+    """What has a number of rows as it is; anything else as an ndarray."""
+    return X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
+
+
+def row_blocks(X, bytes_per_row):
+    """Cut rows of any kind into blocks of bounded memory; few stay as they are.
+
+    Parameters
+    ----------
+    X : array-like of shape (n_samples, ...)
+        Rows.
+
+    bytes_per_row : int
+        What one row needs while it is worked on.
+
+    Yields
+    ------
+    rows : array-like
+        Consecutive rows, of the kind of `X`.
+    """
+    X = _indexable(X)
+    if isinstance(X, NodeSet):  # all of the graph is run for each block
+        chunks = list(row_chunks(n_rows(X), bytes_per_row, GRAPH_BYTES))
+    else:
+        chunks = list(row_chunks(n_rows(X), bytes_per_row))
+    if len(chunks) <= 1:  # what is empty or not array-like is for the members to judge
+        yield X
+        return
+    for chunk in chunks:
+        yield take_rows(X, np.arange(chunk.start, chunk.stop))
+
+
+def _codes(owner, X, y, sample_weight):
+    """Number of the class of each row."""
+    if y is None:
+        raise ValueError(
+            f"{type(owner).__name__} requires y to be passed, but the target y is None."
+        )
+    y = sortable_labels(check_labels(y))
+    check_consistent_length(X, y, sample_weight)
+    return np.unique(y, return_inverse=True)[1]
+
+
+def _bootstrap(codes, weight, random_state):
+    """Row numbers drawn with replacement, as many of each class as there are.
+
+    Rows of weight zero are left where they are, and replace no others.
+    """
+    rows = np.arange(len(codes))
+    counts = np.ones(len(codes), dtype=bool)
+    if weight is not None and weight.ndim == 1:  # others are for members to judge
+        counts = weight > 0
+    for code in np.unique(codes[counts]):
+        of_class = np.flatnonzero(counts & (codes == code))
+        rows[of_class] = random_state.choice(of_class, size=len(of_class))
+    return rows
+
+
+def _seed(estimator, random_state):
+    """Set every parameter named random_state, nested ones too, to a number."""
+    seeds = {
+        name: int(random_state.randint(np.iinfo(np.int32).max))
+        for name in sorted(estimator.get_params(deep=True))
+        if name.split("__")[-1] == "random_state"
+    }
+    if seeds:
+        estimator.set_params(**seeds)
+
+
+def _fit(member, X, y, sample_weight):
+    """Fit a member, maybe in another process."""
+    if sample_weight is None:
+        return member.fit(X, y)
+    return member.fit(X, y, sample_weight=sample_weight)
+
+
+def check_members(owner, members):
+    """Return the classes of fitted members, or raise if they differ.
+
+    Parameters
+    ----------
+    owner : object
+        Named in the error.
+
+    members : list of objects
+        Fitted, with ``classes_``.
+
+    Returns
+    -------
+    classes : ndarray of shape (n_classes,)
+        The classes that all of them know, in their order.
+    """
+    for member in members:
+        check_one_column(member)
+    classes = np.asarray(members[0].classes_)
+    for member in members[1:]:
+        if not np.array_equal(member.classes_, classes):
+            raise ValueError(
+                f"All members of {type(owner).__name__}, and its reference, must know "
+                f"the same classes in the same order, got {classes.tolist()} and "
+                f"{np.asarray(member.classes_).tolist()}."
+            )
+    return classes

@@ -1,0 +1,218 @@
+"""Monte-Carlo dropout: thinned copies of one network as members."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+
+from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic._deep_ensemble import GRAPH_BYTES
+from skood.epistemic._thinned import thinned
+from skood.graph._node_set import NodeSet
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._param_validation import Interval, fit_context
+from skood.utils._progress import progress
+from skood.utils._torch import row_chunks
+
+__all__ = ["MCDropout"]
+
+
+class MCDropout(BaseMembers):
+    r"""Samples of the networks that dropout makes of one network.
+
+    Dropout sets the units of a layer to zero at random, each with probability p, and
+    divides the others by 1 - p. A network that was trained with it stands for all the
+    thinned networks that this makes of it; S of them are drawn, and predict
+
+    .. math:: \bar p(y \mid x) = \frac{1}{S} \sum_{s=1}^S p(y \mid x, w, z_s),
+       \qquad z_s \sim \text{Bernoulli}(1 - p)
+
+    [1]_. Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    estimator : object
+        A classifier whose network has ``torch.nn`` dropout modules with a probability
+        above zero: a :class:`~skood.nn.TorchClassifier` (its default networks take
+        ``module_params={"dropout": 0.2}``), a module wrapped by
+        :func:`skood.nn.pretrained`, a skorch net, a graph network
+        (:class:`~skood.graph.GraphClassifier`, :func:`skood.graph.pretrained_graph`),
+        or a pipeline that ends in one. It is cloned and fitted, unless it is frozen.
+
+    n_samples : int, default=100
+        Number of thinned networks.
+
+    batch_size : int, default=256
+        Rows per forward pass. A graph is always run whole.
+
+    setting : {"auto", "a", "b"}, default="auto"
+        "a": the mixture of the thinned networks predicts, and it is uncertain which of
+        them is right. "b": the whole network predicts, and the question is how far it
+        can be trusted. "auto" is "b" for a frozen estimator, else "a". See
+        :func:`~skood.epistemic.member_uncertainty`.
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds the masks. The generators of torch are not used.
+
+    device : {"auto"}, str or torch.device, default="auto"
+        Where the thinned networks run: "auto" is CUDA if there is one, else the CPU.
+
+    verbose : int, default=0
+        1 shows a progress bar over the batches of a prediction, or over the members
+        on a graph.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted classifier: the given model.
+
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+
+    n_features_in_ : int
+        Number of features, if the estimator tells it.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if all of them are strings.
+
+    See Also
+    --------
+    DeepEnsemble : Networks that are trained one by one.
+    Laplace : A normal distribution around the weights of one network.
+
+    Notes
+    -----
+    A mask is drawn for each thinned network, and is the same for all rows: in this way
+    the members are models, the same in every call, and what is said of a row does not
+    depend on the other rows. (With a mask for each row, as dropout has it in training,
+    they would not be; each row on its own has the same distribution either way.)
+
+    All of the network but the dropout modules is in eval mode. ``torch.nn.Dropout`` and
+    ``AlphaDropout`` drop single units, ``Dropout1d``, ``Dropout2d``, ``Dropout3d`` and
+    ``FeatureAlphaDropout`` whole channels. Dropout by functions
+    (``torch.nn.functional.dropout``), and that inside of attention and recurrent
+    modules, cannot be seen, and stays off: in graph networks that of the weights of
+    attention, such as the ``dropout`` of ``GATConv``.
+
+    On a graph, too, a mask is the same for all nodes (and for all edges, where dropout
+    is applied to these): the members are the same models on every graph. Where there
+    are few of them, masks of each node's own would tell OOD nodes a little better, see
+    the :ref:`User Guide <graph_detectors>`.
+
+    What the network computes before its first dropout module is the same for all
+    thinned networks, and is computed once for a batch of rows; a graph is run anew for
+    each of them.
+
+    References
+    ----------
+    .. [1] Y. Gal, Z. Ghahramani. Dropout as a Bayesian approximation: representing
+       model uncertainty in deep learning. ICML 2016.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from skood.epistemic import MCDropout
+    >>> from skood.nn import TorchClassifier
+    >>> X, y = make_moons(100, noise=0.1, random_state=0)
+    >>> net = TorchClassifier(
+    ...     module_params={"dropout": 0.2}, max_epochs=50, lr=0.01, random_state=0
+    ... )
+    >>> clf = MCDropout(net, n_samples=20, random_state=0).fit(X, y)
+    >>> clf.predict_members(X).shape
+    (20, 100, 2)
+    """
+
+    _parameter_constraints: dict = {
+        **BaseMembers._parameter_constraints,
+        "n_samples": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "device": [str, torch.device],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        n_samples=100,
+        *,
+        batch_size=256,
+        setting="auto",
+        random_state=None,
+        device="auto",
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.n_samples = n_samples
+        self.batch_size = batch_size
+        self.setting = setting
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    @fit_context(
+        # The estimator comes from the user and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y, sample_weight=None):
+        """Fit the network, and draw the seed of the masks.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Training rows: what the estimator reads.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows, for an estimator that takes them; others raise.
+
+        Returns
+        -------
+        self : MCDropout
+            The fitted classifier.
+
+        Raises
+        ------
+        ValueError
+            If the network has no dropout module with a probability above zero, or the
+            estimator does not take `sample_weight`. The classifier then is as it was
+            before the call.
+        """
+        with fresh_fit(self):
+            self._fit_estimator(X, y, sample_weight)
+            thinned(self.estimator_, self.device, 0)  # raises if it cannot be
+            random_state = check_random_state(self.random_state)
+            self._seed = int(random_state.randint(np.iinfo(np.int32).max))
+        return self
+
+    def _blocks(self, X):
+        networks = thinned(self.estimator_, self.device, self._seed)
+        rows = networks.prepare(X)
+        reference = None
+        if self._setting() == "b":
+            reference = self._reference_log_proba(X)
+        size, batch_size = 32 * self.n_samples * len(self.classes_), self.batch_size
+        if isinstance(rows, NodeSet):  # all of the graph is run for each block
+            batch_size = len(rows)
+            blocks = list(row_chunks(len(rows), size, GRAPH_BYTES))
+            n_updates = self.n_samples * len(blocks)
+        else:
+            blocks = list(row_chunks(len(rows), size))
+            n_updates = sum(-(-(b.stop - b.start) // batch_size) for b in blocks)
+        name = type(self).__name__
+        with progress(n_updates, desc=name, verbose=self.verbose) as bar:
+            for block in blocks:
+                parts = []
+                for part in row_chunks(block.stop - block.start, 1, batch_size):
+                    batch = rows[block][part]
+                    parts.append(networks.log_proba(batch, self.n_samples, bar))
+                yield Block(
+                    np.concatenate(parts, axis=1),
+                    reference=None if reference is None else reference[block],
+                )

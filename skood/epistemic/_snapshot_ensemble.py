@@ -1,0 +1,209 @@
+"""Snapshot ensembles: members from the cycles of one training run."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import math
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import clone
+
+from skood.epistemic._deep_ensemble import MemberBlocks
+from skood.nn import TorchClassifier
+from skood.nn._training_data import check_target, check_weights, with_class_weight
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._metaestimators import check_one_column, copy_input_attributes
+from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._progress import progress
+
+__all__ = ["SnapshotEnsemble"]
+
+
+class SnapshotEnsemble(MemberBlocks):
+    r"""Networks that one training run went through, at the end of each of its cycles.
+
+    The learning rate falls along half a cosine, is set back, and falls again: with
+    `lr` :math:`\alpha_0` of the estimator and cycles of C epochs, epoch t = 0, 1, …
+    has the learning rate
+
+    .. math:: \alpha(t) = \frac{\alpha_0}{2} \left(\cos \frac{\pi \,
+       (t \bmod C)}{C} + 1\right)
+
+    [1]_. At the end of a cycle, when it is small, the network has settled and becomes a
+    member; the next cycle leaves for another minimum. All members cost as much as one
+    network that is trained for ``n_members * C`` epochs.
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    estimator : TorchClassifier
+        The network, how it is trained, and `max_epochs` for all cycles together: each
+        has ``max_epochs / n_members`` epochs, rounded up. It must not have a schedule
+        of its own, or stop early. A pipeline is built around the ensemble.
+
+    n_members : int, default=5
+        Number of cycles, and of members.
+
+    setting : {"auto", "a", "b"}, default="auto"
+        "a", or "auto": the mixture of the members predicts, and it is uncertain which
+        of them is right. "b": the last member, which was trained longest, predicts, and
+        the question is how far it can be trusted. See
+        :func:`~skood.epistemic.member_uncertainty`.
+
+    verbose : int, default=0
+        1 shows a progress bar over the epochs.
+
+    Attributes
+    ----------
+    estimators_ : list of TorchClassifier
+        The members, in the order of the cycles.
+
+    estimator_ : TorchClassifier
+        The last member.
+
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+
+    n_features_in_ : int
+        Number of features, or of channels.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if all of them are strings.
+
+    See Also
+    --------
+    DeepEnsemble : Members that are trained one by one.
+    CyclicalSGHMC : The same cycles, with samples instead of minima.
+
+    Notes
+    -----
+    The learning rate changes by epochs, not by batches. The `random_state` is that of
+    the estimator.
+
+    References
+    ----------
+    .. [1] G. Huang, Y. Li, G. Pleiss, Z. Liu, J. E. Hopcroft, K. Q. Weinberger.
+       Snapshot ensembles: train 1, get M for free. ICLR 2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from skood.epistemic import SnapshotEnsemble
+    >>> from skood.nn import TorchClassifier
+    >>> X, y = make_moons(100, noise=0.1, random_state=0)
+    >>> net = TorchClassifier(max_epochs=60, lr=0.05, random_state=0)
+    >>> clf = SnapshotEnsemble(net, n_members=3).fit(X, y)
+    >>> clf.predict_members(X).shape
+    (3, 100, 2)
+    >>> [member.n_iter_ for member in clf.estimators_]
+    [20, 40, 60]
+    """
+
+    _parameter_constraints: dict = {
+        "estimator": [TorchClassifier],
+        "n_members": [Interval(Integral, 1, None, closed="left")],
+        "setting": [StrOptions({"auto", "a", "b"})],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(self, estimator, n_members=5, *, setting="auto", verbose=0):
+        self.estimator = estimator
+        self.n_members = n_members
+        self.setting = setting
+        self.verbose = verbose
+
+    @fit_context(
+        # The estimator comes from the user and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y, sample_weight=None):
+        """Train the network through its cycles.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the rows.
+
+        Returns
+        -------
+        self : SnapshotEnsemble
+            The fitted classifier.
+
+        Raises
+        ------
+        ValueError
+            If the estimator has a schedule of its own or stops early, or the data are
+            invalid. The ensemble then is as it was before the call.
+        """
+        with fresh_fit(self):
+            self._check_estimator()
+            y = check_target(y, self.estimator)
+            classes, codes = np.unique(y, return_inverse=True)
+            weight = with_class_weight(
+                check_weights(sample_weight, len(y)),
+                self.estimator.class_weight,
+                codes,
+                classes,
+            )
+            if len(np.unique(codes[weight > 0])) == 1:
+                raise ValueError(
+                    "SnapshotEnsemble needs rows of at least two classes with a weight "
+                    f"above zero to fit, got 1 class: {y[weight > 0].tolist()[0]!r}."
+                )
+            network = clone(self.estimator).set_params(class_weight=None, verbose=0)
+            self.estimators_ = self._cycles(network, X, y, classes, weight)
+            self.estimator_ = self.estimators_[-1]
+            check_one_column(self.estimator_)
+            self.classes_ = self.estimator_.classes_
+            copy_input_attributes(self, self.estimator_)
+        return self
+
+    def _check_estimator(self):
+        """Raise if the estimator is invalid, or would rule its learning rate."""
+        self.estimator._validate_params()
+        if self.estimator.lr_schedule is not None:
+            raise ValueError(
+                "SnapshotEnsemble changes the learning rate itself, in cosine cycles "
+                f"from lr={self.estimator.lr}: its estimator must have "
+                f"lr_schedule=None, got {self.estimator.lr_schedule!r}."
+            )
+        if self.estimator.early_stopping:
+            raise ValueError(
+                "SnapshotEnsemble trains to the end of each cycle, and cannot stop "
+                "early: set early_stopping=False of its estimator."
+            )
+
+    def _cycles(self, network, X, y, classes, weight):
+        """Train epoch by epoch; return copies from the ends of the cycles."""
+        n_epochs = -(-self.estimator.max_epochs // self.n_members)
+        members = []
+        total = n_epochs * self.n_members
+        name = type(self).__name__
+        with progress(total, desc=name, verbose=self.verbose) as bar:
+            for _ in range(self.n_members):
+                for t in range(n_epochs):
+                    network.lr = (
+                        self.estimator.lr / 2 * (math.cos(math.pi * t / n_epochs) + 1)
+                    )
+                    network.partial_fit(X, y, classes=classes, sample_weight=weight)
+                    bar.set_postfix(
+                        train_loss=f"{network.history_[-1]['train_loss']:.3g}"
+                    )
+                    bar.update(1)
+                members.append(copy.deepcopy(network))
+        for member in members:
+            member.set_params(lr=self.estimator.lr)
+        return members
+
+    def _setting(self):
+        """Resolve "auto": there is no given model."""
+        return "a" if self.setting == "auto" else self.setting

@@ -1,0 +1,396 @@
+"""The layers of a BatchEnsemble, and how a network is made of them."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from skood.epistemic.implicit._implicit_ensemble import (
+    MemberNetwork,
+    is_plain,
+    moved,
+    replaced,
+    resized_norm,
+)
+from skood.nn._functional_network import plain_attention
+from skood.utils._torch import (
+    evaluating,
+    parameter_device,
+    parameter_dtype,
+    seeded,
+)
+
+__all__ = [
+    "BatchEnsembleConv2d",
+    "BatchEnsembleLinear",
+    "BatchEnsembleNetwork",
+    "MemberBatchNorm",
+    "batch_ensemble",
+]
+
+
+def _factors(n_members, width, like, init):
+    """Factors of the members: random signs, or normal numbers around one."""
+    drawn = torch.empty(n_members, width, dtype=like.dtype, device=like.device)
+    if init == "normal":
+        drawn.normal_(1.0, 0.5)
+    else:
+        drawn.bernoulli_(0.5).mul_(2).sub_(1)
+    return nn.Parameter(drawn)
+
+
+def _by_member(x, n_members):
+    """Rows of all members, one member after the other, with an axis of members."""
+    return x.unflatten(0, (n_members, -1))
+
+
+class BatchEnsembleLinear(nn.Module):
+    r"""Linear layers of many members: a common weight, and two factors for each.
+
+    Member m multiplies by :math:`W \circ s_m r_m^T`, which is never formed:
+
+    .. math:: y = s_m \circ W (r_m \circ x) + b_m.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Widths.
+
+    n_members : int
+        Number of members.
+
+    bias : bool, default=True
+        Whether there is a bias, one for each member.
+
+    factor_init : {"sign", "normal"}, default="sign"
+        How the factors start: as random signs, or from N(1, 0.5\ :sup:`2`).
+
+    device, dtype : default=None
+        See :class:`torch.nn.Linear`.
+
+    Attributes
+    ----------
+    weight : torch.nn.Parameter of shape (out_features, in_features)
+        W.
+
+    r : torch.nn.Parameter of shape (n_members, in_features)
+        Factors of the input.
+
+    s : torch.nn.Parameter of shape (n_members, out_features)
+        Factors of the output.
+
+    bias : torch.nn.Parameter of shape (n_members, out_features) or None
+        Biases.
+
+    Examples
+    --------
+    The rows of the first member come first:
+
+    >>> import torch
+    >>> from skood.epistemic.implicit._batch_layers import BatchEnsembleLinear
+    >>> BatchEnsembleLinear(5, 3, n_members=4)(torch.zeros(4 * 7, 5)).shape
+    torch.Size([28, 3])
+    """
+
+    def __init__(
+        self,
+        in_features,
+        out_features,
+        n_members,
+        *,
+        bias=True,
+        factor_init="sign",
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.n_members = n_members
+        shared = nn.Linear(
+            in_features, out_features, bias=bias, device=device, dtype=dtype
+        )
+        self.weight = shared.weight
+        self.r = _factors(n_members, in_features, self.weight, factor_init)
+        self.s = _factors(n_members, out_features, self.weight, factor_init)
+        self.bias = _repeated(shared.bias, n_members)
+
+    def forward(self, x):
+        """Return the outputs of rows ordered by member, shape (n_members * n, ...)."""
+        shape = (self.n_members,) + (1,) * (x.ndim - 1) + (-1,)
+        x = _by_member(x, self.n_members) * self.r.view(shape)
+        x = functional.linear(x, self.weight) * self.s.view(shape)
+        if self.bias is not None:
+            x = x + self.bias.view(shape)
+        return x.flatten(0, 1)
+
+    def extra_repr(self):
+        """Return the widths."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"n_members={self.n_members}, bias={self.bias is not None}"
+        )
+
+
+class BatchEnsembleConv2d(nn.Conv2d):
+    """Convolutions of many members: a common kernel, and two factors for each.
+
+    The factors are those of `BatchEnsembleLinear`, one for each channel.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Numbers of channels.
+
+    kernel_size : int or tuple of int
+        Size of the kernel.
+
+    n_members : int
+        Number of members.
+
+    bias : bool, default=True
+        Whether there is a bias, one for each member.
+
+    factor_init : {"sign", "normal"}, default="sign"
+        See `BatchEnsembleLinear`.
+
+    **options
+        See :class:`torch.nn.Conv2d`.
+    """
+
+    def __init__(
+        self,
+        in_channels,
+        out_channels,
+        kernel_size,
+        n_members,
+        *,
+        bias=True,
+        factor_init="sign",
+        **options,
+    ):
+        super().__init__(in_channels, out_channels, kernel_size, bias=bias, **options)
+        self.n_members = n_members
+        self.r = _factors(n_members, in_channels, self.weight, factor_init)
+        self.s = _factors(n_members, out_channels, self.weight, factor_init)
+        self.bias = _repeated(self.bias, n_members)
+
+    def forward(self, x):
+        """Return the outputs of rows ordered by member, shape (n_members * n, ...)."""
+        x = self._times(x, self.r)
+        x = self._conv_forward(x, self.weight, None)
+        x = self._times(x, self.s)
+        if self.bias is not None:
+            x = _by_member(x, self.n_members) + self.bias[:, None, :, None, None]
+            x = x.flatten(0, 1)
+        return x
+
+    def _times(self, x, factors):
+        x = _by_member(x, self.n_members) * factors[:, None, :, None, None]
+        return x.flatten(0, 1)
+
+    def extra_repr(self):
+        """Return the sizes."""
+        return f"{super().extra_repr()}, n_members={self.n_members}"
+
+
+class MemberBatchNorm(nn.Module):
+    """Batch normalisation with statistics and weights of each member.
+
+    Parameters
+    ----------
+    norm : torch.nn.BatchNorm1d, BatchNorm2d or BatchNorm3d
+        For the channels of all members, one member after the other.
+
+    n_members : int
+        Number of members.
+    """
+
+    def __init__(self, norm, n_members):
+        super().__init__()
+        self.norm = norm
+        self.n_members = n_members
+
+    def forward(self, x):
+        """Normalise rows ordered by member, shape (n_members * n, channels, ...)."""
+        x = _by_member(x, self.n_members).transpose(0, 1)
+        x = self.norm(x.flatten(1, 2))
+        return x.unflatten(1, (self.n_members, -1)).transpose(0, 1).flatten(0, 1)
+
+
+def _repeated(bias, n_members):
+    """Biases of the members, which start alike."""
+    if bias is None:
+        return None
+    return nn.Parameter(bias.detach().repeat(n_members, 1), bias.requires_grad)
+
+
+class BatchEnsembleNetwork(MemberNetwork):
+    """A network all of whose layers take the rows of one member after the other."""
+
+    def members(self, x):
+        """Return logits of all members, of shape (n_rows, n_members, n_classes)."""
+        x = x.repeat(self.n_members, *(1,) * (x.ndim - 1))
+        with plain_attention():  # the fused form reads weights and passes factors by
+            x = self.body(x)
+        return _by_member(x, self.n_members).transpose(0, 1)
+
+
+def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign"):
+    """Turn a network into a BatchEnsemble.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network, which is used up: its weights become the common ones. Linear
+        layers, convolutions of images and batch normalisation get factors, biases and
+        statistics for each member; all else, with whatever weights it has, is shared.
+
+    input_shape : tuple of int, default=None
+        Shape of one row. None: whether the layers keep the members apart is not
+        checked.
+
+    n_members : int, default=4
+        Number of members.
+
+    factor_init : {"sign", "normal"}, default="sign"
+        See `BatchEnsembleLinear`.
+
+    Returns
+    -------
+    network : BatchEnsembleNetwork
+        The ensemble.
+
+    Raises
+    ------
+    ValueError
+        If there is no layer that members could differ in, or rows are not the first
+        axis of the layers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from skood.epistemic.implicit._batch_layers import batch_ensemble
+    >>> network = batch_ensemble(nn.Sequential(nn.Linear(5, 8), nn.ReLU()))
+    >>> network.members(torch.zeros(7, 5)).shape
+    torch.Size([7, 4, 8])
+    """
+    layers = []
+
+    def convert(layer, name):
+        width = n_members * getattr(layer, "num_features", 0)
+        if (norm := resized_norm(layer, width)) is not None:
+            state = layer.state_dict().items()  # the number of batches has no axis
+            norm.load_state_dict(
+                {k: v.repeat(n_members) if v.ndim else v for k, v in state}
+            )
+            return MemberBatchNorm(norm, n_members)
+        new: BatchEnsembleLinear | BatchEnsembleConv2d
+        if is_plain(layer, nn.Linear):
+            new = BatchEnsembleLinear(
+                layer.in_features,
+                layer.out_features,
+                n_members,
+                bias=False,
+                factor_init=factor_init,
+                device=layer.weight.device,
+                dtype=layer.weight.dtype,
+            )
+        elif is_plain(layer, nn.Conv2d):
+            new = BatchEnsembleConv2d(
+                layer.in_channels,
+                layer.out_channels,
+                layer.kernel_size,
+                n_members,
+                bias=False,
+                factor_init=factor_init,
+                stride=layer.stride,
+                padding=layer.padding,
+                dilation=layer.dilation,
+                groups=layer.groups,
+                padding_mode=layer.padding_mode,
+                device=layer.weight.device,
+                dtype=layer.weight.dtype,
+            )
+        else:
+            return None
+        new.weight = layer.weight
+        new.bias = _repeated(layer.bias, n_members)
+        layers.append(new)
+        return new
+
+    body = replaced(module, convert)
+    if not layers:
+        raise ValueError(
+            f"The module {type(module).__name__} has no torch.nn.Linear and no "
+            f"torch.nn.Conv2d: a BatchEnsemble of it would have {n_members} equal "
+            f"members. Build it of these layers."
+        )
+    network = BatchEnsembleNetwork(body, n_members).train(module.training)
+    if input_shape is not None:
+        with _kept(network), evaluating(network):
+            _check_apart(network, layers, input_shape)
+    return network
+
+
+@contextmanager
+def _kept(network):
+    """Put the numbers of a network back after a `with` block."""
+    tensors = [*network.parameters(), *network.buffers()]
+    before = [tensor.detach().clone() for tensor in tensors]
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        with torch.no_grad():
+            for tensor, values in zip(tensors, before, strict=True):
+                tensor.copy_(values)
+
+
+def _redraw(layer, m=slice(None)):
+    """Give the factors and the biases of a member, or of all, random values."""
+    layer.r[m] = torch.rand_like(layer.r[m]) + 0.5
+    layer.s[m] = torch.rand_like(layer.s[m]) + 0.5
+    if layer.bias is not None:
+        layer.bias[m] = torch.rand_like(layer.bias[m])
+
+
+def _check_apart(network, layers, input_shape):
+    """Raise if factors of a member move logits of another, or not those of its own."""
+    device = parameter_device(network)
+    what = (
+        f"The module {type(network.body).__name__} cannot be made a BatchEnsemble of "
+        f"{network.n_members} members"
+    )
+    advice = (
+        "In all of its layers rows must be the first axis, as with batch_first=True of "
+        "torch's, and each must be treated on its own. Use DeepEnsemble otherwise."
+    )
+
+    def logits():
+        with seeded(0, device):  # the same numbers, should it draw any
+            rows = torch.rand((2, *input_shape), device=device)
+            return network.members(rows.to(parameter_dtype(network)))
+
+    with seeded(0, device):
+        for layer in layers:
+            layer.weight.normal_(0, layer.weight[0].numel() ** -0.5)
+            _redraw(layer)
+        try:
+            before = logits()
+        except (AttributeError, RuntimeError) as error:
+            raise ValueError(f"{what}: it failed with {error}. {advice}") from error
+        for m in range(network.n_members):
+            for layer in layers:
+                _redraw(layer, m)
+            before, changed = (after := logits()), moved(before, after)
+            if changed != [m]:
+                raise ValueError(
+                    f"{what}: the factors of member {m} change the logits of the "
+                    f"members {changed}. {advice}"
+                )

@@ -1,0 +1,250 @@
+"""Ensembles inside one network: what BatchEnsemble and packed ensembles share."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from abc import abstractmethod
+
+import numpy as np
+import torch
+from scipy.special import log_softmax, logsumexp
+from torch import nn
+
+from skood.epistemic._base_uncertainty import Block, MembersMixin
+from skood.nn._classifier import TorchClassifier
+from skood.nn._default_modules import ModuleBuilder
+from skood.utils._lazy import blockwise
+from skood.utils._torch import parameter_device, parameter_dtype, row_chunks
+
+__all__ = [
+    "TRAINING_CONSTRAINTS",
+    "MemberNetwork",
+    "NetworkFactory",
+    "SharedMembersClassifier",
+    "is_plain",
+    "moved",
+    "replaced",
+    "resized_norm",
+]
+
+# Constraints of the parameters of a `TorchClassifier`, but for the loss: theirs is the
+# mean of the cross-entropies of the members.
+TRAINING_CONSTRAINTS = {
+    name: constraint
+    for name, constraint in TorchClassifier._parameter_constraints.items()
+    if name != "criterion"
+}
+
+
+class MemberNetwork(nn.Module):
+    """A network that holds several members, which are trained together.
+
+    In training mode it returns the logits of all members, of shape (n_rows,
+    n_members, n_classes). In eval mode it returns the logarithms of the mean of their
+    probabilities, of shape (n_rows, n_classes): logits of the mixture.
+
+    Parameters
+    ----------
+    body : torch.nn.Module
+        The layers.
+
+    n_members : int
+        Number of members.
+    """
+
+    def __init__(self, body, n_members):
+        super().__init__()
+        self.body = body
+        self.n_members = n_members
+
+    @abstractmethod
+    def members(self, x):
+        """Return logits of all members, of shape (n_rows, n_members, n_classes)."""
+
+    def forward(self, x):
+        """Return the logits of the members, or in eval mode of their mixture."""
+        logits = self.members(x)
+        if self.training:
+            return logits
+        log_p = torch.log_softmax(logits, dim=-1)
+        return torch.logsumexp(log_p, dim=1) - math.log(self.n_members)
+
+
+class NetworkFactory:
+    """Builds the user's network for rows of a shape, and makes an ensemble of it.
+
+    Parameters
+    ----------
+    module : callable or None
+        The user's module class or factory, see `TorchClassifier`.
+
+    convert : callable
+        Called as ``convert(module, input_shape, **options)``; returns a
+        `MemberNetwork`.
+
+    options : dict
+        Its further arguments.
+    """
+
+    def __init__(self, module, convert, options):
+        self.module = module
+        self.convert = convert
+        self.options = options
+
+    def __call__(self, input_shape, n_classes, **module_params):
+        """Return a new network; torch must be seeded."""
+        built = ModuleBuilder(self.module, module_params, input_shape, n_classes)()
+        return self.convert(built, input_shape, **self.options)
+
+
+def is_plain(layer, kind):
+    """Tell whether a layer computes what its kind does, from weights of its own.
+
+    Subclasses that torch defines (with a parametrised weight, or inside attention)
+    do not, nor do layers whose weight is computed by a hook; subclasses of a user do
+    unless they have a `forward` of their own.
+    """
+    if not isinstance(layer, kind) or "weight" not in layer._parameters:
+        return False
+    return type(layer) is kind or (
+        type(layer).forward is kind.forward
+        and not type(layer).__module__.startswith("torch.")
+    )
+
+
+def moved(before, after):
+    """Which members have other logits, beyond rounding, for any of the rows.
+
+    Parameters
+    ----------
+    before, after : torch.Tensor of shape (n_rows, n_members, ...)
+        Logits.
+
+    Returns
+    -------
+    moved : list of int
+        Numbers of the members.
+    """
+    before, after = before.flatten(2), after.flatten(2)
+    change = (after - before).abs().amax((0, 2))
+    return torch.nonzero(change > 1e-4 * before.abs().amax((0, 2))).flatten().tolist()
+
+
+def replaced(module, convert):
+    """Replace layers of a module; a layer that occurs twice stays one layer.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Changed in place, unless it is replaced itself.
+
+    convert : callable
+        Called with a part and its name; returns what takes its place, or None to
+        look into it.
+
+    Returns
+    -------
+    module : torch.nn.Module
+        The module, or what takes its place.
+    """
+    done: dict = {}
+
+    def visit(part, name):
+        if id(part) not in done:
+            new = convert(part, name)
+            done[id(part)] = part, part if new is None else new  # keeps `part` alive
+            if new is None:
+                for key, child in part._modules.items():
+                    if child is not None:
+                        path = f"{name}.{key}" if name else key
+                        part._modules[key] = visit(child, path)
+        return done[id(part)][1]
+
+    return visit(module, "")
+
+
+def resized_norm(layer, width):
+    """Return batch normalisation like a layer for another number of channels.
+
+    Parameters
+    ----------
+    layer : torch.nn.Module
+        Any layer.
+
+    width : int
+        Number of channels.
+
+    Returns
+    -------
+    norm : torch.nn.Module or None
+        In its initial state. None: the layer is no batch normalisation.
+    """
+    for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+        if is_plain(layer, kind):
+            norm = kind(
+                width,
+                eps=layer.eps,
+                momentum=layer.momentum,
+                affine=layer.affine,
+                track_running_stats=layer.track_running_stats,
+            )
+            return norm.to(parameter_device(layer), parameter_dtype(layer))
+    return None
+
+
+class SharedMembersClassifier(MembersMixin, TorchClassifier):
+    """Base of classifiers that train many members as one network.
+
+    A subclass has the parameters of `TorchClassifier`, ``n_members`` and ``setting``,
+    and implements ``_module_factory``.
+    """
+
+    def _setting(self):
+        return self.setting
+
+    def _reference_log_proba(self, X):
+        """Log-probabilities of the mixture, the model that predicts."""
+        return self.predict_logits(X)
+
+    def _row_bytes(self, X):
+        """Memory that a row needs in the widest layer, with all members."""
+        names = "in_features", "out_features", "in_channels", "out_channels"
+        layers = self.module_.modules()
+        width = max(getattr(layer, name, 0) for layer in layers for name in names)
+        # a network needs several times the memory of its widest layer
+        return 16 * 4 * self.module_.n_members * width * math.prod(X.shape[2:])
+
+    def _member_log_proba(self, X):
+        """Log-probabilities of prepared rows, of shape (n_members, n_rows, K)."""
+        logits = self._forward(X, self.module_.members, self._row_bytes(X))
+        return log_softmax(logits, axis=-1).transpose(1, 0, 2)
+
+    def _blocks(self, X):
+        X = self._prepare_input(X)
+        n_members = self.module_.n_members
+        row_bytes = 4 * 8 * n_members * len(self.classes_)
+        for part in row_chunks(len(X), row_bytes):
+            log_proba = self._member_log_proba(X[part])
+            yield Block(log_proba, reference=_mixture(log_proba))
+
+    @blockwise
+    def predict_logits(self, X):
+        """Logits of the mixture: logarithms of its probabilities.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        logits : ndarray of shape (n_samples, n_classes), dtype float64
+            Logarithms of the means of the members' probabilities.
+        """
+        return np.concatenate([block.reference for block in self._blocks(X)])
+
+
+def _mixture(log_proba):
+    """Log-probabilities of the equally weighted mixture, exactly normalised."""
+    return log_softmax(logsumexp(log_proba, axis=0), axis=1)

@@ -1,0 +1,229 @@
+"""Packed ensembles: small networks that are computed as one."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+
+from skood.epistemic.implicit._implicit_ensemble import (
+    TRAINING_CONSTRAINTS,
+    NetworkFactory,
+    SharedMembersClassifier,
+)
+from skood.epistemic.implicit._packed_layers import pack
+from skood.utils._param_validation import Interval, StrOptions
+
+__all__ = ["PackedEnsembleClassifier"]
+
+
+class PackedEnsembleClassifier(SharedMembersClassifier):
+    r"""Small networks side by side in one, each of whose layers runs in groups.
+
+    A packed ensemble [1]_ of M members makes a hidden layer of C channels
+    :math:`\alpha` times as wide and cuts it into :math:`M \gamma` groups, which are not
+    connected: each member has :math:`\alpha C / M` channels. A convolution from C to C'
+    channels with kernels of k pixels then has
+
+    .. math:: M \gamma \cdot \frac{\alpha C}{M \gamma} \cdot
+       \frac{\alpha C'}{M \gamma} \cdot k
+       = \frac{\alpha^2}{M \gamma} C C' k
+
+    weights, as many as in one network if :math:`\alpha^2 = M \gamma`. Members share
+    no weights. Each sees the whole input and gives logits of its own.
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    module : callable, default=None
+        A module class or factory, called as ``module(input_shape, n_classes,
+        **module_params)``, see :class:`~skood.nn.TorchClassifier`. None: its default
+        networks. Instances of :class:`torch.nn.Linear`, :class:`torch.nn.Conv2d` and
+        batch normalisation in it are replaced by grouped ones, built anew from their
+        sizes; other layers must have no weights and keep channels apart.
+
+    n_members : int, default=4
+        Number M of members.
+
+    alpha : float, default=2.0
+        Width :math:`\alpha` of all members together, in widths of one network. Widths
+        are rounded up to multiples of :math:`M \gamma`.
+
+    gamma : int, default=1
+        Number :math:`\gamma` of groups inside a member. Layers that read the input or
+        give the logits have one.
+
+    setting : {"a", "b"}, default="a"
+        What the uncertainty is about, see :func:`~skood.epistemic.member_uncertainty`.
+        The mixture predicts in both; in "b" it also is the given model, whose
+        divergence from the members is the epistemic part.
+
+    module_params : dict, default=None
+        Further arguments of `module`.
+
+    max_epochs : int, default=200
+        Number of passes over the training rows; with early stopping at most.
+
+    lr : float, default=1e-3
+        Learning rate.
+
+    batch_size : int, default=128
+        Rows per training step, each of which all members see.
+
+    optimizer : {"adam", "adamw", "sgd"}, default="adam"
+        The optimizer.
+
+    weight_decay : float, default=0.0
+        Strength of the penalty on all parameters.
+
+    lr_schedule : {"cosine", "step", "one_cycle"} or None, default=None
+        How `fit` changes the learning rate.
+
+    early_stopping : bool, default=False
+        Hold out validation rows, and return to the weights with the smallest loss of
+        the mixture on them.
+
+    validation_fraction : float, default=0.1
+        Share of the rows held out.
+
+    n_iter_no_change : int, default=10
+        Early stopping waits for this many epochs without a gain of `tol`.
+
+    tol : float, default=1e-4
+        The gain in validation loss that counts.
+
+    class_weight : {"balanced"}, dict or None, default=None
+        Weights of the classes.
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds weights, the order of the rows, dropout and held-out rows.
+
+    device : {"auto"}, str or torch.device, default="auto"
+        Where to train: "auto" is CUDA if there is one, else the CPU.
+
+    verbose : int, default=0
+        1 shows a progress bar over the epochs.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels, sorted.
+
+    input_shape_ : tuple of int
+        Shape of one row.
+
+    n_features_in_ : int
+        Length of the second axis of `X`: features, or channels.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if all of them are strings.
+
+    net_ : skorch.NeuralNetClassifier
+        The trained net.
+
+    module_ : torch.nn.Module
+        The trained network, in eval mode: it returns the logarithms of the mixture's
+        probabilities. ``module_.members(x)`` are the logits of the members, of shape
+        (n_rows, n_members, n_classes).
+
+    n_iter_ : int
+        Number of epochs trained.
+
+    history_ : list of dict
+        What each epoch did, see :class:`~skood.nn.TorchClassifier`. `train_loss` is the
+        mean of the members' losses, `valid_loss` that of the mixture.
+
+    See Also
+    --------
+    BatchEnsembleClassifier : Members of full size with common weights.
+    DeepEnsemble : Members that are trained one by one.
+    skood.nn.TorchClassifier : One network.
+
+    Notes
+    -----
+    The loss is the mean of the members' cross-entropies. What holds for seeds, failed
+    fits, `partial_fit` and pickles is said at :class:`~skood.nn.TorchClassifier`.
+
+    To detectors that read logits the mixture is a network like any other. Its logits
+    are log-probabilities, whose exponentials sum to one:
+    :class:`~skood.detectors.Energy` is the same for all samples and of no use here.
+
+    References
+    ----------
+    .. [1] O. Laurent, A. Lafage, E. Tartaglione, G. Daniel, J.-M. Martinez, A. Bursuc,
+       G. Franchi. Packed-Ensembles for efficient uncertainty estimation. ICLR 2023.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from skood.epistemic import PackedEnsembleClassifier
+    >>> X, y = make_moons(200, noise=0.1, random_state=0)
+    >>> clf = PackedEnsembleClassifier(max_epochs=50, lr=0.02, random_state=0)
+    >>> bool(clf.fit(X, y).score(X, y) > 0.95)
+    True
+    >>> clf.predict_members(X[:2]).shape
+    (4, 2, 2)
+    >>> clf.predict_uncertainty(X[:2]).epistemic.shape
+    (2,)
+    """
+
+    _parameter_constraints: dict = {
+        **TRAINING_CONSTRAINTS,
+        "n_members": [Interval(Integral, 1, None, closed="left")],
+        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "gamma": [Interval(Integral, 1, None, closed="left")],
+        "setting": [StrOptions({"a", "b"})],
+    }
+
+    def __init__(
+        self,
+        module=None,
+        *,
+        n_members=4,
+        alpha=2.0,
+        gamma=1,
+        setting="a",
+        module_params=None,
+        max_epochs=200,
+        lr=1e-3,
+        batch_size=128,
+        optimizer="adam",
+        weight_decay=0.0,
+        lr_schedule=None,
+        early_stopping=False,
+        validation_fraction=0.1,
+        n_iter_no_change=10,
+        tol=1e-4,
+        class_weight=None,
+        random_state=None,
+        device="auto",
+        verbose=0,
+    ):
+        super().__init__(
+            module,
+            module_params=module_params,
+            max_epochs=max_epochs,
+            lr=lr,
+            batch_size=batch_size,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            lr_schedule=lr_schedule,
+            early_stopping=early_stopping,
+            validation_fraction=validation_fraction,
+            n_iter_no_change=n_iter_no_change,
+            tol=tol,
+            class_weight=class_weight,
+            random_state=random_state,
+            device=device,
+            verbose=verbose,
+        )
+        self.n_members = n_members
+        self.alpha = alpha
+        self.gamma = gamma
+        self.setting = setting
+
+    def _module_factory(self):
+        options = {
+            name: getattr(self, name) for name in ("n_members", "alpha", "gamma")
+        }
+        return NetworkFactory(self.module, pack, options)

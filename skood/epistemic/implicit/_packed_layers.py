@@ -1,0 +1,431 @@
+"""The layers of a packed ensemble, and how a network is made of them."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import torch
+from torch import nn
+
+from skood.epistemic.implicit._implicit_ensemble import (
+    MemberNetwork,
+    is_plain,
+    moved,
+    replaced,
+    resized_norm,
+)
+from skood.utils._torch import (
+    evaluating,
+    parameter_device,
+    parameter_dtype,
+    seeded,
+)
+
+__all__ = ["PackedLinear", "PackedNetwork", "pack", "packed_width"]
+
+
+def packed_width(width, n_members, alpha, gamma):
+    """Width of a hidden layer, all members together.
+
+    It is ``alpha * width``, rounded up to a multiple of ``n_members * gamma``.
+
+    Parameters
+    ----------
+    width : int
+        Width in the network that is packed.
+
+    n_members : int
+        Number M of members.
+
+    alpha : float
+        By how much all members together are wider than that network.
+
+    gamma : int
+        Number of groups inside a member.
+
+    Returns
+    -------
+    width : int
+        At least one channel for each group.
+
+    Examples
+    --------
+    >>> from skood.epistemic.implicit._packed_layers import packed_width
+    >>> packed_width(64, 4, 2, 1), packed_width(10, 4, 1, 2)
+    (128, 16)
+    """
+    groups = n_members * gamma
+    # the product as it is printed: 1.1 * 10 in binary is above 11
+    return groups * math.ceil(round(alpha * width, 9) / groups)
+
+
+class PackedLinear(nn.Module):
+    r"""Linear layers side by side: group g maps slice g of the input to slice g.
+
+    It is to :class:`torch.nn.Linear` what ``groups`` is to
+    :class:`torch.nn.Conv2d`, which needs no packed version of its own.
+
+    Parameters
+    ----------
+    in_features, out_features : int
+        Widths of all groups together, multiples of `groups`.
+
+    groups : int
+        Number of groups.
+
+    bias : bool, default=True
+        Whether there is a bias.
+
+    device, dtype : default=None
+        See :class:`torch.nn.Linear`.
+
+    Attributes
+    ----------
+    weight : Parameter of shape (groups, out_features / groups, in_features / groups)
+        Weights. Each group starts like a layer of its own.
+
+    bias : Parameter of shape (groups, out_features / groups) or None
+        Biases.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skood.epistemic.implicit._packed_layers import PackedLinear
+    >>> layer = PackedLinear(20, 12, groups=4)
+    >>> layer(torch.zeros(7, 20)).shape, layer.weight.shape
+    (torch.Size([7, 12]), torch.Size([4, 3, 5]))
+    """
+
+    def __init__(
+        self, in_features, out_features, groups, *, bias=True, device=None, dtype=None
+    ):
+        super().__init__()
+        if in_features % groups or out_features % groups:
+            raise ValueError(
+                f"in_features={in_features} and out_features={out_features} must be "
+                f"multiples of groups={groups}."
+            )
+        self.in_features = in_features
+        self.out_features = out_features
+        self.groups = groups
+        layers = [
+            nn.Linear(
+                in_features // groups,
+                out_features // groups,
+                bias=bias,
+                device=device,
+                dtype=dtype,
+            )
+            for _ in range(groups)
+        ]
+        self.weight = nn.Parameter(torch.stack([x.weight.detach() for x in layers]))
+        self.bias = None
+        if bias:
+            self.bias = nn.Parameter(torch.stack([x.bias.detach() for x in layers]))
+
+    def forward(self, x):
+        """Return the outputs, of shape (n_rows, out_features)."""
+        x = x.unflatten(1, (self.groups, -1)).transpose(0, 1)
+        if self.bias is None:
+            x = torch.bmm(x, self.weight.mT)
+        else:
+            x = torch.baddbmm(self.bias[:, None], x, self.weight.mT)
+        return x.transpose(0, 1).flatten(1)
+
+    def extra_repr(self):
+        """Return the widths."""
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"groups={self.groups}, bias={self.bias is not None}"
+        )
+
+
+class PackedNetwork(MemberNetwork):
+    """A network whose channels are those of one member after the other."""
+
+    def members(self, x):
+        """Return logits of all members, of shape (n_rows, n_members, n_classes)."""
+        x = x.repeat(1, self.n_members, *(1,) * (x.ndim - 2))
+        return self.body(x).unflatten(1, (self.n_members, -1))
+
+
+class _Pending(nn.Module):
+    """Stands for a layer until its input has been seen, then builds the packed one."""
+
+    def __init__(self, build):
+        super().__init__()
+        self.build = build
+        self.built: nn.Module | None = None
+
+    def forward(self, x):
+        if self.built is None:
+            self.built = self.build(x).eval()
+        return self.built(x)
+
+
+class _Packer:
+    """Builds packed layers from their inputs."""
+
+    def __init__(self, n_members, alpha, gamma, first, last):
+        self.n_members = n_members
+        self.alpha = alpha
+        self.gamma = gamma
+        self.first = first
+        self.last = last
+
+    def pending(self, layer, name):
+        """Return what takes the place of a layer, None for parts without weights."""
+        if is_plain(layer, nn.Linear):
+            return _Pending(lambda x: self._linear(layer, name, x))
+        if is_plain(layer, nn.Conv2d):
+            return _Pending(lambda x: self._conv(layer, name, x))
+        if resized_norm(layer, 1) is not None:
+            return _Pending(lambda x: resized_norm(layer, x.shape[1]))
+        if next(layer.parameters(recurse=False), None) is not None:
+            raise TypeError(
+                f"The layer {name!r} of the module is a {type(layer).__name__}, whose "
+                "weights cannot be packed: only torch.nn.Linear, Conv2d and batch "
+                "normalisation can, with weights that nothing computes. Use "
+                "BatchEnsembleClassifier or DeepEnsemble."
+            )
+        return None
+
+    def _sizes(self, layer, name, width):
+        """Return the width of the output and the number of groups of a layer."""
+        if name in self.last:
+            width = self.n_members * width
+        else:
+            width = packed_width(width, self.n_members, self.alpha, self.gamma)
+        inner = name not in self.first and name not in self.last
+        return width, self.n_members * (self.gamma if inner else 1)
+
+    def _check_channels(self, name, n_channels, groups):
+        """Raise if the input of a layer cannot be divided into groups."""
+        if n_channels % groups:
+            raise ValueError(
+                f"The layer {name!r} of the module reads {n_channels} channels of the "
+                f"{self.n_members} members together, which cannot be divided into "
+                f"{groups} groups: what comes before it moves channels to another axis "
+                "or puts some together. Use gamma=1, BatchEnsembleClassifier or "
+                "DeepEnsemble."
+            )
+
+    def _linear(self, layer, name, x):
+        if x.ndim != 2:
+            raise ValueError(
+                f"The layer {name!r} of the module reads a tensor of shape "
+                f"{tuple(x.shape)}, but linear layers can be packed for inputs of "
+                "shape (n_rows, n_features) only. Use BatchEnsembleClassifier."
+            )
+        width, groups = self._sizes(layer, name, layer.out_features)
+        self._check_channels(name, x.shape[1], groups)
+        return PackedLinear(
+            x.shape[1], width, groups, bias=layer.bias is not None, **_kind(layer)
+        )
+
+    def _conv(self, layer, name, x):
+        width, groups = self._sizes(layer, name, layer.out_channels)
+        if layer.groups == layer.in_channels > 1:  # each channel by itself
+            groups = x.shape[1]
+            width = groups * (layer.out_channels // layer.in_channels)
+        elif layer.groups > 1:
+            raise ValueError(
+                f"The convolution {name!r} of the module has groups={layer.groups}: "
+                "use groups=1, or as many as it has channels. Groups inside a member "
+                "are the parameter gamma."
+            )
+        self._check_channels(name, x.shape[1], groups)
+        return nn.Conv2d(
+            x.shape[1],
+            width,
+            layer.kernel_size,
+            stride=layer.stride,
+            padding=layer.padding,
+            dilation=layer.dilation,
+            groups=groups,
+            bias=layer.bias is not None,
+            padding_mode=layer.padding_mode,
+            **_kind(layer),
+        )
+
+
+def _kind(layer):
+    return {"device": layer.weight.device, "dtype": layer.weight.dtype}
+
+
+def _ends(module, rows):
+    """Return the names of the layers that read the input, and that give the output.
+
+    A layer reads the input if no other layer comes before it; it gives the output if
+    none comes behind it.
+    """
+    layers = {
+        name: part
+        for name, part in module.named_modules()
+        if is_plain(part, nn.Linear) or is_plain(part, nn.Conv2d)
+    }
+    if not layers:
+        raise ValueError(
+            f"The module {type(module).__name__} has no torch.nn.Linear and no "
+            "torch.nn.Conv2d: there is nothing to pack. Build it of these layers."
+        )
+    for parameter in module.parameters():
+        parameter.requires_grad_(False)
+    weights = {name: part.weight.requires_grad_(True) for name, part in layers.items()}
+    first = set()
+
+    def cut(name):
+        def hook(layer, args):
+            # only what a layer gave requires a gradient
+            if not args[0].requires_grad:
+                first.add(name)
+            return (args[0].detach().clone(), *args[1:])
+
+        return hook
+
+    handles = [
+        part.register_forward_pre_hook(cut(name)) for name, part in layers.items()
+    ]
+    with torch.enable_grad():
+        output = module(rows.clone())
+    for handle in handles:
+        handle.remove()
+    # what is not cut off from the output has a gradient
+    gradients = torch.autograd.grad(
+        output.sum(), list(weights.values()), allow_unused=True
+    )
+    found = zip(weights, gradients, strict=True)
+    return first, {name for name, gradient in found if gradient is not None}
+
+
+def _build(network, rows):
+    """Run the network once, which builds its layers, and put them in place."""
+    what = type(network.body).__name__
+    try:
+        with torch.no_grad():
+            network.members(rows.clone())
+    except (AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"The module {what} cannot be packed: with the channels of "
+            f"{network.n_members} members side by side it failed: {error}. It may "
+            "call layers and functions that keep channels apart, and flatten; it may "
+            "not read weights or rely on numbers of channels. Use "
+            "BatchEnsembleClassifier or DeepEnsemble."
+        ) from error
+
+    def built(part, name):
+        if not isinstance(part, _Pending):
+            return None
+        if part.built is None:
+            raise ValueError(
+                f"The layer {name!r} of the module {what} did not run on rows in eval "
+                "mode, so it cannot be packed. Leave it out."
+            )
+        return part.built
+
+    network.body = replaced(network.body, built)
+
+
+def _depends(network, rows):
+    """Yield members, and the members on whose channels their logits depend."""
+    n_members = network.n_members
+    x = rows.repeat(1, n_members, *(1,) * (rows.ndim - 2))
+
+    def logits(x):
+        with seeded(0, x.device):  # the same numbers, should it draw any
+            return network.body(x.clone()).unflatten(1, (n_members, -1))
+
+    with torch.enable_grad():
+        x.requires_grad_(True)
+        before = logits(x)
+        for m in range(n_members):
+            (gradient,) = torch.autograd.grad(
+                before[:, m].sum(), x, retain_graph=True, allow_unused=True
+            )
+            if gradient is not None:
+                by_member = gradient.unflatten(1, (n_members, -1)).flatten(2)
+                yield m, torch.nonzero(by_member.any(2).any(0)).flatten().tolist()
+    # what has no gradient, such as a threshold
+    with torch.no_grad():
+        for m in range(n_members):
+            for factor in (-8, 8):
+                changed = x.detach().clone()
+                changed.unflatten(1, (n_members, -1))[:, m] *= factor
+                for k in moved(before, logits(changed)):
+                    yield k, [m]
+
+
+def _check_separate(network, rows):
+    """Raise if a member's logits depend on channels of another member."""
+    for m, found in _depends(network, rows):
+        others = [k for k in found if k != m]
+        if others:
+            raise ValueError(
+                f"The module {type(network.body).__name__} cannot be packed: the "
+                f"logits of member {m} would depend on the channels of the members "
+                f"{others}. Something in it mixes channels, such as a "
+                "concatenation, a permutation, or a normalisation or softmax over "
+                "channels. Use BatchEnsembleClassifier or DeepEnsemble."
+            )
+
+
+def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
+    """Turn a network into a packed ensemble.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network, which is used up. Linear layers, convolutions of images and
+        batch normalisation are built anew, from their sizes, with grouped channels;
+        other layers must not have weights and must keep channels apart.
+
+    input_shape : tuple of int
+        Shape of one row.
+
+    n_members : int, default=4
+        Number of members.
+
+    alpha : float, default=2.0
+        By how much all members together are wider than the network.
+
+    gamma : int, default=1
+        Number of groups inside the hidden layers of a member.
+
+    Returns
+    -------
+    network : PackedNetwork
+        The ensemble.
+
+    Raises
+    ------
+    TypeError
+        If a layer has weights and is of another kind.
+
+    ValueError
+        If there is nothing to pack, or the members would not be separate.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from skood.epistemic.implicit._packed_layers import pack
+    >>> module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
+    >>> network = pack(module, (5,))
+    >>> network.body[0].weight.shape, network.body[2].weight.shape
+    (torch.Size([4, 4, 5]), torch.Size([4, 3, 4]))
+    >>> network.members(torch.zeros(7, 5)).shape
+    torch.Size([7, 4, 3])
+    """
+    training = module.training
+    # not zeros, for which many gradients vanish; torch's own generator is left alone
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn((4, *input_shape), generator=generator)
+    rows = rows.to(parameter_device(module), parameter_dtype(module))
+    with evaluating(module):
+        first, last = _ends(module, rows)
+    packer = _Packer(n_members, alpha, gamma, first, last)
+    network = PackedNetwork(replaced(module, packer.pending), n_members).eval()
+    _build(network, rows)
+    _check_separate(network, rows)
+    return network.train(training)

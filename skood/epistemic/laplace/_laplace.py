@@ -1,0 +1,487 @@
+"""Laplace approximation: a normal distribution of the weights around trained ones."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from collections.abc import Callable
+from functools import partial
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic.laplace._curvature import (
+    STRUCTURES,
+    Full,
+    Kronecker,
+    LastLayer,
+    best_precision,
+    log_marginal_likelihood,
+)
+from skood.epistemic.laplace._linearized_network import (
+    Eigenbasis,
+    Linearized,
+    kronecker_curvature,
+    laplace_torch,
+)
+from skood.epistemic.laplace._predictive import (
+    bridge_proba,
+    mean_field_of_blocks,
+    mean_field_proba,
+    probit_proba,
+)
+from skood.nn._functional_network import OpenNetwork
+from skood.nn._training_data import check_target, class_codes
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._input import takes_input
+from skood.utils._linalg import check_no_overflow
+from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._progress import progress
+from skood.utils._torch import row_chunks
+
+__all__ = ["COMMON_CONSTRAINTS", "Laplace", "check_installed"]
+
+# Of both this class and its mixture.
+COMMON_CONSTRAINTS: dict = {
+    "subset": [StrOptions({"last_layer", "all"}), list],
+    "hessian": [StrOptions({"kron", "diag", "full"})],
+    "prior_precision": [
+        StrOptions({"marglik"}),
+        Interval(Real, 0, None, closed="neither"),
+    ],
+    "predictive": [StrOptions({"mean_field", "probit", "mc", "bridge", "bridge_norm"})],
+    "n_samples": [Interval(Integral, 1, None, closed="left")],
+    "batch_size": [Interval(Integral, 1, None, closed="left")],
+    "random_state": ["random_state"],
+    "device": [str, torch.device],
+    "verbose": ["verbose"],
+}
+
+
+# The forms of H by the names under which they are kept: arrays, no objects.
+_KINDS: dict = {**STRUCTURES, "blocks": Eigenbasis}
+
+# Bytes of draws that are made at a time, and of those that a call may keep.
+_DRAW_BYTES = 64 * 2**20
+_KEPT_BYTES = 2 * 2**30
+
+# From so many classes on, covariances are found for groups of samples with features and
+# logits of so many bytes, in blocks that stay in the cache.
+_MANY_CLASSES = 100
+_GROUP_BYTES = 64 * 2**20
+_BLOCK_BYTES = 2**20
+
+_CLOSED_FORMS: dict[str, Callable] = {
+    "mean_field": mean_field_proba,
+    "probit": probit_proba,
+    "bridge": bridge_proba,
+    "bridge_norm": partial(bridge_proba, normalize=True),
+}
+
+
+class Laplace(BaseMembers):
+    r"""Laplace approximation of the posterior over weights of a trained network.
+
+    The weights w get a normal distribution around the trained ones :math:`\hat w`,
+
+    .. math:: w \sim N\bigl(\hat w, (H + \tau I)^{-1}\bigr), \qquad
+       H = \sum_i J_i^\top \bigl(\operatorname{diag}(p_i) - p_i p_i^\top\bigr) J_i,
+
+    with :math:`J_i` the Jacobian of the logits at training row i, :math:`p_i` the
+    probabilities there and :math:`\tau` the precision of the prior [1]_. For the last
+    layer with features :math:`\phi`, where H is the Hessian itself, all is in closed
+    form. For a row x the logits are normal with mean f(x), those of the network, and
+    covariance :math:`\Sigma(x) = J(x) (H + \tau I)^{-1} J(x)^\top`.
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    estimator : object
+        A network: a `TorchClassifier`, a module wrapped by
+        :func:`~skood.nn.pretrained`, a skorch net, a linear classifier or
+        `MLPClassifier` of scikit-learn, or a `Pipeline` that ends in one. It is cloned
+        and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`: then
+        `fit` should be given the rows that it was trained on.
+
+    subset : {"last_layer", "all"} or list of str, default="last_layer"
+        Which weights are uncertain: those of the linear layer that gives the logits,
+        all, or those of the layers with these names. For others than "last_layer" the
+        network is linearised in its weights, in float64.
+
+    hessian : {"kron", "diag", "full"}, default="kron"
+        Form of H: a Kronecker product per layer, its diagonal, or all of it (a square
+        matrix, for some thousands of weights). "kron" for other weights than those of
+        the last layer needs laplace-torch: ``pip install "skood[laplace]"``.
+
+    prior_precision : "marglik" or float, default="marglik"
+        Precision :math:`\tau` of the normal prior of each weight, biases included.
+        "marglik" finds the one with the largest marginal likelihood. A network that was
+        trained with weight decay λ on the mean loss of n rows has τ = nλ.
+
+    predictive : str, default="mean_field"
+        How setting "a" gets probabilities from the normal logits: "mean_field", from
+        the variances of the differences of two logits [2]_; "probit", MacKay's
+        approximation :math:`p_k \propto \exp(f_k / \sqrt{1 + \pi \Sigma_{kk} / 8})`;
+        "mc", the mean over `n_samples` draws; "bridge", the mean of the Dirichlet of
+        the Laplace bridge; "bridge_norm", the same after its correction of the variance
+        [3]_.
+
+    n_samples : int, default=100
+        Number of draws of the weights, which are the members. Draws of more than 2 GiB
+        are repeated for each block of rows.
+
+    batch_size : int, default=256
+        Rows per pass through the network, at most.
+
+    setting : {"auto", "a", "b"}, default="auto"
+        "a": the mixture predicts. "b": the trained network predicts, and the question
+        is how far it can be trusted. "auto" is "b" for a frozen `estimator`, else "a".
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds the draws, the same for all rows. It does not seed `estimator`.
+
+    device : {"auto"}, str or torch.device, default="auto"
+        Where to compute: "auto" is CUDA if there is one, else the CPU.
+
+    verbose : int, default=0
+        1 shows a progress bar over the training rows.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The fitted network.
+
+    prior_precision_ : float
+        The prior precision.
+
+    log_marginal_likelihood_ : float
+        Laplace's approximation of the log marginal likelihood, with
+        `prior_precision_`, in nats.
+
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+
+    n_features_in_ : int
+        Number of features, if the network tells it.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, only if all of them are strings.
+
+    See Also
+    --------
+    MixtureLaplace : A Laplace approximation around each member of an ensemble.
+    skood.epistemic.DeepEnsemble : Members from several training runs.
+
+    Notes
+    -----
+    Members are draws of the weights, the same for all rows, whatever `predictive` is:
+    `predict_members` and `predict_uncertainty` use them. So the uncertainties of
+    different predictives are the same, and in setting "a" their total is the entropy of
+    the mean of the draws, which `predict_proba` gives with ``predictive="mc"``.
+
+    With ``hessian="kron"``, H of the last layer is
+    :math:`\sum_i (\operatorname{diag}(p_i) - p_i p_i^\top) \otimes
+    \frac1n \sum_i \phi_i \phi_i^\top`, where :math:`\phi` ends in a one for the bias.
+    laplace-torch, for other subsets, has a block of its own for the bias, which takes
+    it for independent of the other weights.
+
+    A binary margin m, of a network with one output or a binary classifier of
+    scikit-learn, is one output with logits (-m/2, m/2), whatever the `subset`: τ is the
+    precision of *its* weights. "mean_field" and "probit" are the same then.
+
+    With ``"last_layer"`` the network runs in its own kind of number: in float32 a row
+    depends on the others of its batch in the seventh digit.
+
+    A constant that is added to all logits changes no probability, but its variance,
+    which only the prior limits, is in every :math:`\Sigma_{kk}`: "probit" takes it for
+    uncertainty, "mean_field" does not. "mean_field" takes a time that grows with the
+    square of the number of classes with ``hessian="kron"`` of the last layer, and
+    with the third power otherwise; "probit" takes one that grows with the number.
+
+    References
+    ----------
+    .. [1] E. Daxberger, A. Kristiadi, A. Immer, R. Eschenhagen, M. Bauer, P. Hennig.
+       Laplace redux - effortless Bayesian deep learning. NeurIPS 2021.
+    .. [2] Z. Lu, E. Ie, F. Sha. Mean-field approximation to Gaussian-softmax integral
+       with application to uncertainty estimation. 2020.
+    .. [3] M. Hobbhahn, A. Kristiadi, P. Hennig. Fast predictive uncertainty for
+       classification with Bayesian deep networks. UAI 2022.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from skood.epistemic import Laplace
+    >>> from skood.nn import TorchClassifier
+    >>> X, y = make_moons(200, noise=0.2, random_state=0)
+    >>> net = TorchClassifier(max_epochs=50, lr=0.01, random_state=0)
+    >>> clf = Laplace(net, random_state=0).fit(X, y)
+    >>> near, far = clf.predict_uncertainty([[0.0, 1.0], [3.0, 3.0]]).epistemic
+    >>> bool(near < far)
+    True
+    >>> clf.predict_proba([[0.0, 1.0]]).shape
+    (1, 2)
+    """
+
+    _parameter_constraints: dict = {
+        **BaseMembers._parameter_constraints,
+        **COMMON_CONSTRAINTS,
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        subset="last_layer",
+        hessian="kron",
+        prior_precision="marglik",
+        predictive="mean_field",
+        n_samples=100,
+        batch_size=256,
+        setting="auto",
+        random_state=None,
+        device="auto",
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.subset = subset
+        self.hessian = hessian
+        self.prior_precision = prior_precision
+        self.predictive = predictive
+        self.n_samples = n_samples
+        self.batch_size = batch_size
+        self.setting = setting
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    @fit_context(
+        # The network comes from the user and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y):
+        """Fit the network, then the normal distribution of its weights.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Training rows: what the network reads.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        self : Laplace
+            The fitted classifier.
+
+        Raises
+        ------
+        ValueError
+            If the logits are not the output of a linear layer (``"last_layer"``), a
+            layer of `subset` does not exist, a label is not known to a frozen network,
+            or no prior precision is best. The estimator then is as it was before.
+
+        ImportError
+            If `hessian` needs laplace-torch, and it is not installed.
+        """
+        with fresh_fit(self):
+            check_installed(self.subset, self.hessian)
+            self._fit_estimator(X, y)
+            y = check_target(y, self)
+            subset = self.subset
+            self._fitted_subset = subset if isinstance(subset, str) else list(subset)
+            part, rows = self._open(X)
+            check_consistent_length(rows, y)
+            codes = class_codes(y, self.classes_)
+            curvature, log_likelihood = self._accumulate(part, rows, codes)
+            (self._kind,) = (k for k, v in _KINDS.items() if type(curvature) is v)
+            self._arrays = vars(curvature)
+            h = curvature.eigenvalues
+            square_norm = float((part.weights**2).sum())
+            precision = self.prior_precision
+            if isinstance(precision, str):
+                precision = best_precision(h, square_norm)
+            self.prior_precision_ = float(precision)
+            self.log_marginal_likelihood_ = log_marginal_likelihood(
+                log_likelihood, h, square_norm, self.prior_precision_
+            )
+            random_state = check_random_state(self.random_state)
+            self._seed = int(random_state.randint(np.iinfo(np.int32).max))
+        return self
+
+    @property
+    def _curvature(self):
+        """The form of H, from what is kept of it."""
+        return _KINDS[self._kind].of(self._arrays)
+
+    def _open(self, X):
+        """Return the network with its uncertain weights, and prepared rows."""
+        last = self._fitted_subset == "last_layer"
+        network = OpenNetwork(
+            self.estimator_,
+            device=self.device,
+            dtype=None if last else torch.float64,
+            one_margin=True,
+        )
+        rows = network.prepare(X)
+        if last:
+            return LastLayer(network), rows
+        return Linearized(network, self._fitted_subset), rows
+
+    def _accumulate(self, part, rows, codes):
+        """Curvature of the loss, and log-likelihood of the training rows."""
+        if isinstance(part, Linearized) and self.hessian == "kron":
+            return kronecker_curvature(part, rows, codes, self.batch_size, self.verbose)
+        total: list = []
+        log_likelihood, start = 0.0, 0
+        name = type(self).__name__
+        with progress(len(rows), desc=name, verbose=self.verbose) as bar:
+            wide = isinstance(part, Linearized)
+            for batch in self._batches(part, rows, 2, wide):
+                features, logits = part.read(batch)
+                sums = part.sums(self.hessian, features, logits)
+                total = [*map(torch.add, total, sums)] if total else [*sums]
+                here = torch.as_tensor(codes[start : start + len(batch)])
+                log_p = torch.log_softmax(logits, 1)
+                picked = log_p.gather(1, here.to(log_p.device)[:, None])
+                log_likelihood += float(picked.sum())
+                start += len(batch)
+                bar.update(len(batch))
+        arrays = tuple(tensor.cpu().numpy() for tensor in total)
+        return part.curvature(self.hessian, arrays, len(rows)), log_likelihood
+
+    def _batches(self, part, rows, n_arrays, wide):
+        """Yield batches of bounded memory, for some numbers per row and class.
+
+        Wide ones have a Jacobian, with a number for each weight, and what it becomes.
+        """
+        numbers = n_arrays + 2 * part.weights.numel() if wide else n_arrays
+        row_bytes = 16 * len(self.classes_) * numbers
+        for chunk in row_chunks(len(rows), row_bytes):
+            yield from part.network.batches(rows[chunk], self.batch_size)
+
+    def _passes(self, X, n_arrays):
+        """Yield the network, and features and logits of blocks of rows."""
+        part, rows = self._open(X)
+        wide = isinstance(self._curvature, Eigenbasis | Full)
+        for batch in self._batches(part, rows, n_arrays, wide):
+            yield part, *part.read(batch)
+
+    def _draws(self, weights):
+        """Yield changes of the weights, the same in each call, some at a time."""
+        rng = np.random.default_rng(self._seed)
+        curvature = self._curvature
+        for some in row_chunks(self.n_samples, 8 * weights.numel(), _DRAW_BYTES):
+            normals = rng.standard_normal((some.stop - some.start, *weights.shape))
+            on_device = torch.from_numpy(normals).to(weights.device)
+            yield curvature.draw(on_device, self.prior_precision_)
+
+    def _blocks(self, X):
+        draws = None
+        for part, features, logits in self._passes(X, self.n_samples):
+            if draws is None:
+                draws = partial(self._draws, part.weights)
+                if 8 * part.weights.numel() * self.n_samples <= _KEPT_BYTES:
+                    kept = list(draws())
+                    draws = partial(iter, kept)  # else they are drawn for each block
+            members = [
+                torch.log_softmax(logits + part.changes(features, some), 2).cpu()
+                for some in draws()
+            ]
+            yield Block(
+                torch.cat(members).numpy(),
+                reference=torch.log_softmax(logits, 1).cpu().numpy(),
+            )
+
+    @takes_input
+    def predict_proba(self, X):
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes), dtype float64
+            In setting "a" by `predictive`, in setting "b" those of the network, in the
+            order of ``classes_``.
+        """
+        check_is_fitted(self)
+        if self._setting() == "b" or self.predictive == "mc":
+            return super().predict_proba(X)
+        return self._closed_form(X)
+
+    def _closed_form(self, X):
+        """Probabilities by one of the predictives that draw nothing."""
+        if self._has_many_classes():
+            proba = self._mean_field_of_many(X)
+        else:
+            proba = self._by_moments(X)
+        check_no_overflow(proba, "A logit, or its variance,")
+        return proba
+
+    def _has_many_classes(self):
+        """Whether the covariances of single samples would take too long."""
+        return (
+            self.predictive == "mean_field"
+            and isinstance(self._curvature, Kronecker)
+            and len(self.classes_) >= _MANY_CLASSES
+        )
+
+    def _mean_field_of_many(self, X):
+        """Mean-field probabilities of groups of samples, in blocks of classes."""
+        curvature, parts, group = self._curvature, [], []
+        step = None
+        for _, features, logits in self._passes(X, 2):
+            if step is None:
+                numbers = features.shape[1] + logits.shape[1]
+                step = max(1, _GROUP_BYTES // (8 * numbers))
+            group.append((features, logits))
+            if sum(len(logits) for _, logits in group) >= step:
+                parts.append(self._mean_field_of_group(curvature, group))
+                group = []
+        if group:
+            parts.append(self._mean_field_of_group(curvature, group))
+        return np.concatenate(parts)
+
+    def _mean_field_of_group(self, curvature, group):
+        features, logits = map(torch.cat, zip(*group, strict=True))
+        blocks = curvature.pair_variances(features, self.prior_precision_, _BLOCK_BYTES)
+        return mean_field_of_blocks(logits, blocks)
+
+    def _by_moments(self, X):
+        """Probabilities from the moments of each sample's logits."""
+        parts = []
+        for part, features, logits in self._passes(X, 4 + 4 * len(self.classes_)):
+            moments = self._moments(part, features)
+            arrays = [moment.cpu().numpy() for moment in (logits, *moments)]
+            parts.append(_CLOSED_FORMS[self.predictive](*arrays))
+        return np.concatenate(parts)
+
+    def _moments(self, part, features):
+        """What the predictive needs besides the mean of the logits."""
+        how = features, self.prior_precision_
+        if self.predictive == "mean_field":
+            return (part.class_covariances(self._curvature.covariances(*how)),)
+        variances = self._curvature.variances(*how)
+        if self.predictive == "probit":
+            return (variances,)
+        return part.class_moments(variances, self._curvature.row_sums(*how))
+
+
+def check_installed(subset, hessian):
+    """Raise before a network is trained if laplace-torch is needed and missing.
+
+    Parameters
+    ----------
+    subset, hessian
+        See `Laplace`.
+    """
+    if subset != "last_layer" and hessian == "kron":
+        laplace_torch()

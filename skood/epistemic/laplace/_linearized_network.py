@@ -1,0 +1,308 @@
+"""A network linearised in many of its weights, and the curvature in these.
+
+Of H, see ``_curvature``, the diagonal or all are sums over the Jacobians. Kronecker
+factors per layer are those of laplace-torch; of them, too, only eigenvalues and
+eigenvectors are kept, as arrays.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import torch
+from torch import nn
+from torch.func import jacrev, vmap
+
+from skood.epistemic.laplace._curvature import Curvature, Outputs, check_full, finite
+from skood.utils._linalg import symmetric_eigh
+from skood.utils._torch import to_tensor
+
+__all__ = ["Eigenbasis", "Linearized", "kronecker_curvature", "laplace_torch"]
+
+
+def _names(network, subset):
+    """Names of the parameters of some layers of a network, in its order."""
+    names = [name for name, _ in network.module.named_parameters()]
+    if subset == "all":
+        return names
+    layers = sorted({name.rpartition(".")[0] for name in names})
+    unknown = [
+        layer
+        for layer in subset
+        if not any(name.startswith(f"{layer}.") for name in names)
+    ]
+    if unknown or not subset:
+        raise ValueError(
+            f"subset={subset!r}: {type(network.module).__name__} has no layers with "
+            f"weights called {unknown}. Choose among {layers}, or pass 'all' or "
+            "'last_layer'."
+        )
+    return [name for name in names if name.startswith(tuple(f"{s}." for s in subset))]
+
+
+class Linearized(Outputs):
+    r"""The outputs of an open network as a linear function of changes of its weights.
+
+    .. math:: f(x; w + \delta) \approx f(x; w) + J(x) \delta
+
+    Parameters
+    ----------
+    network : OpenNetwork
+        After ``prepare``; with `one_margin`.
+
+    subset : "all" or list of str
+        Names of the layers whose weights change.
+
+    Attributes
+    ----------
+    weights : torch.Tensor of shape (n_weights,)
+        They, one after the other, in float64.
+    """
+
+    def __init__(self, network, subset):
+        self.network, self.subset = network, subset
+        self._given = network.weights(_names(network, subset))
+        self.names = list(self._given)
+        parts = [tensor.double().flatten() for tensor in self._given.values()]
+        self.weights = torch.cat(parts)
+        n_outputs = 1 if network.is_margin else len(network.classes)
+        super().__init__(n_outputs, self.weights)
+        self._mapped = True
+
+    def read(self, batch):
+        """Return the Jacobians, of shape (n_rows, n_outputs, n_weights), and logits."""
+        jacobian, logits = self._derivatives(batch)
+        if self.network.is_margin:
+            jacobian = 2 * jacobian[:, 1:]  # the logit of the second class is m / 2
+        return jacobian.double(), finite(logits.double())
+
+    def _derivatives(self, batch):
+        """Jacobians of the logits, and these, of all rows at once if torch can."""
+        if self._mapped:
+            derivative = vmap(jacrev(self._twice, has_aux=True), in_dims=(None, 0))
+            try:
+                with torch.no_grad():
+                    jacobians, logits = derivative(self._given, batch)
+                shape = *logits.shape, -1
+                parts = [part.reshape(shape) for part in jacobians.values()]
+                return torch.cat(parts, -1), logits
+            except (NotImplementedError, RuntimeError):
+                self._mapped = False  # a real error comes again below
+        rows = [self._row_derivatives(row) for row in batch]
+        return tuple(torch.stack(parts) for parts in zip(*rows, strict=True))
+
+    def _twice(self, weights, row):
+        logits = self.network.logits(row[None], weights)[0]
+        return logits, logits
+
+    def _row_derivatives(self, row):
+        """Jacobian of the logits of a row, and these, one class after the other."""
+        with torch.inference_mode(False), torch.enable_grad():
+            weights = {k: w.clone().requires_grad_() for k, w in self._given.items()}
+            logits, _ = self._twice(weights, row.clone())
+            found = [
+                torch.autograd.grad(
+                    logit,
+                    [*weights.values()],
+                    retain_graph=True,
+                    materialize_grads=True,
+                )
+                for logit in logits
+            ]
+        jacobian = [torch.cat([part.flatten() for part in parts]) for parts in found]
+        return torch.stack(jacobian), logits.detach()
+
+    def sums(self, hessian, features, logits):
+        """Return a tuple of tensors: what a batch adds to H or its diagonal."""
+        check_full(hessian, self.weights.numel())
+        p = torch.softmax(logits, 1)[:, :, None]
+        if self.network.is_margin:
+            features = self.spread @ features
+        # sum of p (J - mean)(J - mean)ᵀ, whose terms are not negative
+        centred = features - (p * features).sum(1, keepdim=True)
+        stacked = (p.sqrt() * centred).flatten(0, 1)
+        if hessian == "diag":
+            return ((stacked**2).sum(0),)
+        return (stacked.T @ stacked,)
+
+    def curvature(self, hessian, arrays, n_rows):
+        """The curvature from sums over all training rows."""
+        return Eigenbasis([arrays])
+
+    def changes(self, features, draws):
+        """Changes of the logits: a tensor of shape (n_draws, n_rows, n_classes)."""
+        changes = (features @ draws.T).movedim(-1, 0)
+        return changes @ self.spread.T if self.network.is_margin else changes
+
+
+class Eigenbasis(Curvature):
+    """Blocks of H, each of which has known eigenvalues and eigenvectors.
+
+    Parameters
+    ----------
+    blocks : list of (ndarray, ...)
+        One array: a diagonal (a vector) or a matrix. Two: the factors B and A of a
+        Kronecker product.
+    """
+
+    def __init__(self, blocks):
+        self.vectors: list[tuple] = []
+        values = []
+        for block in blocks:
+            if block[0].ndim == 1:
+                self.vectors.append(())
+                values.append(block[0])
+                continue
+            found = [symmetric_eigh(factor)[:2] for factor in block]
+            self.vectors.append(tuple(vectors for _, vectors in found))
+            value = np.maximum(found[0][0], 0)
+            for other, _ in found[1:]:
+                value = np.multiply.outer(value, np.maximum(other, 0))
+            values.append(value)
+        self.shapes = [value.shape for value in values]
+        self.eigenvalues = np.concatenate([value.ravel() for value in values])
+
+    def _turned(self, tensor, back):
+        """Coordinates along the eigenvectors of the last axis, or back from them."""
+        parts = []
+        sizes = [int(np.prod(shape)) for shape in self.shapes]
+        blocks = zip(tensor.split(sizes, -1), self.shapes, self.vectors, strict=True)
+        for part, shape, vectors in blocks:
+            bases = [to_tensor(v, tensor.device) for v in vectors]
+            if back:
+                bases = [basis.T for basis in bases]
+            if len(bases) == 1:
+                part = part @ bases[0]
+            elif len(bases) == 2:
+                matrix = part.unflatten(-1, shape)
+                part = (bases[0].T @ matrix @ bases[1]).flatten(-2)
+            parts.append(part)
+        return torch.cat(parts, -1)
+
+    def _scaled(self, features, precision):
+        turned = self._turned(features, back=False)
+        return turned * self.scales(precision, features.device)
+
+    def variances(self, features, precision):
+        """See `Curvature`."""
+        return (self._scaled(features, precision) ** 2).sum(-1)
+
+    def row_sums(self, features, precision):
+        """See `Curvature`."""
+        scaled = self._scaled(features, precision)
+        return (scaled @ scaled.sum(1)[:, :, None])[:, :, 0]
+
+    def covariances(self, features, precision):
+        """See `Curvature`."""
+        scaled = self._scaled(features, precision)
+        return scaled @ scaled.transpose(1, 2)
+
+    def draw(self, normals, precision):
+        """See `Curvature`."""
+        return self._turned(self._scaled(normals, precision), back=True)
+
+
+class _Logits(nn.Module):
+    """The open network as a module that returns logits."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.module = network.module
+        self._logits = network.logits
+
+    def forward(self, batch):
+        return self._logits(batch)
+
+
+class _Loader:
+    """Batches of prepared rows and class numbers, each time that it is iterated."""
+
+    def __init__(self, network, rows, codes, batch_size):
+        self.dataset = codes
+        self._rows, self._network = rows, network
+        self._batch_size = batch_size
+
+    def __iter__(self):
+        start = 0
+        for batch in self._network.batches(self._rows, self._batch_size):
+            codes = self.dataset[start : start + len(batch)]
+            yield batch, codes
+            start += len(batch)
+
+
+def laplace_torch():
+    """Import laplace-torch, or say why it cannot be.
+
+    Returns
+    -------
+    Laplace : callable
+        Its ``laplace.Laplace``.
+    """
+    try:
+        from laplace import Laplace
+    except ImportError as error:
+        needs = "hessian='kron' for other weights than the last layer's needs the "
+        if isinstance(error, ModuleNotFoundError) and error.name == "laplace":
+            needs += 'package laplace-torch: pip install "skood[laplace]". Or use '
+        else:
+            needs += (
+                f"package laplace-torch, which cannot be imported here ({error}): "
+                'pip install --upgrade "skood[laplace]". Or use '
+            )
+        raise ImportError(f"{needs}subset='last_layer' or hessian='diag'.") from error
+    return Laplace
+
+
+def kronecker_curvature(part, rows, codes, batch_size, verbose=0):
+    """Have laplace-torch accumulate Kronecker factors for each layer.
+
+    Parameters
+    ----------
+    part : Linearized
+        The network and the weights.
+
+    rows : ndarray or torch.Tensor
+        Prepared training rows.
+
+    codes : ndarray of shape (n_rows,)
+        Numbers of their classes.
+
+    batch_size : int
+        Rows per pass.
+
+    verbose : int, default=0
+        1 shows the progress bar of laplace-torch.
+
+    Returns
+    -------
+    curvature : Eigenbasis
+        Of the generalised Gauss-Newton matrix.
+
+    log_likelihood : float
+        Of the rows.
+    """
+    network, subset = part.network, part.subset
+    for name, parameter in network.module.named_parameters():
+        parameter.requires_grad_(name in part.names)
+    model = _Logits(network)
+    codes = torch.from_numpy(codes).to(network.device)
+    posterior = laplace_torch()(
+        model,
+        likelihood="classification",
+        subset_of_weights="all",
+        hessian_structure="kron",
+    )
+    loader = _Loader(network, rows, codes, batch_size)
+    try:
+        posterior.fit(loader, progress_bar=bool(verbose))
+    except NotImplementedError as error:
+        raise ValueError(
+            "laplace-torch has no Kronecker factors for some of the layers of "
+            f"subset={subset!r}: {error} Name linear and convolutional layers only, or "
+            "use hessian='diag'."
+        ) from error
+    arrays = [
+        tuple(factor.detach().double().cpu().numpy() for factor in factors)
+        for factors in posterior.H_facs.kfacs
+    ]
+    return Eigenbasis(arrays), -float(posterior.loss)

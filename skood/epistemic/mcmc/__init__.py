@@ -1,0 +1,4 @@
+"""Markov chain Monte Carlo over the weights of a network."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause

@@ -1,0 +1,315 @@
+"""Hamiltonian Monte Carlo over the weights of a small network."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+
+import numpy as np
+
+from skood.epistemic.mcmc._chains import r_hat, sample
+from skood.epistemic.mcmc._posterior import BaseSampler
+from skood.utils._param_validation import Interval, StrOptions
+from skood.utils._progress import progress
+from skood.utils._torch import row_chunks
+from skood.utils._warnings import warn
+
+__all__ = ["HMC"]
+
+# Chains whose predictions have a larger R-hat have not found the same posterior.
+_R_HAT = 1.1
+
+# Training rows whose probabilities are compared between chains, at most.
+_N_COMPARED = 1000
+
+# Noise around the given model in which the chains start, in scales of the prior.
+_NOISE = 0.1
+
+
+class HMC(BaseSampler):
+    r"""Uncertainty of a small network by Hamiltonian Monte Carlo on its weights.
+
+    The given model says what the network is. Its weights w are drawn from the
+    posterior
+
+    .. math:: p(w \mid D) \propto \Bigl(\prod_i p(y_i \mid x_i, w)
+       \prod_j N(w_j; 0, s_j^2)\Bigr)^{1/T}
+
+    by chains that follow the motion of a particle, with the gradient of all training
+    rows, and whose ends are accepted or not so that nothing is approximated but by
+    the number of samples [1]_. This is the ground truth that other methods are
+    compared with; each sample costs some hundred passes over all rows.
+
+    All chains advance together. Step sizes are adapted in the warm-up by dual
+    averaging [2]_; whether the chains agree is told by R-hat [3]_, of what they
+    predict above all: weights that predict the same have many permutations, which
+    no chain will visit.
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    estimator : object
+        Classifier with a network: a :class:`~skood.nn.TorchClassifier`, what
+        :func:`skood.nn.pretrained` returns, a skorch net, a linear classifier or
+        ``MLPClassifier`` of scikit-learn, or a `Pipeline` that ends in one. It is
+        cloned and fitted, unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
+
+    n_samples : int, default=100
+        Samples that are kept of each chain.
+
+    n_warmup : int, default=100
+        Transitions of each chain before that, which are thrown away.
+
+    n_chains : int, default=4
+        Number of chains.
+
+    n_leapfrog : int, default=50
+        Mean number of gradients of a transition. It is drawn for each, from half to
+        one and a half of it. Good are as many as let a particle cross the prior:
+        about 1.5 divided by ``step_size_``.
+
+    thin : int, default=1
+        Every how many transitions a sample is kept.
+
+    target_accept : float, default=0.8
+        Share of accepted transitions that the step sizes aim at in the warm-up. It
+        is larger afterwards, when they no longer vary.
+
+    step_size : float or "auto", default="auto"
+        Length of a step, in scales of the prior. "auto" adapts it for each chain.
+
+    adapt_mass : bool, default=False
+        Whether weights with a small variance in the warm-up get a larger mass. It
+        needs a long warm-up and changes nothing if `step_size` is a number.
+
+    init : {"prior", "estimator"}, default="prior"
+        Where the chains start: at draws from the prior, far from each other, so that
+        R-hat can tell whether they forget it; or at the given model, plus noise of a
+        tenth of the prior's scale.
+
+    prior_scale : float, "he" or dict, default=1.0
+        Standard deviation s of the priors: one for all weights; "he" is
+        :math:`\sqrt{2 / \text{fan-in}}`, and 1 for biases; or a dict with one for
+        each parameter of the network, by the keys of ``samples_``.
+
+    temperature : float, default=1.0
+        T. Below 1 the posterior is sharper than Bayes' rule has it.
+
+    setting : {"auto", "a", "b"}, default="auto"
+        "a": the samples predict, and the epistemic uncertainty is the mutual
+        information. "b": the given model predicts, and its uncertainty is how far
+        the samples are from it. "auto" is "b" for a frozen estimator.
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds the chains.
+
+    device : str or torch.device, default="auto"
+        Where to sample: "auto" is CUDA if there is one, else the CPU.
+
+    verbose : int, default=0
+        1 shows a progress bar over the transitions.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The given model, fitted.
+
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+
+    samples_ : dict of str to ndarray of shape (n_chains * n_samples, ...)
+        Sampled parameters of the network, by their names, chain after chain.
+
+    log_density_ : ndarray of shape (n_chains, n_samples)
+        Log posterior of the samples, up to a constant.
+
+    r_hat_ : float
+        The largest R-hat of the probabilities of training rows.
+
+    r_hat_proba_ : ndarray of shape (n_compared_rows, n_classes)
+        R-hat of each of these probabilities: of all training rows in their order, or,
+        if there are more than 1000, of 1000 that are drawn, always the same.
+
+    r_hat_log_density_ : float
+        R-hat of the log posterior.
+
+    r_hat_weights_ : dict of str to ndarray
+        R-hat of the parameters. Large ones are to be expected.
+
+    acceptance_rate_ : ndarray of shape (n_chains,)
+        Mean acceptance probability after the warm-up.
+
+    step_size_ : ndarray of shape (n_chains,)
+        Lengths of the steps.
+
+    n_divergences_ : ndarray of shape (n_chains,)
+        Transitions after the warm-up whose energy rose by more than 1000.
+
+    n_features_in_ : int
+        Number of features, if the estimator has it.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if the estimator has them.
+
+    See Also
+    --------
+    CyclicalSGHMC : The same posterior by mini-batches, less exactly.
+
+    Notes
+    -----
+    Layers run in eval mode: batch normalisation keeps the statistics of the given
+    model, and there is no dropout. All parameters of the network are sampled. The
+    network of a binary classifier of scikit-learn has a logit for each class, so that
+    the prior of its margin, their difference, has :math:`\sqrt 2` times `prior_scale`.
+    Networks in half precision are sampled in float32.
+
+    References
+    ----------
+    .. [1] R. M. Neal. MCMC using Hamiltonian dynamics. Handbook of Markov chain Monte
+       Carlo, 2011.
+    .. [2] M. D. Hoffman, A. Gelman. The No-U-Turn sampler: adaptively setting path
+       lengths in Hamiltonian Monte Carlo. JMLR 2014.
+    .. [3] A. Vehtari, A. Gelman, D. Simpson, B. Carpenter, P.-C. Bürkner.
+       Rank-normalization, folding, and localization: an improved R-hat for assessing
+       convergence of MCMC. Bayesian Analysis 2021.
+
+    Examples
+    --------
+    The model knows little about a point far away from what it was trained on:
+
+    >>> import numpy as np
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.epistemic import HMC
+    >>> X, y = make_moons(50, noise=0.1, random_state=0)
+    >>> network = MLPClassifier((8,), solver="lbfgs", random_state=0)
+    >>> hmc = HMC(network, n_samples=50, n_leapfrog=20, random_state=0).fit(X, y)
+    >>> hmc.samples_["0.weight"].shape
+    (200, 8, 2)
+    >>> near, far = hmc.predict_uncertainty([X[0], [0.5, -4.0]]).epistemic
+    >>> bool(near < far)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **BaseSampler._parameter_constraints,
+        "n_samples": [Interval(Integral, 4, None, closed="left")],
+        "n_warmup": [Interval(Integral, 0, None, closed="left")],
+        "n_chains": [Interval(Integral, 1, None, closed="left")],
+        "n_leapfrog": [Interval(Integral, 1, None, closed="left")],
+        "thin": [Interval(Integral, 1, None, closed="left")],
+        "target_accept": [Interval(Real, 0, 1, closed="neither")],
+        "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "adapt_mass": ["boolean"],
+        "init": [StrOptions({"prior", "estimator"})],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        n_samples=100,
+        n_warmup=100,
+        n_chains=4,
+        n_leapfrog=50,
+        thin=1,
+        target_accept=0.8,
+        step_size="auto",
+        adapt_mass=False,
+        init="prior",
+        prior_scale=1.0,
+        temperature=1.0,
+        setting="auto",
+        random_state=None,
+        device="auto",
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.n_samples = n_samples
+        self.n_warmup = n_warmup
+        self.n_chains = n_chains
+        self.n_leapfrog = n_leapfrog
+        self.thin = thin
+        self.target_accept = target_accept
+        self.step_size = step_size
+        self.adapt_mass = adapt_mass
+        self.init = init
+        self.prior_scale = prior_scale
+        self.temperature = temperature
+        self.setting = setting
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def _sample(self, posterior, generator):
+        scales = posterior.scales
+
+        def value_and_grad(z):
+            value, grad = posterior.value_and_grad(z * scales)
+            return value, grad * scales
+
+        noise = scales.new_empty((self.n_chains, len(scales)))
+        start = noise.normal_(generator=generator)
+        if self.init == "estimator":
+            start = posterior.given / scales + _NOISE * start
+        n_transitions = self.n_warmup + self.n_samples * self.thin
+        with progress(n_transitions, desc="HMC", verbose=self.verbose) as bar:
+            found = sample(
+                value_and_grad,
+                start,
+                n_samples=self.n_samples,
+                n_warmup=self.n_warmup,
+                n_leapfrog=self.n_leapfrog,
+                generator=generator,
+                bar=bar,
+                thin=self.thin,
+                target_accept=self.target_accept,
+                step_size=None if self.step_size == "auto" else self.step_size,
+                adapt_mass=self.adapt_mass,
+            )
+        theta = found.samples * scales
+        self.log_density_ = found.log_density.cpu().numpy()
+        self.acceptance_rate_ = found.acceptance_rate
+        self.step_size_ = found.step_size
+        self.n_divergences_ = found.n_divergences
+        self._diagnose(posterior, theta)
+        return theta.flatten(0, 1)
+
+    def _diagnose(self, posterior, theta):
+        """Compute R-hat, and warn if the samples cannot be relied upon."""
+        rows = np.arange(posterior.n_rows)
+        if len(rows) > _N_COMPARED:
+            rows = np.random.default_rng(0).choice(rows, _N_COMPARED, replace=False)
+            rows.sort()
+        row_bytes = 8 * theta.shape[0] * theta.shape[1] * len(self.classes_)
+        parts = []
+        for some in row_chunks(len(rows), 2 * row_bytes):
+            proba = [posterior.proba(chain, rows[some]) for chain in theta]
+            parts.append(r_hat(np.stack(proba)))
+        self.r_hat_proba_ = np.concatenate(parts)
+        self.r_hat_ = float(self.r_hat_proba_.max())
+        self.r_hat_log_density_ = float(r_hat(self.log_density_))
+        self.r_hat_weights_ = {
+            name: r_hat(stacked.cpu().numpy())
+            for name, stacked in posterior.models.split(theta).items()
+        }
+        n_transitions = self.n_samples * self.thin * self.n_chains
+        if self.n_divergences_.any():
+            warn(
+                f"HMC diverged in {self.n_divergences_.sum()} of {n_transitions} "
+                f"transitions: steps of {self.step_size_.max():.3g} are too long in "
+                "places. Raise target_accept or n_warmup, or lower step_size."
+            )
+        if self.r_hat_ > _R_HAT:
+            share = np.mean((self.r_hat_proba_ > _R_HAT).any(axis=1))
+            who = "chains" if self.n_chains > 1 else "halves of the chain"
+            warn(
+                f"The {who} of HMC do not agree: R-hat of the predictions is up to "
+                f"{self.r_hat_:.3g}, and above {_R_HAT} at {share:.1%} of {len(rows)} "
+                f"training rows (step sizes {self.step_size_.min():.2g} to "
+                f"{self.step_size_.max():.2g}, acceptance "
+                f"{self.acceptance_rate_.mean():.0%}). Raise n_leapfrog, n_warmup or "
+                "n_samples."
+            )

@@ -1,0 +1,401 @@
+"""The posterior of a network's weights: prior, likelihood, and many models at once."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from numbers import Real
+
+import numpy as np
+import torch
+from sklearn.utils import check_consistent_length, check_random_state
+
+from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic.quam._searched_layers import DenseTail, find_tail
+from skood.nn._functional_network import OpenNetwork
+from skood.nn._training_data import check_target, class_codes
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._torch import row_chunks
+
+__all__ = [
+    "BaseSampler",
+    "Posterior",
+    "StackedWeights",
+    "member_log_proba",
+    "prior_scales",
+]
+
+# Bytes of activations that work in progress may need.
+_BUDGET = 64 * 2**20
+
+
+class StackedWeights:
+    """Many models of one architecture, each a row of numbers.
+
+    Networks of linear layers with functions of rows between them run as batched
+    products of matrices, others through ``torch.func.vmap``, and those that it cannot
+    map one after the other.
+
+    Parameters
+    ----------
+    network : OpenNetwork
+        The architecture.
+
+    rows : ndarray or torch.Tensor
+        Rows as `OpenNetwork.prepare` returns them; two are run.
+
+    Attributes
+    ----------
+    shapes : dict of str to torch.Size
+        Shapes of the parameters, by their names, in the order of the numbers.
+
+    n_weights : int
+        Number of numbers of a model.
+
+    bytes_per_row : int
+        What a model needs for a row, roughly.
+    """
+
+    def __init__(self, network, rows):
+        self.network = network
+        self.shapes = {name: w.shape for name, w in network.weights().items()}
+        self.n_weights = sum(shape.numel() for shape in self.shapes.values())
+        batch = network.batch(rows[:2])
+        self._tail = find_tail(network, "full", batch)
+        self._is_chain = isinstance(self._tail, DenseTail)
+        self._mapped = True
+        if self._is_chain:
+            self.bytes_per_row = self._tail.bytes_per_row
+        else:
+            # activations are not known; a network makes some of its input's size
+            self.bytes_per_row = 64 * batch[0].numel() * batch.element_size()
+
+    def features(self, rows):
+        """Return what the first layer with weights reads of prepared rows."""
+        return self._tail.features(rows)
+
+    def flatten(self, weights):
+        """Return stacked parameters, given by their names, as rows of numbers."""
+        return torch.cat(
+            [
+                torch.as_tensor(weights[name]).reshape(-1, shape.numel())
+                for name, shape in self.shapes.items()
+            ],
+            dim=1,
+        ).to(device=self.network.device, dtype=self.network.dtype)
+
+    def split(self, theta):
+        """Return rows of numbers as stacked parameters by their names: views."""
+        parts = theta.split([shape.numel() for shape in self.shapes.values()], dim=-1)
+        return {
+            name: part.reshape(*theta.shape[:-1], *shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    def logits(self, theta, features):
+        """Logits of rows by each model.
+
+        Parameters
+        ----------
+        theta : torch.Tensor of shape (n_models, n_weights)
+            The models.
+
+        features : torch.Tensor of shape (n_rows, ...)
+            See `features`.
+
+        Returns
+        -------
+        logits : torch.Tensor of shape (n_models, n_rows, n_classes)
+            A model's logits do not depend on the other models.
+        """
+        weights = self.split(theta)
+        if self._is_chain:
+            return self._run_chain(weights, features)
+        if self._mapped:
+            try:
+                return torch.func.vmap(lambda w: self.network.logits(features, w))(
+                    weights
+                )
+            except (NotImplementedError, RuntimeError):
+                self._mapped = False  # a real error comes again below
+        models = [
+            {name: stacked[i] for name, stacked in weights.items()}
+            for i in range(len(theta))
+        ]
+        return torch.stack([self.network.logits(features, w) for w in models])
+
+    def _run_chain(self, weights, features):
+        n_models, n_rows = len(next(iter(weights.values()))), len(features)
+        h = features.expand(n_models, *features.shape)
+        functions = [None, *self._tail.functions]
+        for (name, bias), function in zip(self._tail.layers, functions, strict=True):
+            if function is not None:
+                h = function(h.flatten(0, 1)).view(n_models, n_rows, -1)
+            coef = weights[name].mT
+            if bias is None:
+                h = torch.bmm(h, coef)
+            else:
+                h = torch.baddbmm(weights[bias][:, None], h, coef)
+        return torch.cat([-h, h], dim=2) / 2 if h.shape[2] == 1 else h
+
+
+def prior_scales(prior_scale, shapes):
+    r"""Standard deviations of the independent normal priors of all weights.
+
+    Parameters
+    ----------
+    prior_scale : float, "he" or dict of str to float
+        One for all; :math:`\sqrt{2 / \text{fan-in}}` for parameters with at least two
+        axes and 1 for the others (biases); or by the names of the parameters.
+
+    shapes : dict of str to tuple of int
+        Shapes of the parameters by their names.
+
+    Returns
+    -------
+    scales : ndarray of shape (n_weights,), dtype float64
+        In the order of `shapes`.
+    """
+    if isinstance(prior_scale, dict):
+        if set(prior_scale) != set(shapes):
+            raise ValueError(
+                "prior_scale must have the scale of each parameter of the network, "
+                f"{sorted(shapes)}; got those of {sorted(prior_scale, key=str)}."
+            )
+        for name, scale in prior_scale.items():
+            if not isinstance(scale, Real) or not 0 < float(scale) < np.inf:
+                raise ValueError(
+                    "Scales of priors are numbers, which must be positive and finite, "
+                    f"got {scale!r:.80} for {name!r}."
+                )
+    parts = []
+    for name, shape in shapes.items():
+        if isinstance(prior_scale, dict):
+            scale = float(prior_scale[name])
+        elif isinstance(prior_scale, str):  # "he"
+            scale = np.sqrt(2 / np.prod(shape[1:])) if len(shape) > 1 else 1.0
+        else:
+            scale = float(prior_scale)
+        parts.append(np.full(int(np.prod(shape)), scale))
+    return np.concatenate(parts)
+
+
+class Posterior:
+    r"""The log posterior of stacked models, and its gradient.
+
+    .. math:: \log p(w \mid D) = \frac1T \Bigl(\sum_i \log p(y_i \mid x_i, w) -
+       \sum_j \frac{w_j^2}{2 s_j^2}\Bigr) + \text{const}
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted classifier whose network is opened.
+
+    X : array-like of shape (n_samples, ...)
+        Training rows.
+
+    codes : ndarray of shape (n_samples,)
+        Numbers of their classes.
+
+    prior_scale : float, str or dict, default=1.0
+        See `prior_scales`.
+
+    temperature : float, default=1.0
+        T.
+
+    device : str or torch.device, default="auto"
+        Where to compute.
+    """
+
+    def __init__(
+        self, estimator, X, codes, *, prior_scale=1.0, temperature=1.0, device="auto"
+    ):
+        network = OpenNetwork.for_steps(estimator, device=device)
+        rows = network.prepare(X)
+        self.models = StackedWeights(network, rows)
+        self.features = self.models.features(rows)
+        self.codes = torch.as_tensor(codes, device=network.device)
+        self.temperature = float(temperature)
+        scales = prior_scales(prior_scale, self.models.shapes)
+        self.scales = torch.as_tensor(
+            scales, dtype=network.dtype, device=network.device
+        )
+
+    @property
+    def n_rows(self):
+        """Number of training rows."""
+        return len(self.codes)
+
+    @property
+    def device(self):
+        """Where the numbers are."""
+        return self.scales.device
+
+    @property
+    def given(self):
+        """The weights of the estimator, of shape (1, n_weights)."""
+        return self.models.flatten(self.models.network.weights())
+
+    def log_likelihood(self, theta, rows=slice(None)):
+        """Sum of log p(y|x, w) over some rows, for each model, in float64."""
+        logits = self.models.logits(theta, self.features[rows])
+        codes = self.codes[rows].expand(len(theta), -1)
+        log_p = torch.log_softmax(logits, dim=2).gather(2, codes[:, :, None])
+        return log_p.double().sum(dim=(1, 2))
+
+    def log_prior(self, theta):
+        """Log prior density of each model up to a constant, in float64."""
+        return -0.5 * (theta / self.scales).double().square().sum(dim=1)
+
+    def grad_log_prior(self, theta):
+        """Gradient of the log prior density."""
+        return -theta / self.scales.square()
+
+    def value_and_grad(self, theta):
+        """Log posterior of each model, up to a constant, and its gradient."""
+        grad = self.grad_log_prior(theta)
+        value = self.log_prior(theta)
+        n_bytes = len(theta) * self.models.bytes_per_row
+        for rows in row_chunks(self.n_rows, n_bytes, _BUDGET):
+            part, part_grad = self.likelihood_and_grad(theta, rows)
+            value, grad = value + part, grad + part_grad
+        return value / self.temperature, grad / self.temperature
+
+    def likelihood_and_grad(self, theta, rows=slice(None)):
+        """Log-likelihood of some rows by each model, and its gradient."""
+        with torch.inference_mode(False), torch.enable_grad():
+            theta = theta.detach().requires_grad_()
+            value = self.log_likelihood(theta, rows)
+            (grad,) = torch.autograd.grad(value.sum(), theta)
+        return value.detach(), grad
+
+    def proba(self, theta, rows=slice(None)):
+        """Probabilities of training rows by each model, as a float64 ndarray."""
+        return np.exp(_log_proba(self.models, theta, self.features[rows]))
+
+
+def _log_proba(models, theta, features):
+    """Log-probabilities (n_models, n_rows, n_classes), in bounded memory."""
+    parts = []
+    per_chunk = len(features) * models.bytes_per_row
+    with torch.no_grad():
+        for part in row_chunks(len(theta), per_chunk, _BUDGET):
+            logits = models.logits(theta[part], features).double()
+            parts.append(torch.log_softmax(logits, dim=2).cpu().numpy())
+    return np.concatenate(parts)
+
+
+def member_log_proba(estimator, samples, X, device="auto"):
+    """Yield log-probabilities by sampled weights, for consecutive rows.
+
+    They are computed in float64, so that a row's do not depend on the others.
+
+    Parameters
+    ----------
+    estimator : object
+        Fitted classifier whose network the samples belong to.
+
+    samples : dict of str to ndarray of shape (n_models, ...)
+        Stacked parameters by name.
+
+    X : array-like of shape (n_samples, ...)
+        Rows.
+
+    device : str or torch.device, default="auto"
+        Where to compute.
+
+    Yields
+    ------
+    log_proba : ndarray of shape (n_models, n_rows, n_classes), dtype float64
+        Of consecutive rows.
+    """
+    network = OpenNetwork(estimator, device=device, dtype=torch.float64)
+    rows = network.prepare(X)
+    models = StackedWeights(network, rows)
+    theta = models.flatten(samples)
+    per_row = 8 * len(theta) * len(network.classes) + models.bytes_per_row
+    for part in row_chunks(len(rows), per_row, _BUDGET // 4):
+        yield _log_proba(models, theta, models.features(rows[part]))
+
+
+class BaseSampler(BaseMembers):
+    """Base of classifiers whose members are samples of the weights of one network.
+
+    A subclass implements ``_sample(posterior, generator)``, which returns the samples
+    as rows of numbers, and has the parameters below.
+    """
+
+    _parameter_constraints: dict = {
+        **BaseMembers._parameter_constraints,
+        "prior_scale": [
+            Interval(Real, 0, None, closed="neither"),
+            StrOptions({"he"}),
+            dict,
+        ],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "random_state": ["random_state"],
+        "device": [str, torch.device],
+        "verbose": ["verbose"],
+    }
+
+    @fit_context(
+        # The estimator comes from the user and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y):
+        """Fit the given model, then sample the weights of its network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Training rows: what the estimator reads.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        self : object
+            The fitted classifier.
+        """
+        with fresh_fit(self):
+            self._check_options()
+            self._fit_estimator(X, y)
+            check_consistent_length(X, y)
+            codes = class_codes(check_target(y, self), self.classes_)
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            # the caller may be in the inference mode of torch, which has no gradients
+            with torch.inference_mode(False), torch.no_grad():
+                posterior = Posterior(
+                    self.estimator_,
+                    X,
+                    codes,
+                    prior_scale=self.prior_scale,
+                    temperature=self.temperature,
+                    device=self.device,
+                )
+                generator = torch.Generator(posterior.device).manual_seed(int(seed))
+                theta = self._sample(posterior, generator)
+                samples = posterior.models.split(theta)
+            self.samples_ = {k: w.cpu().numpy().copy() for k, w in samples.items()}
+        return self
+
+    def _check_options(self):
+        """Raise if parameters contradict each other."""
+
+    @abstractmethod
+    def _sample(self, posterior, generator):
+        """Return samples as a tensor of shape (n_members, n_weights)."""
+
+    def _blocks(self, X):
+        reference = None
+        if self._setting() == "b":
+            reference = self._reference_log_proba(X)
+        start = 0
+        for log_proba in member_log_proba(
+            self.estimator_, self.samples_, X, self.device
+        ):
+            rows = slice(start, start + log_proba.shape[1])
+            yield Block(log_proba, None, None if reference is None else reference[rows])
+            start = rows.stop

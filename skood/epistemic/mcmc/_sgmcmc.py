@@ -1,0 +1,285 @@
+"""Stochastic-gradient Hamiltonian Monte Carlo with cyclical step sizes."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+
+from skood.epistemic.mcmc._posterior import BaseSampler
+from skood.utils._param_validation import Interval, StrOptions
+from skood.utils._progress import progress
+from skood.utils._warnings import warn
+
+__all__ = ["CyclicalSGHMC"]
+
+# Samples diverged if their log density is lower than that of the given model by this,
+# for each weight and each row. To be expected is 0.5 for each weight.
+_FAR = 10.0
+
+
+class CyclicalSGHMC(BaseSampler):
+    r"""Uncertainty of a network by stochastic-gradient HMC with cyclical step sizes.
+
+    The weights w of the network of the given model, and a momentum r, advance by
+    mini-batches B of the N training rows [1]_, [2]_:
+
+    .. math::
+
+        r &\leftarrow \mu r + h_k \nabla \Bigl(\frac{N}{|B|} \sum_{i \in B}
+        \log p(y_i \mid x_i, w) + \log p(w)\Bigr) + \sqrt{2 (1 - \mu) T} \, \xi,
+        \qquad \xi \sim N(0, I), \\
+        w &\leftarrow w + h_k r, \qquad h_k = \sqrt{l_k / N},
+
+    which at a constant step is gradient descent with the momentum :math:`\mu` and the
+    learning rate :math:`l_k` on the mean loss, plus noise that turns it into a sampler
+    of :math:`p(w \mid D)^{1/T}`. The learning rate runs through cycles of K steps,
+
+    .. math:: l_k = \frac{l_0}{2} \Bigl(\cos \frac{\pi \, (k \bmod K)}{K} + 1\Bigr) .
+
+    The large steps at the beginning of each find another mode; the small ones at its
+    end sample there.
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    estimator : object
+        Classifier with a network: a :class:`~skood.nn.TorchClassifier`, what
+        :func:`skood.nn.pretrained` returns, a skorch net, a linear classifier or
+        ``MLPClassifier`` of scikit-learn, or a `Pipeline` that ends in one. It is
+        cloned and fitted, unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
+
+    n_cycles : int, default=5
+        Number of cycles.
+
+    epochs_per_cycle : int, default=50
+        Passes over the training rows in each.
+
+    samples_per_cycle : int, default=3
+        Samples that are kept of each cycle: after its last epochs.
+
+    exploration : float, default=0.0
+        Share of the steps of each cycle that are without noise, from its beginning.
+        They find a mode, which is far from where the mass of the posterior is if there
+        are many weights: the steps that are left must be enough to come back.
+
+    lr : float, default=0.05
+        Learning rate :math:`l_0` at the beginning of a cycle.
+
+    momentum : float, default=0.9
+        :math:`\mu`.
+
+    batch_size : int, default=128
+        Rows per step, at most: an epoch has batches of about the same size.
+
+    init : {"estimator", "prior"}, default="estimator"
+        Where the first cycle starts: at the given model, or at a draw from the prior.
+
+    prior_scale : float, "he" or dict, default=1.0
+        Standard deviation of the normal priors: one for all weights; "he" is
+        :math:`\sqrt{2 / \text{fan-in}}`, and 1 for biases; or a dict with one for
+        each parameter of the network, by the keys of ``samples_``.
+
+    temperature : float, default=1.0
+        T. Below 1 the posterior is sharper than Bayes' rule has it.
+
+    setting : {"auto", "a", "b"}, default="auto"
+        "a": the samples predict, and the epistemic uncertainty is the mutual
+        information. "b": the given model predicts, and its uncertainty is how far
+        the samples are from it. "auto" is "b" for a frozen estimator.
+
+    random_state : int, RandomState instance or None, default=None
+        Seeds the noise and the batches.
+
+    device : str or torch.device, default="auto"
+        Where to sample: "auto" is CUDA if there is one, else the CPU.
+
+    verbose : int, default=0
+        1 shows a progress bar over the epochs.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The given model, fitted.
+
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+
+    samples_ : dict of str to ndarray of shape (n_cycles * samples_per_cycle, ...)
+        Sampled parameters of the network, by their names, cycle after cycle.
+
+    log_density_ : ndarray of shape (n_cycles * samples_per_cycle,)
+        Log posterior of the samples on all rows, up to a constant.
+
+    n_features_in_ : int
+        Number of features, if the estimator has it.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if the estimator has them.
+
+    See Also
+    --------
+    HMC : Exact but for the number of samples, for small networks.
+
+    Notes
+    -----
+    What is sampled differs from the posterior by terms that vanish with the learning
+    rate, at any momentum: by the length of the steps, and by the noise of the
+    mini-batches, for which nothing is corrected.
+
+    Layers run in eval mode: batch normalisation keeps the statistics of the given
+    model, and there is no dropout. All parameters of the network are sampled. The
+    network of a binary classifier of scikit-learn has a logit for each class, so that
+    the prior of its margin, their difference, has :math:`\sqrt 2` times `prior_scale`.
+    Networks in half precision are sampled in float32.
+
+    References
+    ----------
+    .. [1] R. Zhang, C. Li, J. Zhang, C. Chen, A. G. Wilson. Cyclical stochastic
+       gradient MCMC for Bayesian deep learning. ICLR 2020.
+    .. [2] T. Chen, E. Fox, C. Guestrin. Stochastic gradient Hamiltonian Monte Carlo.
+       ICML 2014.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import make_moons
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.epistemic import CyclicalSGHMC
+    >>> X, y = make_moons(100, noise=0.1, random_state=0)
+    >>> network = MLPClassifier((20,), solver="lbfgs", random_state=0)
+    >>> clf = CyclicalSGHMC(network, batch_size=20, random_state=0).fit(X, y)
+    >>> clf.predict_members(X).shape
+    (15, 100, 2)
+    >>> near, far = clf.predict_uncertainty([X[0], [4.0, 4.0]]).epistemic
+    >>> bool(near < far)
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **BaseSampler._parameter_constraints,
+        "n_cycles": [Interval(Integral, 1, None, closed="left")],
+        "epochs_per_cycle": [Interval(Integral, 1, None, closed="left")],
+        "samples_per_cycle": [Interval(Integral, 1, None, closed="left")],
+        "exploration": [Interval(Real, 0, 1, closed="both")],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "momentum": [Interval(Real, 0, 1, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "init": [StrOptions({"estimator", "prior"})],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        n_cycles=5,
+        epochs_per_cycle=50,
+        samples_per_cycle=3,
+        exploration=0.0,
+        lr=0.05,
+        momentum=0.9,
+        batch_size=128,
+        init="estimator",
+        prior_scale=1.0,
+        temperature=1.0,
+        setting="auto",
+        random_state=None,
+        device="auto",
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.n_cycles = n_cycles
+        self.epochs_per_cycle = epochs_per_cycle
+        self.samples_per_cycle = samples_per_cycle
+        self.exploration = exploration
+        self.lr = lr
+        self.momentum = momentum
+        self.batch_size = batch_size
+        self.init = init
+        self.prior_scale = prior_scale
+        self.temperature = temperature
+        self.setting = setting
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def _check_options(self):
+        if self.samples_per_cycle > self.epochs_per_cycle:
+            raise ValueError(
+                "A cycle gives one sample after each of its last epochs: "
+                f"samples_per_cycle={self.samples_per_cycle} must not be larger than "
+                f"epochs_per_cycle={self.epochs_per_cycle}."
+            )
+
+    def _sample(self, posterior, generator):
+        theta = posterior.given
+        if self.init == "prior":
+            theta = posterior.scales * torch.empty_like(theta).normal_(
+                generator=generator
+            )
+        momentum = torch.zeros_like(theta)
+        n_batches = math.ceil(posterior.n_rows / self.batch_size)
+        samples, values = [], []
+        n_epochs = self.n_cycles * self.epochs_per_cycle
+        with progress(n_epochs, desc="CyclicalSGHMC", verbose=self.verbose) as bar:
+            for number in range(n_epochs):
+                epoch = number % self.epochs_per_cycle
+                order = torch.randperm(
+                    posterior.n_rows, generator=generator, device=theta.device
+                )
+                for i, rows in enumerate(order.tensor_split(n_batches)):
+                    share = (epoch * n_batches + i) / (
+                        n_batches * self.epochs_per_cycle
+                    )
+                    theta, momentum = self._step(
+                        posterior, theta, momentum, rows, share, generator
+                    )
+                self._check_finite(theta, number)
+                if epoch >= self.epochs_per_cycle - self.samples_per_cycle:
+                    samples.append(theta)
+                    values.append(posterior.value_and_grad(theta)[0])
+                bar.update(1)
+        self.log_density_ = torch.cat(values).cpu().numpy()
+        self._check_density(posterior)
+        return torch.cat(samples)
+
+    def _check_density(self, posterior):
+        """Warn if samples are where no posterior has its mass."""
+        given, n_weights = posterior.given, posterior.models.n_weights
+        value = float(posterior.value_and_grad(given)[0])
+        least = value - _FAR * (n_weights + posterior.n_rows)
+        n_far = np.sum(~(self.log_density_ >= least))  # NaN is far, too
+        if n_far:
+            warn(
+                f"CyclicalSGHMC diverged: the log density of {n_far} of "
+                f"{len(self.log_density_)} samples is as low as "
+                f"{self.log_density_.min():.3g}. It is {value:.3g} at the given model, "
+                f"and samples of {n_weights} weights should be about {n_weights / 2:g} "
+                f"below the mode. Lower lr={self.lr}, or scale the features (for "
+                "instance with sklearn.preprocessing.StandardScaler)."
+            )
+
+    def _step(self, posterior, theta, momentum, rows, share, generator):
+        """Move by a batch; `share` is how much of the cycle is over."""
+        lr = 0.5 * self.lr * (math.cos(math.pi * share) + 1.0)
+        step = math.sqrt(lr / posterior.n_rows)
+        _, grad = posterior.likelihood_and_grad(theta, rows)
+        grad = grad * (posterior.n_rows / len(rows)) + posterior.grad_log_prior(theta)
+        momentum = self.momentum * momentum + step * grad
+        if share >= self.exploration:
+            noise = torch.empty_like(theta).normal_(generator=generator)
+            scale = math.sqrt(2.0 * (1.0 - self.momentum) * self.temperature)
+            momentum = momentum + scale * noise
+        return theta + step * momentum, momentum
+
+    def _check_finite(self, theta, epoch):
+        if not torch.isfinite(theta).all():
+            raise ValueError(
+                f"The weights of CyclicalSGHMC became infinite in epoch {epoch + 1}: "
+                f"lr={self.lr} is too large. Lower lr, or scale the features (for "
+                "instance with sklearn.preprocessing.StandardScaler)."
+            )

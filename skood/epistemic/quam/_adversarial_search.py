@@ -1,0 +1,256 @@
+"""The search for adversarial models, of many points and targets at a time."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from skood.epistemic.quam._batched_gradients import make_steps
+from skood.nn._functional_network import symmetric
+
+__all__ = ["Classes", "Found", "Means", "Schedule", "Task", "search"]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the weights move: see `QUAM` for the parameters."""
+
+    n_steps: int
+    lr: float
+    weight_decay: float
+    c0: float
+    eta: float
+    update_every: int
+
+    def factor(self, step):
+        """Eta to the power of the number of updates before a step."""
+        return self.eta ** (step // self.update_every)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the models met on the way said, the given one first.
+
+    Parameters
+    ----------
+    outputs : torch.Tensor of shape (n_steps + 1, n_searches, n_outputs)
+        For the points: log-probabilities, or means.
+
+    training_loss : torch.Tensor of shape (n_steps + 1, n_searches)
+        Mean loss on the training rows.
+
+    attack_loss : torch.Tensor of shape (n_steps + 1, n_searches)
+        Loss of the attack.
+
+    judged : torch.Tensor of shape (n_steps + 1, n_searches)
+        The loss that weighs the models: on the training rows of the step, or on rows
+        that are the same for all models.
+
+    weights : list of torch.Tensor
+        Stacked weights at the end.
+    """
+
+    outputs: torch.Tensor
+    training_loss: torch.Tensor
+    attack_loss: torch.Tensor
+    judged: torch.Tensor
+    weights: list
+
+    def shaped(self, n_points):
+        """The arrays by points: float64, (n_steps + 1, n_targets, n_points, ...)."""
+
+        def by_points(tensor):
+            array = tensor.double().cpu().numpy()
+            array = array.reshape(len(array), n_points, -1, *array.shape[2:])
+            return np.moveaxis(array, 1, 2)
+
+        return Found(
+            by_points(self.outputs),
+            by_points(self.training_loss),
+            by_points(self.attack_loss),
+            by_points(self.judged),
+            self.weights,
+        )
+
+
+class Task(ABC):
+    """What is attacked: the class of a point, or its mean."""
+
+    @abstractmethod
+    def outputs(self, logits):
+        """What is written down for a model, from the outputs of the network."""
+
+    @abstractmethod
+    def training_loss(self, row_logits, answers):
+        """Mean loss on training rows, of each search."""
+
+    @abstractmethod
+    def attack_loss(self, outputs):
+        """Loss of the attack, of each search."""
+
+    def start(self, tail, n_searches):
+        """Stacked weights before the first step: those of the given model."""
+        return tail.start(n_searches)
+
+
+class Classes(Task):
+    """Each search moves the prediction of its point to one class.
+
+    Parameters
+    ----------
+    targets : torch.Tensor of shape (n_searches,)
+        The classes.
+    """
+
+    def __init__(self, targets):
+        self.targets = targets[:, None]
+
+    def outputs(self, logits):
+        return torch.log_softmax(symmetric(logits), dim=1)
+
+    def training_loss(self, row_logits, answers):
+        n_searches, n_rows = row_logits.shape[:2]
+        logits = symmetric(row_logits.flatten(0, 1))
+        losses = functional.cross_entropy(
+            logits, answers.repeat(n_searches), reduction="none"
+        )
+        return losses.view(n_searches, n_rows).mean(dim=1)
+
+    def attack_loss(self, outputs):
+        return -outputs.gather(1, self.targets)[:, 0]
+
+
+class Means(Task):
+    r"""Each search moves the mean of its point up or down.
+
+    Parameters
+    ----------
+    shifts : torch.Tensor of shape (n_searches,)
+        Where the mean is moved before the first step, in standard deviations.
+
+    mean, variance : torch.Tensor of shape (n_searches,)
+        What the given network says.
+
+    fixed : bool
+        Whether the variance is the same for all rows and models, or the exponential
+        of the second output.
+    """
+
+    def __init__(self, shifts, mean, variance, *, fixed):
+        self.shifts = shifts
+        self.mean = mean
+        self.variance = variance
+        self.fixed = fixed
+
+    def start(self, tail, n_searches):
+        weights = tail.start(n_searches)
+        tail.move_outputs(weights, self.shifts * self.variance.sqrt())
+        return weights
+
+    def outputs(self, logits):
+        return logits
+
+    def _log_variance(self, outputs, variance):
+        return variance.log() if self.fixed else outputs[..., 1]
+
+    def training_loss(self, row_logits, answers):
+        # the variance of the targets, if fixed, is the same for all points
+        log_variance = self._log_variance(row_logits, self.variance[:1])
+        square = (answers.to(row_logits.dtype) - row_logits[..., 0]) ** 2
+        nats = square * torch.exp(-log_variance) + log_variance + np.log(2 * np.pi)
+        return 0.5 * nats.mean(dim=1)
+
+    def attack_loss(self, outputs):
+        log_variance = self._log_variance(outputs, self.variance)
+        log_ratio = self.variance.log() - log_variance
+        distance = (outputs[:, 0] - self.mean) ** 2 * torch.exp(-log_variance)
+        return -0.5 * (distance + torch.expm1(log_ratio) - log_ratio)
+
+
+def search(tail, points, task, n_searches, batches, schedule, judges=None):
+    r"""Search adversarial models for some points, all searches side by side.
+
+    Each step is one of Adam on
+
+    .. math:: L_{\text{attack}}(\tilde w) + c_k L_{\text{train}}(\tilde w),
+
+    with weight decay; :math:`c_k = c_0 \eta^k` and the learning rate
+    :math:`\eta^{-k}` times the first one in the k-th stretch of the steps.
+
+    Parameters
+    ----------
+    tail : Tail
+        The part of the network whose weights move.
+
+    points : torch.Tensor of shape (n_points, ...)
+        What the tail reads of the points.
+
+    task : Task
+        What is attacked.
+
+    n_searches : int
+        A multiple of the number of points.
+
+    batches : sequence of (torch.Tensor, torch.Tensor)
+        What the tail reads of training rows, and their answers, for each step and
+        for the model after the last one.
+
+    schedule : Schedule
+        How the weights move.
+
+    judges : (torch.Tensor, torch.Tensor), default=None
+        Training rows and answers that weigh the models. None: those of the steps.
+
+    Returns
+    -------
+    found : Found
+        All models that were met.
+    """
+    weights = task.start(tail, n_searches)
+    optimizer = _adam(weights, schedule)
+    steps = make_steps(tail, weights, len(points))
+    said, training, attacks, judged = [], [], [], []
+    for step in range(schedule.n_steps + 1):
+        rows, answers = batches[step]
+        logits = steps.forward(rows, points)
+        for part in logits:
+            part.requires_grad_()
+        with torch.enable_grad():
+            outputs = task.outputs(logits[1])
+            training_loss = task.training_loss(logits[0], answers)
+            attack = task.attack_loss(outputs)
+        said.append(outputs.detach().clone())  # the steps use their memory again
+        training.append(training_loss.detach())
+        attacks.append(attack.detach())
+        if judges is not None:
+            with torch.no_grad():
+                row_logits, _ = tail.logits(weights, judges[0], points)
+                judged.append(task.training_loss(row_logits, judges[1]))
+        if step < schedule.n_steps:
+            factor = schedule.factor(step)
+            for group in optimizer.param_groups:
+                group["lr"] = schedule.lr / factor
+            loss = (attack + schedule.c0 * factor * training_loss).sum()
+            steps.backward(*torch.autograd.grad(loss, logits))
+            optimizer.step()
+    return Found(
+        torch.stack(said),
+        torch.stack(training),
+        torch.stack(attacks),
+        torch.stack(judged or training),
+        weights,
+    )
+
+
+def _adam(weights, schedule):
+    """Adam in one pass over the weights, where torch has that (2.3: not on a CPU)."""
+    options = {"lr": schedule.lr, "weight_decay": schedule.weight_decay}
+    try:
+        return torch.optim.Adam(weights, fused=True, **options)
+    except RuntimeError:
+        return torch.optim.Adam(weights, **options)

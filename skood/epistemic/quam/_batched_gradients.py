@@ -1,0 +1,158 @@
+"""Gradients of many searches, into memory that is used again in each step."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import Any
+
+import torch
+
+from skood.epistemic.quam._searched_layers import DenseTail
+
+__all__ = ["AutogradSteps", "DenseSteps", "make_steps"]
+
+
+def make_steps(tail, weights, n_points):
+    """Choose how the gradients of the weights are computed.
+
+    Parameters
+    ----------
+    tail : Tail
+        The part of the network that is searched.
+
+    weights : list of torch.Tensor
+        Its stacked weights. They get gradients.
+
+    n_points : int
+        Number of points.
+
+    Returns
+    -------
+    steps : AutogradSteps or DenseSteps
+        With `forward` and `backward`.
+    """
+    kind = DenseSteps if isinstance(tail, DenseTail) else AutogradSteps
+    return kind(tail, weights, n_points)
+
+
+class AutogradSteps:
+    """Gradients by torch's own differentiation, for any tail."""
+
+    def __init__(self, tail, weights, n_points):
+        self._tail = tail
+        self._weights = weights
+
+    def forward(self, rows, points):
+        """Logits as in `Tail.logits`; what `backward` needs is kept."""
+        with torch.enable_grad():
+            self._logits = self._tail.logits(self._weights, rows, points)
+        return tuple(logits.detach() for logits in self._logits)
+
+    def backward(self, row_gradient, point_gradient):
+        """Set the gradients of the weights, from those of the logits."""
+        grads = torch.autograd.grad(
+            self._logits,
+            self._weights,
+            (row_gradient, point_gradient),
+            allow_unused=True,  # the network may have weights that it does not use
+        )
+        for weight, grad in zip(self._weights, grads, strict=True):
+            if grad is not None:
+                # fused Adam takes it for granted that both lie alike in memory
+                weight.grad = grad.reshape(-1).view(weight.shape)
+        del self._logits
+
+
+class DenseSteps:
+    """Gradients of linear layers by products of matrices, written to the same place.
+
+    Fresh memory for gradients of some megabytes would cost more than they do: the
+    system clears it page by page. Functions between the layers are differentiated by
+    torch.
+    """
+
+    def __init__(self, tail, weights, n_points):
+        self._n_points = n_points
+        self._functions = tail.functions
+        self._pairs = list(tail._pairs([weight.detach() for weight in weights]))
+        for weight in weights:
+            weight.grad = torch.zeros_like(weight)
+        self._grads = list(tail._pairs([weight.grad for weight in weights]))
+        self._n_out = tail._given[0][0].shape[1]
+        self._n_searches = self._pairs[0][0].shape[1] // self._n_out
+        self._first: Any = None
+        self._gradient: Any = None
+
+    def _buffers(self, n_rows):
+        """Memory for the first layer's outputs and their gradient."""
+        if self._first is None or len(self._first) != n_rows:
+            weight = self._pairs[0][0]
+            self._first = weight.new_empty(n_rows, weight.shape[1])
+            # stays zero where a point meets the searches of another one
+            self._gradient = weight.new_zeros(n_rows, weight.shape[1])
+        return self._first, self._gradient
+
+    def _own(self, block):
+        """View of what each point gives in its own searches: (n_points, each, d)."""
+        each = self._n_searches // self._n_points
+        block = block.view(self._n_points, self._n_points, each, self._n_out)
+        return block.diagonal(dim1=0, dim2=1).movedim(-1, 0)
+
+    def forward(self, rows, points):
+        """Logits as in `Tail.logits`; what `backward` needs is kept."""
+        n_rows, n_searches = len(rows), self._n_searches
+        both = torch.cat([rows, points])
+        h, _ = self._buffers(len(both))
+        weight, bias = self._pairs[0]
+        if bias is None:
+            torch.mm(both, weight, out=h)
+        else:
+            torch.addmm(bias, both, weight, out=h)
+        own = self._own(h[n_rows:]).reshape(n_searches, 1, self._n_out)
+        h = h[:n_rows].view(n_rows, n_searches, self._n_out).transpose(0, 1)
+        self._kept, self._both = [], both
+        if len(self._pairs) > 1:
+            h = torch.cat([h, own], dim=1)
+            for (weight, bias), function in zip(
+                self._pairs[1:], self._functions, strict=True
+            ):
+                before = h.flatten(0, 1).requires_grad_()
+                with torch.enable_grad():
+                    after = function(before)
+                h = after.detach().view(n_searches, n_rows + 1, -1)
+                self._kept.append((before, after, h))
+                if bias is None:
+                    h = torch.bmm(h, weight)
+                else:
+                    h = torch.baddbmm(bias, h, weight)
+            return h[:, :n_rows], h[:, n_rows]
+        return h, own[:, 0]
+
+    def backward(self, row_gradient, point_gradient):
+        """Set the gradients of the weights, from those of the logits."""
+        n_rows = row_gradient.shape[1]
+        grads = list(zip(self._pairs, self._grads, strict=True))[1:]
+        if grads:
+            g = torch.cat([row_gradient, point_gradient[:, None]], dim=1)
+            for ((weight, _), (to_weight, to_bias)), kept in zip(
+                reversed(grads), reversed(self._kept), strict=True
+            ):
+                before, after, h = kept
+                torch.bmm(h.mT, g, out=to_weight)
+                if to_bias is not None:
+                    torch.sum(g, dim=1, keepdim=True, out=to_bias)
+                g = torch.bmm(g, weight.mT).flatten(0, 1)
+                (g,) = torch.autograd.grad(after, before, g)
+                g = g.view(self._n_searches, n_rows + 1, -1)
+            row_gradient, point_gradient = g[:, :n_rows], g[:, n_rows]
+        gradient = self._gradient
+        gradient[:n_rows].view(n_rows, self._n_searches, self._n_out).copy_(
+            row_gradient.transpose(0, 1)
+        )
+        own = self._own(gradient[n_rows:])
+        own.copy_(point_gradient.reshape(own.shape))
+        to_weight, to_bias = self._grads[0]
+        torch.mm(self._both.T, gradient, out=to_weight)
+        if to_bias is not None:
+            torch.sum(gradient, dim=0, out=to_bias)
+        del self._kept

@@ -1,0 +1,407 @@
+"""Epistemic uncertainty of a given regressor by adversarial models."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.utils import Bunch, column_or_1d
+from sklearn.utils.validation import check_is_fitted
+
+from skood.base import UncertaintyMixin, fit_wrapped, wrapped_tags
+from skood.epistemic._measures import gaussian_uncertainty, kl_divergence_gaussian
+from skood.epistemic._open_regressor import OpenRegressor
+from skood.epistemic.quam._adversarial_search import Means
+from skood.epistemic.quam._base_quam import (
+    SearchMixin,
+    check_loader,
+    is_loader,
+    member_weights,
+)
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._lazy import blockwise, labelled_rows
+from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
+from skood.utils._torch import to_numpy
+
+__all__ = ["QUAMRegressor"]
+
+
+class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimator):
+    r"""Epistemic uncertainty of a regression network by adversarial models.
+
+    The network predicts a normal distribution :math:`N(\mu, \sigma^2)`. For each
+    point two searches, one to a higher and one to a lower mean, take steps of Adam on
+
+    .. math:: -KL\bigl(N(\mu, \sigma^2) \,\|\, N(\tilde\mu, \tilde\sigma^2)\bigr) +
+       c_k \bigl(L_{\text{train}}(\tilde w) - (L_{\text{train}}(w) + \gamma)\bigr),
+
+    L being the negative log-likelihood. The divergence has a stationary point at the
+    given weights, so that the searches start with the bias of the last layer moved
+    [1]_. All else is as in `QUAM`.
+
+    Read more in the :ref:`User Guide <quam>`.
+
+    Parameters
+    ----------
+    estimator : object
+        The regressor: an `MLPRegressor` or a linear regressor of scikit-learn, a
+        skorch ``NeuralNetRegressor``, or a `Pipeline` that ends in one. It is cloned
+        and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
+
+    scope : {"dense", "last", "full"}, default="dense"
+        Which weights are searched, see `QUAM`.
+
+    setting : {"b", "a"}, default="b"
+        Whether the uncertainty is about the given network ("b") or about which
+        network will be used ("a"); see :func:`gaussian_uncertainty`.
+
+    variance : {"residuals", "network"} or float, default="residuals"
+        The variance of the targets: the mean squared residual on those of the rows
+        that `fit` is given which the steps use, and which should not be the training
+        rows of a frozen network that overfits; the exponential of the second output
+        of the network; or a number.
+
+    perturbation : float, default=0.1
+        How far the mean is moved before the first step, in standard deviations.
+
+    n_steps : int, default=150
+        Steps of each search. Curves change slowly under the penalty: 56, the default
+        of :class:`QUAM`, can miss a gap between training rows.
+
+    lr : float, default=5e-3
+        Learning rate of Adam.
+
+    weight_decay : float, default=0.0
+        Its weight decay.
+
+    c0 : float, default=100.0
+        Weight of the penalty at first.
+
+    eta : float, default=1.0
+        After each `update_every` steps the weight of the penalty is multiplied, and
+        the learning rate divided, by it: :math:`c_k = c_0 \eta^k`.
+
+    update_every : int, default=14
+        See `eta`.
+
+    gamma : float, default=0.0
+        How much larger the training loss may be before the penalty counts as
+        violated. It moves the loss that `trace` shows by a constant, and not the
+        search.
+
+    temperature : float, default=0.1
+        Temperature T of the members' weights, in nats. ``np.inf``: equal weights.
+
+    penalty_batch : int, default=64
+        Training rows in each step. They are the same for all searches.
+
+    evaluation_rows : int, default=None
+        Number of training rows, the same for all models, whose loss gives the
+        weights. None: the loss on the rows of the step does.
+
+    chunk_size : {"auto"} or int, default="auto"
+        Points whose searches advance together, see `QUAM`.
+
+    n_jobs : int, default=None
+        Processes that share the points, see :class:`joblib.Parallel`.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the training rows, in `fit`.
+
+    device : str or torch.device, default="auto"
+        Where to search: "auto" is CUDA if there is one, else the CPU.
+
+    verbose : int, default=0
+        1 shows a progress bar over the points.
+
+    Attributes
+    ----------
+    estimator_ : object
+        The given network.
+
+    variance_ : float
+        Variance of the targets; not with ``variance="network"``.
+
+    penalty_features_, penalty_answers_, penalty_index_ : ndarray
+        The training rows of the steps, see `QUAM`.
+
+    evaluation_index_, reference_loss_ : ndarray
+        Which of them weigh the models, and the loss of the given network on each
+        batch, see `QUAM`.
+
+    n_features_in_ : int
+        Number of features, if the estimator knows it.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Names of features, if the estimator knows them.
+
+    See Also
+    --------
+    QUAM : The same for classifiers.
+    gaussian_uncertainty : What is measured.
+
+    References
+    ----------
+    .. [1] K. Schweighofer, L. Aichberger, M. Ielanskyi, G. Klambauer, S. Hochreiter.
+       Quantification of uncertainty with adversarial models. NeurIPS 2023.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.neural_network import MLPRegressor
+    >>> from skood.epistemic import QUAMRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-3, 3, size=(200, 1))
+    >>> y = np.sin(X[:, 0]) + rng.normal(scale=0.1, size=200)
+    >>> net = MLPRegressor(hidden_layer_sizes=(50, 50), random_state=0)
+    >>> quam = QUAMRegressor(net, random_state=0).fit(X, y)
+    >>> found = quam.predict_uncertainty([[0.0], [6.0]])
+    >>> bool(found.epistemic[1] > 5 * found.epistemic[0])
+    True
+    """
+
+    _parameter_constraints: dict = {
+        **SearchMixin._search_constraints,
+        "estimator": [HasMethods(["fit", "predict"])],
+        "setting": [StrOptions({"a", "b"})],
+        "variance": [
+            StrOptions({"residuals", "network"}),
+            Interval(Real, 0, None, closed="neither"),
+        ],
+        "perturbation": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        scope="dense",
+        setting="b",
+        variance="residuals",
+        perturbation=0.1,
+        n_steps=150,
+        lr=5e-3,
+        weight_decay=0.0,
+        c0=100.0,
+        eta=1.0,
+        update_every=14,
+        gamma=0.0,
+        temperature=0.1,
+        penalty_batch=64,
+        evaluation_rows=None,
+        chunk_size="auto",
+        n_jobs=None,
+        random_state=None,
+        device="auto",
+        verbose=0,
+    ):
+        self.estimator = estimator
+        self.scope = scope
+        self.setting = setting
+        self.variance = variance
+        self.perturbation = perturbation
+        self.n_steps = n_steps
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.c0 = c0
+        self.eta = eta
+        self.update_every = update_every
+        self.gamma = gamma
+        self.temperature = temperature
+        self.penalty_batch = penalty_batch
+        self.evaluation_rows = evaluation_rows
+        self.chunk_size = chunk_size
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None):
+        """Fit the network, if it is not frozen, and draw the training rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...) or torch.utils.data.DataLoader
+            Training rows of the network.
+
+        y : array-like of shape (n_samples,), default=None
+            Targets; None with a loader, which gives them.
+
+        Returns
+        -------
+        self : QUAMRegressor
+            The fitted estimator.
+        """
+        with fresh_fit(self):
+            if is_loader(X):
+                check_loader(self.estimator, y)
+                self.estimator_ = self.estimator
+            else:
+                X, y = labelled_rows(X, y)
+                if y is None:
+                    raise ValueError(
+                        "QUAMRegressor requires y to be passed, but the target y is "
+                        "None."
+                    )
+                self._codes(y)  # raises before the fit
+                self.estimator_ = fit_wrapped(self, self.estimator, X, y)
+            self._keep_rows(X, y)
+        return self
+
+    # --- what the searches ask for -------------------------------------------
+
+    def _open(self):
+        n_outputs = 2 if self.variance == "network" else 1
+        return OpenRegressor.for_steps(self.estimator_, n_outputs, device=self.device)
+
+    def _codes(self, y):
+        y = column_or_1d(to_numpy(y), dtype=np.float64)
+        if not np.isfinite(y).all():
+            raise ValueError("Input y contains NaN or infinity.")
+        return y
+
+    def _outputs(self, network, rows):
+        return network.outputs(rows)
+
+    def _moments(self, outputs):
+        """Means and variances from outputs of any shape (..., n_outputs)."""
+        if self.variance == "network":
+            return outputs[..., 0], np.exp(outputs[..., 1])
+        return outputs[..., 0], np.full(outputs.shape[:-1], self.variance_)
+
+    def _losses(self, outputs, answers):
+        if self.variance == "residuals":
+            self.variance_ = float(np.mean((outputs[:, 0] - answers) ** 2))
+            if self.variance_ == 0:
+                raise ValueError(
+                    f"The network meets all rows (n_samples={len(answers)}) exactly, "
+                    "which leaves no variance of the targets. Pass variance as a "
+                    "number."
+                )
+        elif self.variance != "network":
+            self.variance_ = float(self.variance)
+        mean, variance = self._moments(outputs)
+        return 0.5 * ((answers - mean) ** 2 / variance + np.log(2 * np.pi * variance))
+
+    def _targets(self, reference):
+        return np.tile([1, -1], (len(reference), 1))
+
+    def _task(self, targets, reference, tail):
+        each = targets.shape[1]
+        mean, variance = (np.repeat(m, each) for m in self._moments(reference))
+        return Means(
+            *(
+                torch.from_numpy(np.asarray(array, dtype=np.float64)).to(
+                    tail.network.device, tail.network.dtype
+                )
+                for array in (targets.ravel() * self.perturbation, mean, variance)
+            ),
+            fixed=self.variance != "network",
+        )
+
+    # --- predictions ---------------------------------------------------------
+
+    @blockwise
+    def predict(self, X):
+        """Mean of the targets, by the given network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Means.
+        """
+        check_is_fitted(self)
+        network = self._open()
+        return network.outputs(network.prepare(X))[:, 0]
+
+    @blockwise
+    def predict_uncertainty(self, X):
+        """Search adversarial models for each point, and measure what they say.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Rows.
+
+        Returns
+        -------
+        uncertainty : Bunch
+            ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
+            (n_samples,), in nats, high for uncertain samples. Entropies of densities
+            can be negative.
+        """
+        check_is_fitted(self)
+        parts = self._in_parallel(X, QUAMRegressor._uncertainty)
+        return Bunch(
+            **{
+                name: np.concatenate([part[name] for part in parts])
+                for name in parts[0]
+            }
+        )
+
+    def _uncertainty(self, X):
+        parts = []
+        for reference, _, found in self._iter_found(X):
+            outputs, judged = (
+                np.concatenate([getattr(one, name) for one in found], axis=1)
+                for name in ("outputs", "judged")
+            )
+            n_points = len(reference)
+            mean, variance = self._moments(outputs)
+            parts.append(
+                gaussian_uncertainty(
+                    mean.reshape(-1, n_points),
+                    variance.reshape(-1, n_points),
+                    weights=member_weights(
+                        judged.reshape(-1, n_points), self.temperature
+                    ),
+                    reference=self._moments(reference),
+                    setting=self.setting,
+                )
+            )
+        return Bunch(
+            **{
+                name: np.concatenate([part[name] for part in parts])
+                for name in parts[0]
+            }
+        )
+
+    def trace(self, x):
+        """What happens in the searches of one point.
+
+        Parameters
+        ----------
+        x : array-like of shape (1, ...)
+            The point, as a batch of one row.
+
+        Returns
+        -------
+        trace : Bunch
+            As that of `QUAM.trace`; ``targets`` are "higher" and "lower", and in place
+            of probabilities there are ``mean`` and ``variance`` of shape (n_steps + 1,
+            2), and ``reference``, the mean and variance of the given network.
+        """
+        trace, outputs, reference = self._trace(x)
+        trace.targets = np.where(trace.targets > 0, "higher", "lower")
+        trace.mean, trace.variance = self._moments(outputs)
+        mean, variance = self._moments(reference)
+        trace.divergence = kl_divergence_gaussian(
+            mean, variance, trace.mean, trace.variance
+        )
+        trace.reference = float(mean[0]), float(variance[0])
+        return trace
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        tags.input_tags.sparse = False  # networks read dense rows
+        return tags

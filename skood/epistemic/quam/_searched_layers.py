@@ -1,0 +1,447 @@
+"""The part of a network whose weights are searched, for many searches at a time."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch.func import vmap
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from skood.nn._functional_network import symmetric
+
+__all__ = ["DenseTail", "Tail", "WholeNetwork", "find_tail"]
+
+# Functions of each row alone that may stand between two linear layers.
+_ROWWISE = {
+    getattr(functional, name)
+    for name in (
+        "alpha_dropout celu dropout elu feature_alpha_dropout gelu hardshrink "
+        "hardsigmoid hardswish hardtanh layer_norm leaky_relu logsigmoid mish relu "
+        "relu6 rrelu selu sigmoid silu softplus softshrink softsign tanh tanhshrink "
+        "threshold"
+    ).split()
+} | {
+    torch.relu,
+    torch.tanh,
+    torch.sigmoid,
+    torch.Tensor.relu,
+    torch.Tensor.tanh,
+    torch.Tensor.sigmoid,
+}
+
+# These change the shape at most, and here they do not.
+_RESHAPES = {
+    torch.flatten,
+    torch.reshape,
+    torch.squeeze,
+    torch.Tensor.flatten,
+    torch.Tensor.reshape,
+    torch.Tensor.view,
+    torch.Tensor.contiguous,
+    torch.Tensor.clone,
+}
+
+
+class _Recorder(TorchFunctionMode):
+    """Write down which function made which tensor from which."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+        self._made_by = {}
+        self._kept = []  # so that no two tensors have the same id
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        first = args[0] if args else kwargs.get("input")
+        maker = self._made_by.get(id(first))
+        output = func(*args, **kwargs)
+        if isinstance(output, torch.Tensor) and isinstance(first, torch.Tensor):
+            shapes = tuple(first.shape), tuple(output.shape)
+            self._kept += [first, output]
+            self._made_by[id(output)] = len(self.calls)
+            self.calls.append((func, args, kwargs, maker, shapes))
+        return output
+
+
+class _InputOf(TorchFunctionMode):
+    """Keep what the last linear map with a weight is called with."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self._weight = weight
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func is functional.linear and _linear(args, kwargs)[1] is self._weight:
+            # a copy, before an operation in place changes it
+            self.taken = _linear(args, kwargs)[0].detach().clone()
+        return func(*args, **kwargs)
+
+
+class Tail(ABC):
+    """Base of the parts of a network that are searched.
+
+    S searches have weights of their own, stacked. They share the training rows; each
+    block of ``S // n_points`` searches belongs to one point.
+    """
+
+    # Bytes of activations for a search and a row of the penalty, at most.
+    bytes_per_row = 0
+
+    def __init__(self, network):
+        self.network = network
+
+    @abstractmethod
+    def features(self, rows):
+        """Return what the part reads of prepared rows: a tensor, one row for each."""
+
+    @abstractmethod
+    def start(self, n_searches):
+        """Return a list of stacked weights, copies of the network's, with gradient."""
+
+    @abstractmethod
+    def logits(self, weights, rows, points):
+        """Logits of the training rows and of its own point, for each search.
+
+        Parameters
+        ----------
+        weights : list of torch.Tensor
+            See `start`.
+
+        rows : torch.Tensor of shape (n_rows, ...)
+            Features of training rows, shared by all searches.
+
+        points : torch.Tensor of shape (n_points, ...)
+            Features of the points.
+
+        Returns
+        -------
+        row_logits : torch.Tensor of shape (n_searches, n_rows, n_outputs)
+        point_logits : torch.Tensor of shape (n_searches, n_outputs)
+        """
+
+    @abstractmethod
+    def n_weights(self):
+        """Number of weights of one search."""
+
+    @abstractmethod
+    def named(self, weights, search):
+        """The weights of one search by the names of the network's parameters."""
+
+    @abstractmethod
+    def _output_biases(self, weights):
+        """A view (n_searches, n_outputs) of the biases of the last layer, or None."""
+
+    def move_outputs(self, weights, shifts):
+        """Add to the biases of the first output.
+
+        Parameters
+        ----------
+        weights : list of torch.Tensor
+            See `start`; they are changed.
+
+        shifts : torch.Tensor of shape (n_searches,)
+            What is added.
+
+        Raises
+        ------
+        ValueError
+            If the last layer has no bias.
+        """
+        biases = self._output_biases(weights)
+        if biases is None:
+            raise ValueError(
+                f"The last layer of {type(self.network.module).__name__} has no bias, "
+                "which searches around a regressor move at first. Give it one."
+            )
+        with torch.no_grad():
+            biases[:, 0] += shifts
+
+
+class DenseTail(Tail):
+    """Linear layers at the end of a network, with functions of rows between them.
+
+    The first layer reads the same training rows in all searches: one matrix product
+    serves all of them. Its weights have the shape (n_inputs, n_searches * n_outputs),
+    those of the other layers (n_searches, n_inputs, n_outputs).
+    """
+
+    def __init__(self, network, layers, functions):
+        super().__init__(network)
+        self.layers = layers  # pairs of names of weights and biases (or None)
+        self.functions = functions  # before each layer but the first
+        parameters = dict(network.module.named_parameters())
+        self._given = [
+            (
+                parameters[weight].detach().T.contiguous(),
+                None if bias is None else parameters[bias].detach(),
+            )
+            for weight, bias in layers
+        ]
+        widths = [weight.shape[1] for weight, _ in self._given]
+        self.bytes_per_row = 4 * sum(widths) * self._given[0][0].element_size()
+
+    def features(self, rows):
+        return torch.cat([self._read(batch) for batch in self.network.batches(rows)])
+
+    def _read(self, batch):
+        weight = self.network.module.get_parameter(self.layers[0][0])
+        with torch.no_grad(), _InputOf(weight) as mode:
+            self.network.logits(batch)
+        return mode.taken
+
+    def explains(self, batch):
+        """Whether the network is this function of these weights, for some others."""
+        generator = torch.Generator().manual_seed(0)
+        weights = self.start(1)
+        with torch.no_grad():
+            for weight in weights:
+                noise = torch.randn(weight.shape, generator=generator).to(weight)
+                weight += noise * (weight.abs().mean() + 0.1) / 2
+            features = self._read(batch)
+            found = self.logits(weights, features, features[:1])[0][0]
+            expected = self.network.logits(batch, self.named(weights, 0))
+        if found.shape != expected.shape:
+            found = symmetric(found)
+        atol = 1e-3 * float(expected.abs().max())
+        return torch.allclose(found, expected, rtol=0, atol=atol)
+
+    def start(self, n_searches):
+        weights = []
+        for i, (weight, bias) in enumerate(self._given):
+            if i == 0:
+                stacked = weight.repeat(1, n_searches)
+                biases = None if bias is None else bias.repeat(n_searches)
+            else:
+                stacked = weight.repeat(n_searches, 1, 1)
+                biases = None if bias is None else bias.repeat(n_searches, 1, 1)
+            weights.append(stacked.requires_grad_())
+            if biases is not None:
+                weights.append(biases.requires_grad_())
+        return weights
+
+    def _pairs(self, weights):
+        weights = iter(weights)
+        for _, bias in self._given:
+            yield next(weights), None if bias is None else next(weights)
+
+    def logits(self, weights, rows, points):
+        (first, bias), *others = self._pairs(weights)
+        n_rows, n_points = len(rows), len(points)
+        n_out = self._given[0][0].shape[1]
+        n_searches = first.shape[1] // n_out
+        # every point runs through the searches of all points: few rows more
+        both = torch.cat([rows, points])
+        h = both @ first if bias is None else torch.addmm(bias, both, first)
+        own = h[n_rows:].view(n_points, n_points, n_searches // n_points, n_out)
+        own = own.diagonal(dim1=0, dim2=1).movedim(-1, 0).reshape(n_searches, 1, n_out)
+        h = h[:n_rows].view(n_rows, n_searches, n_out).transpose(0, 1)
+        if not others:
+            return h, own[:, 0]
+        h = torch.cat([h, own], dim=1)
+        for (weight, bias), function in zip(others, self.functions, strict=True):
+            h = function(h.flatten(0, 1)).view(n_searches, n_rows + 1, -1)
+            h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias, h, weight)
+        return h[:, :n_rows], h[:, n_rows]
+
+    def n_weights(self):
+        return sum(
+            weight.numel() + (0 if bias is None else bias.numel())
+            for weight, bias in self._given
+        )
+
+    def _output_biases(self, weights):
+        *_, (_, bias) = self._pairs(weights)
+        width = self._given[-1][0].shape[1]
+        return None if bias is None else bias.view(-1, width)
+
+    def named(self, weights, search):
+        found = {}
+        pairs = zip(self.layers, self._given, self._pairs(weights), strict=True)
+        for i, ((name, bias_name), (given, _), (weight, bias)) in enumerate(pairs):
+            part = slice(search * given.shape[1], (search + 1) * given.shape[1])
+            found[name] = (weight[:, part] if i == 0 else weight[search]).T
+            if bias_name is not None:
+                found[bias_name] = bias[part] if i == 0 else bias[search, 0]
+        return {name: tensor.detach().clone() for name, tensor in found.items()}
+
+
+class WholeNetwork(Tail):
+    """All weights of a network, mapped over the searches, or one after the other."""
+
+    def __init__(self, network, names=None):
+        super().__init__(network)
+        self._given = network.weights(names)
+        self._mapped = True  # until something cannot be
+
+    def features(self, rows):
+        return torch.cat(list(self.network.batches(rows)))
+
+    def start(self, n_searches):
+        return [
+            tensor.expand(n_searches, *tensor.shape)
+            .clone(memory_format=torch.contiguous_format)
+            .requires_grad_()
+            for tensor in self._given.values()
+        ]
+
+    def logits(self, weights, rows, points):
+        n_searches = len(weights[0])
+        each = n_searches // len(points)
+        own = points.repeat_interleave(each, dim=0)
+
+        def one(weights, point):
+            weights = dict(zip(self._given, weights, strict=True))
+            # apart, so that the first layers know that all searches share the rows
+            of_rows = self.network.logits(rows, weights)
+            return of_rows, self.network.logits(point[None], weights)[0]
+
+        if self._mapped:
+            try:
+                return vmap(one)(list(weights), own)
+            except (NotImplementedError, RuntimeError):
+                self._mapped = False  # a real error comes again below
+        models = zip(*weights, strict=True)
+        found = [one(model, x) for model, x in zip(models, own, strict=True)]
+        of_rows, of_points = zip(*found, strict=True)
+        return torch.stack(of_rows), torch.stack(of_points)
+
+    def n_weights(self):
+        return sum(tensor.numel() for tensor in self._given.values())
+
+    def _output_biases(self, weights):
+        names = list(self._given)
+        name = f"{self.network.head_name}.bias"
+        return weights[names.index(name)] if name in names else None
+
+    def named(self, weights, search):
+        return {
+            name: tensor[search].detach().clone()
+            for name, tensor in zip(self._given, weights, strict=True)
+        }
+
+
+def _function(func, args, kwargs):
+    """Return a recorded function of rows as a function of its first argument."""
+    kwargs = {k: v for k, v in kwargs.items() if k not in ("input", "inplace")}
+    names = functional.__dict__
+    rest = list(args[1:])
+    if func in names.values() and func is not functional.layer_norm:
+        rest = [False if value is True else value for value in rest]  # in place
+    return lambda h: func(h, *rest, **kwargs)
+
+
+def _linear(args, kwargs):
+    """Input, weight and bias that ``torch.nn.functional.linear`` was called with."""
+    names = ("input", "weight", "bias")
+    return [*args, *(kwargs.get(name) for name in names[len(args) :])]
+
+
+def _recorded(network, batch):
+    """What the network calls for a batch, see `_Recorder`."""
+    with torch.no_grad(), _Recorder() as recorder:
+        network.logits(batch)
+    return recorder.calls
+
+
+def _dense_layers(network, batch):
+    """Names of the layers at the end of the network, and the functions between them."""
+    names = {id(p): name for name, p in network.module.named_parameters()}
+    calls = _recorded(network, batch)
+    head = network.module.get_submodule(network.head_name).weight
+    places = [
+        i
+        for i, (func, args, kwargs, *_) in enumerate(calls)
+        if func is functional.linear and _linear(args, kwargs)[1] is head
+    ]
+    place = places[-1] if places else None
+    layers: list = []
+    functions: list = []
+    between: list = []
+    while place is not None:
+        func, args, kwargs, maker, (before, after) = calls[place]
+        if func is functional.linear and len(before) == 2:
+            _, weight, bias = _linear(args, kwargs)
+            known = [id(tensor) in names for tensor in (weight, bias)]
+            if not known[0] or not (known[1] or bias is None):
+                break
+            if layers:
+                functions.append(_composed(between[::-1]))
+            layers.append((names[id(weight)], names.get(id(bias))))
+            between = []
+        elif func in _ROWWISE and len(before) == 2:
+            between.append(_function(func, args, kwargs))
+        elif not (func in _RESHAPES and before == after):
+            break
+        place = maker
+    return layers[::-1], functions[::-1]
+
+
+def _composed(functions):
+    def composed(h):
+        for function in functions:
+            h = function(h)
+        return h
+
+    return composed
+
+
+def find_tail(network, scope, batch):
+    """Choose the part of a network whose weights are searched.
+
+    Parameters
+    ----------
+    network : OpenNetwork
+        After `prepare`.
+
+    scope : {"last", "dense", "full"}
+        The last linear layer; all linear layers at the end of the network; all
+        weights.
+
+    batch : torch.Tensor
+        Rows to run.
+
+    Returns
+    -------
+    tail : Tail
+        The part.
+
+    Raises
+    ------
+    ValueError
+        If the logits are not the output of a linear layer.
+    """
+    tail = _dense_tail(network, scope, batch)
+    if scope != "full" and tail is None:
+        raise ValueError(
+            f"scope={scope!r} searches linear layers at the end of the network, but "
+            f"the logits of {type(network.module).__name__} are not the output of a "
+            "torch.nn.Linear with weights of its own. Use scope='full'."
+        )
+    n_all = sum(p.numel() for p in network.module.parameters())
+    if scope == "full" and (tail is None or tail.n_weights() < n_all):
+        tail = WholeNetwork(network)
+        sizes = [math.prod(after) for *_, (_, after) in _recorded(network, batch)]
+        item = torch.finfo(network.dtype).bits // 8
+        tail.bytes_per_row = 2 * item * sum(sizes) // len(batch)
+    return tail
+
+
+def _dense_tail(network, scope, batch):
+    """As many linear layers as can be followed from the end; None: not one."""
+    if network.head_name is None:
+        return None
+    layers, functions = _dense_layers(network, batch)
+    if scope == "last":
+        layers, functions = layers[-1:], []
+    while layers:
+        tail = DenseTail(network, layers, functions)
+        if tail.explains(batch):
+            return tail
+        layers, functions = layers[1:], functions[1:]
+    return None

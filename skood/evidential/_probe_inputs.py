@@ -1,0 +1,311 @@
+"""What a probe is fitted on and reads: samples, their classes and their scale."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from dataclasses import dataclass
+from math import log
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+from sklearn.base import is_regressor
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import check_consistent_length
+
+from skood.epistemic._base_uncertainty import log_proba_of
+from skood.evidential._dirichlet_uncertainty import evidential_uncertainty
+from skood.evidential._probe_training import CAP
+from skood.graph._node_set import NodeSet
+from skood.nn._sklearn_network import predicts_softmax, read
+from skood.nn._training_data import check_target, stratified_split
+from skood.utils._labels import label_codes
+from skood.utils._torch import to_numpy
+
+__all__ = [
+    "SCHEMES",
+    "Samples",
+    "Seen",
+    "check_options",
+    "input_scale",
+    "proba_of",
+    "probe_uncertainty",
+]
+
+# Steps and teleport of the two schemes that only the paper has.
+_WALKS = {"evidence-sym": (10, 0.1), "vacuity-paper": (2, 0.5)}
+
+SCHEMES = {"vacuity", "evidence", "both", *_WALKS}
+
+
+def check_options(probe, y, X_val, y_val):
+    """Refuse what is not a classifier, and combinations that leave nothing to do."""
+    estimator = probe.estimator
+    if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
+        raise TypeError(
+            f"{type(probe).__name__} adds evidence to the probabilities of a "
+            f"classifier, and its estimator {estimator!r} is a regressor. Pass a "
+            "classifier."
+        )
+    if probe.e_ood > probe.e_id:
+        raise ValueError(
+            f"e_ood={probe.e_ood} must not be above e_id={probe.e_id}: it is the "
+            "evidence of samples that the network is not sure of."
+        )
+    if y is None and not isinstance(probe.estimator, FrozenEstimator):
+        raise ValueError(
+            f"{type(probe).__name__} requires y to be passed, but the target y is "
+            f"None: it fits its estimator {probe.estimator!r}. Pass class labels, "
+            "or a fitted estimator inside sklearn.frozen.FrozenEstimator."
+        )
+    if y is None and not probe.lambda_ice and not probe.lambda_pcl:
+        raise ValueError(
+            "Without y only the terms that need no labels are trained, and both "
+            "lambda_ice and lambda_pcl are 0. Pass y, or raise one of them."
+        )
+    if X_val is None and y_val is not None:
+        raise ValueError("y_val was passed without X_val. Pass both, or neither.")
+    if X_val is not None and (y is None) != (y_val is None):
+        raise ValueError(
+            "Pass y_val with X_val if y is given, and leave it out if not: the "
+            "objective is the same for training and validation."
+        )
+
+
+def proba_of(network, X, logits=None, **options):
+    """Probabilities of a network, its own, float64.
+
+    Parameters
+    ----------
+    network : object
+        A fitted classifier.
+
+    X : array-like or NodeSet
+        Samples.
+
+    logits : ndarray of shape (n_samples, n_classes), default=None
+        What was read off the network. None: it is read if it is needed.
+
+    **options : dict
+        Of the reader, see `make_reader`.
+
+    Returns
+    -------
+    proba : ndarray of shape (n_samples, n_classes)
+        The softmax of the logits, or what ``predict_proba`` gives if it is another
+        function.
+    """
+    if not predicts_softmax(network):
+        return np.exp(log_proba_of(network, to_numpy(X)))
+    if logits is None:
+        logits = read(network, X, {"logits"}, **options).logits
+    return softmax(np.asarray(logits, dtype=np.float64), axis=1)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a probe is told of samples.
+
+    Parameters
+    ----------
+    inputs : ndarray of shape (n_samples, n_inputs), dtype float64
+        What it reads off the network.
+
+    proba : ndarray of shape (n_samples, n_classes), dtype float64
+        Probabilities of the network.
+    """
+
+    inputs: np.ndarray
+    proba: np.ndarray
+
+    @classmethod
+    def of(cls, network, X, want, **options):
+        """Return what the network gives for samples.
+
+        Parameters
+        ----------
+        network : object
+            A fitted classifier.
+
+        X : array-like or NodeSet
+            Samples.
+
+        want : set of {"features", "logits"}
+            See `read`.
+
+        **options : dict
+            Of the reader, see `make_reader`.
+
+        Returns
+        -------
+        seen : Seen
+            From one reading.
+        """
+        reading = read(network, X, want, **options)
+        return cls(
+            np.asarray(reading.array, dtype=np.float64),
+            proba_of(network, X, reading.logits),
+        )
+
+    def __len__(self):
+        return len(self.proba)
+
+    def rows(self, part):
+        """Return what is told of the rows `part`."""
+        return Seen(self.inputs[part], self.proba[part])
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples that a network was run over.
+
+    Parameters
+    ----------
+    seen : Seen
+        Of all nodes of a graph, or of all rows of an array.
+
+    rows : ndarray of int
+        Which of them are samples.
+
+    codes : ndarray of int or None
+        Their classes. None: unknown.
+    """
+
+    seen: Seen
+    rows: np.ndarray
+    codes: np.ndarray | None
+
+    @classmethod
+    def of(cls, X, y, seen, estimator):
+        """Return the samples of the classes that an estimator knows.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like
+            Samples.
+
+        y : array-like or None
+            Their labels.
+
+        seen : Seen
+            Of all nodes of their graph, or of all rows.
+
+        estimator : object
+            With `classes_`.
+
+        Returns
+        -------
+        samples : Samples
+            Without those of other classes.
+        """
+        rows = X.nodes if isinstance(X, NodeSet) else np.arange(len(seen))
+        if y is None:
+            return cls(seen, rows, None)
+        y = check_target(y, estimator)
+        check_consistent_length(rows, y)
+        codes = label_codes(y, estimator.classes_)
+        known = codes >= 0
+        if not known.any():
+            raise ValueError(
+                "No sample of y is of a class of the network, whose classes_ are "
+                f"{estimator.classes_.tolist()}; got labels such as "
+                f"{y.tolist()[0]!r}. Pass samples of these classes, or no y."
+            )
+        return cls(seen, rows[known], codes[known])
+
+    @property
+    def own(self):
+        """What is told of the samples only."""
+        return self.seen.rows(self.rows)
+
+    def split(self, fraction, random_state):
+        """Split into training and validation samples, stratified by class."""
+        strata = self.codes
+        if strata is None:
+            strata = np.zeros(len(self.rows), dtype=np.int64)
+        parts = stratified_split(strata, fraction, random_state)
+        return tuple(
+            Samples(
+                self.seen,
+                self.rows[part],
+                None if self.codes is None else self.codes[part],
+            )
+            for part in parts
+        )
+
+
+def input_scale(z, is_logits, e_id):
+    """What is subtracted from the inputs of a probe, and what divides them.
+
+    Parameters
+    ----------
+    z : ndarray of shape (n_samples, n_inputs)
+        Inputs.
+
+    is_logits : bool
+        Whether they are logits. These are divided by one temperature, or not at all.
+        Features are standardised.
+
+    e_id : float
+        Evidence of a sample that is known.
+
+    Returns
+    -------
+    center, scale : ndarray of shape (n_inputs,)
+        Both.
+    """
+    if not is_logits:
+        scale = z.std(axis=0)
+        return z.mean(axis=0), np.where(scale > 0, scale, 1.0)
+    energy = np.quantile(logsumexp(z, axis=1), 0.95)
+    temperature = max(1.0, energy / max(1.0, log(CAP * e_id)))
+    return np.zeros(z.shape[1]), np.full(z.shape[1], temperature)
+
+
+def probe_uncertainty(alpha, proba, X, *, propagation, steps, teleport):
+    """Total, aleatoric and epistemic uncertainty by a probe.
+
+    Parameters
+    ----------
+    alpha : ndarray of shape (n_nodes, n_classes)
+        Parameters of Dirichlet distributions, of all nodes or rows.
+
+    proba : ndarray of shape (n_nodes, n_classes)
+        Probabilities of the network.
+
+    X : NodeSet or array-like
+        The samples.
+
+    propagation, steps, teleport
+        See :class:`EvidentialProbe`.
+
+    Returns
+    -------
+    uncertainty : Bunch
+        Of the samples.
+    """
+    if not isinstance(X, NodeSet):
+        found = evidential_uncertainty(alpha, X)
+        found.aleatoric = -proba.max(axis=1)
+        return found
+    walk = {"propagation": propagation, "steps": steps, "teleport": teleport}
+    if propagation in _WALKS:
+        alpha, walk = _propagated(alpha, X, **walk), {}
+    found = evidential_uncertainty(alpha, X, **walk)
+    if propagation in (None, "vacuity", "vacuity-paper"):
+        found.aleatoric = -proba[X.nodes].max(axis=1)
+    return found
+
+
+def _propagated(alpha, X, propagation, steps, teleport):
+    """Parameters after one of the schemes that only the paper has."""
+    from skood.graph._propagation import propagate
+
+    usual_steps, usual_teleport = _WALKS[propagation]
+    options = {
+        "steps": usual_steps if steps is None else steps,
+        "teleport": usual_teleport if teleport is None else teleport,
+    }
+    if propagation == "evidence-sym":
+        return propagate(alpha, X, scheme="symmetric", **options)
+    total = alpha.sum(axis=1)
+    return alpha * (propagate(total, X, **options) / total)[:, None]

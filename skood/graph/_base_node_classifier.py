@@ -1,0 +1,344 @@
+"""Base of the classifiers that train a network on nodes."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import ABCMeta, abstractmethod
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, validate_data
+
+from skood.graph._modules import warn_of_weights
+from skood.graph._node_set import NodeSet, as_nodes
+from skood.graph._tensors import graph_tensors
+from skood.graph._training import NodeRows, cross_entropy, train_nodes
+from skood.nn._torch_reader import borrowed
+from skood.nn._training_data import (
+    check_target,
+    check_weights,
+    normalized,
+    stratified_split,
+    with_class_weight,
+)
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._labels import label_codes
+from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._progress import progress
+from skood.utils._torch import parameter_dtype, resolve_device, to_tensor, training
+
+__all__ = ["BaseGraphClassifier", "check_widths", "iter_graphs"]
+
+# Rows of arrays, which are nodes without edges, are run in blocks of so many. With
+# fewer rows than the second number a matrix product takes other kernels, which round
+# differently.
+_MAX_ROWS = 65536
+_MIN_ROWS = 32
+
+# Above so many bytes of activations in an epoch, neighbourhoods are sampled.
+_MAX_EPOCH_BYTES = 8 * 2**30
+_SAMPLED_BATCH = 1024
+
+
+def iter_graphs(X):
+    """Yield graphs to run a network on, and which rows of its outputs are wanted.
+
+    Parameters
+    ----------
+    X : NodeSet or ndarray of shape (n_samples, n_features)
+        Validated samples. Rows of an array are nodes without edges.
+
+    Yields
+    ------
+    graph : Graph
+        A graph, and for arrays a block of rows.
+
+    rows : ndarray of int
+        Which of its nodes are the next samples.
+    """
+    if isinstance(X, NodeSet):
+        yield X.graph, X.nodes
+        return
+    for start in range(0, len(X), _MAX_ROWS):
+        block = X[start : start + _MAX_ROWS]
+        n_rows = len(block)
+        if n_rows < _MIN_ROWS:
+            block = np.concatenate(
+                [block, np.repeat(block[-1:], _MIN_ROWS - n_rows, 0)]
+            )
+        yield as_nodes(block).graph, np.arange(n_rows)
+
+
+def check_widths(hidden):
+    """Return the units of hidden layers as a tuple of int, or raise."""
+    widths = tuple(hidden)
+    if any(not isinstance(width, Integral) or width < 1 for width in widths):
+        raise ValueError(f"hidden must hold widths of at least 1, got {hidden!r}.")
+    return tuple(int(width) for width in widths)
+
+
+class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
+    """Base class of the classifiers that train a network on nodes.
+
+    A subclass has the parameters of `__init__`, besides its own, and implements
+    ``_make_module(n_features, n_classes, recipe)`` of what ``_module_recipe()`` tells
+    at the time of `fit`; it may implement ``_loss(outputs, codes)`` and
+    ``_penalty(outputs, numbers)``. ``_outputs(X)`` gives the outputs of the trained
+    ``module_`` for samples; what they mean is the subclass's.
+    """
+
+    _parameter_constraints: dict = {
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
+        "max_epochs": [Interval(Integral, 1, None, closed="left")],
+        "early_stopping": ["boolean"],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "patience": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "device": [str, torch.device],
+        "verbose": ["verbose"],
+    }
+
+    # parameters that a subclass may not have
+    class_weight = None
+    batch_size: int | None = None
+    n_neighbors = 10
+    tol = 0.0
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None):
+        """Train the network on nodes.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Training nodes. All other nodes of their graph are seen, but not their
+            labels. Rows of an array are nodes without edges.
+
+        y : array-like of shape (n_samples,)
+            Class labels of the nodes.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the nodes, which need not sum to anything.
+
+        X_val : NodeSet or array-like of shape (n_val, n_features), default=None
+            Validation nodes, of the same graph or another one. None: a share of the
+            training nodes is held out, if `early_stopping`.
+
+        y_val : array-like of shape (n_val,), default=None
+            Their labels. Classes have the weights that they have in training.
+
+        Returns
+        -------
+        self : object
+            The fitted classifier.
+
+        Raises
+        ------
+        ValueError
+            If the data are invalid, a validation label is not among those of the
+            training nodes, or training diverges. The estimator then is as it was.
+        """
+        with fresh_fit(self):
+            nodes = self._check_nodes(X, reset=True)
+            y = check_target(y, self)
+            check_consistent_length(nodes, y)
+            self.classes_, codes = np.unique(y, return_inverse=True)
+            given = check_weights(sample_weight, len(codes))
+            weight = with_class_weight(given, self.class_weight, codes, self.classes_)
+            if len(np.unique(codes[weight > 0])) < 2:
+                raise ValueError(
+                    f"{type(self).__name__} needs nodes of at least two classes with a "
+                    f"weight above zero to fit, got 1 class: "
+                    f"{self.classes_.tolist()[codes[weight > 0][0]]!r}."
+                )
+            factors = np.ones(len(self.classes_))
+            factors[codes[given > 0]] = weight[given > 0] / given[given > 0]
+            self._train(nodes, codes, weight, factors, X_val, y_val)
+        return self
+
+    def _train(self, nodes, codes, weight, factors, X_val, y_val):
+        """Split off validation nodes, build the network and train it."""
+        rng = check_random_state(self.random_state)
+        seed = int(rng.randint(np.iinfo(np.int32).max))
+        device = resolve_device(self.device)
+        used = np.flatnonzero(weight)
+        rows = NodeRows(
+            graph_tensors(nodes.graph, device),
+            nodes.nodes[used],
+            codes[used],
+            weight[used],
+        )
+        train, valid = self._validation(rows, factors, X_val, y_val, seed)
+        self._config = {
+            "n_features": nodes.shape[1],
+            "n_classes": len(self.classes_),
+            "seed": seed,
+            "recipe": self._module_recipe(),
+        }
+        bar = progress(self.max_epochs, desc=type(self).__name__, verbose=self.verbose)
+        with training(seed, device), bar:
+            module = self._build().to(device)
+            warn_of_weights(nodes.graph, module)
+            dtype = parameter_dtype(module)  # also torch's default decides on it
+            train = train.with_dtype(dtype)
+            valid = None if valid is None else valid.with_dtype(dtype)
+            history = self._run_epochs(module, train, valid, seed, bar)
+        self.module_ = module
+        self.history_ = [
+            {"epoch": epoch, **done} for epoch, done in enumerate(history, 1)
+        ]
+        self.n_iter_ = len(history)
+
+    def _run_epochs(self, module, train, valid, seed, bar):
+        """Train the module; return what each epoch did."""
+        return train_nodes(
+            module,
+            train,
+            valid,
+            loss=self._make_loss(train.tensors.device),
+            penalty=getattr(self, "_penalty", None),
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            max_epochs=self.max_epochs,
+            patience=self.patience,
+            tol=self.tol,
+            batch_size=self._batch_size(module, train),
+            n_neighbors=self.n_neighbors,
+            n_layers=getattr(module, "n_layers", 2),
+            seed=seed,
+            bar=bar,
+        )
+
+    def _batch_size(self, module, train):
+        """Training nodes per step: all, unless the graph is too large."""
+        if self.batch_size is not None:
+            return self.batch_size
+        n_nodes = train.tensors.shape[0]
+        n_rows = n_nodes
+        if getattr(module, "copies_edges", False):
+            n_rows += train.tensors.graph.adjacency.nnz
+        width = 4 * sum(p.shape[0] for p in module.parameters() if p.ndim == 2)
+        if 4 * n_rows * width <= _MAX_EPOCH_BYTES:
+            return None
+        return _SAMPLED_BATCH
+
+    def _validation(self, rows, factors, X_val, y_val, seed):
+        """Training nodes, and validation nodes or None, with weights of the classes."""
+        if (X_val is None) != (y_val is None):
+            raise ValueError("Pass both of X_val and y_val, or neither.")
+        valid = None
+        if X_val is not None:
+            nodes = self._check_nodes(X_val, reset=False)
+            y_val = check_target(y_val, self)
+            check_consistent_length(nodes, y_val)
+            codes = label_codes(y_val, self.classes_)
+            if (codes < 0).any():
+                raise ValueError(
+                    f"y_val contains the label {y_val.tolist()[codes.argmin()]!r}, "
+                    "which no training node has: the classes are "
+                    f"{self.classes_.tolist()!r}. Leave its nodes out of X_val and "
+                    "y_val."
+                )
+            tensors = graph_tensors(nodes.graph, rows.tensors.device)
+            valid = NodeRows(tensors, nodes.nodes, codes, normalized(factors[codes]))
+        elif self.early_stopping:
+            parts = stratified_split(
+                rows.codes, self.validation_fraction, np.random.RandomState(seed)
+            )
+            rows, valid = (
+                rows.part(part).with_weight(normalized(rows.weight[part]))
+                for part in parts
+            )
+        return rows.with_weight(normalized(rows.weight)), valid
+
+    # --- what a subclass says ---------------------------------------------------
+
+    @abstractmethod
+    def _module_recipe(self):
+        """What the network is built of, of what can be pickled."""
+
+    @abstractmethod
+    def _make_module(self, n_features, n_classes, recipe):
+        """Return a new network; torch is seeded."""
+
+    def _build(self):
+        config = self._config
+        return self._make_module(
+            config["n_features"], config["n_classes"], config["recipe"]
+        )
+
+    def _make_loss(self, device):
+        """Return what gives the loss of each row, for one training run."""
+        return self._loss
+
+    def _loss(self, outputs, codes):
+        """Loss of each row."""
+        return cross_entropy(outputs, codes)
+
+    # --- running it --------------------------------------------------------------
+
+    def _check_nodes(self, X, reset):
+        """Return `X` as a set of nodes, its width checked."""
+        nodes = as_nodes(X, estimator=self)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        return nodes
+
+    def _prepare_input(self, X):
+        """Return validated samples: a `NodeSet`, or rows."""
+        nodes = self._check_nodes(X, reset=False)
+        if not isinstance(X, NodeSet):
+            return nodes.features
+        warn_of_weights(nodes.graph, self.module_)
+        return nodes
+
+    def _outputs(self, X):
+        """Outputs of the network for samples, an ndarray (n_samples, k), float64."""
+        parts = []
+        with borrowed(self.module_, self.device) as device:
+            dtype = parameter_dtype(self.module_)
+            for graph, rows in iter_graphs(self._prepare_input(X)):
+                outputs = self.module_(graph_tensors(graph, device, dtype))
+                rows = torch.tensor(rows, device=outputs.device)
+                parts.append(outputs[rows].double().cpu().numpy())
+        outputs = np.concatenate(parts)
+        if not np.isfinite(outputs).all():
+            raise ValueError(
+                "The network returned NaN or infinity for "
+                f"{int((~np.isfinite(outputs)).any(axis=1).sum())} of {len(outputs)} "
+                "nodes: their features are too large for it. Scale them."
+            )
+        return outputs
+
+    # --- persistence ---------------------------------------------------------------
+
+    def __getstate__(self):
+        state = {**super().__getstate__()}
+        if "module_" in state:
+            weights = state.pop("module_").state_dict()
+            state["_weights"] = {
+                name: weight.detach().cpu().numpy().copy()
+                for name, weight in weights.items()
+            }
+        return state
+
+    def __setstate__(self, state):
+        state = dict(state)
+        weights = state.pop("_weights", None)
+        super().__setstate__(state)
+        if weights is not None:
+            weights = {n: to_tensor(weight.copy()) for n, weight in weights.items()}
+            with training(self._config["seed"]):
+                module = self._build()
+                for name, tensor in module.state_dict(keep_vars=True).items():
+                    tensor.data = tensor.data.to(weights[name].dtype)
+                module.load_state_dict(weights)
+            self.module_ = module.eval()

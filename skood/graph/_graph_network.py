@@ -1,0 +1,84 @@
+"""The layers of a graph network, for detectors that look into networks."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import torch
+
+from skood.graph._base_node_classifier import iter_graphs
+from skood.nn._network import Layers, Network
+from skood.nn._torch_reader import check_first_axis, finite_logits
+from skood.utils._torch import row_chunks
+
+__all__ = ["GraphNetwork"]
+
+# Nodes are handed on in blocks of about this many bytes.
+_BLOCK_BYTES = 32 * 2**20
+
+
+class GraphNetwork(Network):
+    """A graph network: it has layers, but no rows that can be moved one by one.
+
+    Each graph is run whole. Only layers that give a row for each node can be read.
+    """
+
+    reads_graphs = True
+
+    def _checked(self, X):
+        return self.reader.prepare(X)
+
+    def layer_names(self, rows):
+        """Return the convolutions and linear layers, without the one that gives logits.
+
+        They are those that run, in the order in which they do.
+        """
+        graph, _ = next(iter_graphs(rows[:2]))
+        with self.reader.watched(graph) as (watcher, output, _):
+            found = watcher.giver_of(output)
+            names = [n for n in watcher.ran if found is None or n != found[0]]
+        return names or ["penultimate"]
+
+    def iter_layers(self, rows, layers, pooling="mean"):
+        """See `Network`."""
+        for graph, nodes in iter_graphs(rows):
+            outputs, logits = self._read(graph, nodes, layers, pooling)
+            n_bytes = logits.nbytes + sum(t.nbytes for t in outputs.values())
+            for part in row_chunks(len(nodes), n_bytes // len(nodes), _BLOCK_BYTES):
+                yield Layers({k: t[part] for k, t in outputs.items()}, logits[part])
+
+    def _read(self, graph, nodes, layers, pooling):
+        """Run a graph; return what layers gave, and the logits, for some nodes."""
+        reader = self.reader
+        with reader.watched(graph, layers, pooling) as (watcher, output, tensors):
+            found = watcher.head_of(output)
+            logits = finite_logits(reader.logits_of(output, found, tensors))
+            outputs = {}
+            for layer in layers:
+                tensor = reader.layer_output(layer, watcher, found).detach()
+                check_first_axis(tensor, tensors, f"layer={layer!r}")
+                tensor = tensor[torch.as_tensor(nodes, device=tensor.device)]
+                if not torch.isfinite(tensor).all():
+                    raise ValueError(f"layer={layer!r} gave NaN or infinity.")
+                outputs[layer] = tensor
+        return outputs, np.asarray(logits)[nodes]
+
+    def iter_moved(self, rows, cotangent, move):
+        """Refuse: see `Network`."""
+        raise TypeError(
+            self._not_row_by_row("moves each row of X along a gradient")
+            + " Or split the network, body, head = skood.nn.split(gnn), and use this "
+            "one with estimator=head on the embeddings body.transform(nodes)."
+        )
+
+    def iter_replaced(self, rows, layers, function):
+        """Refuse: see `Network`."""
+        raise TypeError(self._not_row_by_row("replaces what a layer gives for a row"))
+
+    def _not_row_by_row(self, what):
+        return (
+            f"This detector {what}, on its own. The logits of a node of a graph depend "
+            "on the features of other nodes, too, so it cannot be used with the graph "
+            f"network {type(self.reader.module).__name__}. Use a detector that reads "
+            "logits or features, such as Energy or KNN."
+        )

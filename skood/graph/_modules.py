@@ -1,0 +1,374 @@
+"""Graph networks: modules that map `GraphTensors` to a row for each node."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import inspect
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from skood.graph._tensors import SparseRows
+from skood.graph._validation import import_geometric
+from skood.utils._warnings import warn
+
+__all__ = [
+    "NETWORKS",
+    "EdgeModule",
+    "FeatureDropout",
+    "FeatureLinear",
+    "warn_of_weights",
+]
+
+
+class FeatureDropout(nn.Dropout):
+    """Dropout that also takes sparse features: their zeros stay zeros."""
+
+    def forward(self, x):
+        """Drop values."""
+        if not self.training or self.p == 0:
+            return x
+        if isinstance(x, SparseRows):
+            return x.with_values(self._drop(x.values))
+        return self._drop(x)
+
+    def _drop(self, values):
+        if values.device.type != "cpu":
+            return super().forward(values)
+        # twice as fast as what torch has on the CPU
+        kept = torch.rand_like(values).ge_(self.p)
+        return values * kept.div_(1 - self.p)
+
+
+class FeatureLinear(nn.Module):
+    """A linear map, without bias, that also takes sparse features.
+
+    Parameters
+    ----------
+    n_in, n_out : int
+        Width of its input and output.
+    """
+
+    def __init__(self, n_in, n_out):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_out, n_in))
+        nn.init.xavier_uniform_(self.weight)
+
+    def forward(self, x):
+        """Map rows."""
+        if isinstance(x, SparseRows):
+            return x @ self.weight.T
+        return functional.linear(x, self.weight)
+
+
+def _head(n_in, n_classes):
+    """The linear layer that gives the logits."""
+    head = nn.Linear(n_in, n_classes)
+    nn.init.xavier_uniform_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
+def _dense(x):
+    return x.to_dense() if isinstance(x, SparseRows) else x
+
+
+def _map_and_aggregate(graph, kind, layer, h):
+    """Map linearly and aggregate, which may change places: the faster way round.
+
+    Each column of a product with the operator counts, and counts twice if there is a
+    gradient to go back by.
+    """
+    n_out, n_in = layer.weight.shape
+    n_in *= 1 + getattr(h, "requires_grad", False)
+    n_out *= 1 + torch.is_grad_enabled()
+    if n_in < n_out and not isinstance(h, SparseRows):
+        return layer(graph.aggregate(kind, h))
+    return graph.aggregate(kind, layer(h))
+
+
+class _GraphNetwork(nn.Module):
+    """Base of the networks: hidden layers, then aggregation, then a linear head.
+
+    Aggregation and the head are linear, so that they may change places: here the head
+    comes last, and what it reads are the embeddings of the nodes. Only in training,
+    where nobody reads them, it comes first if there are fewer classes than units.
+
+    Parameters
+    ----------
+    n_features, n_classes : int
+        Width of the features, and number of classes.
+
+    hidden : tuple of int, default=(64,)
+        Units of the hidden layers.
+
+    dropout : float, default=0.5
+        Probability of dropout before each layer.
+    """
+
+    head_factor = 1  # width of the embedding, per hidden unit
+    _hidden: Callable  # (graph, layer, h): a hidden layer before bias and activation
+    _embedding: Callable  # (graph, h): the last aggregation
+
+    def __init__(self, n_features, n_classes, hidden=(64,), dropout=0.5):
+        super().__init__()
+        self.n_layers = len(hidden) + 1
+        widths = [n_features, *hidden]
+        self.dropouts = nn.ModuleList(FeatureDropout(dropout) for _ in widths)
+        self.layers = nn.ModuleList(self._layer(*pair) for pair in pairwise(widths))
+        self.biases = nn.ParameterList(torch.zeros(width) for width in hidden)
+        self.head = _head(self.head_factor * widths[-1], n_classes)
+
+    def _layer(self, n_in, n_out):
+        return FeatureLinear(n_in, n_out)
+
+    def forward(self, graph):
+        """Logits of all nodes."""
+        h = graph.x
+        *before, last = self.dropouts
+        for dropout, layer, bias in zip(before, self.layers, self.biases, strict=True):
+            h = torch.relu(self._hidden(graph, layer, dropout(h)) + bias)
+        h = _dense(last(h))
+        weight, bias = self.head.weight, self.head.bias
+        if self.training and weight.shape[0] < h.shape[1]:
+            return self._embedding_map(graph, h, weight) + bias
+        return self.head(self._embedding(graph, h))
+
+    def _embedding_map(self, graph, h, weight):
+        """A linear map of the embeddings, mapped before they are aggregated."""
+        return self._embedding(graph, functional.linear(h, weight))
+
+
+class GCN(_GraphNetwork):
+    """Graph convolutional network (Kipf and Welling, 2017)."""
+
+    def _hidden(self, graph, layer, h):
+        return _map_and_aggregate(graph, "symmetric", layer, h)
+
+    def _embedding(self, graph, h):
+        return graph.aggregate("symmetric", h)
+
+
+class _OwnAndNeighbours(nn.Module):
+    """Two linear maps: of a node, and of the mean of its neighbours."""
+
+    def __init__(self, n_in, n_out):
+        super().__init__()
+        self.neighbours = FeatureLinear(n_in, n_out)
+        self.own = FeatureLinear(n_in, n_out)
+
+
+class SAGE(_GraphNetwork):
+    """GraphSAGE with mean aggregation (Hamilton, Ying and Leskovec, 2017)."""
+
+    head_factor = 2
+
+    def _layer(self, n_in, n_out):
+        return _OwnAndNeighbours(n_in, n_out)
+
+    def _hidden(self, graph, layer, h):
+        told = _map_and_aggregate(graph, "mean", layer.neighbours, h)
+        return told + layer.own(h)
+
+    def _embedding(self, graph, h):
+        return torch.cat([graph.aggregate("mean", h), h], dim=1)
+
+    def _embedding_map(self, graph, h, weight):
+        of_neighbours, of_own = weight.chunk(2, dim=1)
+        told = graph.aggregate("mean", functional.linear(h, of_neighbours))
+        return told + functional.linear(h, of_own)
+
+
+class APPNP(_GraphNetwork):
+    """Predict, then propagate by personalised PageRank (Gasteiger et al., 2019).
+
+    Parameters
+    ----------
+    n_features, n_classes, hidden, dropout
+        Of the perceptron, see `_GraphNetwork`.
+
+    steps : int, default=10
+        Steps of propagation.
+
+    teleport : float, default=0.1
+        Probability to return to the node in each step.
+    """
+
+    def __init__(
+        self,
+        n_features,
+        n_classes,
+        hidden=(64,),
+        dropout=0.5,
+        steps=10,
+        teleport=0.1,
+    ):
+        super().__init__(n_features, n_classes, hidden, dropout)
+        if steps < 0 or not 0 <= teleport <= 1:
+            raise ValueError(
+                "APPNP needs steps of at least 0 and a teleport in the range [0, 1]; "
+                f"got steps={steps} and teleport={teleport}."
+            )
+        self.n_layers = steps
+        self.steps = steps
+        self.teleport = teleport
+
+    def _hidden(self, graph, layer, h):
+        return layer(h)
+
+    def _embedding(self, graph, h):
+        start = self.teleport * h
+        for _ in range(self.steps):
+            sent = graph.aggregate("symmetric", h)
+            h = torch.add(start, sent, alpha=1 - self.teleport)
+        return h
+
+
+class GAT(nn.Module):
+    """Graph attention network (Veličković et al., 2018).
+
+    Parameters
+    ----------
+    n_features, n_classes : int
+        Width of the features, and number of classes.
+
+    hidden : tuple of int, default=(64,)
+        Units of the hidden layers, all heads together.
+
+    dropout : float, default=0.5
+        Probability of dropout before each layer, and of the attention weights.
+
+    heads : int, default=8
+        Heads of the hidden layers. The last layer has one.
+    """
+
+    uses_weights = False
+    copies_edges = True
+
+    def __init__(self, n_features, n_classes, hidden=(64,), dropout=0.5, heads=8):
+        super().__init__()
+        GATConv = import_geometric("nn", "conv='gat'").GATConv
+        if heads < 1 or any(width % heads for width in hidden):
+            raise ValueError(
+                f"Each width of hidden={tuple(hidden)} must be a multiple of "
+                f"heads={heads}, which must be at least 1. Set it by "
+                "conv_params={'heads': ...}."
+            )
+        self.n_layers = len(hidden) + 1
+        widths = [n_features, *hidden]
+        self.dropouts = nn.ModuleList(FeatureDropout(dropout) for _ in widths)
+        self.maps = nn.ModuleList(FeatureLinear(*pair) for pair in pairwise(widths))
+        self.layers = nn.ModuleList(
+            GATConv(width, width // heads, heads=heads, dropout=dropout)
+            for width in hidden
+        )
+        for layer in self.layers:
+            layer.lin = nn.Identity()  # features may be sparse: mapped by `maps`
+        self.head = GATConv(widths[-1], n_classes, dropout=dropout)
+
+    def forward(self, graph):
+        """Logits of all nodes."""
+        h = graph.x
+        *before, last = self.dropouts
+        layers = zip(before, self.maps, self.layers, strict=True)
+        for dropout, linear, layer in layers:
+            h = functional.elu(layer(linear(dropout(h)), graph.edge_index))
+        return self.head(_dense(last(h)), graph.edge_index)
+
+
+NETWORKS = {"gcn": GCN, "gat": GAT, "sage": SAGE, "appnp": APPNP}
+
+
+class EdgeModule(nn.Module):
+    """A module that is called as ``module(x, edge_index)``.
+
+    One that has a parameter ``edge_weight`` is given the weights, where there are any;
+    if the parameter has no default, it is given ones where there are none. All that it
+    is given are copies, which it may write to.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module.
+
+    Raises
+    ------
+    TypeError
+        If it cannot be called like that.
+
+    ValueError
+        If a layer remembers the first graph that it sees.
+    """
+
+    copies_edges = True
+
+    def __init__(self, module):
+        super().__init__()
+        for name, child in module.named_modules():
+            if getattr(child, "cached", False):
+                raise ValueError(
+                    f"The layer {name!r} was made with cached=True: it remembers the "
+                    "first graph that it sees, and would take it for any other. Set "
+                    "its attribute cached to False."
+                )
+        self.module = module
+        weight = _weight_parameter(module)
+        self.needs_weights = weight is not None and weight.default is weight.empty
+        # models of torch_geometric take weights even if their layers do not
+        self.uses_weights = weight is not None and bool(
+            getattr(module, "supports_edge_weight", True)
+        )
+        # each layer of messages is a module of torch_geometric, of K steps or one
+        layers = [m for m in module.modules() if hasattr(m, "message")]
+        self.n_layers = sum(getattr(m, "K", None) or 1 for m in layers) or 2
+
+    def forward(self, graph):
+        """What it gives for all nodes."""
+        x, edge_index = graph.dense.clone(), graph.edge_index.clone()
+        if self.uses_weights and graph.edge_weight is not None:
+            weight = graph.edge_weight.clone()
+        elif self.needs_weights:
+            weight = x.new_ones(edge_index.shape[1])
+        else:
+            return self.module(x, edge_index)
+        return self.module(x, edge_index, edge_weight=weight)
+
+
+def _weight_parameter(module):
+    """The parameter ``edge_weight`` of a module, or None if it has no such."""
+    signature = inspect.signature(module.forward)
+    weight = signature.parameters.get("edge_weight")
+    try:
+        signature.bind("x", "edge_index", **({"edge_weight": None} if weight else {}))
+    except TypeError as error:
+        raise TypeError(
+            "A graph network is called as module(x, edge_index), with edge_weight= if "
+            f"it has a parameter of this name, and {type(module).__name__} has "
+            f"forward{signature}: {error}. Write a module around it that is called "
+            "like that."
+        ) from error
+    return weight
+
+
+def warn_of_weights(graph, module):
+    """Warn if the edges of a graph have weights that a network does not use.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+
+    module : torch.nn.Module
+        The network, called with `GraphTensors`.
+    """
+    if graph.is_weighted and not getattr(module, "uses_weights", True):
+        written = module.module if isinstance(module, EdgeModule) else module
+        warn(
+            f"The edges have weights, and {type(written).__name__} does not use them: "
+            f"all {graph.adjacency.nnz} edges count the same. A module that takes "
+            "edge_weight is given them, and conv='gcn', 'sage' and 'appnp' of "
+            "GraphClassifier use them."
+        )

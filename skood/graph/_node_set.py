@@ -1,0 +1,450 @@
+"""Graphs, and sets of nodes of them as samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import weakref
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_array
+
+from skood.graph._validation import (
+    check_features,
+    check_labels,
+    check_parts,
+    check_sizes,
+    from_data,
+    import_geometric,
+    is_data,
+    node_numbers,
+    read_only,
+)
+from skood.utils._torch import to_numpy
+
+__all__ = ["Graph", "NodeSet", "as_nodes"]
+
+
+class Graph:
+    """A graph that sets of nodes are views of: features, edges and labels.
+
+    It is made by `NodeSet` and is not changed afterwards. What is derived from it is
+    computed once, and neither copied nor pickled. Nothing that is kept here may refer
+    to the graph: it shall go, with all this, when nobody has it.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array of shape (n_nodes, n_features)
+        Features of all nodes, finite, float32 or float64.
+
+    adjacency : csr_array of shape (n_nodes, n_nodes), dtype float32
+        Weight of the edge from node i to node j, at row i and column j.
+
+    labels : ndarray of shape (n_nodes,), default=None
+        Labels of all nodes, where they are known.
+    """
+
+    def __init__(self, X, adjacency, labels=None):
+        self.X = X
+        self.adjacency = adjacency
+        self.labels = labels
+        self._derived: dict = {}
+        self._whole = None  # a weak reference to the set of all nodes
+
+    @property
+    def n_nodes(self):
+        """Number of nodes."""
+        return self.X.shape[0]
+
+    @property
+    def n_features(self):
+        """Number of features of a node."""
+        return self.X.shape[1]
+
+    @property
+    def is_weighted(self):
+        """Whether an edge has another weight than one."""
+        weights = self.adjacency.data
+        return self.derived("is weighted", lambda: bool((weights != 1).any()))
+
+    def whole(self):
+        """Return the set of all nodes, one object for all who have it at a time."""
+        found = None if self._whole is None else self._whole()
+        if found is None:
+            found = NodeSet(self)
+            self._whole = weakref.ref(found)
+        return found
+
+    def derived(self, key, make):
+        """Return what `make` gives, made once for a key.
+
+        Parameters
+        ----------
+        key : hashable
+            Names it.
+
+        make : callable
+            Called without arguments, the first time. What it gives does not refer to
+            the graph.
+
+        Returns
+        -------
+        value : object
+            What it gave.
+        """
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
+
+    def operator(self, kind):
+        r"""Matrix that aggregates what the in-neighbours of each node have.
+
+        With :math:`B` the transposed adjacency matrix and :math:`\tilde B` the same
+        with a weight of one where a node has no loop:
+
+        - "sum": :math:`B`;
+        - "mean": :math:`D^{-1} B`, rows without edges being zero;
+        - "walk": :math:`\tilde D^{-1} \tilde B`, whose rows sum to one;
+        - "symmetric": :math:`\tilde D^{-1/2} \tilde B \tilde D^{-1/2}`, as in a GCN.
+
+        D holds the sums of rows: weights of incoming edges.
+
+        Parameters
+        ----------
+        kind : {"sum", "mean", "walk", "symmetric"}
+            Which.
+
+        Returns
+        -------
+        operator : csr_array of shape (n_nodes, n_nodes), dtype float64
+            It is kept: do not write to it.
+        """
+        return self.derived(("operator", kind), lambda: self._operator(kind))
+
+    def _operator(self, kind):
+        B = sparse.csr_array(self.adjacency.T, dtype=np.float64)
+        if kind in ("walk", "symmetric"):
+            missing = np.flatnonzero(B.diagonal() == 0)
+            ones = np.ones(len(missing))
+            B = sparse.csr_array(
+                B + sparse.coo_array((ones, (missing, missing)), shape=B.shape)
+            )
+        if kind == "sum":
+            return B
+        degrees = np.asarray(B.sum(axis=1)).ravel()
+        scale = np.zeros(len(degrees))
+        power = -0.5 if kind == "symmetric" else -1.0
+        scale[degrees > 0] = degrees[degrees > 0] ** power
+        B.data *= np.repeat(scale, np.diff(B.indptr))
+        if kind == "symmetric":
+            B.data *= scale[B.indices]
+        return B
+
+    def __getstate__(self):
+        return {**vars(self), "_derived": {}, "_whole": None}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        read_only(self.X, self.adjacency, self.labels)
+
+
+class NodeSet:
+    r"""Nodes of a graph as samples.
+
+    A view of some nodes of one graph. It has a length and a shape and can be indexed
+    as an array can, so that scikit-learn splits, cross-validates and searches on it;
+    each view knows the whole graph, and estimators that pass messages see all of it.
+    No part of the graph is copied by indexing.
+
+    Read more in the :ref:`User Guide <graph>`.
+
+    Parameters
+    ----------
+    data : torch_geometric.data.Data, (X, adjacency) or NodeSet
+        The graph:
+
+        - a ``Data`` with ``x`` and ``edge_index`` (or ``adj_t``), and optionally
+          ``edge_weight`` and ``y``, one label for each node; ``edge_attr`` is not read;
+        - features of shape (n_nodes, n_features), dense or sparse, and an adjacency
+          matrix of shape (n_nodes, n_nodes), a SciPy sparse matrix or an array, with
+          the weight of the edge from node i to node j at row i and column j;
+        - a set of nodes, whose graph is taken.
+
+        Features, edges and labels are copied: what happens to the data later does not
+        change the graph.
+
+    nodes : array-like of int or bool, or slice, default=None
+        Which nodes: their numbers in the graph, in any order, or a mask of length
+        n_nodes; also if `data` is a set of some nodes only. None: all, or those of the
+        set of nodes.
+
+    labels : array-like of shape (n_nodes,), default=None
+        Labels of all nodes. None: those that the data have. Estimators do not look at
+        them; they are for the user: ``nodes.labels`` can be given as `y`.
+
+    Attributes
+    ----------
+    nodes : ndarray of shape (n_samples,), dtype int64
+        Numbers of the nodes.
+
+    shape : tuple of int
+        (n_samples, n_features).
+
+    features : ndarray or csr_array of shape (n_samples, n_features)
+        Features of the nodes, a copy.
+
+    labels : ndarray of shape (n_samples,) or None
+        Labels of the nodes, if known, a copy.
+
+    adjacency : csr_array of shape (n_nodes, n_nodes)
+        Edges of the whole graph, read-only.
+
+    n_nodes : int
+        Number of nodes of the whole graph.
+
+    Raises
+    ------
+    TypeError
+        If the data are none of these.
+
+    ValueError
+        If features are not finite, weights are negative, or sizes do not match.
+
+    IndexError
+        If there is no such node.
+
+    Warns
+    -----
+    SkoodWarning
+        If a ``Data`` has what may be weights or labels, but is not read as such.
+
+    See Also
+    --------
+    GraphClassifier : A graph network that is trained on the nodes of a set.
+    skood.datasets.make_ood_graph : A generated graph with classes to leave out.
+
+    Notes
+    -----
+    Edges have a direction: messages go along them, from their first node to their
+    second. An undirected graph has each edge twice. Repeated edges add up.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.model_selection import train_test_split
+    >>> from skood.graph import NodeSet
+    >>> X = np.eye(4)
+    >>> adjacency = np.array([[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
+    >>> nodes = NodeSet((X, adjacency))
+    >>> nodes[[0, 3]]
+    NodeSet of 2 of 4 nodes with 4 features and 4 edges
+    >>> train, test = train_test_split(nodes, test_size=1, random_state=0)
+    >>> len(train), test.nodes
+    (3, array([2]))
+    """
+
+    ndim = 2
+
+    def __init__(self, data, nodes=None, *, labels=None):
+        if isinstance(data, NodeSet):
+            nodes = data.nodes if nodes is None else nodes
+            data = data.graph
+        if isinstance(data, Graph):
+            graph = data
+            if labels is not None:
+                labels = check_labels(labels, graph.n_nodes)
+                read_only(labels)
+                graph = Graph(graph.X, graph.adjacency, labels)
+        else:
+            graph = _make_graph(data, labels)
+        self.graph: Graph = graph
+        self.nodes: np.ndarray = node_numbers(
+            nodes, graph.n_nodes, "nodes of the graph"
+        )
+
+    # --- as an array ----------------------------------------------------------
+
+    @property
+    def shape(self):
+        """(n_samples, n_features)."""
+        return (len(self.nodes), self.graph.n_features)
+
+    @property
+    def dtype(self):
+        """Kind of number of the features."""
+        return self.graph.X.dtype
+
+    def __len__(self):
+        return len(self.nodes)
+
+    def __getitem__(self, key):
+        if isinstance(key, tuple):  # scikit-learn takes rows as X[rows, ...]
+            if len(key) != 2 or not (
+                key[1] is Ellipsis
+                or (isinstance(key[1], slice) and key[1] == slice(None))
+            ):
+                raise IndexError(
+                    "A NodeSet is indexed by nodes only, as nodes[rows]; got an index "
+                    f"with {len(key)} parts. Take features of all nodes from .features."
+                )
+            key = key[0]
+        if key is None:
+            raise IndexError("A NodeSet is indexed by nodes, got None.")
+        rows = node_numbers(key, len(self), "nodes of this set")
+        return NodeSet(self.graph, self.nodes[rows])
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError(
+            "A NodeSet is a set of nodes of a graph, not an array. Give it to an "
+            "estimator that reads graphs, such as skood.graph.GraphClassifier, or to a "
+            "detector with estimator=FrozenEstimator(a fitted one); or give the "
+            "features of the nodes, .features, to an estimator of arrays."
+        )
+
+    def __repr__(self):
+        return (
+            f"NodeSet of {len(self)} of {self.n_nodes} nodes with "
+            f"{self.graph.n_features} features and {self.adjacency.nnz} edges"
+        )
+
+    # --- what it is a view of ------------------------------------------------
+
+    @property
+    def features(self):
+        """Features of the nodes, (n_samples, n_features)."""
+        return self.graph.X[self.nodes]
+
+    @property
+    def labels(self):
+        """Labels of the nodes, or None."""
+        return None if self.graph.labels is None else self.graph.labels[self.nodes]
+
+    @property
+    def adjacency(self):
+        """Edges of the whole graph."""
+        return self.graph.adjacency
+
+    @property
+    def n_nodes(self):
+        """Number of nodes of the whole graph."""
+        return self.graph.n_nodes
+
+    def whole(self):
+        """Return the set of all nodes of the graph, in their order.
+
+        Returns
+        -------
+        nodes : NodeSet
+            All nodes. As long as somebody has this set, it is the one that all are
+            given, so that they may share a reading of it.
+        """
+        return self.graph.whole()
+
+    def with_features(self, X):
+        """Return the same nodes of the same edges, with other features.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n_nodes, n_features)
+            New features, of all nodes of the graph.
+
+        Returns
+        -------
+        nodes : NodeSet
+            Of a graph of its own.
+        """
+        X = check_features(X)
+        check_sizes(X, self.adjacency)
+        read_only(X)
+        graph = Graph(X, self.adjacency, self.graph.labels)
+        return NodeSet(graph, self.nodes)
+
+    def to_data(self):
+        """Return the whole graph as a ``torch_geometric.data.Data``.
+
+        Returns
+        -------
+        data : torch_geometric.data.Data
+            With ``x``, ``edge_index``, ``edge_weight`` (if a weight is not one), ``y``
+            (if labels are known numbers), and the mask ``nodes`` of this set.
+
+        Raises
+        ------
+        ImportError
+            If torch_geometric is not installed.
+        """
+        Data = import_geometric("data", "to_data").Data
+        import torch
+
+        X = self.graph.X
+        X = X.toarray() if sparse.issparse(X) else X
+        edges = self.adjacency.tocoo()
+        data = Data(
+            x=torch.tensor(X),
+            edge_index=torch.tensor(np.stack([edges.row, edges.col]).astype(np.int64)),
+        )
+        if self.graph.is_weighted:
+            data.edge_weight = torch.tensor(edges.data)
+        labels = self.graph.labels
+        if labels is not None and labels.dtype.kind in "biu":
+            data.y = torch.tensor(labels)
+        data.nodes = torch.zeros(self.n_nodes, dtype=torch.bool)
+        data.nodes[torch.tensor(self.nodes)] = True
+        return data
+
+
+def as_nodes(X, *, estimator=None):
+    """Return a set of nodes: arrays become nodes without edges.
+
+    Parameters
+    ----------
+    X : NodeSet or array-like of shape (n_samples, n_features)
+        Samples.
+
+    estimator : object, default=None
+        Named in errors.
+
+    Returns
+    -------
+    nodes : NodeSet
+        At least one node.
+
+    Raises
+    ------
+    ValueError
+        If there is no node, or an array holds NaN or infinity.
+    """
+    if isinstance(X, NodeSet):
+        if len(X) == 0:
+            name = "" if estimator is None else f" by {type(estimator).__name__}"
+            raise ValueError(
+                f"Found a NodeSet with 0 nodes of {X.n_nodes} while a minimum of 1 is "
+                f"required{name}."
+            )
+        return X
+    X = check_array(
+        to_numpy(X),
+        dtype=[np.float64, np.float32],
+        input_name="X",
+        estimator=estimator,
+    )
+    n_nodes = X.shape[0]
+    adjacency = sparse.csr_array((n_nodes, n_nodes), dtype=np.float32)
+    return NodeSet(Graph(X, adjacency))
+
+
+def _make_graph(data, labels):
+    """Make a graph of what a user gave."""
+    if isinstance(data, (tuple, list)) and len(data) == 2:
+        X, adjacency = data
+        parts = check_parts(X, adjacency, labels)
+    elif is_data(data):
+        X, adjacency, own = from_data(data)
+        parts = check_parts(X, adjacency, own if labels is None else labels)
+    else:
+        raise TypeError(
+            "data must be a torch_geometric.data.Data, a pair (X, adjacency) or a "
+            f"NodeSet, got {type(data).__name__}."
+        )
+    read_only(*parts)
+    return Graph(*parts)

@@ -1,0 +1,491 @@
+"""What detectors have in common that read concepts and hold them against a logic."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch, check_random_state, get_tags
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skood.base import BaseDetector, n_rows
+from skood.combine._splits import check_same
+from skood.logic._concept_values import fit_one, read_rows, some_rows
+from skood.logic._concepts import (
+    check_parts,
+    concept_domains,
+    is_key,
+    label_columns,
+    part_labels,
+    part_name,
+    predict_codes,
+    predict_proba,
+)
+from skood.logic._explain import explained_rows, explanation_frame
+from skood.logic._knowledge_base import KnowledgeBase
+from skood.logic._survival import NORMALIZERS, fit_survival
+from skood.logic.language._encoding import decode
+from skood.metrics._scorers import concept_columns
+from skood.model_selection._calibration_split import calibration_folds
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._input import takes_input
+from skood.utils._labels import check_nested_ood_labels, plain_labels
+from skood.utils._metaestimators import copy_input_attributes, with_seeds
+from skood.utils._named_estimators import NamedParts
+from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
+
+__all__ = ["ConceptDetector"]
+
+
+class ConceptDetector(NamedParts, BaseDetector):
+    """Base class of detectors that hold concepts against constraints.
+
+    A subclass implements ``_calibrate(reading)``, which returns scores of the held-out
+    rows, and ``_score(X)``.
+
+    Parameters
+    ----------
+    constraints, concepts, detector, normalizer, calibration, domains, contamination, \
+    ood_label, n_jobs, random_state, verbose
+        See `MLNDetector`.
+    """
+
+    _parts_parameter = "concepts"
+
+    # Whether constraints count differently, so that explanations have numbers.
+    _is_weighted = True
+
+    _parameter_constraints: dict = {
+        "constraints": [list, tuple, dict],
+        "concepts": "no_validation",  # validated by check_parts
+        "detector": [
+            HasMethods(["fit", "score_samples"]),
+            StrOptions({"confidence"}),
+            None,
+        ],
+        "normalizer": [StrOptions(set(NORMALIZERS))],
+        "calibration": [
+            Interval(Real, 0, 1, closed="neither"),
+            StrOptions({"same"}),
+        ],
+        "domains": [dict, None],
+        "contamination": [Interval(Real, 0, 0.5, closed="right")],
+        "ood_label": [Integral, str],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        constraints,
+        concepts,
+        detector=None,
+        *,
+        normalizer="genextreme",
+        calibration=0.2,
+        domains=None,
+        contamination=0.05,
+        ood_label=-1,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(contamination=contamination, ood_label=ood_label)
+        self.constraints = constraints
+        self.concepts = concepts
+        self.detector = detector
+        self.normalizer = normalizer
+        self.calibration = calibration
+        self.domains = domains
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- parameters of the classifiers
+
+    def _named_parts(self):
+        """The classifiers by name; that of several concepts joins theirs by "_"."""
+        try:
+            return [(part_name(key), one) for key, one in self.concepts if is_key(key)]
+        except (TypeError, ValueError):
+            return []
+
+    def set_params(self, **params):
+        """Set parameters: of the detector, classifiers by name, their parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name. The classifier of several concepts has their names, joined
+            by "_".
+
+        Returns
+        -------
+        self : object
+            The estimator.
+
+        Raises
+        ------
+        ValueError
+            If there is no such parameter.
+        """
+        if "concepts" in params:
+            self.concepts = params.pop("concepts")
+        names = [name for name, _ in self._named_parts()]
+        if any(name in params for name in names):
+            self.concepts = [
+                (key, params.pop(part_name(key), one)) for key, one in self.concepts
+            ]
+        return super().set_params(**params)
+
+    # -- fit
+
+    @fit_context(
+        # The classifiers come from the user and are validated by their own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y=None):
+        """Fit the classifiers, the detector and the logic.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Training data: what the classifiers and the detector read.
+
+        y : array-like of shape (n_samples, n_concepts) or (n_samples,), default=None
+            Labels of the concepts: a data frame with a column for each of them, or an
+            array with columns in the order of `concepts`; one column may have one axis.
+            A row is OOD if any of its labels is `ood_label`. None: all rows are ID, and
+            all classifiers must be frozen.
+
+        Returns
+        -------
+        self : object
+            The fitted detector.
+
+        Raises
+        ------
+        ValueError
+            If the data or the constraints are invalid. The estimator then is as it was
+            before the call.
+
+        TypeError
+            If `concepts` is no list of (name, classifier), or probabilities are needed
+            that a classifier does not have.
+        """
+        with fresh_fit(self):
+            self._set_offset(self._fit_rows(X, y))
+        return self
+
+    def _fit_rows(self, X, y):
+        parts = check_parts(self.concepts, self)
+        self._check_same(parts)
+        columns, rows, ood_rows = self._rows_of(X, y, parts)
+        domains, observed = concept_domains(
+            parts,
+            {name: column[rows] for name, column in columns.items()},
+            self.domains,
+            self.ood_label,
+        )
+        self.concepts_ = list(domains)
+        classes = np.empty(len(observed[self.concepts_[0]]), dtype=object)
+        classes[:] = observed[self.concepts_[0]]
+        self.classes_ = plain_labels(classes)
+        self._set_knowledge_base(domains)
+        self._check_nested_labels(parts, columns, rows)
+        rng = check_random_state(self.random_state)
+        ((train, held_out),) = calibration_folds(len(rows), None, self.calibration, rng)
+        train = rows if train is None else rows[train]
+        jobs = self._jobs(parts, X, columns, train, ood_rows)
+        self._fit_parts(parts, jobs, None if self.random_state is None else rng)
+        self.n_calibration_ = len(held_out)
+        reading = self._read(some_rows(X, rows[held_out]))
+        self._fit_normalizer(reading.outlier)
+        return self._calibrate(reading)
+
+    def _fit(self, X, y):
+        """Not used: OOD rows may be needed, see ``_fit_rows``."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _calibrate(self, reading):
+        """Learn from the reading of held-out ID rows, and return their scores."""
+
+    def _fit_normalizer(self, outlier):
+        """Fit the survival function of the detector's outlier scores, if any."""
+        self.normalizer_ = None
+        if outlier is not None:
+            self.normalizer_ = fit_survival(self.normalizer, outlier)
+
+    def _log_sf(self, reading):
+        """Logarithms of the survival probabilities; 0 without a detector."""
+        if self.normalizer_ is None:
+            return np.zeros(len(reading.codes))
+        return self.normalizer_.log_sf(reading.outlier)
+
+    def _check_same(self, parts):
+        """Refuse to calibrate on rows that something is fitted on."""
+        if self.calibration == "same":
+            pairs = [(part.name, part.classifier) for part in parts]
+            if self._fits_detector:
+                pairs.append(("detector", self.detector))
+            check_same(*zip(*pairs, strict=True))
+
+    @property
+    def _fits_detector(self):
+        return self.detector is not None and not isinstance(self.detector, str)
+
+    def _rows_of(self, X, y, parts):
+        """Labels by concept, the indices of ID rows and those of OOD rows."""
+        if y is None:
+            fitted = [p for p in parts if not isinstance(p.classifier, FrozenEstimator)]
+            if fitted:
+                raise ValueError(
+                    f"{type(self).__name__} requires y to be passed, but the target y "
+                    f"is None: it fits the classifier of {fitted[0].name!r}. Pass "
+                    "labels of the concepts, or fitted classifiers inside "
+                    "sklearn.frozen.FrozenEstimator."
+                )
+            return {}, np.arange(n_rows(X)), np.arange(0)
+        names = [concept for part in parts for concept in part.concepts]
+        columns, is_id = label_columns(y, names, self.ood_label)
+        check_consistent_length(X, columns[0])
+        columns = dict(zip(names, columns, strict=True))
+        return columns, np.flatnonzero(is_id), np.flatnonzero(~is_id)
+
+    def _set_knowledge_base(self, domains):
+        """Read the constraints."""
+        self.knowledge_base_ = KnowledgeBase(self._all_constraints(), domains)
+        names = self.knowledge_base_.names
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"constraints must be distinct, got twice: {twice}.")
+        self.constraints_ = list(self.knowledge_base_.constraints)
+
+    def _all_constraints(self):
+        """The constraints, and those that are added to them."""
+        return self.constraints
+
+    def _check_nested_labels(self, parts, columns, rows):
+        """Refuse what would leave rows of a class out of its own fit."""
+        owner = type(self).__name__
+        for part in parts:
+            for name in part.concepts:
+                if name in columns:
+                    labels = columns[name][rows]
+                    check_nested_ood_labels(part.name, part.classifier, labels, owner)
+        first = parts[0].concepts[0]
+        if self._fits_detector and first in columns:
+            labels = columns[first][rows]
+            check_nested_ood_labels("detector", self.detector, labels, owner)
+
+    def _fit_parts(self, parts, jobs, random_state):
+        """Fit classifiers and the detector on ID rows that are not held out."""
+        names, estimators, *data = zip(*jobs, strict=True)
+        jobs = zip(names, with_seeds(estimators, random_state), *data, strict=True)
+        fitted = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(
+            delayed(fit_one)(*job) for job in jobs
+        )
+        self._readers = [
+            part._replace(classifier=one)
+            for part, one in zip(parts, fitted, strict=False)
+        ]
+        self.named_concepts_ = Bunch(
+            **{part.name: part.classifier for part in self._readers}
+        )
+        rest = fitted[len(parts) :]
+        self.detector_ = self.detector
+        if self._fits_detector:
+            self.detector_ = rest.pop(0)
+        self._keep_rest(rest)
+        members = [part.classifier for part in reversed(self._readers)]
+        if self._fits_detector:
+            members.insert(0, self.detector_)
+        for one in members:
+            copy_input_attributes(self, one)
+
+    def _jobs(self, parts, X, columns, train, ood_rows):
+        """What is fitted: name, estimator, rows, labels."""
+        X = some_rows(X, train)
+        jobs = []
+        for part in parts:
+            labels = part_labels(part, columns, train) if columns else None
+            jobs.append((part.name, part.classifier, X, labels))
+        if self._fits_detector:
+            first = parts[0].concepts[0]
+            only_first = parts[0]._replace(concepts=(first,))
+            labels = part_labels(only_first, columns, train) if columns else None
+            jobs.append(("detector", self.detector, X, labels))
+        return jobs
+
+    def _keep_rest(self, fitted):
+        """Keep what else was fitted."""
+
+    def score(self, X, y):
+        """Area under the ROC curve of ID against OOD samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        y : array-like of shape (n_samples, n_concepts) or (n_samples,)
+            Labels, as in `fit`. A sample is OOD when any of its labels is `ood_label`,
+            or that of the first concept is not in ``classes_``.
+
+        Returns
+        -------
+        auroc : float
+            Probability that an ID sample scores above an OOD one, ties counting one
+            half.
+        """
+        return super().score(X, concept_columns(y, self))
+
+    # -- reading
+
+    @property
+    def _needs_proba(self):
+        """Whether scores need the probabilities of concepts."""
+        return isinstance(self.detector_, str)
+
+    def _read(self, X):
+        """Codes, probabilities (if needed, else None) and outlier scores of rows."""
+        return read_rows(
+            self._readers,
+            self.detector_,
+            X,
+            self.knowledge_base_.domains,
+            self._needs_proba,
+        )
+
+    # -- what is read
+
+    @takes_input
+    def predict_concepts(self, X):
+        """Read the concepts.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        concepts : ndarray of shape (n_samples, n_concepts)
+            The predicted value of each concept, in the order of ``concepts_``; an array
+            of objects if values of concepts are of different kinds.
+        """
+        check_is_fitted(self, "offset_")
+        domains = self.knowledge_base_.domains
+        codes: list = []
+        for part in self._readers:
+            if part.is_given:
+                codes += predict_codes(part, X, domains)
+        return decode(
+            np.stack(codes, axis=1), {name: domains[name] for name in self.concepts_}
+        )
+
+    def concept_proba(self, X):
+        """Probabilities of the values of each concept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        proba : list of ndarray of shape (n_samples, n_values)
+            One array for each of ``concepts_``, with columns in the order of
+            ``knowledge_base_.domains``; 0 for values that the classifier has not seen.
+
+        Raises
+        ------
+        TypeError
+            If a classifier has no ``predict_proba``.
+        """
+        check_is_fitted(self, "offset_")
+        proba: list = []
+        for part in self._readers:
+            if part.is_given:
+                proba += predict_proba(part, X, self.knowledge_base_.domains)
+        return proba
+
+    @abstractmethod
+    def _explained(self, reading):
+        """Outlier scores, penalties, contributions, those of what was read, shares.
+
+        Contributions are of shape (n_samples, n_constraints): those that make the
+        penalty, and those of the predicted values, which differ where the truth of
+        constraints is an expectation. Shares are the detector's.
+        """
+
+    @takes_input
+    def explain(self, X, *, as_frame=False):
+        """Say which constraints each sample breaks, and how much that counts.
+
+        A constraint of weight w that holds to the degree :math:`\\varphi` contributes
+
+        .. math:: \\max(w, 0) (1 - \\varphi) + \\max(-w, 0) \\varphi \\ge 0,
+
+        which is the same for the negated constraint with weight -w. Contributions sum
+        to the penalty, less that of a sample that breaks nothing; with
+        ``fusion="log"`` both are multiplied by `gamma`, as they are in the score.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        as_frame : bool, default=False
+            Whether to return a pandas.DataFrame.
+
+        Returns
+        -------
+        explanation : list of Bunch, or pandas.DataFrame
+            For each sample: ``concepts``, a dict of the values that were read;
+            ``violated``, the names of the constraints that it breaks (or satisfies,
+            where the weight is negative), those that contribute most first;
+            ``contributions``, a dict of all; ``penalty``; ``detector``, minus the
+            logarithm of the detector's part of the score; ``outlier``, the outlier
+            score; ``is_ood``; ``sentence``. The data frame has a row for each sample,
+            with the index of `X` if it is a data frame, and columns ``concept_NAME``
+            and ``contribution_NAME``.
+
+        Raises
+        ------
+        ImportError
+            If a data frame is asked for and pandas is not installed.
+        """
+        check_is_fitted(self, "offset_")
+        reading = self._read(X)
+        rows = explained_rows(self, reading)
+        if not as_frame:
+            return rows
+        return explanation_frame(rows, self, X)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        parts = [one for _, one in self._named_parts()]
+        parts = [one for one in parts if hasattr(one, "get_params")]
+        fits = any(not isinstance(one, FrozenEstimator) for one in parts)
+        if hasattr(self.detector, "get_params"):
+            parts.append(self.detector)
+        inner = [get_tags(one) for one in parts]
+        for name, of in (
+            ("sparse", all),
+            ("allow_nan", all),
+            ("positive_only", any),
+            ("three_d_array", any),
+        ):
+            value = bool(inner) and of(getattr(one.input_tags, name) for one in inner)
+            setattr(tags.input_tags, name, value)
+        tags.target_tags.required = fits or any(t.target_tags.required for t in inner)
+        tags.target_tags.multi_output = True
+        tags.non_deterministic = any(one.non_deterministic for one in inner)
+        return tags

@@ -1,0 +1,146 @@
+"""Read rows: the values of concepts, their probabilities, a detector's scores."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch
+
+from skood.base import n_rows, take_rows
+from skood.detectors._msp import MSP
+from skood.logic._concepts import predict_codes, predict_proba
+from skood.nn._shared_forward import shared_readings
+from skood.utils._metaestimators import unwrapped
+from skood.utils._torch import row_chunks
+
+__all__ = ["fit_one", "read_rows", "some_rows"]
+
+# Rows that are read at a time where what a network gives is kept for others.
+_SHARED_ROWS = 8192
+
+
+def some_rows(X, rows):
+    """Rows by index, or the same object if these are all of them in order."""
+    if np.array_equal(rows, np.arange(n_rows(X))):
+        return X
+    return take_rows(X, rows)
+
+
+def fit_one(name, estimator, X, y):
+    """Fit a clone; an error names whose it is."""
+    fitted = clone(estimator)
+    try:
+        if y is not None:
+            return fitted.fit(X, y)
+        return fitted if isinstance(fitted, FrozenEstimator) else fitted.fit(X)
+    except Exception as error:
+        error.add_note(f"This happened in fitting {name!r}.")
+        if getattr(y, "ndim", 1) == 2 and y.dtype == object:
+            error.add_note(
+                "The labels of its concepts are of different kinds, which many "
+                "classifiers with several outputs cannot learn. Give them in one kind, "
+                "such as text, or a classifier to each concept."
+            )
+        raise
+
+
+def read_rows(parts, detector, X, domains, needs_proba):
+    """Read rows by all classifiers and the detector.
+
+    A detector that reads a frozen network of a concept finds what the concept has read:
+    the network runs once.
+
+    Parameters
+    ----------
+    parts : list of ConceptPart
+        With fitted classifiers.
+
+    detector : object, "confidence" or None
+        The fitted detector.
+
+    X : array-like of shape (n_samples, ...)
+        The rows.
+
+    domains : dict of str to list
+        Values of each concept.
+
+    needs_proba : bool
+        Whether to read the probabilities of values, too.
+
+    Returns
+    -------
+    reading : Bunch
+        ``codes`` of shape (n_samples, n_concepts); ``proba``, a list of arrays or None;
+        ``outlier``, minus the scores of the detector, or None.
+    """
+    networks = [
+        MSP(FrozenEstimator(unwrapped(part.classifier)))
+        for part in parts
+        if isinstance(part.classifier, FrozenEstimator)
+        and hasattr(part.classifier, "predict_logits")
+    ]
+    if not networks or not hasattr(detector, "score_samples"):
+        return _read_chunk(parts, detector, X, domains, needs_proba)
+    with shared_readings([*networks, detector]):
+        chunks = [
+            _read_chunk(
+                parts,
+                detector,
+                some_rows(X, np.arange(rows.start, rows.stop)),
+                domains,
+                needs_proba,
+            )
+            for rows in row_chunks(n_rows(X), 1, _SHARED_ROWS)
+        ]
+    proba = None
+    if needs_proba:
+        columns = zip(*(chunk.proba for chunk in chunks), strict=True)
+        proba = [np.concatenate(column) for column in columns]
+    return Bunch(
+        codes=np.concatenate([chunk.codes for chunk in chunks]),
+        proba=proba,
+        outlier=np.concatenate([chunk.outlier for chunk in chunks]),
+    )
+
+
+def _read_chunk(parts, detector, X, domains, needs_proba):
+    codes: list = []
+    proba: list = []
+    confidence: list = []
+    for part in parts:
+        found = predict_proba(part, X, domains) if needs_proba else []
+        proba += found
+        confidence += [p.max(axis=1) for p in found if part.is_given]
+        if found and hasattr(part.classifier, "predict_logits"):
+            codes += [np.argmax(p, axis=1) for p in found]  # a network runs once
+        else:
+            codes += predict_codes(part, X, domains)
+    outlier = None
+    if isinstance(detector, str):
+        outlier = -np.mean(confidence, axis=0)
+    elif detector is not None:
+        outlier = _outlier_scores(detector, X)
+    return Bunch(
+        codes=np.stack(codes, axis=1),
+        proba=proba if needs_proba else None,
+        outlier=outlier,
+    )
+
+
+def _outlier_scores(detector, X):
+    """Minus the scores of a detector: one number per row, not NaN."""
+    scores = np.asarray(detector.score_samples(X), dtype=np.float64)
+    if scores.shape != (n_rows(X),):
+        raise ValueError(
+            f"The detector gave scores of shape {scores.shape} for {n_rows(X)} rows: "
+            "score_samples must return one score per row."
+        )
+    if np.isnan(scores).any():
+        raise ValueError(
+            f"The detector gave NaN as the score of {int(np.isnan(scores).sum())} of "
+            f"{len(scores)} samples: what it read from X overflows. Scale X, or look "
+            "at what the detector reads."
+        )
+    return -scores

@@ -1,0 +1,523 @@
+"""The detector that is a Markov logic network over concepts."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from contextlib import suppress
+from numbers import Real
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from skood.base import take_rows
+from skood.combine._splits import check_same
+from skood.logic._concept_detector import ConceptDetector
+from skood.logic._concepts import ConceptPart
+from skood.logic._fusion import FUSIONS, check_product, fuse
+from skood.logic.language._compiler import bind
+from skood.logic.language._domains import known
+from skood.logic.language._formulas import Formula
+from skood.logic.language._parser import parse
+from skood.utils._atomic_fit import kept_state
+from skood.utils._param_validation import HasMethods, Interval, StrOptions
+
+__all__ = ["MLNDetector"]
+
+# The concept that the supervised variant adds, and its constraint.
+_IS_ID = "is_id"
+
+
+class MLNDetector(ConceptDetector):
+    r"""Detector that reads concepts and penalises broken constraints.
+
+    Classifiers read the concepts :math:`z(x)` of a sample, such as its class, its
+    colour and its shape. A Markov logic network [1]_ holds them against constraints
+    :math:`\varphi_i` with weights :math:`w_i` that are fitted to in-distribution (ID)
+    rows, and penalises what is improbable:
+
+    .. math:: D(x) = -\sum_i w_i \varphi_i(z(x)).
+
+    A detector on top sees what concepts do not say. Its outlier score :math:`o(x)`
+    becomes a survival probability :math:`p(x) = P(O_{\text{ID}} \ge o(x))`, and the
+    outlier score of both is, with `fusion` "log",
+
+    .. math:: \gamma D(x) - \log \max(p(x), 10^{-12}).
+
+    This has the order of :math:`-e^{-D} p`, which the code of [1]_ computes. Their
+    Equation 8, :math:`D\, p`, turns the order of p round where :math:`D > 0`, and
+    changes where a constraint is replaced by its negation and its weight by minus the
+    weight, which leaves the network the same; "log" and "shifted_product",
+    :math:`(D - \max_z D(z))\, p`, do not.
+
+    Read more in the :ref:`User Guide <logic>`.
+
+    Parameters
+    ----------
+    constraints : list of (str or Formula), or dict of str to (str or Formula)
+        The constraints, with names if it is a dict; see `parse_constraint`. ``[]``
+        needs a `detector`.
+
+    concepts : list of (str or tuple of str, object)
+        Names of concepts and the classifiers that read them. A classifier with several
+        outputs has a tuple of names. They are cloned and fitted on the columns of `y`,
+        unless in a :class:`~sklearn.frozen.FrozenEstimator`. A classifier that sees
+        all columns of `X` may predict its concept from those that show another one,
+        and then no rule is broken: give each its own columns, as a Pipeline that
+        begins with a :class:`~sklearn.compose.ColumnTransformer`.
+        ``set_params(color__C=2)`` changes one; of several concepts their names are
+        joined by "_".
+
+    detector : object, "confidence" or None, default=None
+        An OOD detector, used as given: one with ``estimator=None`` reads `X`. It is
+        fitted on the ID rows and the labels of the first concept, unless frozen.
+        "confidence": the mean over concepts of the largest probability. None: the logic
+        alone.
+
+    fusion : {"log", "product", "shifted_product"}, default="log"
+        How penalty and survival become one score. "product" is refused where the
+        penalty of some world is positive.
+
+    gamma : float, default=1.0
+        Weight of the penalty in "log".
+
+    normalizer : str, default="genextreme"
+        The distribution of the outlier scores of ID rows, fitted to held-out ones:
+        "genextreme", "norm", "gennorm", "lognorm", "uniform" or "empirical".
+        "genextreme" is replaced by "empirical", with a warning, where it does not fit:
+        its shape is at least 1, or its distance from the scores is above 0.1. "none":
+        the detector's scores are logarithms of p already.
+
+    weights : array-like of shape (n_constraints,) or dict of str to float, default=None
+        Weights by constraint, or by its name or text in a dict. Those that are left
+        out, or NaN, are fitted; None: all are.
+
+    prior : float, default=1.0
+        Strength of the prior on the weights, in rows; see
+        :meth:`KnowledgeBase.fit_weights`.
+
+    calibration : float or "same", default=0.2
+        This share of the ID rows is held out: classifiers and the detector are not
+        fitted on them; weights, the survival function and the threshold are. "same":
+        all rows, for classifiers and detectors that are all frozen, and were fitted on
+        *other* rows.
+
+    marginalize : bool, default=False
+        Whether the truth of a constraint is its expectation over the probabilities of
+        the classifiers, rather than that of the predicted values. Weights are fitted to
+        predicted values.
+
+    supervised : bool, default=False
+        Whether to learn from the OOD rows in `y`: a classifier tells them from ID rows,
+        and the constraint "is_id", that it takes a sample for ID, is added. Constraints
+        may name the concept ``is_id``.
+
+    id_estimator : object, default=None
+        The classifier for `supervised`, fitted on labels False (OOD) and True (ID).
+        None: a clone of the classifier of the first concept.
+
+    domains : dict of str to list, default=None
+        Values of concepts, which add to those of the labels and classifiers, and order
+        them; "bool" is short for ``[False, True]``.
+
+    contamination : float, default=0.05
+        Share of the held-out ID rows to reject.
+
+    ood_label : int or str, default=-1
+        A row with this label in any column of `y` is OOD, and left out of all ID
+        statistics.
+
+    n_jobs : int, default=None
+        How many classifiers are fitted at once (joblib).
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the samples that are held out, and seeds the classifiers and detectors
+        where their own `random_state` is None.
+
+    verbose : int, default=0
+        Whether joblib shows the progress of the fit.
+
+    Attributes
+    ----------
+    knowledge_base_ : KnowledgeBase
+        The constraints over the concepts' values.
+
+    constraints_ : list of str
+        The constraints as texts.
+
+    weights_ : ndarray of shape (n_constraints,)
+        Their weights.
+
+    concepts_ : list of str
+        Names of the concepts.
+
+    named_concepts_ : Bunch
+        The fitted classifiers by name.
+
+    id_estimator_ : object
+        The fitted classifier of ID rows; None without `supervised`.
+
+    detector_ : object
+        The fitted detector, "confidence" or None.
+
+    normalizer_ : object
+        The fitted survival function; None without a detector.
+
+    n_calibration_ : int
+        Number of ID rows that weights, survival and threshold are fitted to.
+
+    offset_ : float
+        Threshold: at most a share `contamination` of the scores of these rows are
+        below it, see :ref:`ties`.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes of the first concept, without `ood_label`.
+
+    See Also
+    --------
+    LogicDetector : Rejects what breaks any constraint.
+    ConstraintSearch : Finds constraints.
+    ConstraintContributionDisplay : Draws which constraints samples break.
+
+    Notes
+    -----
+    With the constraints ``[]`` it is its detector, whose scores are normalised.
+
+    A frozen network of :func:`skood.nn.pretrained` that both a concept and the detector
+    read runs once per call of a method.
+
+    References
+    ----------
+    .. [1] K. Kirchheim, F. Ortmeier. Improving out-of-distribution detection with
+       Markov logic networks. ICML 2025.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.logic import MLNDetector
+    >>> rng = np.random.default_rng(0)
+    >>> signs = np.array([["stop", "red"], ["other", "red"], ["other", "blue"]])
+    >>> y = signs[rng.integers(3, size=600)]
+    >>> X = np.where(y == ["stop", "red"], 3.0, -3.0) + rng.normal(size=y.shape)
+    >>> detector = MLNDetector(
+    ...     ["class = stop -> color = red"],
+    ...     [("class", LogisticRegression()), ("color", LogisticRegression())],
+    ...     random_state=0,
+    ... ).fit(X, y)
+    >>> detector.weights_.round(1)
+    array([5.1])
+    >>> detector.explain([[3.0, -3.0]])[0].sentence
+    'stop, but not red (blue): +5.1'
+    """
+
+    _parameter_constraints: dict = {
+        **ConceptDetector._parameter_constraints,
+        "fusion": [StrOptions(set(FUSIONS))],
+        "gamma": [Interval(Real, 0, None, closed="left")],
+        "weights": [dict, "array-like", None],
+        "prior": [Interval(Real, 0, None, closed="left")],
+        "marginalize": ["boolean"],
+        "supervised": ["boolean"],
+        "id_estimator": [HasMethods(["fit", "predict"]), None],
+    }
+
+    def __init__(
+        self,
+        constraints,
+        concepts,
+        detector=None,
+        *,
+        fusion="log",
+        gamma=1.0,
+        normalizer="genextreme",
+        weights=None,
+        prior=1.0,
+        calibration=0.2,
+        marginalize=False,
+        supervised=False,
+        id_estimator=None,
+        domains=None,
+        contamination=0.05,
+        ood_label=-1,
+        n_jobs=None,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(
+            constraints,
+            concepts,
+            detector,
+            normalizer=normalizer,
+            calibration=calibration,
+            domains=domains,
+            contamination=contamination,
+            ood_label=ood_label,
+            n_jobs=n_jobs,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.fusion = fusion
+        self.gamma = gamma
+        self.weights = weights
+        self.prior = prior
+        self.marginalize = marginalize
+        self.supervised = supervised
+        self.id_estimator = id_estimator
+
+    # -- fit
+
+    def _set_knowledge_base(self, domains):
+        if self.supervised:
+            if _IS_ID in domains:
+                raise ValueError(
+                    f"supervised=True adds the concept {_IS_ID!r}, and one of concepts "
+                    "has this name. Rename it."
+                )
+            domains = {**domains, _IS_ID: [False, True]}
+        super()._set_knowledge_base(domains)
+        if len(self.knowledge_base_) == 0 and self.detector is None:
+            raise ValueError(
+                "constraints=[] and detector=None leave nothing to score samples by. "
+                "Give constraints, or a detector."
+            )
+        # before a long fit: it raises for constraints that there are not
+        self._fixed = self._given_weights(self.weights)
+
+    def _all_constraints(self):
+        constraints = self.constraints
+        if not self.supervised:
+            return constraints
+        if _IS_ID in map(str, constraints):
+            raise ValueError(
+                f"supervised=True adds the constraint {_IS_ID!r}, and one of "
+                "constraints has this name. Rename it, or leave it out."
+            )
+        if isinstance(constraints, dict):
+            return {**constraints, _IS_ID: _IS_ID}
+        return [*constraints, _IS_ID]
+
+    def _given_weights(self, weights):
+        """Weights that are given, NaN for the others."""
+        kb = self.knowledge_base_
+        fixed = np.full(len(kb), np.nan)
+        if weights is None:
+            return fixed
+        if isinstance(weights, dict):
+            places = [_constraint_index(kb, key) for key in weights]
+            twice = [kb.names[i] for i in places if places.count(i) > 1]
+            if twice:
+                raise ValueError(
+                    f"weights names the constraint {twice[0]!r} twice, by its name and "
+                    "by its text. Leave one of them out."
+                )
+            fixed[places] = _numbers(list(weights.values()))
+        else:
+            weights = _numbers(weights)
+            n_given = len(kb) - bool(self.supervised)
+            if weights.ndim != 1 or len(weights) not in (n_given, len(kb)):
+                raise ValueError(
+                    f"weights must hold one number for each of the {n_given} "
+                    "constraints, NaN for those that are to be fitted, or be a dict "
+                    f"with their names. Got an array of shape {weights.shape}."
+                )
+            fixed[: len(weights)] = weights
+        if np.isinf(fixed).any():
+            raise ValueError(
+                "weights must be finite, got infinity. A constraint that must not be "
+                "broken has a large weight, say 20; or use LogicDetector."
+            )
+        return fixed
+
+    def _jobs(self, parts, X, columns, train, ood_rows):
+        jobs = super()._jobs(parts, X, columns, train, ood_rows)
+        if self.supervised and not isinstance(self.id_estimator, FrozenEstimator):
+            jobs.append(self._id_job(parts, X, train, ood_rows))
+        return jobs
+
+    def _id_job(self, parts, X, train, ood_rows):
+        """What the classifier of ID rows is fitted on."""
+        estimator = self.id_estimator
+        if estimator is None:
+            first = parts[0]
+            if isinstance(first.classifier, FrozenEstimator) or len(first.concepts) > 1:
+                kind = "has several outputs" if len(first.concepts) > 1 else "is frozen"
+                raise ValueError(
+                    "supervised=True needs an id_estimator, a classifier that tells ID "
+                    f"from OOD rows: that of the first concept, {first.name!r}, {kind} "
+                    "and cannot be cloned for it."
+                )
+            estimator = first.classifier
+        if len(ood_rows) == 0:
+            raise ValueError(
+                "supervised=True learns from OOD rows, and no row of y has "
+                f"ood_label={self.ood_label!r}. Add some, or leave supervised=False."
+            )
+        rows = np.sort(np.concatenate([train, ood_rows]))
+        return "id_estimator", estimator, take_rows(X, rows), ~np.isin(rows, ood_rows)
+
+    def _check_same(self, parts):
+        super()._check_same(parts)
+        if self.calibration == "same" and self.supervised:
+            check_same(["id_estimator"], [self.id_estimator])
+
+    def _keep_rest(self, fitted):
+        self.id_estimator_ = None
+        if not self.supervised:
+            return
+        self.id_estimator_ = fitted[0] if fitted else self.id_estimator
+        classes = getattr(self.id_estimator_, "classes_", [False, True])
+        if list(classes) != [False, True]:
+            raise ValueError(
+                "id_estimator must have the classes False (or 0) for OOD and True (or "
+                f"1) for ID rows, got the frozen classes {list(classes)}."
+            )
+        self._readers.append(
+            ConceptPart(_IS_ID, (_IS_ID,), self.id_estimator_, is_given=False)
+        )
+
+    def _calibrate(self, reading):
+        kb = self.knowledge_base_
+        self.weights_ = self._fixed
+        if np.isnan(self._fixed).any():
+            self.weights_ = kb.fit_weights(reading.codes, self.prior, fixed=self._fixed)
+        self._set_max_penalty()
+        self._calibration_truth = self._truth(reading)
+        self._calibration_log_sf = self._log_sf(reading)
+        return self._calibration_scores()
+
+    def _set_max_penalty(self):
+        # only products need it, and very large knowledge bases do not have it
+        self._max_penalty = None
+        if self.fusion != "log":
+            self._max_penalty = self._largest_penalty()
+        if self.fusion == "product":
+            check_product(self._max_penalty)
+
+    def _largest_penalty(self):
+        return float(self.knowledge_base_.max_penalty(self.weights_))
+
+    def _calibration_scores(self):
+        return -self._fused(
+            self._penalty_of(self._calibration_truth), self._calibration_log_sf
+        )
+
+    def set_weights(self, weights):
+        """Replace weights of constraints by hand, and set the threshold anew.
+
+        Parameters
+        ----------
+        weights : array-like of shape (n_constraints,) or dict of str to float
+            Weights by constraint, or by its name or text in a dict. Those that are left
+            out, or NaN, stay what they are.
+
+        Returns
+        -------
+        self : object
+            The detector, with other `weights_` and `offset_`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such constraint.
+        """
+        check_is_fitted(self, "offset_")
+        with kept_state(self):
+            given = self._given_weights(weights)
+            self.weights_ = np.where(np.isnan(given), self.weights_, given)
+            self._set_max_penalty()
+            self._set_offset(self._calibration_scores())
+        return self
+
+    # -- scores
+
+    @property
+    def _needs_proba(self):
+        return super()._needs_proba or self.marginalize
+
+    def _truth(self, reading):
+        """Truth of the constraints, or its expectation."""
+        if self.marginalize:
+            return self.knowledge_base_.expected(reading.proba)
+        return self.knowledge_base_.truth(reading.codes)
+
+    def _penalty_of(self, truth):
+        # a sum in one order for all rows, whatever their number
+        return -np.einsum("ij,j->i", truth.astype(np.float64), self.weights_)
+
+    def _fused(self, penalty, log_sf):
+        largest = self._max_penalty
+        if largest is None:  # "log" at the time of the fit
+            largest = 0.0 if self.fusion == "log" else self._largest_penalty()
+        return fuse(
+            penalty, log_sf, fusion=self.fusion, gamma=self.gamma, max_penalty=largest
+        )
+
+    def _score(self, X):
+        reading = self._read(X)
+        return -self._fused(
+            self._penalty_of(self._truth(reading)), self._log_sf(reading)
+        )
+
+    def penalty(self, X):
+        """Penalty of each sample by the constraints.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        penalty : ndarray of shape (n_samples,), dtype float64
+            Minus the sum of the weights of the constraints that hold: high = OOD.
+        """
+        check_is_fitted(self, "offset_")
+        return self._penalty_of(self._truth(self._read(X)))
+
+    def _explained(self, reading):
+        soft = self._truth(reading)
+        hard = self.knowledge_base_.truth(reading.codes)
+        penalty, log_sf = self._penalty_of(soft), self._log_sf(reading)
+        counts = self.gamma if self.fusion == "log" else 1.0
+        return (
+            self._fused(penalty, log_sf),
+            penalty,
+            counts * _contributions(soft, self.weights_),
+            _contributions(hard, self.weights_),
+            -log_sf,
+        )
+
+
+def _contributions(truth, weights):
+    """How much each constraint adds to the least penalty."""
+    truth = np.clip(truth.astype(np.float64), 0.0, 1.0)  # an expectation is rounded
+    return np.maximum(weights, 0.0) * (1.0 - truth) + np.maximum(-weights, 0.0) * truth
+
+
+def _numbers(weights):
+    try:
+        return np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"weights must be numbers, NaN or None for those that are to be fitted: "
+            f"{error}."
+        ) from error
+
+
+def _constraint_index(kb, key):
+    """Index of the constraint with a name, or with a text."""
+    if isinstance(key, str) and key in kb.names:
+        return kb.names.index(key)
+    texts, text = kb.constraints, None
+    with suppress(ValueError):  # what cannot be read is no constraint
+        if isinstance(key, str):
+            text = str(parse(key, kb.domains))
+        elif isinstance(key, Formula):
+            text = str(bind(key, kb.domains))
+    if text not in texts:
+        raise ValueError(
+            f"weights names {key!r}, which is no constraint. "
+            + known("Constraints", key, kb.names)
+        )
+    return texts.index(text)

@@ -1,0 +1,159 @@
+"""The strict baseline: a sample that breaks any constraint is out-of-distribution."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.logic._concept_detector import ConceptDetector
+
+__all__ = ["LogicDetector"]
+
+
+class LogicDetector(ConceptDetector):
+    r"""Detector that rejects what breaks any constraint.
+
+    Classifiers read the concepts :math:`z(x)` of a sample, and its score is
+
+    .. math:: s(x) = c(x) \prod_i \varphi_i(z(x)),
+
+    where :math:`\varphi_i` is 1 if the constraint i holds, else 0, and :math:`c(x)` in
+    (0, 1] is the confidence of a detector [1]_: 1 without one. So all samples that
+    break a constraint have the same score, 0, and constraints that in-distribution (ID)
+    samples sometimes break, or that classifiers read wrongly, cost as much as those
+    that they never do; `MLNDetector` weighs them.
+
+    Read more in the :ref:`User Guide <logic>`.
+
+    Parameters
+    ----------
+    constraints : list of (str or Formula), or dict of str to (str or Formula)
+        The constraints, with names if it is a dict; see `parse_constraint`.
+
+    concepts : list of (str or tuple of str, object)
+        Names of concepts and the classifiers that read them, as in `MLNDetector`.
+
+    detector : object, "confidence" or None, default=None
+        "confidence": c is the mean over concepts of the largest probability. An OOD
+        detector, as in `MLNDetector`: c is the survival probability of its outlier
+        score among those of held-out ID rows. None: c is 1.
+
+    normalizer : str, default="genextreme"
+        The distribution of outlier scores, as in `MLNDetector`; not used with
+        "confidence".
+
+    calibration : float or "same", default=0.2
+        The share of the ID rows that is held out, for the survival function and the
+        threshold; "same": all rows, and everything is frozen.
+
+    domains : dict of str to list, default=None
+        Values of concepts, as in `MLNDetector`.
+
+    contamination : float, default=0.05
+        Share of the held-out ID rows to reject. Without a detector there are two
+        scores only: if more than this share breaks a constraint, nothing is rejected.
+
+    ood_label : int or str, default=-1
+        A row with this label in any column of `y` is OOD, and left out.
+
+    n_jobs : int, default=None
+        How many classifiers are fitted at once (joblib).
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the samples that are held out, and seeds the classifiers and detectors
+        where their own `random_state` is None.
+
+    verbose : int, default=0
+        Whether joblib shows the progress of the fit.
+
+    Attributes
+    ----------
+    knowledge_base_ : KnowledgeBase
+        The constraints over the concepts' values.
+
+    constraints_ : list of str
+        The constraints as texts.
+
+    concepts_ : list of str
+        Names of the concepts.
+
+    named_concepts_ : Bunch
+        The fitted classifiers by name.
+
+    detector_ : object
+        The fitted detector, "confidence" or None.
+
+    normalizer_ : object
+        The fitted survival function; None where there is none.
+
+    n_calibration_ : int
+        Number of ID rows that survival function and threshold are fitted to.
+
+    offset_ : float
+        Threshold: at most a share `contamination` of the scores of these rows are
+        below it, see :ref:`ties`.
+
+    classes_ : ndarray of shape (n_classes,)
+        The classes of the first concept, without `ood_label`.
+
+    See Also
+    --------
+    MLNDetector : Weighs constraints by how often ID samples break them.
+
+    References
+    ----------
+    .. [1] K. Kirchheim, T. Gonschorek, F. Ortmeier. Out-of-distribution detection with
+       logical reasoning. WACV 2024.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.logic import LogicDetector
+    >>> rng = np.random.default_rng(0)
+    >>> signs = np.array([["stop", "red"], ["other", "red"], ["other", "blue"]])
+    >>> y = signs[rng.integers(3, size=600)]
+    >>> X = np.where(y == ["stop", "red"], 3.0, -3.0) + rng.normal(size=y.shape)
+    >>> detector = LogicDetector(
+    ...     ["class = stop -> color = red"],
+    ...     [("class", LogisticRegression()), ("color", LogisticRegression())],
+    ...     random_state=0,
+    ... ).fit(X, y)
+    >>> detector.score_samples([[3.0, 3.0], [3.0, -3.0]])
+    array([1., 0.])
+    >>> detector.predict([[3.0, 3.0], [3.0, -3.0]])
+    array([ 1, -1])
+    """
+
+    _is_weighted = False
+
+    def _fit_normalizer(self, outlier):
+        # confidence is in (0, 1] as it is
+        super()._fit_normalizer(None if isinstance(self.detector, str) else outlier)
+
+    def _calibrate(self, reading):
+        return self._scores(reading)
+
+    def _log_confidence(self, reading):
+        """Logarithm of c."""
+        if isinstance(self.detector_, str):
+            return np.log(-reading.outlier)
+        return self._log_sf(reading)
+
+    def _scores(self, reading):
+        satisfied = self.knowledge_base_.truth(reading.codes).all(axis=1)
+        confidence = np.exp(np.minimum(self._log_confidence(reading), 700.0))
+        return np.where(satisfied, confidence, 0.0)
+
+    def _score(self, X):
+        return self._scores(self._read(X))
+
+    def _explained(self, reading):
+        broken = 1.0 - self.knowledge_base_.truth(reading.codes)
+        return (
+            -self._scores(reading),
+            (broken.sum(axis=1) > 0).astype(np.float64),
+            broken,
+            broken,
+            -self._log_confidence(reading),
+        )

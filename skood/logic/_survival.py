@@ -1,0 +1,333 @@
+"""Survival functions: what share of in-distribution rows is as outlying as a score.
+
+Scores of detectors have any scale. A survival function that is fitted to the outlier
+scores of in-distribution rows brings them all to probabilities.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import gamma, gammaincc, gammaln, log_ndtr
+
+from skood.combine._members import Calibration
+from skood.utils._warnings import warn
+
+__all__ = ["FLOOR", "NORMALIZERS", "SurvivalFunction", "fit_survival"]
+
+# Survival probabilities are not smaller than this, so that their logarithm is finite.
+FLOOR = 1e-12
+
+NORMALIZERS = frozenset(
+    {"genextreme", "norm", "gennorm", "lognorm", "uniform", "empirical", "none"}
+)
+
+# A generalised extreme value distribution that is further from the scores is not used.
+_MAX_DISTANCE = 0.1
+
+_EULER = 0.5772156649015329
+
+# Where the shift of a log-normal distribution is looked for, in standard deviations
+# below the smallest score; one that is further is a normal distribution.
+_LARGEST_SHIFT = 1e3
+_N_SHIFTS = 40
+
+
+class SurvivalFunction:
+    r"""The probability that an ID row is at least as outlying, :math:`P(O \ge o)`.
+
+    Parameters
+    ----------
+    name : str
+        One of `NORMALIZERS`.
+
+    params : dict of str to float
+        Parameters of the distribution.
+
+    calibration : Calibration, default=None
+        The scores of ID rows, if it is the empirical one.
+    """
+
+    def __init__(self, name, params, calibration=None):
+        self.name = name
+        self.params = params
+        self.calibration = calibration
+
+    def log_sf(self, outlier):
+        """Logarithm of the survival function.
+
+        Parameters
+        ----------
+        outlier : ndarray of shape (n_samples,)
+            Outlier scores, high = OOD; infinities are allowed.
+
+        Returns
+        -------
+        log_sf : ndarray of shape (n_samples,)
+            Not below ``log(FLOOR)``. With "none", minus the outlier scores.
+        """
+        outlier = np.asarray(outlier, dtype=np.float64)
+        if self.name == "none":
+            return -outlier
+        with np.errstate(divide="ignore", over="ignore"):
+            log_sf = self._log_sf(outlier)
+        return np.maximum(log_sf, np.log(FLOOR))
+
+    def sf(self, outlier):
+        """Survival function, not below `FLOOR`; see `log_sf`."""
+        with np.errstate(over="ignore"):
+            return np.exp(self.log_sf(outlier))
+
+    def _log_sf(self, outlier):
+        if self.name == "empirical":
+            counts = self.calibration.counts(-outlier[:, None])[:, 0]
+            return np.log((1.0 + counts) / (len(self.calibration) + 1.0))
+        z = (outlier - self.params["loc"]) / self.params["scale"]
+        if self.name == "genextreme":
+            return _log_sf_genextreme(z, self.params["c"])
+        if self.name == "norm":
+            return log_ndtr(-z)
+        if self.name == "gennorm":
+            return _log_sf_gennorm(z, self.params["beta"])
+        if self.name == "lognorm":
+            return log_ndtr(-np.log(np.maximum(z, 0.0)) / self.params["s"])
+        return np.log(1.0 - np.clip(z, 0.0, 1.0))  # uniform
+
+    def __repr__(self):
+        shown = [f"{name}={value:.4g}" for name, value in self.params.items()]
+        if self.calibration is not None:
+            shown.append(f"{len(self.calibration)} scores")
+        return f"{self.name}({', '.join(shown)})"
+
+
+def fit_survival(name, outlier):
+    """Fit a survival function to the outlier scores of ID rows.
+
+    Parameters
+    ----------
+    name : str
+        One of `NORMALIZERS`.
+
+    outlier : ndarray of shape (n_calibration,)
+        Outlier scores of ID rows, high = OOD, without NaN. Infinities are allowed.
+
+    Returns
+    -------
+    survival : SurvivalFunction
+        The fitted one. The empirical one, with a warning, where the distribution
+        cannot be fitted or, of "genextreme", does not fit.
+    """
+    outlier = np.asarray(outlier, dtype=np.float64)
+    if name == "none":
+        return SurvivalFunction("none", {})
+    empirical = SurvivalFunction("empirical", {}, Calibration.of(-outlier[:, None]))
+    if name == "empirical":
+        return empirical
+    survival, why = _fitted(name, outlier)
+    if why:
+        warn(
+            f"normalizer={name!r} is replaced by 'empirical': {why}. It ranks samples "
+            f"among the {len(outlier)} calibration rows, and tells none apart that are "
+            "further out than all of them. Give more calibration rows, or choose "
+            "another normalizer."
+        )
+        return empirical
+    return survival
+
+
+def _fitted(name, outlier):
+    """Return a survival function, or None, and why there is none."""
+    n_infinite = int(np.isinf(outlier).sum())
+    if n_infinite:
+        return None, f"{n_infinite} of the detector's scores are infinite"
+    if len(outlier) < 3 or np.min(outlier) == np.max(outlier):
+        return None, f"the detector gave {len(np.unique(outlier))} distinct scores"
+    # fitted to scores of mean 0 and standard deviation 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle, spread = np.mean(outlier), np.std(outlier)
+        z = (outlier - middle) / spread if spread > 0 else np.full(1, np.nan)
+    if not np.isfinite(spread) or not np.isfinite(z).all():
+        return None, "the range of the detector's scores is too large or too small"
+    params = _FITS[name](z)
+    if params is None:
+        return None, "the likelihood has no maximum that could be found"
+    params["loc"] = params["loc"] * spread + middle
+    params["scale"] = params["scale"] * spread
+    survival = SurvivalFunction(
+        name, {key: float(value) for key, value in params.items()}
+    )
+    if name != "genextreme":
+        return survival, ""
+    if params["c"] <= -1.0:
+        return None, f"its shape ξ={-params['c']:.3g} is at least 1: it has no mean"
+    distance = _distance(survival, outlier)
+    if distance > _MAX_DISTANCE:
+        return None, (
+            f"the Kolmogorov-Smirnov distance of the detector's scores from it is "
+            f"{distance:.3g}, more than {_MAX_DISTANCE}"
+        )
+    return survival, ""
+
+
+def _distance(survival, outlier):
+    """Largest distance of a distribution function from the empirical one."""
+    values, counts = np.unique(outlier, return_counts=True)
+    above = np.cumsum(counts) / len(outlier)
+    below = above - counts / len(outlier)
+    with np.errstate(divide="ignore"):
+        F = 1.0 - np.exp(survival._log_sf(values))
+    return max(np.max(np.abs(F - above)), np.max(np.abs(F - below)))
+
+
+# ---------------------------------------------------------------------------------
+# Generalised extreme values
+
+
+def _log_sf_genextreme(z, c):
+    """Of F(z) = exp(-(1 - c z)^(1/c)); c > 0 has an upper end, c < 0 a lower one."""
+    with np.errstate(invalid="ignore"):
+        log_y = np.log1p(np.maximum(-c * z, -1.0)) / c if c != 0.0 else -z
+    return np.log(-np.expm1(-np.exp(log_y)))
+
+
+def _l_moments(x):
+    """The first two L-moments, and the ratio of the third to the second."""
+    x, n = np.sort(x), len(x)
+    i = np.arange(n)
+    b0 = np.mean(x)
+    b1 = np.mean(x * i / (n - 1))
+    b2 = np.mean(x * i * (i - 1) / ((n - 1) * (n - 2)))
+    l2 = 2 * b1 - b0
+    return b0, l2, (6 * b2 - 6 * b1 + b0) / l2
+
+
+def _gumbel(l1, l2):
+    scale = l2 / np.log(2)
+    return np.array([0.0, l1 - _EULER * scale, np.log(scale)])
+
+
+def _genextreme_by_l_moments(x):
+    """Shape c, location and logarithm of the scale, by Hosking's approximation."""
+    l1, l2, ratio = _l_moments(x)
+    k = 2 / (3 + ratio) - np.log(2) / np.log(3)
+    c = k * (7.8590 + 2.9554 * k)
+    if c <= -0.95 or abs(c) < 1e-6:
+        return _gumbel(l1, l2)
+    g = gamma(1 + c)
+    scale = l2 * c / ((1 - 2.0**-c) * g)
+    return np.array([c, l1 - scale * (1 - g) / c, np.log(scale)])
+
+
+def _fit_genextreme(x):
+    """Maximum likelihood, from L-moments; the likelihood has no maximum for c >= 1."""
+
+    def loss(theta):
+        c, loc, log_scale = theta
+        z = (x - loc) * np.exp(-log_scale)
+        if c >= 1.0 or np.max(c * z) >= 1.0:
+            return np.inf
+        log_y = np.log1p(-c * z) / c if abs(c) > 1e-12 else -z
+        return log_scale + np.mean(np.exp(log_y) - (1 - c) * log_y)
+
+    # by its L-moments, a score may be beyond the end of the distribution
+    starts = _genextreme_by_l_moments(x), _gumbel(*_l_moments(x)[:2])
+    theta = _minimum(loss, *starts)
+    if theta is None:
+        return None
+    return {"c": theta[0], "loc": theta[1], "scale": np.exp(theta[2])}
+
+
+def _minimum(loss, *starts):
+    """Minimise a smooth function of few variables that is infinite in places."""
+    best = None
+    with np.errstate(over="ignore"):
+        for start in starts:
+            if not np.isfinite(loss(start)):
+                continue
+            for width in (0.2, 0.05):  # the second simplex has not collapsed
+                simplex = start + width * np.eye(len(start) + 1, len(start))
+                found = minimize(
+                    loss,
+                    start,
+                    method="Nelder-Mead",
+                    options={
+                        "initial_simplex": simplex,
+                        "xatol": 1e-7,
+                        "fatol": 1e-11,
+                        "maxiter": 2000,
+                    },
+                )
+                start = found.x
+            if found.success and (best is None or found.fun < best.fun):
+                best = found
+    return None if best is None else best.x
+
+
+# ---------------------------------------------------------------------------------
+# Other families
+
+
+def _fit_norm(x):
+    return {"loc": np.mean(x), "scale": np.std(x)}
+
+
+def _log_sf_gennorm(z, beta):
+    """Of the density proportional to exp(-abs(z)^beta)."""
+    tail = 0.5 * gammaincc(1 / beta, np.abs(z) ** beta)
+    return np.where(z > 0, np.log(tail), np.log1p(-tail))
+
+
+def _fit_gennorm(x):
+    """Maximum likelihood; the scale is known given the shape and the location."""
+
+    def scale(beta, loc):
+        return (beta * np.mean(np.abs(x - loc) ** beta)) ** (1 / beta)
+
+    def loss(theta):
+        beta, loc = np.exp(theta[0]), theta[1]
+        # for large shapes the density is nearly uniform, and powers overflow
+        if not 0.2 <= beta <= 50.0:
+            return np.inf
+        return np.log(2 * scale(beta, loc) / beta) + gammaln(1 / beta) + 1 / beta
+
+    middles = np.mean(x), np.median(x)
+    theta = _minimum(loss, *(np.array([np.log(2.0), middle]) for middle in middles))
+    if theta is None:
+        return None
+    beta, loc = np.exp(theta[0]), theta[1]
+    return {"beta": beta, "loc": loc, "scale": scale(beta, loc)}
+
+
+def _fit_lognorm(x):
+    """Maximum likelihood given the shift, which has a likelihood with a finite range.
+
+    The likelihood grows without bound as the shift nears the smallest score; it is
+    kept a share 1/n of the standard deviation away, and so far as it is needed.
+    """
+    least = np.min(x)
+
+    def loss(log_gap):
+        logs = np.log(x - least + np.exp(log_gap))
+        return np.log(np.std(logs)) + np.mean(logs)
+
+    grid = np.linspace(-np.log(len(x)), np.log(_LARGEST_SHIFT), _N_SHIFTS)
+    best = int(np.argmin([loss(log_gap) for log_gap in grid]))
+    low, high = grid[max(best - 1, 0)], grid[min(best + 1, _N_SHIFTS - 1)]
+    log_gap = minimize_scalar(loss, bounds=(low, high), method="bounded").x
+    loc = least - np.exp(log_gap)
+    logs = np.log(x - loc)
+    return {"s": np.std(logs), "loc": loc, "scale": np.exp(np.mean(logs))}
+
+
+def _fit_uniform(x):
+    return {"loc": np.min(x), "scale": np.ptp(x)}
+
+
+_FITS = {
+    "genextreme": _fit_genextreme,
+    "norm": _fit_norm,
+    "gennorm": _fit_gennorm,
+    "lognorm": _fit_lognorm,
+    "uniform": _fit_uniform,
+}

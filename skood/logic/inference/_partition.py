@@ -1,0 +1,442 @@
+r"""The partition function of weighted constraints over discrete concepts, exactly.
+
+The probability of a world z, a value for each concept, is
+
+.. math:: P(z) = \frac{1}{Z(w)} \exp \sum_i w_i \varphi_i(z), \qquad
+          Z(w) = \sum_z \exp \sum_i w_i \varphi_i(z),
+
+with φ_i(z) one where constraint i holds and zero elsewhere. The first derivatives of
+log Z are the expected truths, the second ones their covariance. Concepts that no
+constraint touches only count; constraints that share no concepts are independent.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+
+from skood.logic.inference._truth_vectors import GroupedWorlds
+from skood.logic.inference._variable_elimination import Elimination, EliminationPlan
+
+__all__ = ["Partition", "constraint_weights"]
+
+_METHODS = ("auto", "enumeration", "grouping", "components", "elimination")
+
+# From the most to the least exact.
+_TIERS = ("grouping", "elimination", "pseudo-likelihood")
+
+# Up to this many groups grouping is always quick; beyond, "auto" takes elimination
+# where all its tables together have at most a sixteenth of the entries.
+_MANY_GROUPS = 2**16
+_CHEAPER = 16
+
+
+def constraint_weights(weights, n_constraints):
+    """Return finite float64 weights, one per constraint, or raise a ValueError."""
+    array = np.asarray(weights)
+    if array.dtype.kind not in "biuf" and array.size:
+        raise ValueError(f"weights must be numbers, got dtype {array.dtype}.")
+    array = array.astype(np.float64)
+    if array.shape != (n_constraints,):
+        raise ValueError(
+            f"weights must have one number for each of the {n_constraints} "
+            f"constraints, got the shape {array.shape}."
+        )
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"weights must be finite, got {array[~np.isfinite(array)][0]} for "
+            f"constraint {int(np.flatnonzero(~np.isfinite(array))[0])}. A rule that "
+            "must never be broken is a large weight, such as 20."
+        )
+    return array
+
+
+def _count(number):
+    """Write a whole number that may be larger than any float."""
+    return f"{number:.3g}" if number < 1e9 else f"10^{math.log10(number):.1f}"
+
+
+class _Intractable:
+    """A component that is too large: all that it has is why."""
+
+    n_groups = None
+
+    def __init__(self, reason):
+        self.reason = reason
+
+    def _refuse(self, weights):
+        raise ValueError(self.reason)
+
+    log_partition = expected_truth = covariance = max_penalty = _refuse
+
+
+class Component:
+    """Constraints that share concepts, directly or through others.
+
+    Attributes
+    ----------
+    concepts, constraints : list of int
+        Which, in ascending order.
+
+    method : str
+        "grouping", "elimination" or "pseudo-likelihood".
+
+    n_worlds : int
+        Number of worlds of its concepts.
+
+    solver : GroupedWorlds, Elimination or _Intractable
+        What computes; its weights are those of the *canonical* constraints, which are
+        false in at least half of the worlds.
+    """
+
+    def __init__(self, concepts, constraints, n_worlds):
+        self.concepts = concepts
+        self.constraints = constraints
+        self.n_worlds = n_worlds
+        self.method = None
+        self.solver = None
+
+
+class Partition:
+    r"""Exact log partition function of weighted constraints, and its derivatives.
+
+    A constraint is a *factor*: the concepts of its scope, and its truth for all their
+    values. Factors are brought into a canonical form: concepts that the truth does not
+    depend on are left out of the scope, and a constraint that holds in more than half
+    of the worlds is replaced by its negation (with minus its weight). So nothing
+    changes, to the last digit, when a constraint is negated.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Number of values of each concept.
+
+    factors : list of (scope, table)
+        The scope is a sorted tuple of concept indices, the table a bool array of shape
+        ``sizes[scope]``, or ``None`` where that is too large.
+
+    method : str, default="auto"
+        - "enumeration": all worlds of all concepts, each on its own (for tests);
+        - "grouping": all worlds of the concepts in constraints, grouped by truth;
+        - "components": connected components of the constraints, each grouped;
+        - "elimination": components, each by variable elimination;
+        - "auto": components, each by what is quickest and exact; a component that is
+          too large for all is left to pseudo-likelihood.
+
+    max_worlds : int, default=2**24
+        Largest number of worlds that are passed through.
+
+    max_table : int, default=2**26
+        Largest number of entries of a table of variable elimination, and of all
+        messages together.
+
+    Attributes
+    ----------
+    method_ : str
+        The least exact of what "auto" chose for the components, from "grouping" over
+        "elimination" to "pseudo-likelihood"; else `method`.
+
+    constant_ : ndarray of shape (n_constraints,), dtype bool
+        Constraints that always or never hold.
+
+    parts_ : list of Component
+        The components, in the order of their first constraint.
+
+    Raises
+    ------
+    ValueError
+        If factors do not fit, or the method asked for is not feasible.
+    """
+
+    def __init__(
+        self, sizes, factors, method="auto", *, max_worlds=2**24, max_table=2**26
+    ):
+        if method not in _METHODS:
+            raise ValueError(f"method must be one of {_METHODS}, got {method!r}.")
+        self.sizes = tuple(int(size) for size in sizes)
+        self.n_constraints = len(factors)
+        self.method = method
+        self.max_worlds = max_worlds
+        self.max_table = max_table
+        if min(self.sizes, default=1) < 1:
+            raise ValueError(f"Each concept needs a value, got the sizes {self.sizes}.")
+        self._canonical(factors)
+        self.parts_ = self._components()
+        for part in self.parts_:
+            part.method, part.solver = self._solver(part)
+        touched = {concept for part in self.parts_ for concept in part.concepts}
+        free = [size for c, size in enumerate(self.sizes) if c not in touched]
+        self._log_free = float(np.log(free).sum())
+        used = {part.method for part in self.parts_}
+        least = [tier for tier in _TIERS if tier in used] or [_TIERS[0]]
+        self.method_ = least[-1] if method == "auto" else method
+
+    def _canonical(self, factors):
+        """Set the factors in canonical form, and how each was brought there."""
+        self._factors = []
+        self._flipped = np.zeros(len(factors), dtype=bool)
+        self.constant_ = np.zeros(len(factors), dtype=bool)
+        # the mean truth of the canonical constraints; NaN where it is not known
+        self._uniform = np.full(len(factors), np.nan)
+        for i, (scope, table) in enumerate(factors):
+            scope = tuple(int(c) for c in scope)
+            if table is None:
+                self._check_scope(i, scope)
+                self._factors.append((scope, None))
+                continue
+            table = self._checked(i, scope, table)
+            n_true = int(np.count_nonzero(table))
+            twice = 2 * n_true - table.size
+            self._flipped[i] = twice > 0 or (twice == 0 and bool(table.flat[0]))
+            if self._flipped[i]:
+                table, n_true = ~table, table.size - n_true
+            self._uniform[i] = n_true / table.size
+            self.constant_[i] = n_true == 0
+            self._factors.append(_reduced(scope, table))
+
+    def _check_scope(self, i, scope):
+        """Raise for a scope that is not sorted, or not of these concepts."""
+        inside = all(0 <= c < len(self.sizes) for c in scope)
+        if not inside or list(scope) != sorted(set(scope)):
+            raise ValueError(
+                f"The scope of constraint {i} must be sorted indices of the "
+                f"{len(self.sizes)} concepts, each once, got {scope}."
+            )
+
+    def _checked(self, i, scope, table):
+        """Return the table of a constraint as bool, or raise a ValueError."""
+        self._check_scope(i, scope)
+        table = np.asarray(table)
+        shape = tuple(self.sizes[c] for c in scope)
+        if table.dtype != np.bool_ or table.shape != shape:
+            raise ValueError(
+                f"The table of constraint {i} must be bool of shape {shape}, got "
+                f"{table.dtype} of shape {table.shape}."
+            )
+        return table
+
+    def _components(self):
+        """Return the components, without what solves them."""
+        varying = [i for i, (scope, _) in enumerate(self._factors) if scope]
+        if not varying:
+            return []
+        if self.method in ("enumeration", "grouping"):
+            touched = {c for i in varying for c in self._factors[i][0]}
+            if self.method == "enumeration":
+                touched = set(range(len(self.sizes)))
+            return [self._component(sorted(touched), varying)]
+        found: list = []  # concepts and constraints of each component so far
+        for i in varying:
+            concepts, constraints, apart = set(self._factors[i][0]), [i], []
+            for other in found:
+                if concepts.isdisjoint(other[0]):
+                    apart.append(other)
+                else:
+                    concepts |= other[0]
+                    constraints += other[1]
+            found = [*apart, (concepts, constraints)]
+        parts = [self._component(sorted(c), sorted(members)) for c, members in found]
+        return sorted(parts, key=lambda part: part.constraints)
+
+    def _component(self, concepts, constraints):
+        n_worlds = math.prod(self.sizes[c] for c in concepts)
+        return Component(concepts, constraints, n_worlds)
+
+    def _solver(self, part):
+        """Return the method of a component, and what computes its moments."""
+        place = {c: k for k, c in enumerate(part.concepts)}
+        sizes = [self.sizes[c] for c in part.concepts]
+        factors = [self._factors[i] for i in part.constraints]
+        scopes = [tuple(place[c] for c in scope) for scope, _ in factors]
+        tables = [table for _, table in factors]
+        known = all(table is not None for table in tables)
+        groupable = (
+            known and part.n_worlds <= self.max_worlds and self.method != "elimination"
+        )
+        most_groups = min(part.n_worlds, 2 ** len(tables))
+        plan = None
+        if known and self.method in ("auto", "elimination"):
+            if not groupable or most_groups > _MANY_GROUPS:
+                plan = EliminationPlan(sizes, scopes, self.max_table)
+        if plan is not None and plan.feasible:
+            if not groupable or _CHEAPER * plan.entries <= most_groups:
+                return "elimination", Elimination(tables, plan)
+        if groupable:
+            merge = self.method != "enumeration"
+            name = "grouping" if merge else "enumeration"
+            return name, GroupedWorlds(sizes, scopes, tables, merge)
+        reason = self._too_large(part, known, plan)
+        if self.method != "auto":
+            raise ValueError(
+                f"{reason} method={self.method!r} cannot do this: take method='auto'."
+            )
+        return "pseudo-likelihood", _Intractable(
+            f"{reason} So log Z and what follows from it (probabilities, expected "
+            "truth, the largest penalty) are not there. The truth and the penalty of "
+            "given rows still work, and weights can be given, or fitted by "
+            "pseudo-likelihood. Else leave out the constraints that tie the most "
+            "concepts together."
+        )
+
+    def _too_large(self, part, known, plan):
+        """Return why a component cannot be solved."""
+        text = (
+            f"{len(part.constraints)} constraints tie {len(part.concepts)} concepts "
+            f"together, with {_count(part.n_worlds)} worlds "
+            f"(max_worlds={self.max_worlds})"
+        )
+        if not known:
+            return text + ", and a single one has too many for a truth table."
+        if plan is None:
+            return text + "."
+        return text + (
+            f", and variable elimination needs {_count(plan.largest)} entries "
+            f"(max_table={self.max_table})."
+        )
+
+    @property
+    def components_(self):
+        """The components, as dicts: what is in them and what they take."""
+        return [
+            {
+                "concepts": list(part.concepts),
+                "constraints": list(part.constraints),
+                "method": part.method,
+                "n_worlds": part.n_worlds,
+                "n_groups": part.solver.n_groups,
+            }
+            for part in self.parts_
+        ]
+
+    def canonical_truth(self, truth):
+        """Return mean truths of the canonical constraints, or those of ours back."""
+        return np.where(self._flipped, 1.0 - truth, truth)
+
+    def canonical_weights(self, weights):
+        """Return weights of the canonical constraints, or those of ours back."""
+        return np.where(self._flipped, 0.0 - weights, weights)
+
+    def _prepared(self, weights):
+        """Return checked weights, and those of the canonical constraints."""
+        weights = constraint_weights(weights, self.n_constraints)
+        return weights, self.canonical_weights(weights)
+
+    def log_partition(self, weights):
+        """Return log Z.
+
+        Parameters
+        ----------
+        weights : array-like of shape (n_constraints,)
+            Finite weights.
+
+        Returns
+        -------
+        log_z : float
+            The logarithm of the sum over all worlds of exp(w · φ).
+        """
+        weights, canonical = self._prepared(weights)
+        log_z = self._log_free + float(weights[self._flipped].sum())
+        return log_z + sum(
+            part.solver.log_partition(canonical[part.constraints])
+            for part in self.parts_
+        )
+
+    def expected_truth(self, weights):
+        """Return the expected truth of each constraint, the gradient of log Z.
+
+        Parameters
+        ----------
+        weights : array-like of shape (n_constraints,)
+            Finite weights.
+
+        Returns
+        -------
+        truth : ndarray of shape (n_constraints,)
+            From 0 to 1.
+        """
+        _, canonical = self._prepared(weights)
+        truth = np.zeros(self.n_constraints)
+        for part in self.parts_:
+            own = canonical[part.constraints]
+            truth[part.constraints] = part.solver.expected_truth(own)
+        return self.canonical_truth(truth)
+
+    def covariance(self, weights):
+        """Return the covariance of the truth of the constraints, the Hessian of log Z.
+
+        Parameters
+        ----------
+        weights : array-like of shape (n_constraints,)
+            Finite weights.
+
+        Returns
+        -------
+        covariance : ndarray of shape (n_constraints, n_constraints)
+            Zero between components.
+        """
+        _, canonical = self._prepared(weights)
+        covariance = np.zeros((self.n_constraints, self.n_constraints))
+        for part in self.parts_:
+            own = canonical[part.constraints]
+            covariance[np.ix_(part.constraints, part.constraints)] = (
+                part.solver.covariance(own)
+            )
+        covariance[self._flipped] *= -1.0
+        covariance[:, self._flipped] *= -1.0
+        return covariance + 0.0
+
+    def max_penalty(self, weights):
+        """Return the largest penalty -w · φ of a world.
+
+        Parameters
+        ----------
+        weights : array-like of shape (n_constraints,)
+            Finite weights.
+
+        Returns
+        -------
+        penalty : float
+            It is reached.
+        """
+        weights, canonical = self._prepared(weights)
+        return -float(weights[self._flipped].sum()) + sum(
+            part.solver.max_penalty(canonical[part.constraints]) for part in self.parts_
+        )
+
+    def uniform_truth(self, canonical=False):
+        """Return the expected truth with all weights zero, from each table alone.
+
+        Parameters
+        ----------
+        canonical : bool, default=False
+            Whether that of the canonical constraints is wanted.
+
+        Returns
+        -------
+        truth : ndarray of shape (n_constraints,)
+            The share of the worlds in which each constraint holds.
+
+        Raises
+        ------
+        ValueError
+            If there is no table of a constraint.
+        """
+        if np.isnan(self._uniform).any():
+            raise ValueError(
+                f"Constraint {int(np.flatnonzero(np.isnan(self._uniform))[0])} has too "
+                "many worlds for a truth table: in how many it holds is not known."
+            )
+        return self._uniform if canonical else self.canonical_truth(self._uniform)
+
+
+def _reduced(scope, table):
+    """Leave out the concepts that a truth does not depend on."""
+    kept = list(scope)
+    for axis in range(table.ndim - 1, -1, -1):
+        first = table.take([0], axis=axis)
+        if (table == first).all():
+            table = first.squeeze(axis)
+            del kept[axis]
+    return tuple(kept), np.ascontiguousarray(table)

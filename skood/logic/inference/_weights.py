@@ -1,0 +1,394 @@
+r"""Weights of constraints: the maximum of the likelihood, or of the pseudo-likelihood.
+
+With the mean truth :math:`\bar\varphi` of n rows, the mean truth u of all worlds, and α
+pseudo-rows, the weights minimise the convex
+
+.. math:: \log Z(w) - w^\top m, \qquad m = \frac{n \bar\varphi + \alpha u}{n + \alpha}.
+
+Weights that the rows do not tell apart (constraints that are equal, or each other's
+negation) share: of all minima, that of the least norm is taken.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from skood.logic.inference._newton import RIDGE, Fit, minimum
+from skood.logic.inference._partition import Partition, constraint_weights
+from skood.logic.inference._truth_vectors import (
+    distinct_columns,
+    merge_columns,
+    pack_bits,
+    unpack_bits,
+)
+from skood.utils._warnings import warn
+
+__all__ = ["fit_pseudo_weights", "fit_weights", "pseudo_log_likelihood"]
+
+# Pseudo-rows of the prior of the pseudo-likelihood, drawn with this seed.
+_N_PSEUDO_ROWS = 1000
+_PSEUDO_SEED = 0
+
+# Truth values that are held at once.
+_CHUNK = 2**21
+
+
+def fit_weights(
+    partition,
+    mean_truth,
+    n,
+    prior=1.0,
+    fixed=None,
+    tol=1e-8,
+    *,
+    start=None,
+    names=None,
+):
+    r"""Weights of the maximum of the likelihood, given the mean truth of rows.
+
+    They minimise :math:`\log Z(w) - w^\top m`, where :math:`m` is the mean truth of `n`
+    rows and `prior` pseudo-rows that are spread over all worlds.
+
+    Parameters
+    ----------
+    partition : Partition
+        The constraints. Also anything with ``log_partition``, ``expected_truth``,
+        ``covariance`` and ``uniform_truth``.
+
+    mean_truth : array-like of shape (n_constraints,)
+        The share of the rows in which each constraint holds.
+
+    n : float
+        Number of rows.
+
+    prior : float, default=1.0
+        Number of pseudo-rows. With 0 the weight of a constraint that all rows satisfy,
+        or none, is at infinity: then :math:`10^{-9} |w|^2 / 2` is added, which leaves
+        it at about 18 + log((1 - u) / u), if its truth in all worlds is u, and a
+        warning says so.
+
+    fixed : array-like of shape (n_constraints,), default=None
+        Weights that are not fitted; NaN for those that are.
+
+    tol : float, default=1e-8
+        Largest absolute gradient at the end.
+
+    start : array-like of shape (n_constraints,), default=None
+        Where the search starts; it does not change the result beyond rounding.
+
+    names : list of str, default=None
+        What warnings call the constraints.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_constraints,), dtype float64
+        Finite. Those of constraints that always or never hold are 0, with a warning.
+    """
+    mean_truth = np.asarray(mean_truth, dtype=np.float64)
+    if mean_truth.ndim != 1 or not ((mean_truth >= 0) & (mean_truth <= 1)).all():
+        raise ValueError(f"mean_truth must be numbers in [0, 1], got {mean_truth}.")
+    m = len(mean_truth)
+    fixed, start = _given(fixed, start, m)
+    _check_counts(n, prior)
+    uniform = np.asarray(partition.uniform_truth())
+    if uniform.shape != (m,):
+        raise ValueError(f"Got {m} mean truths for {len(uniform)} constraints.")
+    constant = (uniform == 0) | (uniform == 1)
+    free = np.isnan(fixed) & ~constant
+    _warn_constant(constant & np.isnan(fixed), "hold in all worlds, or in none", names)
+    weights = np.where(np.isnan(fixed), 0.0, fixed)
+    start = np.where(free, start, weights)
+    blocks = [(np.arange(m), partition)]
+    if isinstance(partition, Partition):
+        blocks = [(np.array(p.constraints), p.solver) for p in partition.parts_]
+        mean_truth = partition.canonical_truth(mean_truth)
+        uniform = partition.uniform_truth(canonical=True)
+        weights = partition.canonical_weights(weights)
+        start = partition.canonical_weights(start)
+    target = (n * mean_truth + prior * uniform) / (n + prior)
+    fits = []
+    for members, solver in blocks:
+        if free[members].any():
+            fit = _fit_block(
+                solver, target[members], free[members], start[members], tol
+            )
+            weights[members] = fit.weights
+            fits.append((members, fit))
+    _warn_fits(fits, m, tol, names)
+    if isinstance(partition, Partition):
+        weights = partition.canonical_weights(weights)
+    return weights + 0.0
+
+
+def _fit_block(solver, target, free, start, tol):
+    """Fit the weights of one component."""
+
+    def value(weights):
+        return solver.log_partition(weights) - float(weights @ target)
+
+    def derivatives(weights):
+        return solver.expected_truth(weights) - target, solver.covariance(weights)
+
+    at_infinity = free & ((target == 0) | (target == 1))
+    return minimum(Fit(value, derivatives, free, tol), start, at_infinity)
+
+
+def _given(fixed, start, m):
+    """Return checked weights that are fixed (NaN: not), and those to start at."""
+    fixed = np.full(m, np.nan) if fixed is None else np.asarray(fixed, dtype=float)
+    if fixed.shape != (m,) or np.isinf(fixed).any():
+        raise ValueError(
+            f"fixed must have a finite weight, or NaN, for each of the {m} "
+            f"constraints, got {fixed}."
+        )
+    start = np.zeros(m) if start is None else constraint_weights(start, m)
+    return fixed, start
+
+
+def _check_counts(n, prior):
+    """Raise unless there are rows, or pseudo-rows, to fit to."""
+    if not (n >= 0 and 0 <= prior < np.inf and n + prior > 0):
+        raise ValueError(
+            "Weights need rows or pseudo-rows: n and prior must be at least 0, and "
+            f"not both 0; got n={n} and prior={prior}."
+        )
+
+
+def _called(which, names):
+    """Return the first few names of some constraints, with their number."""
+    where = np.flatnonzero(which)
+    shown = [repr(names[i]) if names is not None else f"{i}" for i in where[:5]]
+    more = f" and {len(where) - 5} more" if len(where) > 5 else ""
+    return ", ".join(shown) + more
+
+
+def _warn_constant(constant, what, names):
+    if constant.any():
+        warn(
+            f"{int(constant.sum())} constraint(s) {what}: {_called(constant, names)}. "
+            "They tell nothing, and their weights are 0. Correct them, or leave them "
+            "out."
+        )
+
+
+def _warn_fits(fits, m, tol, names):
+    """Warn of weights that are at infinity, and of fits that did not converge."""
+    unbounded = np.zeros(m, dtype=bool)
+    for members, fit in fits:
+        unbounded[members] = fit.unbounded
+    if unbounded.any():
+        warn(
+            f"The likelihood has no maximum: the weights of {int(unbounded.sum())} "
+            f"constraint(s) would grow without end ({_called(unbounded, names)}), as "
+            "no row speaks against it. They are kept finite by a penalty of "
+            f"{RIDGE:g} |w|²/2. Pass prior=1, or weights."
+        )
+    gradient = max((fit.gradient for _, fit in fits if not fit.converged), default=None)
+    if gradient is not None:
+        warn(
+            f"The weights have not converged: a gradient is {gradient:.2g} (tol={tol})."
+            " The mean truths may contradict the constraints, or fixed weights be too "
+            "large; raise prior, or lower the fixed weights."
+        )
+
+
+class _Conditionals:
+    """The distribution of each concept given the others, for weighted rows.
+
+    For each concept the rows are grouped by the truth of its constraints under each of
+    its values.
+
+    Parameters
+    ----------
+    truth, sizes, scopes, Z
+        See `fit_pseudo_weights`.
+
+    row_weights : ndarray of shape (n_rows,)
+        They sum to one.
+    """
+
+    def __init__(self, truth, sizes, scopes, Z, row_weights):
+        self.n_constraints = len(scopes)
+        self.observed = np.zeros(len(scopes))
+        found: dict = {}
+        for rows, part in _row_chunks(Z, sizes, scopes):
+            own = row_weights[rows]
+            times = np.array([len(scope) for scope in scopes])
+            self.observed += own @ np.asarray(truth(part), dtype=np.float64) * times
+            for concept, members, values in _alternatives(truth, sizes, scopes, part):
+                flat = np.concatenate(values, axis=1)
+                block = distinct_columns(pack_bits(flat), own)
+                found.setdefault((concept, members), []).append(block)
+        self.parts = [
+            (list(members), sizes[concept], *merge_columns(blocks))
+            for (concept, members), blocks in found.items()
+        ]
+
+    def _chunks(self):
+        """Yield constraints, truth of shape (groups, values, constraints), weights."""
+        for members, size, words, weights in self.parts:
+            step = max(1, _CHUNK // (size * len(members)))
+            for start in range(0, len(weights), step):
+                part = slice(start, start + step)
+                truth = unpack_bits(words[:, part], size * len(members))
+                shape = (-1, size, len(members))
+                yield members, truth.reshape(shape).astype(float), weights[part]
+
+    def value(self, weights):
+        """Return minus the mean pseudo-log-likelihood, up to a constant."""
+        total = -float(self.observed @ weights)
+        for members, truth, own in self._chunks():
+            total += float(own @ logsumexp(truth @ weights[members], axis=1))
+        return total
+
+    def derivatives(self, weights):
+        """Return the gradient and the Hessian of the value."""
+        gradient = -self.observed
+        hessian = np.zeros((self.n_constraints, self.n_constraints))
+        for members, truth, own in self._chunks():
+            proba = softmax(truth @ weights[members], axis=1)
+            mean = np.einsum("gv,gvm->gm", proba, truth)
+            gradient[members] += own @ mean
+            centred = (truth - mean[:, np.newaxis]).reshape(-1, len(members))
+            share = (proba * own[:, np.newaxis]).reshape(-1, 1)
+            hessian[np.ix_(members, members)] += (centred * share).T @ centred
+        return gradient, hessian
+
+
+def _row_chunks(Z, sizes, scopes):
+    """Yield slices of rows, and the rows, so that memory is bounded."""
+    step = max(1, _CHUNK // max(1, max(sizes) * len(scopes)))
+    for start in range(0, len(Z), step):
+        rows = slice(start, start + step)
+        yield rows, Z[rows]
+
+
+def _alternatives(truth, sizes, scopes, Z):
+    """Yield each concept, its constraints, and their truth under each of its values."""
+    for concept, size in enumerate(sizes):
+        members = tuple(i for i, scope in enumerate(scopes) if concept in scope)
+        if members:
+            other, values = Z.copy(), []
+            for value in range(size):
+                other[:, concept] = value
+                values.append(np.asarray(truth(other), dtype=bool)[:, list(members)])
+            yield concept, members, values
+
+
+def fit_pseudo_weights(
+    truth,
+    sizes,
+    scopes,
+    Z,
+    prior=1.0,
+    fixed=None,
+    tol=1e-8,
+    *,
+    start=None,
+    names=None,
+):
+    r"""Weights of the maximum of the pseudo-likelihood of rows.
+
+    They maximise the mean over `Z` and `prior` pseudo-rows of
+
+    .. math:: \sum_d \log P(z_d \mid z_{-d}),
+
+    which needs no sum over worlds. The pseudo-rows are 1000 worlds drawn uniformly,
+    always the same, which together weigh as much as `prior` rows.
+
+    Parameters
+    ----------
+    truth : callable
+        Takes codes of shape (n, n_concepts); returns which constraints hold, of shape
+        (n, n_constraints).
+
+    sizes : sequence of int
+        Number of values of each concept.
+
+    scopes : list of tuple of int
+        Concepts of each constraint.
+
+    Z : ndarray of shape (n_samples, n_concepts), dtype int
+        Codes of the rows.
+
+    prior, fixed, tol, start, names
+        See `fit_weights`.
+
+    Returns
+    -------
+    weights : ndarray of shape (n_constraints,), dtype float64
+        Finite. Those of constraints that a change of one concept of a row never makes
+        or breaks are 0, with a warning.
+    """
+    Z = _codes(Z, sizes)
+    m = len(scopes)
+    fixed, start = _given(fixed, start, m)
+    _check_counts(len(Z), prior)
+    row_weights = np.ones(len(Z))
+    if prior > 0:
+        random = np.random.default_rng(_PSEUDO_SEED)
+        drawn = random.integers(0, sizes, size=(_N_PSEUDO_ROWS, len(sizes)))
+        Z = np.concatenate([Z, drawn])
+        share = np.full(_N_PSEUDO_ROWS, prior / _N_PSEUDO_ROWS)
+        row_weights = np.concatenate([row_weights, share])
+    row_weights /= row_weights.sum()
+    rows = _Conditionals(truth, sizes, scopes, Z, row_weights)
+    free = np.isnan(fixed)
+    start = np.where(free, start, fixed)
+    fit = Fit(rows.value, rows.derivatives, free, tol)
+    what = "do not change with any single concept of any row"
+    _warn_constant(free & ~fit.free, what, names)
+    fit = minimum(fit, start, np.zeros(m, dtype=bool))
+    _warn_fits([(np.arange(m), fit)], m, tol, names)
+    return fit.weights + 0.0
+
+
+def _codes(Z, sizes):
+    """Return codes as a 2-D integer array, or raise a ValueError."""
+    Z = np.asarray(Z)
+    if Z.ndim != 2 or Z.shape[1] != len(sizes) or Z.dtype.kind not in "iu":
+        raise ValueError(
+            f"Z must hold integer codes of {len(sizes)} concepts in columns, got "
+            f"{Z.dtype} of shape {Z.shape}."
+        )
+    Z = Z.astype(np.int64)
+    if ((Z < 0) | (Z >= np.asarray(sizes))).any():
+        raise ValueError(f"Z must hold codes below the sizes {tuple(sizes)}.")
+    return Z
+
+
+def pseudo_log_likelihood(truth, sizes, scopes, Z, weights):
+    r"""Pseudo-log-likelihood of each row, :math:`\sum_d \log P(z_d \mid z_{-d})`.
+
+    Parameters
+    ----------
+    truth, sizes, scopes, Z
+        See `fit_pseudo_weights`.
+
+    weights : array-like of shape (n_constraints,)
+        Finite weights.
+
+    Returns
+    -------
+    pseudo_log_likelihood : ndarray of shape (n_samples,), dtype float64
+        One number per row, which does not depend on the other rows.
+    """
+    Z = _codes(Z, sizes)
+    weights = constraint_weights(weights, len(scopes))
+    touched = {concept for scope in scopes for concept in scope}
+    alone = [size for concept, size in enumerate(sizes) if concept not in touched]
+    out = np.full(len(Z), -float(np.log(alone).sum()))
+    for rows, part in _row_chunks(Z, sizes, scopes):
+        for concept, members, values in _alternatives(truth, sizes, scopes, part):
+            # sums term by term: those of a row are the same in any batch
+            energies = [
+                sum(w * value[:, k] for k, w in enumerate(weights[list(members)]))
+                for value in values
+            ]
+            top = np.maximum.reduce(energies)
+            total = sum(np.exp(energy - top) for energy in energies)
+            own = np.array(energies)[part[:, concept], np.arange(len(part))]
+            out[rows] += own - top - np.log(total)
+    return out

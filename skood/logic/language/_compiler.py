@@ -1,0 +1,211 @@
+"""Compile formulas to Boolean operations over columns of codes.
+
+A compiled formula is a nested tuple: what to do, then its operands. It is evaluated on
+arrays of NumPy or tensors of torch alike, which share the operators.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.logic.language._domains import brief, known, value_code
+from skood.logic.language._formulas import (
+    And,
+    C,
+    Equals,
+    Iff,
+    Implies,
+    Not,
+    Or,
+    Same,
+    Xor,
+)
+
+__all__ = ["bind", "comparisons", "compile_formula", "evaluate", "truth_table"]
+
+
+def _values(name, domains):
+    """Values of a concept, or an error that names the concepts."""
+    if name not in domains:
+        raise ValueError(
+            f"Unknown concept {brief(name)}. "
+            + known("Known concepts", name, list(domains))
+        )
+    return domains[name]
+
+
+def bind(formula, domains):
+    """Return a formula whose concepts and values are those of the domains, or raise.
+
+    Parameters
+    ----------
+    formula : Formula
+        A formula.
+
+    domains : dict of str to list
+        Checked domains.
+
+    Returns
+    -------
+    formula : Formula
+        The same with the domains' own values: 1 in place of "1" where the value is 1.
+
+    Raises
+    ------
+    ValueError
+        If a concept or a value is unknown, or two concepts cannot be compared.
+    """
+    if isinstance(formula, C):
+        values = _values(formula.name, domains)
+        if len(values) != 2:
+            raise ValueError(
+                f"The concept {formula.name!r} has {len(values)} values, and only one "
+                f"with two can stand alone. Compare it with one: "
+                f"C({formula.name!r}).eq({values[0]!r})."
+            )
+        return formula
+    if isinstance(formula, Equals):
+        values = _values(formula.name, domains)
+        code = value_code(values, formula.value)
+        if code < 0:
+            raise ValueError(
+                f"{brief(formula.value)} is no value of the concept {formula.name!r}. "
+                + known("Its values", str(formula.value), values)
+            )
+        return Equals(formula.name, values[code], formula.equal)
+    if isinstance(formula, Same):
+        values, others = (_values(n, domains) for n in (formula.name, formula.other))
+        if values != others:
+            raise ValueError(
+                f"The concepts {formula.name!r} and {formula.other!r} have different "
+                f"values, {values} and {others}, and cannot be compared."
+            )
+        if value_code(values, formula.other) >= 0:
+            raise ValueError(
+                f"{formula.other!r} is a concept, and a value of the concept "
+                f"{formula.name!r} too: their comparison would read as one with the "
+                "value. Rename the concept."
+            )
+        return formula
+    if isinstance(formula, Not):
+        return Not(bind(formula.part, domains))
+    if isinstance(formula, (Implies, Iff)):
+        return type(formula)(bind(formula.left, domains), bind(formula.right, domains))
+    return type(formula)(tuple(bind(part, domains) for part in formula.parts))
+
+
+def compile_formula(formula, domains):
+    """Compile a formula that is bound to domains.
+
+    Parameters
+    ----------
+    formula : Formula
+        A formula that `bind` returned.
+
+    domains : dict of str to list
+        The domains; their order is that of the columns.
+
+    Returns
+    -------
+    compiled : tuple
+        ``("value", column, code)``, ``("same", column, column)`` or an operation and
+        its operands.
+    """
+    columns = {name: column for column, name in enumerate(domains)}
+
+    def compiled(node):
+        if isinstance(node, C):
+            return "value", columns[node.name], 1
+        if isinstance(node, Equals):
+            atom = "value", columns[node.name], domains[node.name].index(node.value)
+            return atom if node.equal else ("not", atom)
+        if isinstance(node, Same):
+            atom = "same", columns[node.name], columns[node.other]
+            return atom if node.equal else ("not", atom)
+        if isinstance(node, Not):
+            return "not", compiled(node.part)
+        if isinstance(node, Implies):
+            return "or", (("not", compiled(node.left)), compiled(node.right))
+        if isinstance(node, Iff):
+            return "not", ("xor", (compiled(node.left), compiled(node.right)))
+        name = {And: "and", Or: "or", Xor: "xor"}[type(node)]
+        return name, tuple(compiled(part) for part in node.parts)
+
+    return compiled(formula)
+
+
+def comparisons(compiled):
+    """Comparisons of concepts with values in a compiled formula, each once."""
+    kind, *rest = compiled
+    if kind in ("value", "same"):
+        return {compiled} if kind == "value" else set()
+    parts = rest if kind == "not" else rest[0]
+    return set().union(*(comparisons(part) for part in parts))
+
+
+def evaluate(compiled, columns, cache):
+    """Evaluate a compiled formula.
+
+    Parameters
+    ----------
+    compiled : tuple
+        See `compile_formula`.
+
+    columns : sequence of array
+        Codes of each concept: NumPy arrays or torch tensors that broadcast.
+
+    cache : dict
+        Comparisons that were made before on the same columns; more are added.
+
+    Returns
+    -------
+    truth : array of bool
+        Not to be written into.
+    """
+    kind, *rest = compiled
+    if kind == "value":
+        if compiled not in cache:
+            cache[compiled] = columns[rest[0]] == rest[1]
+        return cache[compiled]
+    if kind == "same":
+        return columns[rest[0]] == columns[rest[1]]
+    if kind == "not":
+        return ~evaluate(rest[0], columns, cache)
+    first, *others = rest[0]
+    truth = evaluate(first, columns, cache)
+    for part in others:
+        other = evaluate(part, columns, cache)
+        if kind == "and":
+            truth = truth & other
+        elif kind == "or":
+            truth = truth | other
+        else:
+            truth = truth ^ other
+    return truth
+
+
+def truth_table(compiled, scope, sizes):
+    """Truth of a compiled formula for all values of the concepts that it names.
+
+    Parameters
+    ----------
+    compiled : tuple
+        See `compile_formula`.
+
+    scope : tuple of int
+        Columns of these concepts.
+
+    sizes : tuple of int
+        Number of values of every concept.
+
+    Returns
+    -------
+    table : ndarray of bool of shape ``sizes[scope[0]], sizes[scope[1]], …``
+        The truth values.
+    """
+    shape = tuple(sizes[column] for column in scope)
+    grid = np.ogrid[tuple(slice(size) for size in shape)]
+    columns = dict(zip(scope, grid, strict=True))
+    table = evaluate(compiled, columns, {})
+    return np.ascontiguousarray(np.broadcast_to(table, shape))

@@ -1,0 +1,149 @@
+"""Concepts and their values."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from collections import Counter
+from difflib import get_close_matches
+
+import numpy as np
+
+from skood.logic.language._formulas import plain_value, spell
+
+__all__ = ["brief", "check_domains", "known", "value_code"]
+
+# An error lists at most this many names.
+_MAX_LISTED = 20
+
+# An error shows at most this many characters of a name.
+_MAX_SHOWN = 76
+
+
+def check_domains(domains):
+    """Return concepts and their values in plain Python, or raise.
+
+    Parameters
+    ----------
+    domains : dict of str to (list or "bool")
+        Values of each concept: str, bool, int or finite float. "bool" is short for
+        ``[False, True]``.
+
+    Returns
+    -------
+    domains : dict of str to list
+        A copy.
+
+    Raises
+    ------
+    TypeError
+        If it is no such dict. Sets are refused, too: they have no order.
+
+    ValueError
+        If a concept has no values, or some that cannot be told apart.
+    """
+    if not hasattr(domains, "items"):
+        raise TypeError(
+            "domains must be a dict of concept names to lists of values, for example "
+            f"{{'color': ['red', 'blue'], 'round': 'bool'}}; got {domains!r}."
+        )
+    checked = {}
+    for name, values in domains.items():
+        if not isinstance(name, str):
+            raise TypeError(f"The name of a concept must be a str, got {name!r}.")
+        if not name:
+            raise ValueError("The name of a concept must not be empty.")
+        checked[str(name)] = _check_values(str(name), values)
+    return checked
+
+
+def _check_values(name, values):
+    """Values of one concept, a list of plain Python objects, or raise."""
+    if isinstance(values, str) and values == "bool":
+        return [False, True]
+    if isinstance(values, (str, bytes, dict, set, frozenset)) or not hasattr(
+        values, "__iter__"
+    ):
+        raise TypeError(
+            f"The values of the concept {name!r} must be a list or 'bool', got "
+            f"{values!r}."
+        )
+    values = [plain_value(value, name) for value in values]
+    if not values:
+        raise ValueError(f"The concept {name!r} has no values.")
+    equal = Counter(values)  # 1, 1.0 and True are equal
+    alike = Counter(str(value) for value in values)
+    doubled = {str(value) for value in values if equal[value] > 1}
+    doubled.update(text for text, count in alike.items() if count > 1)
+    if doubled:
+        raise ValueError(
+            f"The concept {name!r} has values that are equal, or are written alike: "
+            f"{sorted(doubled)}. Values must be distinct."
+        )
+    return values
+
+
+def value_code(values, value):
+    """Index of a value in a list, by equality or else by how it is written, or -1."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if value in values:
+        return values.index(value)
+    text = str(value)
+    for code, candidate in enumerate(values):
+        if str(candidate) == text:
+            return code
+    return -1
+
+
+def brief(thing):
+    """Return the ``repr`` of a name or value for an error, shortened if it is long.
+
+    Parameters
+    ----------
+    thing : object
+        The name or value.
+
+    Returns
+    -------
+    text : str
+        At most some 80 characters.
+
+    Examples
+    --------
+    >>> from skood.logic.language._domains import brief
+    >>> brief("red"), len(brief("red" * 100))
+    ("'red'", 79)
+    """
+    if isinstance(thing, str):
+        thing = thing if len(thing) <= _MAX_SHOWN else f"{thing[:_MAX_SHOWN]}…"
+        return repr(thing)
+    text = repr(thing)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def known(kind, name, names):
+    """Tell what there is, and what may be meant, where a name is unknown.
+
+    Parameters
+    ----------
+    kind : str
+        What is named.
+
+    name : str
+        The name.
+
+    names : list
+        What there is.
+
+    Returns
+    -------
+    hint : str
+        Sentences for an error.
+    """
+    listed = ", ".join(spell(other) for other in names[:_MAX_LISTED]) or "none"
+    more = len(names) - _MAX_LISTED
+    if more > 0:
+        listed += f" and {more} more"
+    folded = {str(other).casefold(): str(other) for other in names}
+    near = get_close_matches(str(name)[:_MAX_SHOWN].casefold(), folded, n=1)
+    hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
+    return f"{kind}: {listed}.{hint}"

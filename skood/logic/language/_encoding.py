@@ -1,0 +1,195 @@
+"""Labels of concepts as codes, and back."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.logic.language._domains import known, value_code
+from skood.utils._torch import is_tensor, to_numpy
+
+__all__ = ["check_codes", "decode", "encode", "is_frame", "narrow_columns"]
+
+
+def is_frame(Y):
+    """Tell whether `Y` is a data frame: its columns have names."""
+    return hasattr(Y, "columns") and hasattr(Y, "__getitem__")
+
+
+def _columns(Y, domains):
+    """Columns of labels, one array per concept."""
+    names = list(domains)
+    if is_frame(Y):
+        columns = list(Y.columns)
+        missing = [name for name in names if name not in columns]
+        if missing:
+            raise ValueError(
+                f"The data frame has no column for the concepts {missing}; it has "
+                f"{[str(c) for c in columns]}."
+            )
+        doubled = [name for name in names if columns.count(name) > 1]
+        if doubled:
+            raise ValueError(
+                f"The data frame has more than one column for the concepts {doubled}."
+            )
+        return [np.asarray(Y[name]) for name in names]
+    if not is_tensor(Y) and not isinstance(Y, np.ndarray):
+        Y = np.array(Y, dtype=object)  # NumPy would turn numbers beside text into text
+    Y = to_numpy(Y)
+    if Y.ndim == 1 and len(names) == 1:
+        Y = Y[:, None]
+    if Y.ndim != 2 or Y.shape[1] != len(names):
+        raise ValueError(
+            f"Expected one column for each of the {len(names)} concepts {names}, got "
+            f"an array of shape {Y.shape}."
+        )
+    return list(Y.T)
+
+
+def encode(Y, domains):
+    """Return the codes of labels.
+
+    Parameters
+    ----------
+    Y : array-like of shape (n_samples, n_concepts) or data frame
+        Labels.
+
+    domains : dict of str to list
+        Checked domains.
+
+    Returns
+    -------
+    Z : ndarray of shape (n_samples, n_concepts), dtype int64
+        The index of each label among the values of its concept.
+
+    Raises
+    ------
+    ValueError
+        If columns are missing, or a label is not among the values.
+    """
+    columns = _columns(Y, domains)
+    Z = np.empty((len(columns[0]), len(columns)), dtype=np.int64)
+    for j, (column, name) in enumerate(zip(columns, domains, strict=True)):
+        codes = _Codes(name, domains[name])
+        Z[:, j] = [codes[label] for label in column.tolist()]
+    return Z
+
+
+class _Codes(dict):
+    """Codes of the values of a concept; what is asked for once is kept."""
+
+    def __init__(self, name, values):
+        super().__init__({value: code for code, value in enumerate(values)})
+        self.name, self.values_ = name, values
+
+    def __missing__(self, label):
+        # what is missing in a table is no value, even if its text is one
+        plain = isinstance(label, (str, bool, int, float, np.generic))
+        code = value_code(self.values_, label) if plain and label == label else -1
+        if code < 0:
+            label = label.item() if isinstance(label, np.generic) else label
+            raise ValueError(
+                f"{label!r} is no value of the concept {self.name!r}. "
+                + known("Its values", str(label), self.values_)
+            )
+        self[label] = code
+        return code
+
+
+def decode(Z, domains):
+    """Return the labels of codes; see `encode`."""
+    Z = to_numpy(check_codes(Z, [len(values) for values in domains.values()]))
+    columns = [
+        _labels(values)[codes]
+        for codes, values in zip(Z.T, domains.values(), strict=True)
+    ]
+    if len({column.dtype.kind for column in columns}) == 1:
+        return np.stack(columns, axis=1)
+    Y = np.empty(Z.shape, dtype=object)
+    for j, column in enumerate(columns):
+        Y[:, j] = column
+    return Y
+
+
+def _labels(values):
+    """Values as an array from which each is got back as it is."""
+    labels = np.array(values)
+    if [(type(v), v) for v in labels.tolist()] != [(type(v), v) for v in values]:
+        labels = np.empty(len(values), dtype=object)
+        labels[:] = values
+    return labels
+
+
+def check_codes(Z, sizes):
+    """Return codes as an array or tensor of integers, or raise.
+
+    Parameters
+    ----------
+    Z : array-like or tensor of shape (n_samples, n_concepts)
+        The index of the value of each concept.
+
+    sizes : sequence of int
+        Number of values of each concept.
+
+    Returns
+    -------
+    Z : ndarray or tensor of shape (n_samples, n_concepts)
+        The same.
+
+    Raises
+    ------
+    TypeError
+        If they are no integers.
+
+    ValueError
+        If the shape is another one, or a code is not among those of its concept.
+    """
+    if is_tensor(Z):
+        integer = not (Z.is_floating_point() or Z.is_complex())
+    else:
+        Z = np.asarray(Z)
+        integer = Z.dtype.kind in "biu"
+    if Z.ndim != 2 or Z.shape[1] != len(sizes):
+        raise ValueError(
+            f"Expected codes of shape (n_samples, {len(sizes)}), got {tuple(Z.shape)}."
+        )
+    if not integer:
+        raise TypeError(
+            f"Expected codes, which are integers, got an array of {Z.dtype}. Turn "
+            "labels into codes with encode(), or give a data frame."
+        )
+    for j, size in enumerate(sizes if len(Z) else ()):
+        # torch knows no minimum of some kinds of integers
+        column = Z[:, j].long() if is_tensor(Z) else Z[:, j]
+        low, high = int(column.min()), int(column.max())
+        if low < 0 or high >= size:
+            raise ValueError(
+                f"Column {j} holds the code {low if low < 0 else high}, but the "
+                f"concept has the codes 0 to {size - 1}."
+            )
+    return Z
+
+
+def narrow_columns(Z, sizes):
+    """Return the columns of codes one after the other, in as few bytes as will do.
+
+    Parameters
+    ----------
+    Z : ndarray or tensor of shape (n_samples, n_concepts)
+        Valid codes.
+
+    sizes : sequence of int
+        Number of values of each concept.
+
+    Returns
+    -------
+    columns : ndarray or tensor of shape (n_concepts, n_samples)
+        The codes, which compare with any code of their concept. (Tensors of few bits
+        would compare with what is left of a number that does not fit.)
+    """
+    if not is_tensor(Z):
+        return np.ascontiguousarray(Z.T, dtype=np.min_scalar_type(max(sizes) - 1))
+    import torch
+
+    narrow = torch.uint8 if max(sizes) <= 256 else torch.int64
+    return Z.T.to(narrow).contiguous()

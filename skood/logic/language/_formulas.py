@@ -1,0 +1,485 @@
+"""Formulas over concepts: the words of a constraint, and how they are written.
+
+A formula is a tree of small immutable objects. It says nothing of what its concepts'
+values are until it is bound to domains, see `skood.logic.language._compiler`.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+__all__ = [
+    "KEYWORDS",
+    "MAX_DEPTH",
+    "WORD",
+    "And",
+    "C",
+    "Equals",
+    "Formula",
+    "Iff",
+    "Implies",
+    "Not",
+    "Or",
+    "Same",
+    "Xor",
+    "plain_value",
+    "spell",
+]
+
+KEYWORDS = frozenset({"and", "or", "xor", "not"})
+
+# What need not be quoted: a word, or a number.
+WORD = re.compile(r"-?\d[\w.]*|\w[\w.]*")
+
+# Deeper formulas, and deeper parentheses, could exhaust the stack where they are read,
+# written or compiled. The text of a formula has fewer parentheses than levels.
+MAX_DEPTH = 50
+
+
+def spell(name):
+    """Write a name or a value: as it is if it is a plain word, else in quotes."""
+    text = str(name)
+    if WORD.fullmatch(text) and text.lower() not in KEYWORDS:
+        return text
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def plain_value(value, name):
+    """Return a value of a concept in plain Python, or raise.
+
+    Parameters
+    ----------
+    value : str, bool, int or float, also of NumPy
+        The value.
+
+    name : str
+        Name of the concept, for the error.
+
+    Returns
+    -------
+    value : str, bool, int or float
+        The value.
+    """
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    raise TypeError(
+        f"A value of the concept {name!r} must be a str, a bool, an int or a finite "
+        f"float, got {value!r}."
+    )
+
+
+class Formula:
+    """A formula over concepts; `C` makes the simplest.
+
+    Formulas are combined by ``~`` (not), ``&`` (and), ``^`` (exclusive or), ``|``
+    (or), ``>>`` (implies) and ``.iff()``. ``str`` writes a formula in the language that
+    :func:`parse_constraint` reads.
+    """
+
+    precedence: ClassVar[int] = 7
+    depth = 1
+
+    def __and__(self, other):
+        return _combined(And, self, other)
+
+    def __or__(self, other):
+        return _combined(Or, self, other)
+
+    def __xor__(self, other):
+        return _combined(Xor, self, other)
+
+    def __rshift__(self, other):
+        return _combined(Implies, self, other)
+
+    def __invert__(self):
+        return Not(self)
+
+    def iff(self, other):
+        """Tell that this formula holds where another one does, and only there.
+
+        Parameters
+        ----------
+        other : Formula
+            The other formula.
+
+        Returns
+        -------
+        formula : Formula
+            True where both are true or both are false.
+        """
+        return Iff(self, _checked(other))
+
+    def concepts(self):
+        """Names of the concepts of the formula, each once, in order of appearance.
+
+        Returns
+        -------
+        names : list of str
+            The names.
+        """
+        names: dict = {}
+        for part in self._parts():
+            names.update(dict.fromkeys(part.concepts()))
+        return list(names)
+
+    def __bool__(self):
+        raise TypeError(
+            f"The truth of the formula {str(self)!r} depends on the sample. Combine "
+            "formulas with & (and), | (or), ^ (xor), ~ (not) and >> (implies) instead "
+            "of Python's and, or, not; and mind that these bind more tightly than ==: "
+            "write C('a').eq(1), not C('a') == 1."
+        )
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def _parts(self):
+        """The formulas that this one is made of."""
+        return ()
+
+    def _written(self, part, loosest):
+        """Write a part, in parentheses if it binds less tightly than `loosest`."""
+        text = str(part)
+        return text if part.precedence >= loosest else f"({text})"
+
+
+def _checked(formula):
+    """Refuse what is no formula."""
+    if not isinstance(formula, Formula):
+        raise TypeError(
+            f"A formula can only be combined with a formula, got {formula!r}. Write "
+            "C('name').eq(value) for 'the concept has this value'."
+        )
+    return formula
+
+
+def _combined(kind, left, right):
+    """Combine two formulas by an operator, or leave it to the other operand."""
+    if not isinstance(right, Formula):
+        return NotImplemented
+    return kind((left, right)) if issubclass(kind, _Joined) else kind(left, right)
+
+
+def _set_depth(formula, parts):
+    """Store how deep a formula is, or raise."""
+    depth = 1 + max(part.depth for part in parts)
+    if depth > MAX_DEPTH:
+        raise ValueError(
+            f"The formula is nested deeper than {MAX_DEPTH} levels. Write it as "
+            "several constraints."
+        )
+    object.__setattr__(formula, "depth", depth)
+
+
+@dataclass(frozen=True, repr=False)
+class C(Formula):
+    """A concept, by its name.
+
+    Alone it is the formula that a two-valued concept has its second value.
+
+    Read more in the :ref:`User Guide <logic>`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the concept.
+
+    See Also
+    --------
+    parse_constraint : Read a formula from a text.
+
+    Examples
+    --------
+    >>> from skood.logic import C
+    >>> rule = C("class").eq("stop") >> (C("color").eq("red") & ~C("round"))
+    >>> print(rule)
+    class = stop -> color = red and not round
+    >>> rule.concepts()
+    ['class', 'color', 'round']
+    """
+
+    name: str
+
+    def __post_init__(self):
+        if not isinstance(self.name, str):
+            raise TypeError(f"The name of a concept must be a str, got {self.name!r}.")
+        if not self.name:
+            raise ValueError("The name of a concept must not be empty.")
+        object.__setattr__(self, "name", str(self.name))
+
+    def eq(self, value):
+        """Tell that the concept has a value, or the value of another concept.
+
+        Parameters
+        ----------
+        value : str, int, float, bool or C
+            The value, or a concept with the same values.
+
+        Returns
+        -------
+        formula : Formula
+            ``name = value``.
+        """
+        return self._compared(value, True)
+
+    def ne(self, value):
+        """Tell that the concept does not have a value, or that of another concept.
+
+        Parameters
+        ----------
+        value : str, int, float, bool or C
+            The value, or a concept with the same values.
+
+        Returns
+        -------
+        formula : Formula
+            ``name != value``.
+        """
+        return self._compared(value, False)
+
+    def isin(self, values):
+        """Tell that the concept has one of several values.
+
+        Parameters
+        ----------
+        values : iterable of str, int, float or bool
+            The values, at least one.
+
+        Returns
+        -------
+        formula : Formula
+            ``name = value or name = value …``.
+        """
+        if isinstance(values, str):
+            raise TypeError(
+                f"C({self.name!r}).isin() takes a list of values, got the str "
+                f"{values!r}. For one value use .eq()."
+            )
+        parts = tuple(self.eq(value) for value in values)
+        if not parts:
+            raise ValueError(f"C({self.name!r}).isin() needs at least one value.")
+        return parts[0] if len(parts) == 1 else Or(parts)
+
+    def _compared(self, value, equal):
+        if isinstance(value, C):
+            return Same(self.name, value.name, equal)
+        if isinstance(value, Formula):
+            raise TypeError(
+                f"C({self.name!r}) can be compared with a value or with another "
+                f"concept, got the formula {str(value)!r}. Use .iff()."
+            )
+        return Equals(self.name, value, equal)
+
+    def concepts(self):
+        return [self.name]
+
+    def __str__(self):
+        return spell(self.name)
+
+    def __repr__(self):
+        return f"C({self.name!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Equals(Formula):
+    """A concept has, or has not, a value.
+
+    Parameters
+    ----------
+    name : str
+        Name of the concept.
+
+    value : str, int, float or bool
+        The value.
+
+    equal : bool, default=True
+        False: the concept does not have the value.
+    """
+
+    name: str
+    value: Any
+    equal: bool = True
+
+    def __post_init__(self):
+        object.__setattr__(self, "value", plain_value(self.value, self.name))
+
+    def concepts(self):
+        return [self.name]
+
+    def __str__(self):
+        sign = "=" if self.equal else "!="
+        return f"{spell(self.name)} {sign} {spell(self.value)}"
+
+    def __repr__(self):
+        method = "eq" if self.equal else "ne"
+        return f"C({self.name!r}).{method}({self.value!r})"
+
+
+@dataclass(frozen=True, repr=False)
+class Same(Formula):
+    """Two concepts have, or have not, the same value.
+
+    Parameters
+    ----------
+    name, other : str
+        Names of the concepts.
+
+    equal : bool, default=True
+        False: their values differ.
+    """
+
+    name: str
+    other: str
+    equal: bool = True
+
+    def concepts(self):
+        return list(dict.fromkeys([self.name, self.other]))
+
+    def __str__(self):
+        sign = "=" if self.equal else "!="
+        return f"{spell(self.name)} {sign} {spell(self.other)}"
+
+    def __repr__(self):
+        method = "eq" if self.equal else "ne"
+        return f"C({self.name!r}).{method}(C({self.other!r}))"
+
+
+@dataclass(frozen=True, repr=False)
+class Not(Formula):
+    """A formula does not hold.
+
+    Parameters
+    ----------
+    part : Formula
+        The formula.
+    """
+
+    part: Formula
+    depth: int = field(init=False, compare=False)
+    precedence: ClassVar[int] = 6
+
+    def __post_init__(self):
+        _set_depth(self, [_checked(self.part)])
+
+    def _parts(self):
+        return (self.part,)
+
+    def __str__(self):
+        return f"not {self._written(self.part, self.precedence)}"
+
+    def __repr__(self):
+        return f"~{self.part!r}"
+
+
+@dataclass(frozen=True, repr=False)
+class _Joined(Formula):
+    """Formulas joined by an operator that is associative: a chain is one formula.
+
+    Parameters
+    ----------
+    parts : tuple of Formula
+        At least two; those of the same kind are taken apart.
+    """
+
+    parts: tuple
+    depth: int = field(init=False, compare=False)
+    word: ClassVar[str]
+    sign: ClassVar[str]
+
+    def __post_init__(self):
+        parts: list = []
+        for part in self.parts:
+            same = type(part) is type(self)
+            parts.extend(part.parts if same else [_checked(part)])
+        if len(parts) < 2:
+            raise ValueError(f"{self.word!r} joins at least two formulas.")
+        object.__setattr__(self, "parts", tuple(parts))
+        _set_depth(self, parts)
+
+    def _parts(self):
+        return self.parts
+
+    def __str__(self):
+        tighter = self.precedence + 1
+        return f" {self.word} ".join(self._written(p, tighter) for p in self.parts)
+
+    def __repr__(self):
+        return "(" + f" {self.sign} ".join(repr(part) for part in self.parts) + ")"
+
+
+class And(_Joined):
+    """All of several formulas hold."""
+
+    word, sign, precedence = "and", "&", 5
+
+
+class Xor(_Joined):
+    """An odd number of several formulas hold."""
+
+    word, sign, precedence = "xor", "^", 4
+
+
+class Or(_Joined):
+    """At least one of several formulas holds."""
+
+    word, sign, precedence = "or", "|", 3
+
+
+@dataclass(frozen=True, repr=False)
+class _Pair(Formula):
+    """Two formulas joined by an operator that is not associative.
+
+    Parameters
+    ----------
+    left, right : Formula
+        The formulas.
+    """
+
+    left: Formula
+    right: Formula
+    depth: int = field(init=False, compare=False)
+    sign: ClassVar[str]
+
+    def __post_init__(self):
+        _set_depth(self, [_checked(self.left), _checked(self.right)])
+
+    def _parts(self):
+        return self.left, self.right
+
+    def __str__(self):
+        tighter = self.precedence + 1
+        left, right = (self._written(part, tighter) for part in self._parts())
+        return f"{left} {self.sign} {right}"
+
+
+class Implies(_Pair):
+    """Where one formula holds, so does another."""
+
+    sign, precedence = "->", 2
+
+    def __repr__(self):
+        return f"({self.left!r} >> {self.right!r})"
+
+
+class Iff(_Pair):
+    """One formula holds where another one does, and only there."""
+
+    sign, precedence = "<->", 1
+
+    def __repr__(self):
+        # a call binds more tightly than ~
+        left = f"({self.left!r})" if isinstance(self.left, Not) else repr(self.left)
+        return f"{left}.iff({self.right!r})"

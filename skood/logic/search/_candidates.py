@@ -1,0 +1,193 @@
+"""Candidates of a search for constraints, and which of them say the same."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from itertools import combinations, product
+from numbers import Integral
+
+import numpy as np
+
+from skood.logic.language._compiler import compile_formula, truth_table
+from skood.logic.language._domains import check_domains
+from skood.logic.language._formulas import C
+from skood.utils._param_validation import Interval, Options, StrOptions, validate_params
+
+__all__ = ["constraint_candidates", "truth_key"]
+
+# More formulas than this take minutes to list, and hours to try.
+_MAX_LISTED = 1_000_000
+
+
+@validate_params(
+    {
+        "domains": "no_validation",  # by check_domains
+        "depth": [Interval(Integral, 1, None, closed="left")],
+        "distinct": [Options(bool, {True, False}), StrOptions({"signed"})],
+    },
+    prefer_skip_nested_validation=True,
+)
+def constraint_candidates(domains, depth=2, distinct=True):
+    r"""List the constraints that a search may try.
+
+    A literal says that a concept has, or has not, a value. The candidates of depth 1
+    are the literals; those of depth 2 are the implications between two literals
+    :math:`l \to l'` too [1]_; and those of depth d the rules
+
+    .. math:: l_1 \land \dots \land l_{d-1} \to l_d
+
+    whose conditions :math:`l_1, \dots, l_{d-1}` are about different concepts. K
+    two-valued concepts have :math:`2K` literals, and
+    :math:`2K + 4K^2` candidates up to depth 2.
+
+    Read more in the :ref:`User Guide <logic>`.
+
+    Parameters
+    ----------
+    domains : dict of str to (list or "bool")
+        Values of each concept; "bool" is short for ``[False, True]``. A concept with
+        the values False and True, or 0 and 1, has the literals ``name`` and ``not
+        name``; one with two other values ``name = value`` for both of them; and one
+        with more ``name = value`` and ``name != value`` for each of them.
+
+    depth : int, default=2
+        Most literals of a candidate, at least 1.
+
+    distinct : bool or "signed", default=True
+        Which candidates are left out. True: those that are always true or always
+        false, and those with the truth table of an earlier one or of its negation
+        (a constraint and its negation with minus its weight are the same model).
+        "signed": a constraint and its negation are two. False: none.
+
+    Returns
+    -------
+    candidates : list of Formula
+        Literals first, then implications, in the order of the concepts. Of candidates
+        that say the same, the first.
+
+    Raises
+    ------
+    ValueError
+        If there are more than a million to list.
+
+    See Also
+    --------
+    ConstraintSearch : Select some of them by what they contribute to detection.
+
+    References
+    ----------
+    .. [1] K. Kirchheim, F. Ortmeier. Improving out-of-distribution detection with
+       Markov logic networks. ICML 2025.
+
+    Examples
+    --------
+    >>> from skood.logic import constraint_candidates
+    >>> domains = {"round": "bool", "red": "bool"}
+    >>> for candidate in constraint_candidates(domains):
+    ...     print(candidate)
+    round
+    red
+    round -> red
+    round -> not red
+    not round -> red
+    not round -> not red
+    >>> len(constraint_candidates(domains, distinct=False))
+    20
+    """
+    domains = check_domains(domains)
+    literals = [_literals(name, values) for name, values in domains.items()]
+    n_listed = _count([len(some) for some in literals], depth)
+    if n_listed > _MAX_LISTED:
+        raise ValueError(
+            f"depth={depth} lists {n_listed} candidates over {len(domains)} concepts, "
+            f"and at most {_MAX_LISTED} can be. Take a smaller depth, or the domains "
+            "of fewer concepts."
+        )
+    listed = _listed(literals, depth)
+    if distinct is False:
+        return list(listed)
+    found: dict = {}
+    sizes = tuple(len(values) for values in domains.values())
+    columns = {name: column for column, name in enumerate(domains)}
+    for formula in listed:
+        scope = tuple(sorted(columns[name] for name in formula.concepts()))
+        table = truth_table(compile_formula(formula, domains), scope, sizes)
+        key = truth_key(scope, table, signed=distinct == "signed")
+        if key is not None:
+            found.setdefault(key, formula)
+    return list(found.values())
+
+
+def _literals(name, values):
+    """Literals of one concept; a concept with one value says nothing."""
+    if len(values) == 1:
+        return []
+    if values == [0, 1]:  # or [False, True]
+        return [C(name), ~C(name)]
+    if len(values) == 2:
+        return [C(name).eq(value) for value in values]
+    return [
+        literal
+        for value in values
+        for literal in (C(name).eq(value), C(name).ne(value))
+    ]
+
+
+def _count(sizes, depth):
+    """Number of candidates, from the number of literals of each concept."""
+    total = sum(sizes)
+    # elementary symmetric polynomials: ways to choose literals of different concepts
+    longest = min(depth - 1, len(sizes))
+    ways = [1] + [0] * longest
+    for size in sizes:
+        for d in range(longest, 0, -1):
+            ways[d] += ways[d - 1] * size
+    return total + sum(ways[1:]) * total
+
+
+def _listed(literals, depth):
+    """Yield all candidates."""
+    everything = [literal for some in literals for literal in some]
+    yield from everything
+    for n_conditions in range(1, min(depth - 1, len(literals)) + 1):
+        for concepts in combinations(literals, n_conditions):
+            for conditions in product(*concepts):
+                condition = conditions[0]
+                for other in conditions[1:]:
+                    condition = condition & other
+                for literal in everything:
+                    yield condition >> literal
+
+
+def truth_key(scope, table, *, signed=False):
+    """Key of a constraint that those with the same truth table have, too.
+
+    Parameters
+    ----------
+    scope : tuple of int
+        The concepts of the table, in increasing order.
+
+    table : ndarray of bool
+        Truth for all values of these concepts, one axis for each.
+
+    signed : bool, default=False
+        Whether a constraint and its negation have different keys.
+
+    Returns
+    -------
+    key : tuple or None
+        The concepts on which the truth depends, and the truth for their values. None
+        if it depends on nothing.
+    """
+    concepts = []
+    for axis in reversed(range(table.ndim)):
+        first = table.take([0], axis=axis)
+        if (table == first).all():
+            table = first.squeeze(axis)
+        else:
+            concepts.append(scope[axis])
+    if not concepts:
+        return None
+    if not signed and table.flat[0]:
+        table = ~table
+    return tuple(reversed(concepts)), np.packbits(table).tobytes()

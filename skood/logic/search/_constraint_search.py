@@ -1,0 +1,463 @@
+"""Search for constraints that help a detector."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from skood.base import take_rows, wrapped_tags
+from skood.logic._concepts import check_parts
+from skood.logic._knowledge_base import KnowledgeBase
+from skood.logic._mln_detector import MLNDetector
+from skood.logic.language._formulas import C
+from skood.logic.search._candidates import constraint_candidates
+from skood.logic.search._found_detector import FoundDetector
+from skood.logic.search._greedy import Greedy, Validation
+from skood.logic.search._incremental_network import SearchModel
+from skood.logic.search._splits import distinct, grown, pool_of, split_rows
+from skood.metrics import auroc
+from skood.model_selection._calibration_split import calibration_folds
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._metaestimators import copy_input_attributes
+from skood.utils._pandas import import_pandas
+from skood.utils._param_validation import Interval, Options, StrOptions, fit_context
+from skood.utils._progress import progress
+from skood.utils._warnings import warn
+
+__all__ = ["ConstraintSearch"]
+
+
+class ConstraintSearch(FoundDetector):
+    r"""Detector that finds its constraints by a greedy search.
+
+    Of a list of candidates, those are added to the constraints of an
+    :class:`MLNDetector` that improve it on validation rows [1]_. With the constraints
+    :math:`S` that were accepted so far, and J the objective of the detector with
+    weights fitted to held-out ID rows, a candidate c is accepted where
+
+    .. math:: J(S \cup \{c\}) > J(S) + \delta_{\min}.
+
+    J is the area under the ROC curve of the fused score on validation rows, of which
+    some are OOD. The classifiers of the concepts and the detector are fitted once, on
+    rows of their own; what the search reports, it measures on test rows that it has not
+    seen.
+
+    Read more in the :ref:`User Guide <logic>`.
+
+    Parameters
+    ----------
+    estimator : MLNDetector
+        The detector to improve. Its constraints, often none, are where the search
+        starts, and stay; its `weights`, `prior`, `fusion`, `gamma` and `calibration`
+        are those of the result. Its fusion must not be "product".
+
+    candidates : list of (str or Formula), default=None
+        Constraints that may be added. None: :func:`constraint_candidates` of the
+        concepts, up to `depth`. Those that are always or never true, or that say the
+        same as another one or as its negation, are not tried.
+
+    depth : int, default=2
+        Most literals of a candidate, if `candidates` is None.
+
+    objective : {"auroc", "likelihood"}, default="auroc"
+        What is to grow. "auroc" needs OOD rows in ``y``. "likelihood", the mean
+        log-probability of the concepts of ID validation rows, needs none: it finds what
+        the concepts have to do with each other, whether that helps to tell OOD rows or
+        not.
+
+    order : {"listed", "random", "gain"}, default="listed"
+        In which order candidates are tried. "listed" and "random" try each of them
+        once. "gain" ranks them by how much the likelihood of the held-out ID rows would
+        grow, which is the Kullback-Leibler divergence of their observed from their
+        predicted truth [2]_; of the first `n_refits` the best is added, then all others
+        are ranked again, until none of them improves the objective.
+
+    n_refits : int, default=20
+        How many candidates are tried in each round of the order "gain".
+
+    min_improvement : float, default=0.001
+        :math:`\delta_{\min}`, at least 0.
+
+    max_constraints : int, default=None
+        Most constraints to add. None: no limit.
+
+    prune : bool, default=True
+        Whether to take constraints out again, at the end, without which the objective
+        is not lower.
+
+    validation : float, default=0.2
+        Share of the ID rows that the objective is computed on.
+
+    test : float, default=0.2
+        Share of the ID rows that are kept for the report; may be 0. Of the OOD rows,
+        validation and test rows are as many in proportion, and with a supervised
+        `estimator` the same shares.
+
+    contamination : float, default=0.05
+        Share of the held-out ID rows to reject. It takes the place of the estimator's.
+
+    ood_label : int or str, default=-1
+        Label of OOD rows in ``y``. It takes the place of the estimator's.
+
+    random_state : int, RandomState instance or None, default=None
+        Which rows are for what, and the order "random". The estimator has a
+        `random_state` of its own.
+
+    verbose : int, default=0
+        1 shows a progress bar.
+
+    Attributes
+    ----------
+    estimator_ : MLNDetector
+        The detector with the constraints that were found.
+
+    constraints_ : list of str
+        Its constraints: those of the start, then those that were found.
+
+    found_ : list of str
+        Those that were found, in the order in which they were.
+
+    weights_ : ndarray of shape (n_constraints,)
+        Their weights.
+
+    validation_auroc_, baseline_validation_auroc_ : float or None
+        AUROC on the validation rows, and that of the detector's own scores, without
+        any logic (0.5 if there is no detector). None without OOD rows. Constraints were
+        chosen for the first, which is optimistic.
+
+    test_auroc_, baseline_test_auroc_ : float or None
+        The same on the test rows, which the search has not seen. None if there are
+        none.
+
+    n_validation_, n_test_ : tuple of (int, int)
+        Numbers of ID and of OOD rows.
+
+    offset_ : float
+        Threshold: at most a share `contamination` of the scores of the ID rows that
+        the estimator holds out to calibrate are below it, see :ref:`ties`.
+
+    concepts_ : list of str
+        Names of the concepts.
+
+    knowledge_base_ : KnowledgeBase
+        The constraints over the concepts' values.
+
+    See Also
+    --------
+    MLNDetector : The detector that is improved.
+    constraint_candidates : What is tried.
+
+    References
+    ----------
+    .. [1] K. Kirchheim, F. Ortmeier. Improving out-of-distribution detection with
+       Markov logic networks. ICML 2025.
+    .. [2] S. Della Pietra, V. Della Pietra, J. Lafferty. Inducing features of random
+       fields. IEEE Transactions on Pattern Analysis and Machine Intelligence, 1997.
+
+    Examples
+    --------
+    Two concepts, each read from a feature; the second follows from the first, except
+    in OOD samples:
+
+    >>> import numpy as np
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from skood.logic import ConstraintSearch, MLNDetector
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.array([[0, 0], [0, 1], [1, 1]])[rng.integers(3, size=400)]
+    >>> y[300:] = [1, 0]
+    >>> X = y + rng.normal(scale=0.2, size=y.shape)
+    >>> y[300:] = -1
+    >>> stump = DecisionTreeClassifier(max_depth=1)
+    >>> mln = MLNDetector([], [("a", stump), ("b", stump)], random_state=0)
+    >>> search = ConstraintSearch(mln, order="gain", random_state=0).fit(X, y)
+    >>> search.constraints_
+    ['a -> b']
+    >>> search.baseline_test_auroc_, search.test_auroc_
+    (0.5, 1.0)
+    """
+
+    _parameter_constraints: dict = {
+        **FoundDetector._parameter_constraints,
+        "estimator": [MLNDetector],
+        "candidates": [list, tuple, None],
+        "depth": [Interval(Integral, 1, None, closed="left")],
+        "objective": [StrOptions({"auroc", "likelihood"})],
+        "order": [StrOptions({"listed", "random", "gain"})],
+        "n_refits": [Interval(Integral, 1, None, closed="left")],
+        "min_improvement": [Interval(Real, 0, None, closed="left")],
+        "max_constraints": [Interval(Integral, 0, None, closed="left"), None],
+        "prune": [Options(bool, {True, False})],
+        "validation": [Interval(Real, 0, 1, closed="neither")],
+        "test": [Interval(Real, 0, 1, closed="left")],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    def __init__(
+        self,
+        estimator,
+        *,
+        candidates=None,
+        depth=2,
+        objective="auroc",
+        order="listed",
+        n_refits=20,
+        min_improvement=0.001,
+        max_constraints=None,
+        prune=True,
+        validation=0.2,
+        test=0.2,
+        contamination=0.05,
+        ood_label=-1,
+        random_state=None,
+        verbose=0,
+    ):
+        super().__init__(contamination=contamination, ood_label=ood_label)
+        self.estimator = estimator
+        self.candidates = candidates
+        self.depth = depth
+        self.objective = objective
+        self.order = order
+        self.n_refits = n_refits
+        self.min_improvement = min_improvement
+        self.max_constraints = max_constraints
+        self.prune = prune
+        self.validation = validation
+        self.test = test
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- fit
+
+    @fit_context(
+        # The estimator comes from the user and is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y=None):
+        """Fit the estimator once, and search for constraints.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Training data: what the classifiers and the detector read.
+
+        y : array-like of shape (n_samples, n_concepts) or (n_samples,), default=None
+            Labels of the concepts, as in :meth:`MLNDetector.fit`. A row is OOD if any
+            of its labels is `ood_label`.
+
+        Returns
+        -------
+        self : object
+            The fitted detector.
+
+        Raises
+        ------
+        ValueError
+            If there are no OOD rows and the objective needs them, or if data,
+            parameters or candidates are invalid. The estimator then is as it was before
+            the call.
+        """
+        with fresh_fit(self):
+            self._fit(X, y)
+        return self
+
+    def _fit(self, X, y):
+        rng = check_random_state(self.random_state)
+        detector = self._unfitted()
+        parts = check_parts(detector.concepts, detector)
+        _, id_rows, ood_rows = detector._rows_of(X, y, parts)
+        self._check_rows(ood_rows)
+        rows = split_rows(
+            id_rows,
+            ood_rows,
+            self.validation,
+            self.test,
+            rng,
+            keep_ood=detector.supervised,
+        )
+        y_train = None if y is None else take_rows(y, rows.train)
+        detector.fit(take_rows(X, rows.train), y_train)
+        # the rows that it has held out, read once more: weights are fitted to them
+        own = np.setdiff1d(rows.train, ood_rows)
+        seed = detector.random_state
+        ((_, held_out),) = calibration_folds(len(own), None, detector.calibration, seed)
+        calibration = detector._read(take_rows(X, own[held_out]))
+        read = detector._read(take_rows(X, rows.validation))
+        is_ood = np.isin(rows.validation, ood_rows)
+        self._search(detector, calibration, read, is_ood, rng)
+        self._finish(detector, calibration)
+        self._report("validation", read, is_ood)
+        if len(rows.test):
+            read = detector._read(take_rows(X, rows.test))
+        self._report("test", read, np.isin(rows.test, ood_rows))
+
+    def _unfitted(self):
+        """A clone of the estimator, whose logic is replaced in the end."""
+        if self.estimator.fusion == "product":
+            raise ValueError(
+                "ConstraintSearch cannot search with fusion='product': it needs "
+                "weights that are not negative, and those of candidates may be. Use "
+                "fusion='log' or 'shifted_product'."
+            )
+        detector = clone(self.estimator)
+        seed = detector.random_state
+        if not isinstance(seed, Integral):  # the rows to hold out are drawn twice
+            seed = int(check_random_state(seed).randint(np.iinfo(np.int32).max))
+        detector.set_params(
+            contamination=self.contamination,
+            ood_label=self.ood_label,
+            random_state=seed,
+        )
+        if self._scores_nothing(detector, detector.constraints):
+            # it must have something to score samples by
+            first = check_parts(detector.concepts, detector)[0].concepts[0]
+            always, weights = C(first).eq(C(first)), detector.weights
+            if isinstance(weights, dict):
+                weights = {**weights, always: 0.0}
+            else:
+                weights = [0.0, *([] if weights is None else weights)]
+            detector.set_params(constraints=[always], weights=weights)
+        return detector
+
+    @staticmethod
+    def _scores_nothing(detector, constraints):
+        """Tell whether a detector would have nothing to score samples by."""
+        return not constraints and detector.detector is None and not detector.supervised
+
+    def _check_rows(self, ood_rows):
+        """Refuse to search without the rows that decide."""
+        needed = 2 if self.test > 0.0 else 1
+        if self.objective == "auroc" and len(ood_rows) < needed:
+            raise ValueError(
+                f"objective='auroc' needs OOD rows, at least {needed} with test="
+                f"{self.test}, and y has {len(ood_rows)} that are labelled ood_label="
+                f"{self.ood_label!r}. Add some, such as rows of classes that are left "
+                "out, or search with objective='likelihood', which needs none."
+            )
+
+    def _search(self, detector, calibration, read, is_ood, rng):
+        """Search, and keep what was tried and what was found."""
+        kb = detector.knowledge_base_
+        pool, kinds = pool_of(detector, calibration, read)
+        start = pool.candidates(kb, detector._fixed)
+        formulas = self.candidates
+        if formulas is None:
+            domains = {name: kb.domains[name] for name in detector.concepts_}
+            formulas = constraint_candidates(domains, self.depth)
+        listed = KnowledgeBase(list(formulas), kb.domains)
+        candidates = pool.candidates(listed, np.full(len(listed), np.nan))
+        candidates = distinct(candidates, start)
+        validation = Validation(
+            is_ood,
+            kinds,
+            detector._log_sf(read),
+            fusion=detector.fusion,
+            gamma=detector.gamma,
+            objective=self.objective,
+        )
+        empty = SearchModel(kb.sizes, len(calibration.codes), detector.prior)
+        greedy = Greedy(
+            grown(empty, start),
+            start,
+            candidates,
+            validation,
+            self.min_improvement,
+            self.max_constraints,
+        )
+        before = greedy.value
+        self._run(greedy, rng)
+        self._warn(greedy, before)
+        self.found_ = [candidates[i].text for i in greedy.found]
+        self._history = greedy.written()
+
+    def _run(self, greedy, rng):
+        n = len(greedy.candidates)
+        with progress(n, desc="constraints", verbose=self.verbose) as bar:
+            if self.order == "gain":
+                greedy.by_gain(self.n_refits, bar)
+            else:
+                order = range(n) if self.order == "listed" else rng.permutation(n)
+                greedy.in_order(order, bar)
+        if self.prune:
+            greedy.prune()
+
+    def _warn(self, greedy, before):
+        """Say where nothing was found, or not all was tried."""
+        if greedy.inexact:
+            warn(
+                f"{len(greedy.inexact)} of {len(greedy.candidates)} candidates were "
+                "not tried, or not always: beside the constraints found before they "
+                "connect too many concepts for an exact partition function. Give "
+                "fewer candidates, or max_constraints."
+            )
+        if not greedy.found:
+            values = greedy.history["after"]
+            best = f"; the best reached {max(values):.4f}" if values else ""
+            warn(
+                f"No constraint was found: of {len(greedy.candidates)} candidates none "
+                f"raises the {self.objective} of {before:.4f} on validation rows by "
+                f"more than min_improvement={self.min_improvement}{best}. Give other "
+                "candidates, or a smaller min_improvement."
+            )
+
+    def _finish(self, detector, calibration):
+        """Give the detector its constraints, and fit their weights."""
+        given, weights = self.estimator.constraints, self.estimator.weights
+        n_added = len(detector.constraints) - len(given)  # see _unfitted
+        if self._scores_nothing(detector, [*given, *self.found_]):
+            raise ValueError(
+                "No constraint was found, and the estimator has neither constraints "
+                "nor a detector: nothing is left to score samples by. Give it a "
+                "detector, other candidates or a smaller min_improvement."
+            )
+        if isinstance(given, dict):
+            names = [text if text not in given else f"({text})" for text in self.found_]
+            named = {**given, **dict(zip(names, self.found_, strict=True))}
+            detector.set_params(constraints=named)
+        else:
+            detector.set_params(constraints=[*given, *self.found_])
+        if weights is not None and not isinstance(weights, dict):
+            # those found come after the ones given, and before "is_id"
+            unknown = np.full(len(self.found_), np.nan)
+            weights = np.insert(detector._fixed[n_added:], len(given), unknown)
+        detector.set_params(weights=weights)
+        kb = detector.knowledge_base_
+        detector._set_knowledge_base({k: kb.domains[k] for k in detector.concepts_})
+        detector._set_offset(detector._calibrate(calibration))
+        self.estimator_ = detector
+        copy_input_attributes(self, detector)
+
+    def _report(self, name, read, is_ood):
+        """Keep AUROCs with and without logic, where there are rows of both kinds."""
+        found = baseline = None
+        if is_ood.any() and not is_ood.all():
+            labels, detector = np.where(is_ood, -1, 0), self.estimator_
+            penalty = detector._penalty_of(detector._truth(read))
+            found = auroc(labels, -detector._fused(penalty, detector._log_sf(read)))
+            own = np.zeros(len(labels)) if read.outlier is None else -read.outlier
+            baseline = auroc(labels, own)
+        setattr(self, f"{name}_auroc_", found)
+        setattr(self, f"baseline_{name}_auroc_", baseline)
+        setattr(self, f"n_{name}_", (int(np.sum(~is_ood)), int(np.sum(is_ood))))
+
+    @property
+    def search_history_(self):
+        """What was tried, in order: a pandas.DataFrame.
+
+        Columns: ``candidate``; ``gain``, see `order`; the objective ``before`` and
+        ``after``; ``accepted``; ``kept``, whether it was not taken out again;
+        ``seconds``.
+        """
+        check_is_fitted(self, "offset_")
+        return import_pandas("search_history_").DataFrame(self._history)
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        tags.target_tags.multi_output = True
+        tags.target_tags.required |= self.objective == "auroc"
+        return tags

@@ -1,0 +1,389 @@
+"""The network of a search: constraints are added to it and taken out one by one.
+
+Only the connected component that a constraint belongs to is touched. Its worlds are
+kept in groups that satisfy the same constraints, and one more constraint splits these
+groups: nothing is enumerated again.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logit, rel_entr
+
+from skood.logic.inference._partition import Partition
+from skood.logic.inference._weights import fit_weights
+from skood.logic.inference._world_groups import Groups, Split, inverse_of, minimised
+from skood.utils._warnings import quiet
+
+__all__ = ["Component", "Factor", "SearchModel"]
+
+# Components with more worlds than this eliminate concepts, for each candidate anew:
+# splitting their groups would take as long.
+_MAX_WORLDS = 2**18
+
+# Entries of the tables that elimination may make; what needs more is not tried.
+_MAX_TABLE = 2**18
+
+# With a smaller prior weights may be at infinity, which takes another solver.
+_LEAST_PRIOR = 1e-3
+
+
+class Factor(NamedTuple):
+    """A constraint as the network sees it.
+
+    Parameters
+    ----------
+    scope : tuple of int
+        The concepts that it names, in increasing order.
+
+    table : ndarray of bool
+        Its truth for all values of these concepts.
+
+    mean_truth : float
+        Share of the calibration rows that satisfy it.
+
+    fixed : float, default=nan
+        Its weight, if it is not to be fitted.
+    """
+
+    scope: tuple
+    table: np.ndarray
+    mean_truth: float
+    fixed: float = math.nan
+
+
+class Component(NamedTuple):
+    """Concepts that constraints connect.
+
+    Parameters
+    ----------
+    concepts : tuple of int
+        The concepts, in increasing order.
+
+    members : tuple of int
+        The constraints, by their place in the network.
+
+    worlds : Groups, Split, Partition or None
+        What sums over the values of the concepts. None if they are too many to group.
+    """
+
+    concepts: tuple
+    members: tuple
+    worlds: Any
+
+
+class SearchModel:
+    """A network of constraints, to which more are added; it is never changed.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Number of values of each concept.
+
+    n_samples : int
+        Number of calibration rows.
+
+    prior : float
+        Number of pseudo-rows that are spread over all worlds.
+    """
+
+    def __init__(self, sizes, n_samples, prior):
+        self.sizes = tuple(sizes)
+        self.n_samples = n_samples
+        self.prior = prior
+        self.factors: tuple = ()
+        self.weights = np.empty(0)
+        self.components: tuple = ()
+        self._changed: Component | None = None
+        self._inverse: np.ndarray | None = None
+        self._bases: dict = {}
+        self._inverses: dict = {}
+        self._marginals: dict = {}
+
+    def _like(self, factors, weights, components):
+        other = SearchModel(self.sizes, self.n_samples, self.prior)
+        other.factors, other.weights = factors, weights
+        other.components = components
+        return other
+
+    # -- constraints in and out
+
+    def extended(self, factor):
+        """Add a constraint with its fixed weight, or the best beside those there are.
+
+        Parameters
+        ----------
+        factor : Factor
+            The constraint.
+
+        Returns
+        -------
+        model : SearchModel or None
+            The larger network, not yet fitted. None where sums over the component of
+            the constraint are too large to be exact.
+        """
+        factors = (*self.factors, factor)
+        base = self._base(factor.scope)
+        members = (*base.members, len(self.factors))
+        worlds: Split | Partition | None
+        if isinstance(base.worlds, Groups):
+            truth = _aligned(factor.table, factor.scope, base.concepts)
+            worlds = Split(base.worlds, truth)
+        else:
+            worlds = self._partition(base.concepts, [factors[i] for i in members])
+            if worlds is None:
+                return None
+        changed = Component(base.concepts, members, worlds)
+        kept = [c for c in self.components if c.members[0] not in base.members]
+        weight, inverse = factor.fixed, None
+        if _is_free(factor):
+            weight = 0.0
+            if isinstance(worlds, Split):
+                weight = float(logit(self._observed(factor)))
+                weight -= float(logit(self._predicted(factor)))
+                inverse = self._inverse_of(base)
+        model = self._like(factors, np.append(self.weights, weight), (*kept, changed))
+        model._changed, model._inverse = changed, inverse
+        return model
+
+    def without(self, member):
+        """Take a constraint out.
+
+        Parameters
+        ----------
+        member : int
+            Its place in the network.
+
+        Returns
+        -------
+        model : SearchModel or None
+            The smaller network, not yet fitted. None where sums are too large to be
+            exact.
+        """
+        rest = [i for i in range(len(self.factors)) if i != member]
+        (old,) = [c for c in self.components if member in c.members]
+        kept = [i for i in old.members if i != member]
+        changed, inverse = None, None
+        if kept and isinstance(old.worlds, Groups):
+            place = old.members.index(member)
+            changed = Component(old.concepts, tuple(kept), old.worlds.without(place))
+            inverse = _smaller(self._inverse_of(old), place)
+        elif kept:
+            worlds = self._partition(old.concepts, [self.factors[i] for i in kept])
+            if worlds is None:
+                return None
+            changed = Component(old.concepts, tuple(kept), worlds)
+        components = [c for c in self.components if c is not old]
+        components += [changed] if changed else []
+        place = {i: k for k, i in enumerate(rest)}
+        components = [
+            c._replace(members=tuple(place[i] for i in c.members)) for c in components
+        ]
+        factors = tuple(self.factors[i] for i in rest)
+        model = self._like(factors, self.weights[rest], tuple(components))
+        model._changed = components[-1] if changed else None
+        model._inverse = inverse
+        return model
+
+    def settled(self):
+        """Split the groups by the constraint that was added last.
+
+        Returns
+        -------
+        model : SearchModel
+            The same network, to be extended.
+        """
+        components = [
+            c._replace(worlds=c.worlds.done()) if isinstance(c.worlds, Split) else c
+            for c in self.components
+        ]
+        return self._like(self.factors, self.weights, tuple(components))
+
+    def _base(self, scope):
+        """The component that a constraint on these concepts would belong to."""
+        joined = [c for c in self.components if not set(c.concepts).isdisjoint(scope)]
+        concepts = tuple(sorted(set(scope).union(*(c.concepts for c in joined))))
+        if concepts not in self._bases:
+            members = tuple(i for c in joined for i in c.members)
+            shape = tuple(self.sizes[j] for j in concepts)
+            worlds = None
+            if math.prod(shape) <= _MAX_WORLDS:
+                worlds = _joined(joined, concepts, shape)
+            self._bases[concepts] = Component(concepts, members, worlds)
+        return self._bases[concepts]
+
+    def _partition(self, concepts, factors):
+        """Exact sums over the values of concepts, from scratch; None if too large."""
+        axis = {concept: a for a, concept in enumerate(concepts)}
+        local = [(tuple(axis[j] for j in f.scope), f.table) for f in factors]
+        partition = Partition(
+            tuple(self.sizes[j] for j in concepts),
+            local,
+            max_worlds=_MAX_WORLDS,
+            max_table=_MAX_TABLE,
+        )
+        return None if partition.method_ == "pseudo-likelihood" else partition
+
+    # -- weights
+
+    def _weights_of(self, component):
+        return self.weights[list(component.members)]
+
+    def _inverse_of(self, base):
+        """Inverse of the covariance of its constraints where the network is."""
+        if base.members not in self._inverses:
+            factors = [self.factors[i] for i in base.members]
+            covariance = base.worlds.covariance(self._weights_of(base))
+            free = np.array([_is_free(factor) for factor in factors], dtype=bool)
+            self._inverses[base.members] = inverse_of(covariance, free)
+        return self._inverses[base.members]
+
+    def _target(self, component):
+        """Mean truth of the rows and of the prior's pseudo-rows."""
+        observed = np.array([self.factors[i].mean_truth for i in component.members])
+        uniform = component.worlds.uniform_truth()
+        n, prior = self.n_samples, self.prior
+        return (n * observed + prior * uniform) / (n + prior)
+
+    def gain(self, factor):
+        """Increase of the mean log-likelihood that a constraint promises.
+
+        That of the best weight while all others stay: the Kullback-Leibler divergence
+        of its observed from its predicted truth.
+
+        Parameters
+        ----------
+        factor : Factor
+            The constraint.
+
+        Returns
+        -------
+        gain : float or None
+            The divergence, in nats. None where sums are too large to be exact.
+        """
+        observed, predicted = self._observed(factor), self._predicted(factor)
+        if predicted is None:
+            return None
+        divergence = rel_entr(observed, predicted)
+        return float(divergence + rel_entr(1.0 - observed, 1.0 - predicted))
+
+    def _observed(self, factor):
+        """Mean truth of a constraint in the rows and the prior's pseudo-rows."""
+        total = self.n_samples * factor.mean_truth + self.prior * factor.table.mean()
+        return total / (self.n_samples + self.prior)
+
+    def _predicted(self, factor):
+        """Probability of a constraint that is not there, or None."""
+        base = self._base(factor.scope)
+        if isinstance(base.worlds, Groups):
+            if factor.scope not in self._marginals:
+                axes = tuple(base.concepts.index(j) for j in factor.scope)
+                marginal = base.worlds.marginal(self._weights_of(base), axes)
+                self._marginals[factor.scope] = marginal
+            predicted = self._marginals[factor.scope][factor.table].sum()
+        else:
+            factors = [*(self.factors[i] for i in base.members), factor]
+            worlds = self._partition(base.concepts, factors)
+            if worlds is None:
+                return None
+            predicted = worlds.expected_truth(np.append(self._weights_of(base), 0.0))[
+                -1
+            ]
+        tiny = np.finfo(np.float64).eps
+        return min(max(float(predicted), tiny), 1.0 - tiny)
+
+    def fit(self):
+        """Fit the weights of the component that has changed, from where they are.
+
+        Returns
+        -------
+        self : SearchModel
+            The network.
+        """
+        if self._changed is None:
+            return self
+        component = self._changed
+        found = self._refitted(component)
+        if found is None:
+            found = self._fitted(component)
+        self.weights = self.weights.copy()
+        self.weights[list(component.members)] = found
+        self._changed = self._inverse = None
+        return self
+
+    def _refitted(self, component):
+        """Weights near the present ones, or None if they are not to be found."""
+        if self._inverse is None or self.prior < _LEAST_PRIOR:
+            return None
+        target, worlds = self._target(component), component.worlds
+        weights, inverse = self._weights_of(component), self._inverse
+        free = np.array([_is_free(self.factors[i]) for i in component.members])
+        if isinstance(worlds, Split):
+            inverse = worlds.inverse_hessian(weights, inverse)
+        return minimised(worlds.evaluate, target, weights, inverse, free)
+
+    def _fitted(self, component):
+        """Weights by the solver that needs no start."""
+        worlds = component.worlds
+        factors = [self.factors[i] for i in component.members]
+        with quiet():
+            # the last fit, of the constraints that were found, repeats what matters
+            return fit_weights(
+                worlds.done() if isinstance(worlds, Split) else worlds,
+                np.array([factor.mean_truth for factor in factors]),
+                self.n_samples,
+                prior=self.prior,
+                fixed=np.array([factor.fixed for factor in factors]),
+            )
+
+    # -- sums over all worlds
+
+    def log_partition(self):
+        """Logarithm of the partition function over all concepts."""
+        touched = {j for c in self.components for j in c.concepts}
+        free = sum(math.log(s) for j, s in enumerate(self.sizes) if j not in touched)
+        return free + sum(
+            c.worlds.log_partition(self._weights_of(c)) for c in self.components
+        )
+
+    def max_penalty(self):
+        """Largest penalty of any world."""
+        return sum(c.worlds.max_penalty(self._weights_of(c)) for c in self.components)
+
+
+def _is_free(factor):
+    return math.isnan(factor.fixed)
+
+
+def _smaller(inverse, place):
+    """Inverse of a covariance without one of its rows and columns."""
+    rest = np.delete(np.arange(len(inverse)), place)
+    column, corner = inverse[rest, place], inverse[place, place]
+    inverse = inverse[np.ix_(rest, rest)]
+    return inverse - np.outer(column, column) / corner if corner > 0.0 else inverse
+
+
+def _aligned(values, scope, concepts):
+    """Give an array over some concepts an axis of length one for each of the others."""
+    lengths = dict(zip(scope, values.shape, strict=True))
+    return values.reshape([lengths.get(concept, 1) for concept in concepts])
+
+
+def _joined(components, concepts, shape):
+    """Groups of the worlds of several components and of concepts beside them."""
+    index, truth = np.zeros(shape, dtype=np.int64), np.empty((1, 0), dtype=bool)
+    for component in components:
+        other = component.worlds
+        index = index * len(other.truth)
+        index += _aligned(other.index, component.concepts, concepts)
+        truth = np.column_stack(
+            [
+                np.repeat(truth, len(other.truth), axis=0),
+                np.tile(other.truth, (len(truth), 1)),
+            ]
+        )
+    return Groups(index, truth)

@@ -1,0 +1,241 @@
+"""Confidence intervals of metrics."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from numbers import Integral, Real
+
+from sklearn.utils import check_random_state
+
+from skood.decision import Estimate
+from skood.metrics._intervals import has_closed_form, score_interval
+from skood.metrics._ranking import Number, check_ood
+from skood.metrics._resampling import (
+    Bootstrap,
+    finite_value,
+    finite_values,
+    interval,
+    jackknife_values,
+    make_system,
+    strata_of,
+)
+from skood.metrics._unseen import range_of
+from skood.utils._param_validation import StrOptions, validate_params
+
+__all__ = ["CONSTRAINTS", "bootstrap_ci", "checked_bounds"]
+
+CONSTRAINTS = {
+    "metric": [callable],
+    "n_resamples": [Number(Integral, 1, None, closed="left")],
+    "confidence_level": [Number(Real, 0, 1, closed="neither")],
+    "bounds": [tuple, list, None],
+    "stratify": ["boolean"],
+    "random_state": ["random_state"],
+    "n_jobs": [Integral, None],
+}
+
+
+def checked_bounds(bounds, system, value):
+    """Return the range of a metric: as given, or as known."""
+    if bounds is None:
+        return range_of(system)
+    low, high = map(float, bounds) if len(bounds) == 2 else (math.nan, math.nan)
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(
+            f"bounds must be the lowest and the highest value of the metric, two "
+            f"finite numbers, got {bounds!r}."
+        )
+    if not low <= value <= high:
+        raise ValueError(f"metric is {value}, which is not in bounds={bounds!r}.")
+    return low, high
+
+
+@validate_params(
+    {**CONSTRAINTS, "method": [StrOptions({"beta", "percentile", "basic", "bca"})]},
+    prefer_skip_nested_validation=True,
+)
+def bootstrap_ci(
+    metric,
+    y_true,
+    *arrays,
+    n_resamples=999,
+    confidence_level=0.95,
+    method="beta",
+    bounds=None,
+    stratify=True,
+    random_state=None,
+    ood_label=-1,
+    classes=None,
+    n_jobs=None,
+    **metric_params,
+):
+    r"""Confidence interval of a metric.
+
+    Samples are drawn with replacement, with everything that belongs to them, and the
+    metric is computed on each such resample. The default interval also holds for few
+    samples and for values near 0 or 1. Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    metric : callable
+        ``metric(y_true, *arrays, **metric_params)`` returns a number: one of
+        :mod:`skood.metrics`, of :mod:`sklearn.metrics`, or your own. It is given
+        `ood_label` and `classes` if it has parameters of these names.
+
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    *arrays : array-like of shape (n_samples, ...) or None
+        What the metric takes after `y_true`, such as predictions and scores.
+
+    n_resamples : int, default=999
+        Number of resamples.
+
+    confidence_level : float, default=0.95
+        Level of the interval, in (0, 1).
+
+    method : {"beta", "percentile", "basic", "bca"}, default="beta"
+        How the interval follows from the resamples, see Notes. "beta" is made to cover
+        what it promises; the others are the textbook intervals, which cover less for
+        few samples and near the ends of the range of the metric.
+
+    bounds : tuple of (float, float), default=None
+        Used by "beta": lowest and highest value of the metric. None: known for the
+        metrics of :mod:`skood.metrics`, unless the loss is a callable or an array;
+        these have no interval then, NaN in `low` and `high`. For a metric of
+        your own the interval is that of Student's t, with a warning.
+
+    stratify : bool, default=True
+        Whether ID and OOD rows are resampled separately, so that every resample has
+        as many of either kind as the data.
+
+    random_state : int, RandomState instance or None, default=None
+        Draws the resamples. The result does not depend on `n_jobs`.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    n_jobs : int, default=None
+        Number of joblib jobs.
+
+    **metric_params : dict
+        Further arguments of the metric. One-dimensional arrays with one entry per
+        row, such as losses or sample weights, are resampled with the rows; so are
+        `y_pred`, `y_score`, `ood_score`, `y_proba` and `sample_weight` of any
+        dimension. A two-dimensional `loss` is a loss matrix and is not.
+
+    Returns
+    -------
+    estimate : Estimate
+        The metric on the data in `value`, and the interval in `low` and `high`.
+
+    Raises
+    ------
+    ValueError
+        If the metric is NaN or infinite on the data or on a resample, if an array
+        does not have one entry per row, or if it is not clear whether one of
+        `metric_params` does. "bca": if all resamples are above or all are
+        below the value, or a stratum has a single row.
+    TypeError
+        If the metric does not return a number.
+
+    See Also
+    --------
+    paired_test : Whether two systems differ on the same rows.
+
+    Notes
+    -----
+    "beta" treats the metric, scaled to [0, 1], as a share :math:`\hat\theta` of
+    :math:`n^*` independent samples that has the variance :math:`V` of the metric on
+    the resamples, and takes the interval of Clopper and Pearson [1]_,
+
+    .. math::
+        n^* = \frac{\hat\theta (1 - \hat\theta)}{V} \Big(\frac{z}{t}\Big)^2, \quad
+        Q_{\mathrm{Beta}(n^* \hat\theta,\, n^* (1 - \hat\theta) + 1)}
+        \Big(\frac{\alpha}{2}\Big) \le \theta \le
+        Q_{\mathrm{Beta}(n^* \hat\theta + 1,\, n^* (1 - \hat\theta))}
+        \Big(1 - \frac{\alpha}{2}\Big),
+
+    with the quantiles :math:`z` and :math:`t` of the normal and of Student's
+    distribution. It is extended in two ways. The same around
+    :math:`\hat\theta - 2 \hat b`, with the bias :math:`\hat b` of the resamples, is
+    part of it. And so are the values that the metric has if a share
+    :math:`1 - (\alpha / 2)^{1/n}` of samples with the lowest or highest score, right or
+    wrong, is added to the :math:`n` ID or OOD samples: with a probability of
+    :math:`\alpha / 2` none of these would be among the data. So an AUROC of 1 on 20
+    ID and 20 OOD samples has the interval [0.83, 1] and not [1, 1].
+
+    The interval of :func:`fpr_at_tpr` is exact and needs no resamples: the threshold is
+    between two order statistics of the scores of the positive class, and the FPR at
+    either of them between the ends of Clopper and Pearson, each of the four statements
+    with an error of :math:`\alpha / 4`. Less than 86 positive samples do not bound the
+    threshold of a TPR of 0.95 from below, and the upper end is 1.
+
+    For the other methods, with the quantile function :math:`Q` of the values
+    :math:`\theta^*_b` on the resamples and :math:`\alpha` = 1 - `confidence_level`,
+
+    - "percentile" is :math:`[Q(\alpha/2), Q(1 - \alpha/2)]`;
+    - "basic" is :math:`[2\hat\theta - Q(1-\alpha/2), 2\hat\theta - Q(\alpha/2)]`,
+      which may leave the range of the metric;
+    - "bca" [2]_ is :math:`[Q(\alpha_1), Q(\alpha_2)]` at the levels
+
+      .. math::
+          \alpha_j = \Phi\Big( z_0 + \frac{z_0 + z_j}{1 - a (z_0 + z_j)} \Big),
+          \quad z_1 = \Phi^{-1}(\alpha/2) = -z_2 ,
+
+      with the bias :math:`z_0 = \Phi^{-1}(P(\theta^* < \hat\theta) + \frac12
+      P(\theta^* = \hat\theta))` and the acceleration of leave-one-out values
+      :math:`\hat\theta_{h(i)}` in the strata :math:`h` of :math:`n_h` rows,
+
+      .. math::
+          a = \frac{\sum_h n_h^{-3} \sum_i u_{hi}^3}
+          {6 (\sum_h n_h^{-2} \sum_i u_{hi}^2)^{3/2}}, \quad
+          u_{hi} = (n_h - 1)(\bar\theta_h - \hat\theta_{h(i)}) .
+
+      It evaluates the metric another `n_samples` times.
+
+    A metric that returns an operating point or a curve is given as a function that
+    returns a number of it, such as its `risk` or `area`; state its range by `bounds`.
+
+    A resample may lack a class: give `classes` to metrics that would otherwise take
+    them from the labels.
+
+    References
+    ----------
+    .. [1] E. L. Korn, B. I. Graubard. Confidence intervals for proportions with small
+       expected number of positive counts estimated from survey data. Survey
+       Methodology 24, 1998.
+    .. [2] B. Efron, R. J. Tibshirani. An introduction to the bootstrap, sections 14.3
+       and 15.4. Chapman & Hall, 1993.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.metrics import auroc, bootstrap_ci
+    >>> y_true = np.repeat([0, -1], [60, 40])
+    >>> y_score = np.random.default_rng(0).normal(size=100) + (y_true == 0)
+    >>> value, low, high = bootstrap_ci(auroc, y_true, y_score, random_state=0)
+    >>> print(f"{value:.3f} in [{low:.3f}, {high:.3f}]")
+    0.759 in [0.641, 0.851]
+    """
+    strata = strata_of(y_true, stratify, ood_label, classes)
+    system = make_system(metric, y_true, arrays, metric_params, ood_label, classes)
+    value = finite_value(system, "the data")
+    bounds = checked_bounds(bounds, system, value)
+    jackknife = None
+    if method == "bca":
+        jackknife = jackknife_values(system, strata, n_jobs)
+    draws = None
+    if method != "beta" or not has_closed_form(system):
+        bootstrap = Bootstrap([system], strata, check_random_state(random_state))
+        draws = finite_values(bootstrap, n_resamples, n_jobs, "resamples")[:, 0]
+    if method == "beta":
+        is_ood = check_ood(system.y_true, ood_label, classes)
+        known = value, draws, strata, is_ood, bounds
+        return Estimate(value, *score_interval(system, *known, confidence_level))
+    return Estimate(value, *interval(value, draws, method, confidence_level, jackknife))

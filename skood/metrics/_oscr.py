@@ -1,0 +1,209 @@
+"""How wrong a classifier is on the rows that it accepts, OOD rows among them."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+
+from skood.decision import GUARD
+from skood.metrics._ranking import Number, check_ood, check_scores, require_both
+from skood.utils._losses import per_sample_loss
+from skood.utils._param_validation import validate_params
+from skood.utils._ties import ends_of_ties
+
+__all__ = ["ccr_at_fpr", "oscr"]
+
+
+def _curve_counts(y_true, y_pred, y_score, definition, ood_label, classes):
+    """Accepted OOD, ID and correct ID rows at every distinct score, from the top."""
+    if definition not in ("selective_risk", "dhamija"):
+        raise ValueError(
+            f"definition must be 'selective_risk' or 'dhamija', got {definition!r}."
+        )
+    is_ood = check_ood(y_true, ood_label, classes)
+    y_score = check_scores(y_score, is_ood.size)
+    require_both(is_ood, ood_label)
+    correct = np.zeros(is_ood.size)
+    correct[~is_ood] = 1 - per_sample_loss(y_true, y_pred, is_id=~is_ood)
+    order = np.argsort(y_score)[::-1]
+    last = ends_of_ties(y_score[order])
+    n_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
+    return n_ood, last + 1 - n_ood, np.cumsum(correct[order])[last]
+
+
+def oscr(
+    y_true,
+    y_pred,
+    y_score,
+    *,
+    definition="selective_risk",
+    ood_label=-1,
+    classes=None,
+):
+    r"""Area under the correct classification rate against the FPR (OSCR).
+
+    ID rows are positive: the false positive rate (FPR) is the share of OOD rows that
+    are accepted. Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels; entries of OOD rows are ignored.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for rows to accept first. Infinities are allowed.
+
+    definition : {"selective_risk", "dhamija"}, default="selective_risk"
+        The correct classification rate (CCR). "selective_risk": the share of correct
+        among accepted ID rows, one minus the selective risk [1]_. "dhamija": the
+        share of ID rows that are accepted and correct [2]_. The two order detectors
+        differently: the first does not count how many ID rows are rejected.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    oscr : float
+        In [0, 1], higher is better.
+
+    See Also
+    --------
+    auroc : What "dhamija" gives when every prediction is right.
+    ccr_at_fpr : A point on the curve.
+    selective_risk_at : The selective risk at bounds on TPR and FPR.
+
+    Notes
+    -----
+    The operating points are those at distinct scores, joined by straight lines from
+    FPR 0 to 1. "dhamija" starts at (0, 0). The CCR of "selective_risk" is undefined
+    as long as no ID row is accepted; it is then continued from the first point where
+    it is defined.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+    .. [2] A. R. Dhamija, M. Günther, T. E. Boult. Reducing network agnostophobia.
+       NeurIPS 2018.
+
+    Examples
+    --------
+    >>> from skood.metrics import oscr
+    >>> y_true, y_pred = [0, 1, 1, -1, -1], [0, 1, 0, 0, 1]
+    >>> y_score = [0.9, 0.8, 0.3, 0.5, 0.1]
+    >>> round(oscr(y_true, y_pred, y_score), 4)
+    0.8333
+    >>> round(oscr(y_true, y_pred, y_score, definition="dhamija"), 4)
+    0.6667
+    """
+    n_ood, n_id, n_correct = _curve_counts(
+        y_true, y_pred, y_score, definition, ood_label, classes
+    )
+    if definition == "dhamija":
+        fpr = np.append(0.0, n_ood / n_ood[-1])
+        ccr = np.append(0.0, n_correct / n_id[-1])
+    else:
+        some = n_id > 0
+        ccr = n_correct[some] / n_id[some]
+        fpr = np.append(0.0, n_ood[some] / n_ood[-1])
+        ccr = np.append(ccr[0], ccr)
+    return float(np.sum(np.diff(fpr) * (ccr[1:] + ccr[:-1])) / 2)
+
+
+@validate_params(
+    {"fpr": [Number(Real, 0, 1, closed="both")]}, prefer_skip_nested_validation=True
+)
+def ccr_at_fpr(
+    y_true,
+    y_pred,
+    y_score,
+    *,
+    fpr=0.05,
+    definition="selective_risk",
+    ood_label=-1,
+    classes=None,
+):
+    r"""Correct classification rate at a bounded false positive rate.
+
+    It is taken where as many rows are accepted as the bound on accepted OOD rows
+    allows. Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels; entries of OOD rows are ignored.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for rows to accept first. Infinities are allowed.
+
+    fpr : float, default=0.05
+        Largest share of OOD rows to accept, in [0, 1].
+
+    definition : {"selective_risk", "dhamija"}, default="selective_risk"
+        As in :func:`oscr`. "selective_risk": the share of correct among accepted ID
+        rows. "dhamija": the share of ID rows that are accepted and correct.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    ccr : float
+        In [0, 1], higher is better. 0 if no ID row can be accepted within the bound.
+
+    Raises
+    ------
+    ValueError
+        If `fpr` is not in [0, 1], or there are no ID or no OOD rows.
+
+    See Also
+    --------
+    oscr : Area under the curve of these points.
+    selective_risk_at : The least selective risk at this bound, with a least TPR.
+
+    Notes
+    -----
+    The threshold is the lowest distinct score whose FPR is at most `fpr`; tied rows
+    are accepted together. For "dhamija" the CCR grows with the number of accepted
+    rows, so this is its greatest value within the bound. For "selective_risk" it
+    need not be, and the greatest value would often be that of accepting a single
+    row; so the threshold is the same.
+
+    Examples
+    --------
+    >>> from skood.metrics import ccr_at_fpr
+    >>> y_true, y_pred = [0, 1, 1, -1, -1], [0, 1, 0, 0, 1]
+    >>> y_score = [0.9, 0.8, 0.3, 0.5, 0.1]
+    >>> round(ccr_at_fpr(y_true, y_pred, y_score, fpr=0.5), 4)
+    0.6667
+    >>> ccr_at_fpr(y_true, y_pred, y_score, fpr=0.0)
+    1.0
+    >>> round(ccr_at_fpr(y_true, y_pred, y_score, fpr=0.0, definition="dhamija"), 4)
+    0.6667
+    """
+    n_ood, n_id, n_correct = _curve_counts(
+        y_true, y_pred, y_score, definition, ood_label, classes
+    )
+    bound = np.floor(fpr * n_ood[-1] + GUARD)
+    lowest = np.searchsorted(n_ood, bound, side="right") - 1
+    if lowest < 0 or n_id[lowest] == 0:
+        return 0.0
+    total = n_id[-1] if definition == "dhamija" else n_id[lowest]
+    return float(n_correct[lowest] / total)

@@ -1,0 +1,455 @@
+"""The acceptance region of a rule, in the plane of its scores."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from skood.decision import accept_proba, weights
+from skood.metrics._plot._half_plane import along, half_plane
+from skood.metrics._plot._rejector import (
+    check_names,
+    check_point,
+    detector_names,
+    read_rejector,
+)
+from skood.metrics._plot._risk_coverage_display import COLOURS, get_axes, long_names
+from skood.metrics._ranking import Number
+from skood.metrics._selective_risk import reject_scores
+from skood.utils._param_validation import validate_params
+
+__all__ = ["AcceptanceRegionDisplay"]
+
+# kind of rows: colour and marker (as in the histograms for ID and OOD), height of
+# their strip if there is only one score
+_STYLES = {
+    "ID, right": (COLOURS[0], "o", 2.0),
+    "ID, wrong": ("black", "x", 1.0),
+    "OOD": (COLOURS[1], "^", 0.0),
+}
+
+
+class AcceptanceRegionDisplay:
+    r"""The rows in the plane of two scores, and the part of it that a rule accepts.
+
+    Both scores are high for rows to reject: a for likely misclassified rows, b for
+    OOD rows. The accepted region is shaded, and its border drawn. With a single score
+    the rows lie in strips along one axis, one strip for each kind. Use
+    `from_estimator` or `from_predictions` to make a display; the parameters become
+    attributes.
+
+    Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    risk_id, ood_id : ndarray of shape (n_id,)
+        The scores a and b of ID rows; `ood_id` is None for a single score.
+
+    wrong_id : ndarray of shape (n_id,), dtype bool
+        Which ID rows are misclassified.
+
+    risk_ood, ood_ood : ndarray of shape (n_ood,)
+        The scores of OOD rows; `ood_ood` is None for a single score.
+
+    point : OperatingPoint
+        The rule.
+
+    score_names : tuple of (str, str), default=("-y_score", "-ood_score")
+        What a and b are, for the axes.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        The axes.
+
+    figure_ : matplotlib Figure
+        The figure.
+
+    region_ : matplotlib Polygon
+        The accepted region within the axes; empty if there is none.
+
+    line_ : matplotlib Line2D
+        Its border; empty if it is not within the axes.
+
+    points_right_, points_wrong_, points_ood_ : matplotlib Line2D or None
+        The rows drawn, None for a kind without rows.
+
+    See Also
+    --------
+    skood.rejection.solve : Finds the rule.
+    DoubleScoreROCDisplay : What rules reach, at every bound.
+    ScoreHistogramDisplay : The distribution of one score.
+
+    Notes
+    -----
+    The region is :math:`\cos\theta\, a/c_a + \sin\theta\, b/c_b \le \lambda`. On
+    axes that are not linear its border is a curve, which is drawn as such. The
+    region is that of the limits of the axes at the time of drawing.
+
+    Examples
+    --------
+    >>> from skood.metrics import AcceptanceRegionDisplay
+    >>> from skood.rejection import OperatingPoint
+    >>> display = AcceptanceRegionDisplay.from_predictions(
+    ...     [0, 1, 1, -1],
+    ...     [0, 1, 0, 1],
+    ...     [0.9, 0.8, 0.4, 0.6],
+    ...     [3.0, 2.0, 2.5, 1.0],
+    ...     point=OperatingPoint(theta=0.0, lam=-0.5),
+    ... )
+    >>> float(display.line_.get_xdata()[0])
+    -0.5
+    >>> [text.get_text() for text in display.ax_.get_legend().get_texts()][:2]
+    ['ID, right: 100.0 % of 2 accepted', 'ID, wrong: 0.0 % of 1 accepted']
+    """
+
+    def __init__(
+        self,
+        *,
+        risk_id,
+        ood_id,
+        wrong_id,
+        risk_ood,
+        ood_ood,
+        point,
+        score_names=("-y_score", "-ood_score"),
+    ):
+        self.risk_id = risk_id
+        self.ood_id = ood_id
+        self.wrong_id = wrong_id
+        self.risk_ood = risk_ood
+        self.ood_ood = ood_ood
+        self.point = point
+        self.score_names = score_names
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_pred,
+        y_score,
+        ood_score=None,
+        *,
+        point,
+        ood_label=-1,
+        classes=None,
+        score_names=("-y_score", "-ood_score"),
+        ax=None,
+        **kwargs,
+    ):
+        """Draw a rule from labels, predictions and scores.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+            given, is not among them. There may be none.
+
+        y_pred : array-like of shape (n_samples,)
+            Predicted labels; entries of OOD rows are ignored.
+
+        y_score : array-like of shape (n_samples,)
+            Scores, high for rows to accept; a is minus this.
+
+        ood_score : array-like of shape (n_samples,), default=None
+            A second score, high for ID rows; b is minus this. None: there is only
+            one.
+
+        point : OperatingPoint
+            A rule on the negated scores, as :func:`selective_risk_at`,
+            :meth:`BoundCurve.rule_at` and :func:`skood.rejection.solve` return it.
+
+        ood_label : int or str, default=-1
+            Label of known OOD rows.
+
+        classes : array-like of shape (n_classes,), default=None
+            The known classes.
+
+        score_names : tuple of (str, str), default=("-y_score", "-ood_score")
+            What a and b are, for the axes.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        **kwargs : dict
+            Passed to `plot`.
+
+        Returns
+        -------
+        display : AcceptanceRegionDisplay
+            The display, drawn.
+        """
+        check_point(point)
+        risk_id, ood_id, loss_id, risk_ood, ood_ood = reject_scores(
+            y_true,
+            y_pred,
+            y_score,
+            ood_score,
+            "zero_one",
+            ood_label,
+            classes,
+            needs_ood=False,
+        )
+        display = cls(
+            risk_id=risk_id,
+            ood_id=ood_id,
+            wrong_id=loss_id > 0,
+            risk_ood=risk_ood,
+            ood_ood=ood_ood,
+            point=point,
+            score_names=score_names,
+        )
+        return display.plot(ax, **kwargs)
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y, *, ax=None, **kwargs):
+        """Draw the rule of a fitted RejectOptionClassifier.
+
+        Parameters
+        ----------
+        estimator : RejectOptionClassifier
+            Fitted. It may be the last step of a Pipeline, or in a search.
+
+        X : array-like of shape (n_samples, ...)
+            The rows.
+
+        y : array-like of shape (n_samples,)
+            Their labels. A row is OOD when its label is the `ood_label` of the
+            classifier or is not in its `classes_`.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        **kwargs : dict
+            Passed to `plot`.
+
+        Returns
+        -------
+        display : AcceptanceRegionDisplay
+            The display, drawn.
+        """
+        read = read_rejector(estimator, X, y, cls.__name__)
+        clf, y_pred, y_score, ood_score, labels = read
+        if clf.operating_point_ is None:
+            raise ValueError(
+                "The RejectOptionClassifier has rule=None, so it accepts everything "
+                "and has no region to draw. Set a rule, such as BoundedTPRFPR()."
+            )
+        names = [f"-{name} score" for name in detector_names(clf, "")]
+        if clf.risk_detector_ is None:
+            names[0] = "1 - max probability"
+        return cls.from_predictions(
+            y,
+            y_pred,
+            y_score,
+            ood_score,
+            point=clf.operating_point_,
+            score_names=tuple(names),
+            ax=ax,
+            **labels,
+            **kwargs,
+        )
+
+    @validate_params(
+        {
+            "max_points": [Number(Integral, 1, None, closed="left")],
+            "random_state": ["random_state"],
+        },
+        prefer_skip_nested_validation=True,
+    )
+    def plot(
+        self,
+        ax=None,
+        *,
+        max_points=1000,
+        random_state=0,
+        xscale=None,
+        yscale=None,
+        **kwargs,
+    ):
+        """Draw the rows and the region.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        max_points : int, default=1000
+            Largest number of rows of each kind (ID and right, ID and wrong, OOD) to
+            draw; of more, a random part is drawn. The legend tells of all.
+
+        random_state : int, RandomState instance or None, default=0
+            Draws that part, and how rows scatter within the strip of a single score.
+
+        xscale, yscale : str, default=None
+            Scales of the axes, such as "log", "symlog" or "logit"; None leaves them
+            as they are: linear in a new figure.
+
+        **kwargs : dict
+            Passed to matplotlib's ``plot``, of all rows.
+
+        Returns
+        -------
+        display : AcceptanceRegionDisplay
+            This display, with `ax_`, `figure_` and the other attributes.
+        """
+        double = self.ood_id is not None
+        if yscale is not None and not double:
+            raise ValueError(
+                f"yscale={yscale!r} is for the second score, but there is only one. "
+                "Leave yscale out."
+            )
+        check_names(self.score_names, double)
+        with get_axes(ax, "AcceptanceRegionDisplay") as ax:
+            if xscale is not None:
+                ax.set_xscale(xscale)
+            if yscale is not None:
+                ax.set_yscale(yscale)
+            self._draw_rows(ax, max_points, check_random_state(random_state), kwargs)
+            self._draw_region(ax)
+            ax.set_xlabel(f"a = {self.score_names[0]}  (high = reject)")
+            if double:
+                ax.set_ylabel(f"b = {self.score_names[1]}  (high = reject)")
+            else:
+                heights = [style[2] for style in _STYLES.values()]
+                ax.set_yticks(heights, list(_STYLES))
+            ax.legend(
+                loc="upper center",
+                ncols=2,
+                fontsize="small",
+                framealpha=1,
+                handlelength=1.5,
+                handletextpad=0.5,
+                columnspacing=1.0,
+            )
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _kinds(self):
+        """Return both scores of the rows of each kind, as in `_STYLES`."""
+        right, wrong = ~self.wrong_id, self.wrong_id
+        if self.ood_id is None:
+            risks = self.risk_id[right], self.risk_id[wrong], self.risk_ood
+            return [(risk, None) for risk in risks]
+        return [
+            (self.risk_id[right], self.ood_id[right]),
+            (self.risk_id[wrong], self.ood_id[wrong]),
+            (self.risk_ood, self.ood_ood),
+        ]
+
+    def _draw_rows(self, ax, max_points, rng, kwargs):
+        """Set the limits of the axes, and draw the rows."""
+        groups = []
+        for (name, (colour, marker, height)), (x, ood) in zip(
+            _STYLES.items(), self._kinds(), strict=True
+        ):
+            y = height + rng.uniform(-0.35, 0.35, x.size) if ood is None else ood
+            shown = _drawable(ax.get_xscale(), x) & _drawable(ax.get_yscale(), y)
+            finite = np.isfinite(x) & np.isfinite(y)
+            label = None
+            if x.size:
+                share = accept_proba(self.point, x, ood).mean()
+                label = f"{name}: {100 * share:.1f} % of {x.size} accepted"
+                label += _hidden(np.sum(~finite), np.sum(finite & ~shown))
+            groups.append((x[shown], y[shown], label, colour, marker))
+        _set_limits(ax.xaxis, ax.set_xlim, [group[0] for group in groups])
+        # room for the legend above the rows
+        _set_limits(ax.yaxis, ax.set_ylim, [group[1] for group in groups], above=0.35)
+        drawn: list = []
+        for x, y, label, colour, marker in groups:
+            style = {
+                "linestyle": "none",
+                "marker": marker,
+                "markersize": 4,
+                "color": colour,
+                "alpha": 0.6,
+                "label": label,
+                **long_names(kwargs),
+            }
+            rows = np.arange(x.size)
+            if x.size > max_points:
+                rows = np.sort(rng.choice(x.size, max_points, replace=False))
+            drawn += ax.plot(x[rows], y[rows], **style) if label else [None]
+        self.points_right_, self.points_wrong_, self.points_ood_ = drawn
+
+    def _draw_region(self, ax):
+        """Shade what the rule accepts within the axes, and draw the border."""
+        point = self.point
+        w_a, w_b = weights(point.theta)
+        factors = np.array([w_a / point.scales[0], w_b / point.scales[1]])
+        corners, border = half_plane(factors, point.lam, ax.get_xlim(), ax.get_ylim())
+        if len(border):
+            inner = along(
+                factors, point.lam, border[0], border[1], (ax.xaxis, ax.yaxis)
+            )
+            border = np.concatenate([border[:1], inner, border[1:]])
+            corners = np.concatenate([border, corners])
+        (self.region_,) = ax.fill(
+            *corners.T,
+            facecolor=(COLOURS[2], 0.18),
+            edgecolor="none",
+            zorder=0.5,
+            label="accepted region" if len(corners) else "no accepted region here",
+        )
+        unsure = f", τ = {point.tau:.3g}" if 0 < point.tau < 1 else ""
+        (self.line_,) = ax.plot(
+            *border.T,
+            color="black",
+            linewidth=1.5,
+            label=f"rule: θ = {np.degrees(point.theta):.1f}°, "
+            f"λ = {point.lam:.3g}{unsure}",
+        )
+
+
+def _drawable(scale, values):
+    """Tell which values an axis can show: finite ones within what its scale takes."""
+    shown = np.isfinite(values)
+    if scale in ("log", "logit"):
+        shown &= values > 0
+    if scale == "logit":
+        shown &= values < 1
+    return shown
+
+
+def _hidden(n_infinite, n_off):
+    """Say how many rows are not drawn, and why."""
+    notes = [
+        f"{count} {kind}"
+        for count, kind in ((n_infinite, "infinite"), (n_off, "off the scale"))
+        if count
+    ]
+    return f" ({', '.join(notes)})" if notes else ""
+
+
+def _set_limits(axis, set_limits, groups, above=0.0):
+    """Fit an axis to the values, with some room in the units of its scale.
+
+    Parameters
+    ----------
+    axis : matplotlib Axis
+        The axis.
+
+    set_limits : callable
+        Its ``set_xlim`` or ``set_ylim``.
+
+    groups : list of ndarray
+        The values, all of which the axis can show.
+
+    above : float, default=0.0
+        Further room at the upper end, as a share of the range.
+    """
+    values = np.concatenate(groups)
+    if values.size == 0:
+        raise ValueError(
+            "No row can be drawn: every row has an infinite score, or one that the "
+            "scale of its axis does not take. Use xscale and yscale of 'linear' or "
+            "'symlog' for scores that are not positive."
+        )
+    scale = axis.get_transform()
+    low, high = scale.transform(np.array([values.min(), values.max()]))
+    width = (high - low) or 1.0
+    ends = np.array([low - 0.05 * width, high + (0.05 + above) * width])
+    set_limits(*scale.inverted().transform(ends))

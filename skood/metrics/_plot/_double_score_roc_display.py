@@ -1,0 +1,440 @@
+"""ROC curve of the best rule on two scores, and what displays at bounds share."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+
+from skood.decision import (
+    BaseRule,
+    BoundedTPRFPR,
+    OperatingPoint,
+    accept_proba,
+    precision_at,
+)
+from skood.metrics._plot._rejector import (
+    check_names,
+    check_point,
+    detector_names,
+    read_rejector,
+)
+from skood.metrics._plot._risk_coverage_display import (
+    COLOURS,
+    DASHES,
+    get_axes,
+    long_names,
+)
+from skood.metrics._selective_risk import reject_scores
+from skood.metrics._two_score_curves import double_score_roc_curve
+
+__all__ = [
+    "BoundDisplay",
+    "DoubleScoreROCDisplay",
+]
+
+
+def _rates(point, rows, ood_prior, knows_risk):
+    """Return a rule with its rates on given rows."""
+    check_point(point)
+    risk_id, ood_id, loss_id, risk_ood, ood_ood = rows
+    accepted = accept_proba(point, risk_id, ood_id)
+    tpr = float(accepted.mean())
+    fpr = math.nan
+    if risk_ood.size:
+        fpr = float(accept_proba(point, risk_ood, ood_ood).mean())
+    risk = math.nan
+    if knows_risk and tpr > 0:
+        risk = float(accepted @ loss_id / accepted.sum())
+    return OperatingPoint(
+        theta=point.theta,
+        lam=point.lam,
+        tau=point.tau,
+        scales=point.scales,
+        lam_low=point.lam_low,
+        risk=risk,
+        tpr=tpr,
+        fpr=fpr,
+        precision=precision_at(ood_prior, tpr, fpr if ood_prior else 0.0),
+    )
+
+
+class BoundDisplay:
+    """What the displays of curves at bounds share.
+
+    Parameters
+    ----------
+    curve, single_curves, score_names, point, rule
+        See :class:`DoubleScoreROCDisplay`.
+    """
+
+    #: Class of the rules whose bounds can be marked.
+    _bounded_by: type[BaseRule]
+
+    def __init__(
+        self,
+        *,
+        curve,
+        single_curves=(),
+        score_names=("y_score", "ood_score"),
+        point=None,
+        rule=None,
+    ):
+        self.curve = curve
+        self.single_curves = single_curves
+        self.score_names = score_names
+        self.point = point
+        self.rule = rule
+
+    @classmethod
+    def _compute(cls, function, y_true, y_pred, scores, point, params):
+        """Return the curves and the rated point, as the constructor takes them."""
+        singles = [] if scores[1] is None else scores
+        curve = function(y_true, *scores, **params)
+        if point is not None:
+            loss = None if y_pred is None else "zero_one"
+            prior = params.get("ood_prior", math.nan)
+            rows = reject_scores(
+                y_true,
+                y_pred,
+                scores[0],
+                scores[1],
+                loss,
+                params["ood_label"],
+                params["classes"],
+                needs_ood=prior != 0,
+            )
+            point = _rates(point, rows, prior, y_pred is not None)
+        return {
+            "curve": curve,
+            "single_curves": [function(y_true, s, **params) for s in singles],
+            "point": point,
+        }
+
+    def _check_plot(self):
+        """Raise unless there are names, and the bounds of the rule can be marked."""
+        check_names(self.score_names, len(self.single_curves) > 0)
+        if self.rule is None:
+            return
+        if not isinstance(self.rule, self._bounded_by):
+            raise TypeError(
+                f"{type(self).__name__} marks the bounds of a "
+                f"{self._bounded_by.__name__}, got rule={self.rule!r}. Leave rule out, "
+                "or mark what it found by point."
+            )
+        self.rule.check_params()
+
+    def _draw_curves(self, ax, read, plot_single, kwargs):
+        """Draw the curve of the best rule above those of the single scores."""
+        names = ["both scores", *(f"{name} alone" for name in self.score_names)]
+        if not self.single_curves:
+            names = self.score_names[:1]
+        curves = [self.curve, *(self.single_curves if plot_single else ())]
+        n_before = sum(line.get_gid() == "bound-curve" for line in ax.lines)
+        lines = []
+        for i, curve in enumerate(curves):
+            x, y, drawstyle, area = read(curve)
+            style = {
+                "color": COLOURS[(n_before + i) % len(COLOURS)],
+                "linestyle": DASHES[i],
+                "gid": "bound-curve",
+                "linewidth": 1.5 if i else 2.2,
+                "zorder": 2.2 if i else 2.5,
+                "label": f"{names[i]} (area {area:.3f})",
+                "drawstyle": drawstyle,
+                **({} if i else long_names(kwargs)),
+            }
+            lines += ax.plot(x, y, **style)
+        self.line_, self.single_lines_ = lines[0], lines[1:]
+
+    def _draw_bounds(self, ax, left, right, bottom, label):
+        """Shade the corner of the plot in which the bounds are met."""
+        from matplotlib.patches import Rectangle
+
+        self.bounds_ = ax.add_patch(
+            Rectangle(
+                (left, bottom),
+                right - left,
+                1 - bottom,
+                facecolor=("0.5", 0.15),
+                edgecolor="0.35",
+                linestyle=":",
+                linewidth=1.2,
+                zorder=1.5,
+                label=label,
+            )
+        )
+
+    def _draw_point(self, ax, x, y, rates):
+        """Mark the operating point."""
+        if not math.isnan(self.point.risk):
+            rates += f", risk {self.point.risk:.3f}"
+        (self.point_,) = ax.plot(
+            [x],
+            [y],
+            linestyle="none",
+            marker="o",
+            markersize=8,
+            markerfacecolor="black",
+            markeredgecolor="white",
+            zorder=3,
+            label=f"operating point\n({rates})",
+        )
+
+    def _finish(self, ax, xlabel, ylabel, loc):
+        """Label the axes."""
+        ax.set_xlabel(xlabel)
+        ax.set_ylabel(ylabel)
+        ax.set_xlim(-0.01, 1.01)
+        ax.set_ylim(top=1.01)
+        ax.legend(loc=loc, fontsize="small", framealpha=0.9)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+
+class DoubleScoreROCDisplay(BoundDisplay):
+    """ROC curve of the best rule on two scores, against those of each score.
+
+    For every TPR the curve shows the smallest FPR of a rule on both scores. ID rows
+    are positive; high and to the left is good. Use `from_estimator` or
+    `from_predictions` to make a display; the parameters become attributes.
+
+    Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    curve : BoundCurve
+        What :func:`double_score_roc_curve` returns for both scores, or for one.
+
+    single_curves : list of BoundCurve, default=()
+        The same for each score alone; empty if there is only one.
+
+    score_names : tuple of (str, str), default=("y_score", "ood_score")
+        Names of the scores, for the legend.
+
+    point : OperatingPoint, default=None
+        A rule to mark, by its `tpr` and `fpr`; its `risk` is told if it is not NaN.
+
+    rule : BoundedTPRFPR, default=None
+        Its bounds are shaded.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        The axes.
+
+    figure_ : matplotlib Figure
+        The figure.
+
+    line_ : matplotlib Line2D
+        The curve of the best rule.
+
+    single_lines_ : list of matplotlib Line2D
+        The curves of each score alone.
+
+    point_ : matplotlib Line2D or None
+        The marker of the operating point.
+
+    bounds_ : matplotlib Rectangle or None
+        Where the bounds of the rule are met.
+
+    random_line_ : matplotlib Line2D or None
+        The curve of a random score.
+
+    See Also
+    --------
+    double_score_roc_curve : The numbers.
+    PrecisionRecallDisplay : Precision and recall, for a share of OOD rows in use.
+    AcceptanceRegionDisplay : One rule, in the plane of both scores.
+    sklearn.metrics.RocCurveDisplay : Curves of single scores, with straight lines
+        between the thresholds; here a step is what rules reach without randomisation.
+
+    Examples
+    --------
+    >>> from skood.metrics import DoubleScoreROCDisplay
+    >>> y_true = [0, 1, 1, -1, -1]
+    >>> first, second = [0.9, 0.8, 0.3, 0.7, 0.2], [0.4, 0.7, 0.9, 0.1, 0.8]
+    >>> display = DoubleScoreROCDisplay.from_predictions(y_true, first, second)
+    >>> display.line_.get_xydata()
+    array([[0., 0.],
+           [0., 1.],
+           [1., 1.]])
+    """
+
+    _bounded_by = BoundedTPRFPR
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_score,
+        ood_score=None,
+        *,
+        y_pred=None,
+        point=None,
+        rule=None,
+        ood_label=-1,
+        classes=None,
+        angles="quadrant",
+        n_angles=91,
+        score_names=("y_score", "ood_score"),
+        ax=None,
+        **kwargs,
+    ):
+        """Draw the curves from labels and scores.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+            given, is not among them.
+
+        y_score : array-like of shape (n_samples,)
+            Scores, high for rows to accept.
+
+        ood_score : array-like of shape (n_samples,), default=None
+            A second score, high for ID rows. None: one curve, that of `y_score`.
+
+        y_pred : array-like of shape (n_samples,), default=None
+            Predicted labels, for the selective risk at `point`.
+
+        point : OperatingPoint, default=None
+            A rule on the negated scores, as :func:`selective_risk_at` and
+            :func:`skood.rejection.solve` return it; marked at its rates on these rows.
+
+        rule : BoundedTPRFPR, default=None
+            Its bounds are shaded.
+
+        ood_label : int or str, default=-1
+            Label of known OOD rows.
+
+        classes : array-like of shape (n_classes,), default=None
+            The known classes.
+
+        angles, n_angles : {"quadrant", "full"}, int
+            See :func:`double_score_roc_curve`.
+
+        score_names : tuple of (str, str), default=("y_score", "ood_score")
+            Names of the scores, for the legend.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        **kwargs : dict
+            Passed to `plot`.
+
+        Returns
+        -------
+        display : DoubleScoreROCDisplay
+            The display, drawn.
+        """
+        params = {
+            "ood_label": ood_label,
+            "classes": classes,
+            "angles": angles,
+            "n_angles": n_angles,
+        }
+        made = cls._compute(
+            double_score_roc_curve, y_true, y_pred, (y_score, ood_score), point, params
+        )
+        return cls(**made, score_names=score_names, rule=rule).plot(ax, **kwargs)
+
+    @classmethod
+    def from_estimator(cls, estimator, X, y, *, n_angles=91, ax=None, **kwargs):
+        """Draw the curves of a fitted RejectOptionClassifier, and where it operates.
+
+        Parameters
+        ----------
+        estimator : RejectOptionClassifier
+            Fitted. It may be the last step of a Pipeline, or in a search. If its rule
+            is a :class:`~skood.rejection.BoundedTPRFPR`, the bounds are shaded.
+
+        X : array-like of shape (n_samples, ...)
+            The rows.
+
+        y : array-like of shape (n_samples,)
+            Their labels. A row is OOD when its label is the `ood_label` of the
+            classifier or is not in its `classes_`.
+
+        n_angles : int, default=91
+            See :func:`double_score_roc_curve`.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        **kwargs : dict
+            Passed to `plot`.
+
+        Returns
+        -------
+        display : DoubleScoreROCDisplay
+            The display, drawn.
+        """
+        read = read_rejector(estimator, X, y, cls.__name__)
+        clf, y_pred, y_score, ood_score, labels = read
+        return cls.from_predictions(
+            y,
+            y_score,
+            ood_score,
+            y_pred=y_pred,
+            point=clf.operating_point_,
+            rule=clf.rule if isinstance(clf.rule, BoundedTPRFPR) else None,
+            angles=clf.angles,
+            n_angles=n_angles,
+            score_names=detector_names(clf, "max probability"),
+            ax=ax,
+            **labels,
+            **kwargs,
+        )
+
+    @staticmethod
+    def _read(curve):
+        """Return the corners of the curve, how to join them, and its area."""
+        fpr, tpr = np.append(curve.values, 1.0), np.append(curve.bounds, 1.0)
+        return np.append(0.0, fpr), np.append(0.0, tpr), "steps-post", 1 - curve.area
+
+    def plot(self, ax=None, *, plot_single=True, plot_random=False, **kwargs):
+        """Draw the curves.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        plot_single : bool, default=True
+            Whether to draw the curves of each score alone.
+
+        plot_random : bool, default=False
+            Whether to draw the curve of a random score.
+
+        **kwargs : dict
+            Passed to matplotlib's ``plot``, of the curve of the best rule.
+
+        Returns
+        -------
+        display : DoubleScoreROCDisplay
+            This display, with `ax_`, `figure_` and the other attributes.
+        """
+        self._check_plot()
+        with get_axes(ax, "DoubleScoreROCDisplay") as ax:
+            self._draw_curves(ax, self._read, plot_single, kwargs)
+            self.bounds_ = self.point_ = self.random_line_ = None
+            if self.point is not None:
+                x, y = self.point.fpr, self.point.tpr
+                self._draw_point(ax, x, y, f"TPR {y:.3f}, FPR {x:.3f}")
+            if self.rule is not None:
+                tpr, fpr = self.rule.tpr_min, self.rule.fpr_max
+                label = f"bounds: TPR ≥ {tpr:g}, FPR ≤ {fpr:g}"
+                self._draw_bounds(ax, 0, fpr, tpr, label)
+            if plot_random:
+                (self.random_line_,) = ax.plot(
+                    [0, 1], [0, 1], color="0.45", linestyle=":", label="random"
+                )
+            ax.set_ylim(bottom=-0.01)
+            return self._finish(
+                ax,
+                "FPR: share of OOD rows accepted",
+                "TPR: share of ID rows accepted",
+                "lower right",
+            )

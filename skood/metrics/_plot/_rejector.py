@@ -1,0 +1,89 @@
+"""What displays of rules read of a selective classifier, and check of their inputs."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.decision import OperatingPoint
+from skood.metrics._scorers import unwrap
+from skood.rejection._calibration import score_parts
+from skood.utils._metaestimators import unwrapped
+
+__all__ = ["check_names", "check_point", "detector_names", "read_rejector"]
+
+
+def read_rejector(estimator, X, y, owner):
+    """Return a fitted selective classifier and what `from_predictions` reads of it.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted RejectOptionClassifier, or a pipeline or search that ends in one.
+
+    X, y : array-like
+        The rows and their labels.
+
+    owner : str
+        The display, for the error.
+
+    Returns
+    -------
+    final : RejectOptionClassifier
+        The classifier itself.
+
+    y_pred : ndarray of shape (n_samples,)
+        The classes it predicts, also for rows that it rejects.
+
+    y_score, ood_score : ndarray of shape (n_samples,)
+        Its two scores, high for rows to accept; the second may be None.
+
+    labels : dict
+        `ood_label` and `classes`.
+    """
+    final, X = unwrap(estimator, X)
+    if not hasattr(final, "operating_point_"):
+        raise TypeError(
+            f"{owner}.from_estimator needs a fitted RejectOptionClassifier, got "
+            f"{type(final).__name__}. Fit it, or use from_predictions with scores of "
+            "your own."
+        )
+    risk, ood = score_parts(final._parts(), X)
+    labels = {"ood_label": final.ood_label, "classes": final.classes_}
+    ood_score = None if ood is None else -ood
+    return final, np.asarray(final.estimator_.predict(X)), -risk, ood_score, labels
+
+
+def detector_names(clf, first):
+    """Name both scores of a selective classifier; `first` if it has no detector."""
+    names = []
+    for detector, other in (
+        (clf.risk_detector_, first),
+        (clf.ood_detector_, "no second score"),
+    ):
+        detector = unwrapped(detector)
+        if hasattr(detector, "steps"):
+            detector = detector.steps[-1][1]
+        names.append(other if detector is None else type(detector).__name__)
+    return tuple(names)
+
+
+def check_point(point):
+    """Raise a TypeError unless `point` is an operating point."""
+    if not isinstance(point, OperatingPoint):
+        raise TypeError(
+            f"point must be an OperatingPoint, as skood.rejection.solve returns it, "
+            f"got {point!r}."
+        )
+
+
+def check_names(score_names, double):
+    """Raise unless there is a name for each score; a second one may be left over."""
+    is_text = isinstance(score_names, str)
+    n_names = 0 if is_text else len(score_names)
+    if n_names not in ((2,) if double else (1, 2)):
+        got = "a single text" if is_text else f"{n_names}"
+        raise ValueError(
+            f"score_names must be a tuple of two names, one for each score, got {got}:"
+            f" {score_names!r}."
+        )

@@ -1,0 +1,433 @@
+"""Risk-coverage curves, and what all displays share."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from contextlib import contextmanager
+
+import numpy as np
+
+from skood.metrics._risk_coverage import aurc, id_mask, risk_coverage_curve
+from skood.metrics._scorers import known_classes, unwrap
+from skood.utils._labels import ood_mask
+from skood.utils._losses import per_sample_loss
+
+__all__ = ["RiskCoverageDisplay"]
+
+# The colours of Okabe and Ito, that differ for colour-blind readers too; lines also
+# differ in their dashes, histograms in their hatching.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
+
+
+@contextmanager
+def get_axes(ax, owner):
+    """Give the axes to draw on; None makes a new figure, which an error closes."""
+    if ax is not None:
+        yield ax
+        return
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as exc:
+        raise ImportError(
+            f"{owner}.plot needs matplotlib, which is not installed. Install it by "
+            'pip install "skood[plot]".'
+        ) from exc
+    figure, ax = plt.subplots()
+    try:
+        yield ax
+    except BaseException:
+        plt.close(figure)
+        raise
+
+
+class RiskCoverageDisplay:
+    """Risk-coverage curves: how wrong a classifier is on the share it accepts.
+
+    Rows are accepted from the highest score down. Use `from_estimator` or
+    `from_predictions` to make a display; the parameters become attributes.
+
+    Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    coverage : list of ndarray
+        Share of ID rows accepted, one array of shape (n_points,) per curve.
+
+    risk : list of ndarray
+        Mean loss of the accepted ID rows, arrays of the same shapes.
+
+    aurc : list of float, default=None
+        Area under each curve, for the legend.
+
+    name : list of str, default=None
+        Name of each curve, for the legend.
+
+    oracle_coverage, oracle_risk : ndarray of shape (n_id,), default=None
+        The curve of a score that puts the smallest losses first.
+
+    full_risk : float, default=None
+        Mean loss of all ID rows: the expected risk of a random score, whatever the
+        coverage.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        The axes.
+
+    figure_ : matplotlib Figure
+        The figure.
+
+    line_ : matplotlib Line2D or list of them
+        The curve; a list if there are several.
+
+    random_line_, oracle_line_ : matplotlib Line2D or None
+        The reference lines.
+
+    See Also
+    --------
+    risk_coverage_curve : The numbers.
+    aurc : The area under the curve.
+    sklearn.metrics.RocCurveDisplay : Its ``from_predictions(y, scores)`` draws the
+        ROC curve of a detector, with `y` 1 for ID and 0 for OOD rows.
+
+    Examples
+    --------
+    >>> from skood.metrics import RiskCoverageDisplay
+    >>> display = RiskCoverageDisplay.from_predictions(
+    ...     [0, 1, 1, 0], [0, 1, 0, 0], [0.9, 0.8, 0.4, 0.5], plot_oracle=True
+    ... )
+    >>> display.line_.get_xydata()
+    array([[0.25, 0.  ],
+           [0.5 , 0.  ],
+           [0.75, 0.  ],
+           [1.  , 0.25]])
+    """
+
+    def __init__(
+        self,
+        *,
+        coverage,
+        risk,
+        aurc=None,
+        name=None,
+        oracle_coverage=None,
+        oracle_risk=None,
+        full_risk=None,
+    ):
+        self.coverage = coverage
+        self.risk = risk
+        self.aurc = aurc
+        self.name = name
+        self.oracle_coverage = oracle_coverage
+        self.oracle_risk = oracle_risk
+        self.full_risk = full_risk
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_pred,
+        y_score,
+        *,
+        loss="zero_one",
+        ood_label=-1,
+        classes=None,
+        name=None,
+        ax=None,
+        plot_random=False,
+        plot_oracle=False,
+        **kwargs,
+    ):
+        """Draw the curves of one or more scores on the same predictions.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            Labels. Rows that carry `ood_label` or, with `classes` given, a label that
+            is not among them, are left out.
+
+        y_pred : array-like of shape (n_samples,)
+            Predicted labels. May be None when `loss` is an array.
+
+        y_score : array-like of shape (n_samples,) or dict of str to array-like
+            Confidence, high for rows to accept first. A dict gives several scores
+            by name, one curve each.
+
+        loss : "zero_one", callable or array-like, default="zero_one"
+            As in :func:`risk_coverage_curve`.
+
+        ood_label : int or str, default=-1
+            Label of known OOD rows.
+
+        classes : array-like of shape (n_classes,), default=None
+            The known classes; needed by a loss matrix.
+
+        name : str, default=None
+            Name of a single curve.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        plot_random : bool, default=False
+            Whether to draw the risk of a random score.
+
+        plot_oracle : bool, default=False
+            Whether to draw the curve of the best possible score.
+
+        **kwargs : dict
+            Passed to matplotlib's ``plot``, of every curve.
+
+        Returns
+        -------
+        display : RiskCoverageDisplay
+            The display, drawn.
+        """
+        scores = y_score if isinstance(y_score, dict) else {name: y_score}
+        if not scores:
+            raise ValueError("y_score is an empty dict; give at least one score.")
+        if isinstance(y_score, dict) and name is not None:
+            raise ValueError(
+                f"name={name!r} is for a single score, but y_score is a dict, whose "
+                "keys are the names. Leave name out."
+            )
+        params = {"loss": loss, "ood_label": ood_label, "classes": classes}
+        curves = [
+            risk_coverage_curve(y_true, y_pred, s, **params) for s in scores.values()
+        ]
+        is_id = id_mask(y_true, ood_label, classes)
+        losses = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
+        losses = np.sort(losses)
+        accepted = np.arange(1, losses.size + 1)
+        display = cls(
+            coverage=[curve[0] for curve in curves],
+            risk=[curve[1] for curve in curves],
+            aurc=[aurc(y_true, y_pred, s, **params) for s in scores.values()],
+            name=list(scores),
+            oracle_coverage=accepted / losses.size,
+            oracle_risk=np.cumsum(losses) / accepted,
+            full_risk=float(losses.mean()),
+        )
+        return display.plot(
+            ax, plot_random=plot_random, plot_oracle=plot_oracle, **kwargs
+        )
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        X,
+        y,
+        *,
+        loss="zero_one",
+        ood_label=-1,
+        classes=None,
+        name=None,
+        ax=None,
+        plot_random=False,
+        plot_oracle=False,
+        **kwargs,
+    ):
+        """Draw the curve of a classifier, or of a detector around a classifier.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted classifier, whose score is its greatest probability; or a
+            fitted detector with the classifier in `estimator_`, whose score is its
+            own. Of one that rejects rows, by ``accept_proba``, the predictions are
+            those of the classifier in `estimator_`, for all rows. Each may be the
+            last step of a Pipeline.
+
+        X : array-like of shape (n_samples, n_features)
+            The rows.
+
+        y : array-like of shape (n_samples,)
+            Their labels. Rows with `ood_label`, or with a label that is not in
+            `classes`, are left out.
+
+        loss : "zero_one", callable or array-like, default="zero_one"
+            As in :func:`risk_coverage_curve`.
+
+        ood_label : int or str, default=-1
+            Label of known OOD rows; not one of the classes.
+
+        classes : array-like of shape (n_classes,), default=None
+            The known classes, in the order of a loss matrix; None: `classes_` of the
+            estimator.
+
+        name : str, default=None
+            Name of the curve; None: that of the estimator's class.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        plot_random, plot_oracle : bool, default=False
+            Whether to draw the reference lines.
+
+        **kwargs : dict
+            Passed to matplotlib's ``plot``.
+
+        Returns
+        -------
+        display : RiskCoverageDisplay
+            The display, drawn.
+        """
+        final, X_final = unwrap(estimator, X)
+        inner = getattr(final, "estimator_", None)
+        predict = getattr(inner, "predict", None)
+        if hasattr(final, "score_samples") and predict is not None:
+            y_pred, y_score = predict(X_final), final.score_samples(X_final)
+        else:
+            if not hasattr(final, "accept_proba"):
+                predict = getattr(final, "predict", None)
+            if predict is None or not hasattr(final, "predict_proba"):
+                raise TypeError(
+                    "RiskCoverageDisplay.from_estimator needs a classifier with "
+                    "predict_proba (one that rejects rows with the classifier whose "
+                    "errors are counted in estimator_), or a detector with "
+                    "score_samples and a classifier in estimator_. Got "
+                    f"{type(final).__name__}. Use from_predictions with predictions "
+                    "and scores of your own."
+                )
+            y_pred = predict(X_final)
+            y_score = np.max(final.predict_proba(X_final), axis=1)
+        if classes is None:
+            classes = known_classes(final, inner)
+        if ood_mask(y, ood_label=ood_label, classes=classes).all():
+            raise ValueError(
+                f"No in-distribution rows in y: every label is ood_label={ood_label!r}"
+                f" or is not in classes_ of {type(final).__name__}."
+            )
+        return cls.from_predictions(
+            y,
+            y_pred,
+            y_score,
+            classes=classes,
+            loss=loss,
+            ood_label=ood_label,
+            name=type(final).__name__ if name is None else name,
+            ax=ax,
+            plot_random=plot_random,
+            plot_oracle=plot_oracle,
+            **kwargs,
+        )
+
+    def plot(
+        self, ax=None, *, name=None, plot_random=False, plot_oracle=False, **kwargs
+    ):
+        """Draw the curves.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        name : str or list of str, default=None
+            Names for the legend; None: those of the display.
+
+        plot_random : bool, default=False
+            Whether to draw the risk of a random score.
+
+        plot_oracle : bool, default=False
+            Whether to draw the curve of the best possible score.
+
+        **kwargs : dict
+            Passed to matplotlib's ``plot``, of every curve.
+
+        Returns
+        -------
+        display : RiskCoverageDisplay
+            This display, with `ax_`, `figure_` and `line_`.
+        """
+        n_curves = len(self.coverage)
+        names = self.name if name is None else [name] if isinstance(name, str) else name
+        names = [None] * n_curves if names is None else names
+        areas = [None] * n_curves if self.aurc is None else self.aurc
+        self._check_plot(names, areas, plot_random, plot_oracle)
+        with get_axes(ax, "RiskCoverageDisplay") as ax:
+            lines = self._draw_curves(ax, names, areas, kwargs)
+            self._draw_references(ax, plot_random, plot_oracle)
+            ax.set_xlabel("coverage (share of ID samples accepted)")
+            ax.set_ylabel("selective risk (low = good)")
+            ax.set_xlim(0, 1)
+            ax.set_ylim(bottom=0, auto=None)  # the top still follows further curves
+            if ax.get_legend_handles_labels()[1]:
+                ax.legend(loc="best")
+        self.ax_, self.figure_ = ax, ax.figure
+        self.line_ = lines[0] if n_curves == 1 else lines
+        return self
+
+    def _draw_curves(self, ax, names, areas, kwargs):
+        """Draw the curves and return their lines."""
+        n_before = sum(line.get_gid() == "risk-coverage" for line in ax.lines)
+        lines = []
+        for i, (coverage, risk) in enumerate(
+            zip(self.coverage, self.risk, strict=True)
+        ):
+            style = {
+                "color": COLOURS[(n_before + i) % len(COLOURS)],
+                "linestyle": DASHES[(n_before + i) % len(DASHES)],
+                "label": _curve_label(names[i], areas[i]),
+                "gid": "risk-coverage",
+                **long_names(kwargs),
+            }
+            lines += ax.plot(coverage, risk, **style)
+        return lines
+
+    def _draw_references(self, ax, plot_random, plot_oracle):
+        """Draw the curves of the best possible and of a random score."""
+        self.oracle_line_ = self.random_line_ = None
+        if plot_oracle:
+            (self.oracle_line_,) = ax.plot(
+                self.oracle_coverage,
+                self.oracle_risk,
+                color="black",
+                linestyle=":",
+                label="oracle",
+            )
+        if plot_random:
+            (self.random_line_,) = ax.plot(
+                [0, 1],
+                [self.full_risk] * 2,
+                color="0.45",
+                linestyle=(0, (8, 4)),
+                linewidth=1.0,
+                label=f"random (risk = {self.full_risk:.4f})",
+            )
+
+    def _check_plot(self, names, areas, plot_random, plot_oracle):
+        """Raise unless there is what the plot asks for."""
+        n_curves = len(self.coverage)
+        if not len(self.risk) == len(names) == len(areas) == n_curves:
+            raise ValueError(
+                f"There are {n_curves} arrays of coverage, {len(self.risk)} of risk, "
+                f"{len(names)} names and {len(areas)} values of aurc. Give one of each "
+                "per curve, in lists."
+            )
+        if plot_oracle and (self.oracle_coverage is None or self.oracle_risk is None):
+            raise ValueError(
+                "plot_oracle=True needs oracle_coverage and oracle_risk, which "
+                "from_predictions and from_estimator compute."
+            )
+        if plot_random and self.full_risk is None:
+            raise ValueError(
+                "plot_random=True needs full_risk, which from_predictions and "
+                "from_estimator compute."
+            )
+
+
+def _curve_label(name, area):
+    """Return the legend entry of a curve, None if it has none."""
+    if area is None:
+        return name
+    return f"AURC = {area:.4f}" if name is None else f"{name} (AURC = {area:.4f})"
+
+
+def long_names(kwargs, *, patch=False):
+    """Return keyword arguments of an artist by their long names: color for c."""
+    from matplotlib import lines, patches
+    from matplotlib.cbook import normalize_kwargs
+
+    artist = patches.Polygon if patch else lines.Line2D
+    return normalize_kwargs(kwargs, artist)

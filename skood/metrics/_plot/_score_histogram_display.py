@@ -1,0 +1,281 @@
+"""Histograms of a detector's scores on ID and on OOD rows."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.metrics._plot._risk_coverage_display import COLOURS, get_axes, long_names
+from skood.metrics._ranking import check_ood, check_scores, require_both
+from skood.metrics._scorers import known_classes, unwrap
+
+__all__ = ["ScoreHistogramDisplay"]
+
+
+class ScoreHistogramDisplay:
+    """Histograms of a detector's scores on ID and on OOD rows.
+
+    Use `from_estimator` or `from_predictions` to make a display; the parameters
+    become attributes.
+
+    Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    scores_id : ndarray of shape (n_id,)
+        Scores of ID rows, high for ID.
+
+    scores_ood : ndarray of shape (n_ood,)
+        Scores of OOD rows.
+
+    threshold : float, default=None
+        Rows with a score of at least this much are accepted as ID.
+
+    name : str, default=None
+        Title.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        The axes.
+
+    figure_ : matplotlib Figure
+        The figure.
+
+    bin_edges_ : ndarray of shape (n_bins + 1,)
+        The bins, the same for both.
+
+    counts_id_, counts_ood_ : ndarray of shape (n_bins,)
+        Heights of the two histograms: densities, or numbers of rows.
+
+    patch_id_, patch_ood_ : matplotlib Polygon
+        The two histograms.
+
+    line_ : matplotlib Line2D or None
+        The threshold.
+
+    See Also
+    --------
+    auroc : How well the two are told apart, as a number.
+    sklearn.metrics.RocCurveDisplay : Its ``from_predictions(y, scores)`` draws the
+        ROC curve of a detector, with `y` 1 for ID and 0 for OOD rows.
+
+    Examples
+    --------
+    >>> from skood.metrics import ScoreHistogramDisplay
+    >>> display = ScoreHistogramDisplay.from_predictions(
+    ...     [0, 1, 1, -1], [0.9, 0.8, 0.1, 0.3], bins=[0, 0.5, 1], density=False
+    ... )
+    >>> display.counts_id_, display.counts_ood_
+    (array([1., 2.]), array([1., 0.]))
+    """
+
+    def __init__(self, *, scores_id, scores_ood, threshold=None, name=None):
+        self.scores_id = scores_id
+        self.scores_ood = scores_ood
+        self.threshold = threshold
+        self.name = name
+
+    @classmethod
+    def from_predictions(
+        cls,
+        y_true,
+        y_score,
+        *,
+        threshold=None,
+        ood_label=-1,
+        classes=None,
+        name=None,
+        ax=None,
+        **kwargs,
+    ):
+        """Draw the histograms from labels and scores.
+
+        Parameters
+        ----------
+        y_true : array-like of shape (n_samples,)
+            Labels. A row is OOD when its label equals `ood_label` or, with
+            `classes` given, is not among them.
+
+        y_score : array-like of shape (n_samples,)
+            Scores, high for ID rows.
+
+        threshold : float, default=None
+            Where to draw the threshold.
+
+        ood_label : int or str, default=-1
+            Label of known OOD rows.
+
+        classes : array-like of shape (n_classes,), default=None
+            The known classes.
+
+        name : str, default=None
+            Title.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        **kwargs : dict
+            Passed to `plot`.
+
+        Returns
+        -------
+        display : ScoreHistogramDisplay
+            The display, drawn.
+        """
+        is_ood = check_ood(y_true, ood_label, classes)
+        y_score = check_scores(y_score, is_ood.size)
+        require_both(is_ood, ood_label)
+        display = cls(
+            scores_id=y_score[~is_ood],
+            scores_ood=y_score[is_ood],
+            threshold=threshold,
+            name=name,
+        )
+        return display.plot(ax, **kwargs)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, X, y, *, ood_label=-1, name=None, ax=None, **kwargs
+    ):
+        """Draw the histograms of a fitted detector, with its threshold.
+
+        Parameters
+        ----------
+        estimator : object
+            A fitted detector: it has `score_samples` and, if a threshold is to be
+            drawn, `offset_`. It may be the last step of a Pipeline.
+
+        X : array-like of shape (n_samples, n_features)
+            The rows.
+
+        y : array-like of shape (n_samples,)
+            Their labels. A row is OOD when its label is `ood_label` or is not in
+            the detector's `classes_`.
+
+        ood_label : int or str, default=-1
+            Label of known OOD rows.
+
+        name : str, default=None
+            Title; None: the detector's class.
+
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        **kwargs : dict
+            Passed to `plot`.
+
+        Returns
+        -------
+        display : ScoreHistogramDisplay
+            The display, drawn.
+        """
+        final, X_final = unwrap(estimator, X)
+        if not hasattr(final, "score_samples"):
+            raise TypeError(
+                "ScoreHistogramDisplay.from_estimator needs a detector with "
+                f"score_samples, {type(final).__name__} has none. Use "
+                "from_predictions with scores of your own."
+            )
+        offset = getattr(final, "offset_", None)
+        return cls.from_predictions(
+            y,
+            final.score_samples(X_final),
+            threshold=None if offset is None else float(offset),
+            ood_label=ood_label,
+            classes=known_classes(final),
+            name=type(final).__name__ if name is None else name,
+            ax=ax,
+            **kwargs,
+        )
+
+    def plot(self, ax=None, *, name=None, bins=30, density=True, **kwargs):
+        """Draw the histograms.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Where to draw; None makes a new figure.
+
+        name : str, default=None
+            Title; None: that of the display.
+
+        bins : int, str or array-like, default=30
+            Bins of the finite scores of both kinds together, as in
+            :func:`numpy.histogram_bin_edges`.
+
+        density : bool, default=True
+            Whether each histogram has area one, so that groups of different size
+            compare. False shows numbers of rows.
+
+        **kwargs : dict
+            Passed to matplotlib's ``hist``, of both histograms.
+
+        Returns
+        -------
+        display : ScoreHistogramDisplay
+            This display, with `ax_`, `figure_` and the other attributes.
+        """
+        if kwargs.get("orientation", "vertical") != "vertical":
+            raise ValueError(
+                f"orientation={kwargs['orientation']!r} is not supported: the scores "
+                "are on the horizontal axis. Leave orientation out."
+            )
+        finite = [s[np.isfinite(s)] for s in (self.scores_id, self.scores_ood)]
+        self.bin_edges_ = np.histogram_bin_edges(np.concatenate(finite), bins)
+        with get_axes(ax, "ScoreHistogramDisplay") as ax:
+            self._draw_histograms(ax, finite, density, kwargs)
+            self._draw_threshold(ax)
+            ax.set_xlabel("score (high = in-distribution)")
+            ax.set_ylabel("density" if density else "samples per bin")
+            title = self.name if name is None else name
+            if title is not None:
+                ax.set_title(title)
+            if ax.get_yscale() == "linear" and ax.dataLim.y1 > 0:
+                ax.set_ylim(0, 1.4 * ax.dataLim.y1)  # room for the legend
+            ax.legend(loc="upper left", framealpha=1)
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    def _draw_histograms(self, ax, finite, density, kwargs):
+        """Draw both histograms of the finite scores."""
+        drawn = []
+        for scores, shown, label, colour, hatch in (
+            (self.scores_id, finite[0], "in-distribution", COLOURS[0], None),
+            (self.scores_ood, finite[1], "out-of-distribution", COLOURS[1], "///"),
+        ):
+            style = {
+                "histtype": "stepfilled",
+                "facecolor": (colour, 0.35),
+                "edgecolor": colour,
+                "linewidth": 1.3,
+                "hatch": hatch,
+                "label": f"{label} ({_row_count(scores, shown)})",
+                **long_names(kwargs, patch=True),
+            }
+            heights, _, patches = ax.hist(
+                shown, bins=self.bin_edges_, density=density and shown.size > 0, **style
+            )
+            drawn.append((heights, patches[0]))
+        (self.counts_id_, self.patch_id_), (self.counts_ood_, self.patch_ood_) = drawn
+
+    def _draw_threshold(self, ax):
+        """Draw the threshold, if there is one."""
+        self.line_ = None
+        if self.threshold is not None:
+            tpr, fpr = (
+                np.mean(s >= self.threshold) for s in (self.scores_id, self.scores_ood)
+            )
+            self.line_ = ax.axvline(
+                self.threshold,
+                color="black",
+                linestyle="--",
+                linewidth=1.5,
+                label=f"threshold (TPR {tpr:.2f}, FPR {fpr:.2f})",
+            )
+
+
+def _row_count(scores, shown):
+    """Say how many rows there are, and how many of them cannot be drawn."""
+    hidden = f", {scores.size - shown.size} infinite" * (shown.size < scores.size)
+    return f"{scores.size} samples{hidden}"

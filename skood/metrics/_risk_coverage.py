@@ -1,0 +1,485 @@
+"""Selective risk against coverage: the curve, the areas under it, points on it."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Real
+
+import numpy as np
+
+from skood.decision import GUARD
+from skood.metrics._ranking import Number, check_ood, check_scores
+from skood.utils._losses import per_sample_loss
+from skood.utils._param_validation import validate_params
+from skood.utils._ties import ends_of_ties
+
+__all__ = [
+    "augrc",
+    "aurc",
+    "coverage_at_risk",
+    "e_aurc",
+    "risk_at_coverage",
+    "risk_coverage_curve",
+]
+
+
+def id_mask(y_true, ood_label, classes):
+    """Return the mask of the ID rows of `y_true`, of which there must be some."""
+    is_id = ~check_ood(y_true, ood_label, classes)
+    if not is_id.any():
+        raise ValueError(
+            f"No ID rows in y_true: all of its {is_id.size} labels equal "
+            f"ood_label={ood_label!r} or are missing from classes. Add ID rows, or "
+            f"pass the ood_label in use."
+        )
+    return is_id
+
+
+def _id_part(y_true, y_pred, y_score, loss, ood_label, classes):
+    """Return ID scores from the highest down, their losses, ends of tie groups."""
+    is_id = id_mask(y_true, ood_label, classes)
+    y_score = check_scores(y_score, is_id.size)
+    loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
+    s = y_score[is_id]
+    order = np.argsort(s)[::-1]
+    s = s[order]
+    return s, loss[order], ends_of_ties(s)
+
+
+def risk_coverage_curve(
+    y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
+):
+    r"""Selective risk against coverage, accepting the highest scores first.
+
+    OOD rows are left out. Tied rows are accepted together, so there is one point per
+    distinct score. Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels. May be None when `loss` is an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Confidence, high for rows to accept first. Infinities are allowed.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
+        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
+        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
+        true class in rows. Not negative.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    coverage : ndarray of shape (n_points,)
+        Accepted share of ID rows, increasing to 1.
+
+    risk : ndarray of shape (n_points,)
+        Mean loss of the accepted ID rows; lower is better.
+
+    thresholds : ndarray of shape (n_points,)
+        Distinct scores, decreasing; rows with ``y_score >= threshold`` are accepted.
+
+    See Also
+    --------
+    aurc : Area under the curve.
+    risk_at_coverage, coverage_at_risk : Points on the curve.
+    selective_risk_at : The least selective risk at bounds on TPR and FPR.
+
+    Notes
+    -----
+    .. math::
+        \mathrm{coverage}(t) = \frac{1}{n}\sum_i [s_i \ge t], \qquad
+        R(t) = \frac{\sum_i \ell_i [s_i \ge t]}{\sum_i [s_i \ge t]}
+
+    Examples
+    --------
+    >>> from skood.metrics import risk_coverage_curve
+    >>> coverage, risk, thresholds = risk_coverage_curve(
+    ...     [0, 1, 1, 0, -1], [0, 1, 0, 0, 1], [0.9, 0.8, 0.5, 0.5, 0.4]
+    ... )
+    >>> coverage
+    array([0.25, 0.5 , 1.  ])
+    >>> risk
+    array([0.  , 0.  , 0.25])
+    >>> thresholds
+    array([0.9, 0.8, 0.5])
+    """
+    s, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
+    return (last + 1) / s.size, np.cumsum(loss)[last] / (last + 1), s[last]
+
+
+def _aurc(loss, last):
+    """AURC of ranked losses: ties get the mean loss of their group."""
+    first = np.append(0, last[:-1] + 1)
+    size = last + 1 - first
+    mean_loss = np.repeat(np.add.reduceat(loss, first) / size, size)
+    return np.mean(np.cumsum(mean_loss) / np.arange(1, loss.size + 1))
+
+
+def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
+    r"""Area under the risk-coverage curve.
+
+    The mean of the selective risk over the coverages 1/n, 2/n, ..., 1. OOD rows are
+    left out. Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels. May be None when `loss` is an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Confidence, high for rows to accept first. Infinities are allowed.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        As in :func:`risk_coverage_curve`.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    aurc : float
+        Lower is better; a constant score gives the mean loss.
+
+    See Also
+    --------
+    risk_coverage_curve : The curve.
+    e_aurc : What is above the AURC of the best ranking.
+    augrc : The same area of the generalized risk.
+
+    Notes
+    -----
+    Inside a group of :math:`g` tied rows the summed loss is interpolated linearly:
+    after :math:`j` of them it is :math:`E_0 + j \bar\ell`, with the mean loss
+    :math:`\bar\ell` of the group. This is its expectation under random breaking of
+    ties, and so the result is the expectation of
+
+    .. math::
+        \mathrm{AURC} = \frac1n \sum_{k=1}^n \frac1k \sum_{i \le k} \ell_{(i)} .
+
+    Examples
+    --------
+    >>> from skood.metrics import aurc
+    >>> aurc([0, 1, 1, 0], [0, 1, 0, 0], [0.9, 0.8, 0.4, 0.5])
+    0.0625
+    """
+    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
+    return float(_aurc(loss, last))
+
+
+def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
+    r"""Excess AURC: the area above that of the best ranking of the same losses.
+
+    It is 0 if no row is accepted before, or together with, a row of smaller loss: of
+    the score, not of the classifier, unlike AURC. OOD rows are left out. Read more in
+    the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels. May be None when `loss` is an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Confidence, high for rows to accept first. Infinities are allowed.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        As in :func:`risk_coverage_curve`.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    e_aurc : float
+        Not negative, lower is better.
+
+    See Also
+    --------
+    aurc : The area itself.
+
+    Notes
+    -----
+    With the losses in increasing order, :math:`\ell_{[1]} \le \dots \le \ell_{[n]}`,
+
+    .. math::
+        \mathrm{E\text{-}AURC} = \mathrm{AURC}
+        - \frac1n \sum_{k=1}^n \frac1k \sum_{i \le k} \ell_{[i]} .
+
+    For 0/1 losses with the mean :math:`R` the subtrahend tends to
+    :math:`R + (1 - R) \ln(1 - R)` as :math:`n` grows [1]_. Here it is the exact sum,
+    so that a perfect ranking gives 0 at any :math:`n`; the two differ by
+    :math:`O(1/n)`.
+
+    References
+    ----------
+    .. [1] Y. Geifman, G. Uziel, R. El-Yaniv. Bias-reduced uncertainty estimation for
+       deep neural classifiers. ICLR 2019.
+
+    Examples
+    --------
+    >>> from skood.metrics import e_aurc
+    >>> y_true, y_pred = [0, 1, 1, 0], [0, 1, 0, 0]
+    >>> e_aurc(y_true, y_pred, [0.9, 0.8, 0.4, 0.5])
+    0.0
+    >>> round(e_aurc(y_true, y_pred, [0.9, 0.8, 0.5, 0.4]), 4)
+    0.0833
+    """
+    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
+    best = np.sort(loss)
+    excess = _aurc(loss, last) - _aurc(best, ends_of_ties(best))
+    return float(max(excess, 0.0))  # 0 but for rounding
+
+
+def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
+    r"""Area under the generalized risk-coverage curve.
+
+    The generalized risk is the summed loss of the accepted ID rows over the number
+    of *all* ID rows: for 0/1 losses, how often a row is wrong and accepted. So its
+    area weighs an error by how early it is accepted, and not, as AURC does, more
+    when few rows were accepted before. OOD rows are left out. Read more in the
+    :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels. May be None when `loss` is an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Confidence, high for rows to accept first. Infinities are allowed.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        As in :func:`risk_coverage_curve`.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    augrc : float
+        Lower is better; in [0, 1/2] for 0/1 losses. A constant score gives half the
+        mean loss.
+
+    See Also
+    --------
+    aurc : The area of the selective risk.
+
+    Notes
+    -----
+    The points :math:`(k/n, E_k/n)` at the distinct scores, with the summed loss
+    :math:`E_k` of the :math:`k` rows accepted, are joined by straight lines from
+    (0, 0) to (1, mean loss). A straight line through a group of ties is the
+    expectation under random breaking of ties. With the mean rank :math:`p_i` of row
+    i, 1 for the highest score, the area is
+
+    .. math::
+        \mathrm{AUGRC} = \frac{1}{n^2} \sum_i \ell_i (n - p_i + \tfrac12) .
+
+    For 0/1 losses, with the accuracy :math:`a` and the AUROC of right against wrong
+    rows, ties counting one half, this is at every :math:`n`
+
+    .. math::
+        \mathrm{AUGRC} = (1 - \mathrm{AUROC}) \, a (1 - a) + \tfrac12 (1 - a)^2 .
+
+    A right-hand sum over :math:`k = 1, \dots, n` in place of the straight lines
+    would be greater by :math:`\bar\ell / (2n)`, with the mean loss
+    :math:`\bar\ell`.
+
+    References
+    ----------
+    .. [1] J. Traub, T. J. Bungert, C. T. Lüth, M. Baumgartner, K. H. Maier-Hein,
+       L. Maier-Hein, P. F. Jäger. Overcoming common flaws in the evaluation of
+       selective classification systems. NeurIPS 2024.
+
+    Examples
+    --------
+    >>> from skood.metrics import augrc
+    >>> augrc([0, 1, 1, 0], [0, 1, 0, 0], [0.9, 0.8, 0.4, 0.5])
+    0.03125
+    """
+    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
+    summed = np.append(0.0, np.cumsum(loss)[last])
+    width = np.diff(last, prepend=-1)
+    return float(np.sum((summed[1:] + summed[:-1]) * width) / (2 * loss.size**2))
+
+
+@validate_params(
+    {"coverage": [Number(Real, 0, 1, closed="right")]},
+    prefer_skip_nested_validation=True,
+)
+def risk_at_coverage(
+    y_true,
+    y_pred,
+    y_score,
+    *,
+    coverage=0.8,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+):
+    r"""Selective risk at a given coverage of the ID rows.
+
+    OOD rows are left out. Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels. May be None when `loss` is an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Confidence, high for rows to accept first. Infinities are allowed.
+
+    coverage : float, default=0.8
+        Least share of ID rows to accept, in (0, 1].
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        As in :func:`risk_coverage_curve`.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    risk : float
+        Mean loss of the accepted ID rows; lower is better.
+
+    Raises
+    ------
+    ValueError
+        If `coverage` is not in (0, 1], or there are no ID rows.
+
+    See Also
+    --------
+    coverage_at_risk : The other way round.
+    selective_risk_at : The least risk at this coverage *or more*, with a bound on
+        the share of accepted OOD rows.
+
+    Notes
+    -----
+    Coverages exist at distinct scores only, where tied rows are accepted together.
+    The risk is that at the smallest of them which is at least `coverage`; a larger
+    coverage may have a smaller risk.
+
+    Examples
+    --------
+    >>> from skood.metrics import risk_at_coverage
+    >>> y_true, y_pred = [0, 1, 1, 0, -1], [0, 1, 0, 0, 1]
+    >>> y_score = [0.9, 0.8, 0.5, 0.4, 0.6]
+    >>> risk_at_coverage(y_true, y_pred, y_score, coverage=0.5)
+    0.0
+    >>> round(risk_at_coverage(y_true, y_pred, y_score, coverage=0.6), 4)
+    0.3333
+    """
+    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
+    k = np.searchsorted(last + 1, np.ceil(coverage * loss.size - GUARD))
+    return float(np.cumsum(loss)[last[k]] / (last[k] + 1))
+
+
+@validate_params(
+    {"risk": [Number(Real, 0, None, closed="left")]},
+    prefer_skip_nested_validation=True,
+)
+def coverage_at_risk(
+    y_true, y_pred, y_score, *, risk=0.01, loss="zero_one", ood_label=-1, classes=None
+):
+    r"""Largest coverage of the ID rows whose selective risk is within a bound.
+
+    OOD rows are left out. Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels. May be None when `loss` is an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Confidence, high for rows to accept first. Infinities are allowed.
+
+    risk : float, default=0.01
+        Largest mean loss of the accepted ID rows; not negative.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        As in :func:`risk_coverage_curve`.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    Returns
+    -------
+    coverage : float
+        Accepted share of ID rows, in [0, 1]; higher is better. 0 if the risk is
+        above the bound at every threshold.
+
+    Raises
+    ------
+    ValueError
+        If `risk` is negative, or there are no ID rows.
+
+    See Also
+    --------
+    risk_at_coverage : The other way round.
+
+    Notes
+    -----
+    .. math::
+        \max \{ \mathrm{coverage}(t) : R(t) \le r \}
+
+    over the distinct scores :math:`t`. All of them are looked at, since the risk
+    need not grow with the coverage: it may pass the bound and come back below it.
+
+    Examples
+    --------
+    >>> from skood.metrics import coverage_at_risk
+    >>> y_true, y_pred = [0, 1, 1, 0, -1], [0, 1, 0, 0, 1]
+    >>> y_score = [0.9, 0.8, 0.5, 0.4, 0.6]
+    >>> coverage_at_risk(y_true, y_pred, y_score)
+    0.5
+    >>> coverage_at_risk(y_true, y_pred, y_score, risk=0.25)
+    1.0
+    """
+    _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
+    within = np.cumsum(loss)[last] / (last + 1) <= risk * (1 + GUARD)
+    return float(np.max((last + 1) * within) / loss.size)

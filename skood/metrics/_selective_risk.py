@@ -1,0 +1,279 @@
+"""The least selective risk at bounds, of one or two scores."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, search
+from skood.metrics._ranking import check_scores, require_both
+from skood.metrics._risk_coverage import id_mask
+from skood.utils._losses import per_sample_loss
+
+__all__ = [
+    "reject_scores",
+    "selective_risk_at",
+    "selective_risk_at_precision_recall",
+]
+
+
+def reject_scores(
+    y_true, y_pred, y_score, ood_score, loss, ood_label, classes, *, needs_ood=True
+):
+    """Return what :func:`skood.rejection.solve` reads.
+
+    Parameters
+    ----------
+    y_true, y_pred, y_score, ood_score, loss, ood_label, classes
+        See :func:`selective_risk_at`. A `loss` of None is zero.
+
+    needs_ood : bool, default=True
+        Whether there must be OOD rows.
+
+    Returns
+    -------
+    risk_id, ood_id, loss_id, risk_ood, ood_ood : ndarray
+        Negated scores (high for rows to reject) of ID and of OOD rows, and losses of
+        ID rows. Without `ood_score`, the second and the last are None.
+    """
+    is_id = id_mask(y_true, ood_label, classes)
+    risk = -check_scores(y_score, is_id.size)
+    ood = None
+    if ood_score is not None:
+        ood = -check_scores(ood_score, is_id.size, "ood_score")
+        if np.isneginf(ood).any():
+            raise ValueError(
+                "ood_score contains +inf, a score that no threshold could reject; "
+                "use finite scores (-inf is allowed: rejected first)."
+            )
+    if needs_ood:
+        require_both(~is_id, ood_label)
+    if loss is None:
+        loss = np.zeros(is_id.size)
+    loss = per_sample_loss(y_true, y_pred, loss, is_id=is_id, classes=classes)
+    if ood is None:
+        return risk[is_id], None, loss, risk[~is_id], None
+    return risk[is_id], ood[is_id], loss, risk[~is_id], ood[~is_id]
+
+
+def selective_risk_at(
+    y_true,
+    y_pred,
+    y_score,
+    ood_score=None,
+    *,
+    tpr_min=0.8,
+    fpr_max=0.2,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+    angles="quadrant",
+):
+    r"""Least selective risk at a bounded TPR and FPR, of one or two scores.
+
+    The best acceptance rule is searched on the data given, so this is the figure of
+    merit of the scores, not of a rule on new data. Read more in the
+    :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for rows to accept: a confidence, or an ID score.
+
+    ood_score : array-like of shape (n_samples,), default=None
+        A second score, high for ID rows; +inf is not allowed. The best rule on both
+        scores is searched. None: `y_score` is the only score.
+
+    tpr_min : float, default=0.8
+        Least share of ID rows to accept.
+
+    fpr_max : float, default=0.2
+        Largest share of OOD rows to accept.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
+        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
+        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
+        true class in rows. Not negative.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        "full" lets a score be used reversed, with a warning.
+
+    Returns
+    -------
+    point : OperatingPoint
+        With the selective risk in `risk`; lower is better. If no rule meets the
+        bounds, `feasible` is False, `risk` is NaN, and `max_tpr_at_fpr` and
+        `min_fpr_at_tpr` say what is attainable. The rule is one on the negated
+        scores: ``accept(point, -y_score, -ood_score)``.
+
+    See Also
+    --------
+    skood.rejection.BoundedTPRFPR : The rule.
+    skood.rejection.solve : The same from scores, raising if infeasible.
+    selective_risk_at_precision_recall : Bounds the precision instead of the FPR.
+    double_score_ccr_curve : The same for every bound on the FPR.
+    oscr : The area under a curve of selective risks.
+
+    Notes
+    -----
+    .. math::
+        \min_{\theta, \lambda} R \quad\text{such that}\quad
+        \mathrm{TPR} \ge \phi,\ \mathrm{FPR} \le \rho
+
+    Examples
+    --------
+    >>> from skood.metrics import selective_risk_at
+    >>> y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
+    >>> y_score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
+    >>> point = selective_risk_at(y_true, y_pred, y_score, tpr_min=0.7, fpr_max=0.5)
+    >>> point.risk, point.tpr, point.fpr
+    (0.0, 0.75, 0.5)
+    >>> point = selective_risk_at(y_true, y_pred, y_score, tpr_min=0.7, fpr_max=0.0)
+    >>> point.feasible, point.risk, point.max_tpr_at_fpr, point.min_fpr_at_tpr
+    (False, nan, 0.5, 0.5)
+    """
+    rows = reject_scores(y_true, y_pred, y_score, ood_score, loss, ood_label, classes)
+    rule = BoundedTPRFPR(tpr_min=tpr_min, fpr_max=fpr_max)
+    return search(rule, *rows, angles=angles)
+
+
+def selective_risk_at_precision_recall(
+    y_true,
+    y_pred,
+    y_score,
+    ood_score=None,
+    *,
+    precision_min=0.9,
+    recall_min=0.8,
+    ood_prior=0.5,
+    loss="zero_one",
+    ood_label=-1,
+    classes=None,
+    angles="quadrant",
+):
+    r"""Least selective risk at a bounded precision and recall, of one or two scores.
+
+    The best acceptance rule is searched on the data given, so this is the figure of
+    merit of the scores, not of a rule on new data. ID rows are positive: the
+    precision is the share of ID rows among accepted ones, the recall the share of
+    ID rows that is accepted. Read more in the :ref:`User Guide <metrics>`.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        given, is not among them.
+
+    y_pred : array-like of shape (n_samples,)
+        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        an array of losses.
+
+    y_score : array-like of shape (n_samples,)
+        Scores, high for rows to accept: a confidence, or an ID score.
+
+    ood_score : array-like of shape (n_samples,), default=None
+        A second score, high for ID rows; +inf is not allowed. The best rule on both
+        scores is searched. None: `y_score` is the only score.
+
+    precision_min : float, default=0.9
+        Least share of ID rows among the accepted ones.
+
+    recall_min : float, default=0.8
+        Least share of ID rows to accept.
+
+    ood_prior : float, default=0.5
+        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
+        0 no OOD rows are needed.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
+        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
+        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
+        true class in rows. Not negative.
+
+    ood_label : int or str, default=-1
+        Label of known OOD rows.
+
+    classes : array-like of shape (n_classes,), default=None
+        The known classes; a label outside of them is OOD.
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        "full" lets a score be used reversed, with a warning.
+
+    Returns
+    -------
+    point : OperatingPoint
+        With the selective risk in `risk`; lower is better. Its `precision` is the one
+        at `ood_prior`, its `tpr` the recall. If no rule meets the bounds, `feasible`
+        is False and `risk` is NaN. The rule is one on the negated scores:
+        ``accept(point, -y_score, -ood_score)``.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there are no ID rows or, with a positive `ood_prior`, no OOD rows, if a
+        score is NaN, or if a bound is out of its range.
+
+    See Also
+    --------
+    skood.rejection.BoundedPrecisionRecall : The rule.
+    selective_risk_at : Bounds the two shares, for which no prior is needed.
+    double_score_precision_recall_curve : The best precision at every recall.
+
+    Notes
+    -----
+    With the prior :math:`\pi`,
+
+    .. math::
+        \min_{\theta, \lambda} R \quad\text{such that}\quad
+        \frac{(1 - \pi) \mathrm{TPR}}{(1 - \pi) \mathrm{TPR} + \pi \mathrm{FPR}}
+        \ge \kappa,\ \mathrm{TPR} \ge \phi
+
+    with :math:`\kappa` = `precision_min` and :math:`\phi` = `recall_min` [1]_.
+
+    References
+    ----------
+    .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
+       out-of-distribution detection. 2023.
+
+    Examples
+    --------
+    >>> from skood.metrics import selective_risk_at_precision_recall
+    >>> y_true, y_pred = [0, 1, 1, 0, -1, -1], [0, 1, 0, 0, 0, 1]
+    >>> y_score = [0.9, 0.8, 0.3, 0.7, 0.75, 0.1]
+    >>> point = selective_risk_at_precision_recall(
+    ...     y_true, y_pred, y_score, precision_min=0.8, recall_min=0.7, ood_prior=0.25
+    ... )
+    >>> point.risk, point.tpr, round(point.precision, 4)
+    (0.0, 0.75, 0.8182)
+    """
+    rule = BoundedPrecisionRecall(
+        precision_min=precision_min, recall_min=recall_min, ood_prior=ood_prior
+    )
+    rule.check_params()
+    rows = reject_scores(
+        y_true,
+        y_pred,
+        y_score,
+        ood_score,
+        loss,
+        ood_label,
+        classes,
+        needs_ood=rule.needs_ood,
+    )
+    return search(rule, *rows, angles=angles)

@@ -1,0 +1,268 @@
+"""The default networks of `TorchClassifier`, and how a network is built."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import inspect
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+from skood.utils._torch import evaluating, parameter_device, parameter_dtype
+
+__all__ = ["MLP", "ModuleBuilder", "SmallConvNet", "default_module"]
+
+
+class MLP(nn.Sequential):
+    """A multi-layer perceptron with ReLU activations.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        Shape of one row. Rows with more than one axis are flattened.
+
+    n_classes : int or None
+        Number of classes, the width of the output. None: there is no head, and the
+        output is that of the last hidden layer.
+
+    hidden : sequence of int, default=(100,)
+        Widths of the hidden layers. Empty: a linear model.
+
+    dropout : float, default=0.0
+        Share of the hidden units that is dropped in training.
+
+    See Also
+    --------
+    SmallConvNet : The same for images.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skood.nn._default_modules import MLP
+    >>> MLP((4,), 3, hidden=(8,))
+    MLP(
+      (flatten): Flatten(start_dim=1, end_dim=-1)
+      (linear_1): Linear(in_features=4, out_features=8, bias=True)
+      (relu_1): ReLU()
+      (head): Linear(in_features=8, out_features=3, bias=True)
+    )
+    """
+
+    def __init__(self, input_shape, n_classes, hidden=(100,), dropout=0.0):
+        width = 1
+        for size in input_shape:
+            width *= size
+        layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten())
+        for i, size in enumerate(hidden, start=1):
+            layers[f"linear_{i}"] = nn.Linear(width, size)
+            layers[f"relu_{i}"] = nn.ReLU()
+            if dropout:
+                layers[f"dropout_{i}"] = nn.Dropout(dropout)
+            width = size
+        if n_classes is not None:
+            layers["head"] = nn.Linear(width, n_classes)
+        super().__init__(layers)
+
+
+class SmallConvNet(nn.Sequential):
+    """A small convolutional network for images of any size.
+
+    Two 3 x 3 convolutions with ReLU; the first is followed by 2 x 2 maximum
+    pooling, the second by average pooling to a map of 4 to 7 pixels a side. Then
+    come one hidden layer and a linear head.
+
+    Parameters
+    ----------
+    input_shape : tuple of int (channels, height, width)
+        Shape of one image.
+
+    n_classes : int or None
+        Number of classes, the width of the output. None: there is no head, and the
+        output is that of the hidden layer.
+
+    channels : tuple of two int, default=(16, 32)
+        Widths of the convolutions.
+
+    hidden : int, default=64
+        Width of the hidden layer.
+
+    dropout : float, default=0.0
+        Share of the hidden units that is dropped in training.
+
+    Raises
+    ------
+    ValueError
+        If `input_shape` does not have three axes.
+
+    See Also
+    --------
+    MLP : The same for vectors.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from skood.nn._default_modules import SmallConvNet
+    >>> SmallConvNet((3, 32, 32), 10)(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self, input_shape, n_classes, channels=(16, 32), hidden=64, dropout=0.0
+    ):
+        if len(input_shape) != 3:
+            raise ValueError(
+                f"SmallConvNet needs images of shape (channels, height, width), got "
+                f"rows of shape {tuple(input_shape)}."
+            )
+        n_channels, height, width = input_shape
+        first, second = channels
+        halve = min(2, height), min(2, width)
+        height, width = height // halve[0], width // halve[1]
+        # fixed windows: adaptive pooling is not deterministic on CUDA
+        window = max(1, height // 4), max(1, width // 4)
+        height, width = height // window[0], width // window[1]
+        layers: OrderedDict[str, nn.Module] = OrderedDict(
+            conv_1=nn.Conv2d(n_channels, first, 3, padding=1),
+            relu_1=nn.ReLU(),
+            pool_1=nn.MaxPool2d(halve),
+            conv_2=nn.Conv2d(first, second, 3, padding=1),
+            relu_2=nn.ReLU(),
+            pool_2=nn.AvgPool2d(window),
+            flatten=nn.Flatten(),
+            linear=nn.Linear(second * height * width, hidden),
+            relu_3=nn.ReLU(),
+        )
+        if dropout:
+            layers["dropout"] = nn.Dropout(dropout)
+        if n_classes is not None:
+            layers["head"] = nn.Linear(hidden, n_classes)
+        super().__init__(layers)
+
+
+def default_module(input_shape):
+    """Return the network class that suits rows of a shape.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+        Shape of one row.
+
+    Returns
+    -------
+    module : type
+        `SmallConvNet` for (channels, height, width), else `MLP`.
+    """
+    return SmallConvNet if len(input_shape) == 3 else MLP
+
+
+class ModuleBuilder:
+    """Builds a network for rows of a shape, and checks what it returns.
+
+    A skorch net is given this object in place of a module class.
+
+    Parameters
+    ----------
+    module : callable or None
+        Module class or factory, called as
+        ``module(input_shape, n_classes, **module_params)``. None: the default.
+
+    module_params : dict or None
+        Its further arguments.
+
+    input_shape : tuple of int
+        Shape of one row.
+
+    n_classes : int
+        Number of classes.
+    """
+
+    # What the factory is called with, in the words of errors.
+    _call = "input_shape, n_classes"
+    _meaning = "the shape of one row and the number of classes"
+
+    def __init__(self, module, module_params, input_shape, n_classes):
+        self.module = module
+        self.module_params = module_params
+        self.input_shape = input_shape
+        self.n_classes = n_classes
+
+    def __call__(self):
+        """Return a new network in training mode."""
+        if isinstance(self.module, nn.Module):
+            raise TypeError(
+                f"module must be a class or a factory, got an instance of "
+                f"{type(self.module).__name__}: fitting would change it. Pass the "
+                f"class with module_params, or a function ({self._call}) "
+                f"-> module; a trained network goes to "
+                f"skood.nn.pretrained(module, classes=...)."
+            )
+        factory = self.module or self._default()
+        # copied, because a module among them would be trained in place
+        params = copy.deepcopy(self.module_params or {})
+        self._check_signature(factory, params)
+        module = factory(*self._arguments(), **params)
+        if not isinstance(module, nn.Module):
+            raise TypeError(
+                f"module({self._call}) must return a torch module, got an "
+                f"object of type {type(module).__name__}."
+            )
+        self._check_output(self._tried(module))
+        return module.train()
+
+    def _default(self):
+        """Return the factory that is used if none is given."""
+        return default_module(self.input_shape)
+
+    def _arguments(self):
+        """Return what the factory is called with, but for its own parameters."""
+        return self.input_shape, self.n_classes
+
+    def _check_signature(self, factory, params):
+        try:
+            signature = inspect.signature(factory)
+        except ValueError:  # some callables written in C do not tell
+            return
+        try:
+            signature.bind(*self._arguments(), **params)
+        except TypeError as error:
+            name = getattr(factory, "__name__", type(factory).__name__)
+            raise TypeError(
+                f"module is called as module({self._call}, **module_params) "
+                f"with {self._meaning}; {name} does "
+                f"not accept that with module_params={params!r}: {error}. Its "
+                f"parameters are {signature}."
+            ) from error
+
+    def _tried(self, module):
+        """Return what the network gives for two rows of zeros; sizes lazy layers."""
+        rows = torch.zeros(
+            (2, *self.input_shape),
+            dtype=parameter_dtype(module),
+            device=parameter_device(module),
+        )
+        try:
+            with torch.no_grad(), evaluating(module):
+                return module(rows)
+        except RuntimeError as error:
+            raise ValueError(
+                f"The module failed on two rows of zeros of shape {self.input_shape}, "
+                f"dtype {rows.dtype}: {error}. Build it for the input_shape that it is "
+                f"called with."
+            ) from error
+
+    def _check_output(self, logits):
+        """Raise if that is not two rows of logits."""
+        if not isinstance(logits, torch.Tensor):
+            raise TypeError(
+                f"The module must return one tensor of logits of shape (n_samples, "
+                f"n_classes), got an object of type {type(logits).__name__}."
+            )
+        if logits.shape != (2, self.n_classes):
+            raise ValueError(
+                f"The module must return logits of shape (n_samples, n_classes): for "
+                f"2 rows of shape {self.input_shape} and {self.n_classes} classes "
+                f"{(2, self.n_classes)}, got {tuple(logits.shape)}. Make the last "
+                f"layer as wide as the n_classes that the module is called with."
+            )

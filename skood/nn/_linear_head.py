@@ -1,0 +1,335 @@
+"""Linear heads, and splitting a network into a body and a head."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    check_array,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+
+from skood.nn._extractor import FeatureExtractor
+from skood.nn._logits import LogitsMixin
+from skood.nn._outputs import symmetric_rows
+from skood.nn._sklearn_network import make_reader
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._lazy import blockwise
+from skood.utils._linalg import check_no_overflow
+from skood.utils._metaestimators import copy_input_attributes
+from skood.utils._param_validation import fit_context
+
+__all__ = ["LinearHead", "linear_logits", "split"]
+
+
+class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
+    r"""The linear last layer of a network, as a classifier of its features.
+
+    .. math:: l(z) = W z + b, \qquad p(y | z) = \operatorname{softmax}(l(z))_y
+
+    With weights given it is fitted from the start, and `fit` changes nothing.
+    Without weights, `fit` learns them as a multinomial
+    :class:`~sklearn.linear_model.LogisticRegression`.
+
+    Read more in the :ref:`User Guide <nn>`.
+
+    Parameters
+    ----------
+    coef : array-like of shape (n_classes, n_features), default=None
+        Weights W. One row is the weight of a binary margin.
+
+    intercept : array-like of shape (n_classes,), default=None
+        Biases b. None: zeros.
+
+    classes : array-like of shape (n_classes,), default=None
+        Class labels in the order of the rows. None: 0, 1, …
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_classes, n_features)
+        Weights, with two (symmetric) rows for two classes.
+
+    intercept_ : ndarray of shape (n_classes,)
+        Biases.
+
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+
+    n_features_in_ : int
+        Number of features.
+
+    See Also
+    --------
+    split : Take a network apart into its body and its head.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skood.nn import LinearHead
+    >>> head = LinearHead(coef=[[1.0, 0.0], [0.0, 1.0]], classes=["a", "b"])
+    >>> head.predict([[2.0, 1.0], [0.0, 3.0]])
+    array(['a', 'b'], dtype='<U1')
+    """
+
+    _parameter_constraints: dict = {
+        "coef": [None, "array-like"],
+        "intercept": [None, "array-like"],
+        "classes": [None, "array-like"],
+    }
+
+    def __init__(self, coef=None, intercept=None, classes=None):
+        self.coef = coef
+        self.intercept = intercept
+        self.classes = classes
+
+    def _given(self):
+        """Validate the given weights; return coef, intercept, classes."""
+        coef = check_array(self.coef, dtype=[np.float64, np.float32], input_name="coef")
+        intercept = np.zeros(len(coef), coef.dtype)
+        if self.intercept is not None:
+            intercept = check_array(
+                self.intercept,
+                dtype=coef.dtype,
+                ensure_2d=False,
+                input_name="intercept",
+            )
+        if intercept.shape != (len(coef),):
+            raise ValueError(
+                f"intercept has shape {intercept.shape}, expected ({len(coef)},): one "
+                "value per row of coef."
+            )
+        head = symmetric_rows(coef, intercept)
+        coef, intercept = head.coef, head.intercept
+        classes = np.arange(len(coef))
+        if self.classes is not None:
+            classes = column_or_1d(self.classes)
+        if len(np.unique(classes)) != len(coef) or len(classes) != len(coef):
+            raise ValueError(
+                f"classes has {len(np.unique(classes))} distinct labels, but coef has "
+                f"weights for {len(coef)} classes."
+            )
+        return coef, intercept, classes
+
+    def __sklearn_is_fitted__(self):
+        return self.coef is not None or hasattr(self, "_fitted")
+
+    def _weights(self):
+        """Return coef, intercept and classes: as fitted, or else as given."""
+        if hasattr(self, "_fitted"):
+            return self._fitted
+        if self.coef is None:
+            raise AttributeError(
+                f"This {type(self).__name__} has no weights yet: call 'fit', or give "
+                "coef."
+            )
+        return self._given()
+
+    @property
+    def coef_(self):
+        """Weights, one row per class."""
+        return self._weights()[0]
+
+    @property
+    def intercept_(self):
+        """Biases, one per class."""
+        return self._weights()[1]
+
+    @property
+    def classes_(self):
+        """Class labels."""
+        return self._weights()[2]
+
+    @property
+    def n_features_in_(self):
+        """Number of features: that of the data, or before `fit` that of `coef`."""
+        if hasattr(self, "_fitted"):
+            return self._fitted[0].shape[1]
+        shape = np.shape(self.coef)
+        if len(shape) != 2:
+            raise AttributeError(
+                f"This {type(self).__name__} has no weights of shape (n_classes, "
+                "n_features) yet: call 'fit', or give coef."
+            )
+        return shape[1]
+
+    @n_features_in_.setter
+    def n_features_in_(self, value):
+        """Ignore what `validate_data` sets: the weights have it."""
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y):
+        """Fit the weights, or check the given ones against the data.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        self : object
+            The fitted head.
+        """
+        with fresh_fit(self):
+            self._fit(X, y)
+        return self
+
+    def _fit(self, X, y):
+        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        check_classification_targets(y)
+        if self.coef is None:
+            if len(np.unique(y)) < 2:
+                raise ValueError(
+                    f"A linear head cannot be fitted on one class: y holds only "
+                    f"{np.unique(y).tolist()} (n_samples = {len(y)}). Give rows of at "
+                    "least two classes, or a head with weights."
+                )
+            model = LogisticRegression(max_iter=1000).fit(X, y)
+            head = symmetric_rows(model.coef_, model.intercept_)
+            self._fitted = (head.coef, head.intercept, model.classes_)
+            return
+        given = self._given()
+        if X.shape[1] != given[0].shape[1]:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but coef has {given[0].shape[1]} "
+                "columns."
+            )
+        self._fitted = given
+
+    def _checked_input(self, X):
+        """X as a float array of as many features as the weights have."""
+        if not hasattr(self, "_fitted"):  # given weights have no names of features
+            X = check_array(X, dtype=[np.float64, np.float32])
+        return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+
+    @blockwise
+    def predict_logits(self, X):
+        """Logits of each class.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        logits : ndarray of shape (n_samples, n_classes)
+            ``X @ coef_.T + intercept_``, in the precision of `X`.
+
+        Raises
+        ------
+        ValueError
+            If `X` is invalid, or a logit overflows.
+        """
+        check_is_fitted(self)
+        coef, intercept, _ = self._weights()
+        X = self._checked_input(X)
+        return linear_logits(X, coef, intercept)
+
+
+def linear_logits(X, coef, intercept):
+    """Logits of a linear layer in the precision of `X`, or raise if they overflow.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n_samples, n_features)
+        Features.
+
+    coef : ndarray of shape (n_classes, n_features)
+        Weights.
+
+    intercept : ndarray of shape (n_classes,)
+        Biases.
+
+    Returns
+    -------
+    logits : ndarray of shape (n_samples, n_classes)
+        ``X @ coef.T + intercept``.
+
+    Raises
+    ------
+    ValueError
+        If a logit is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        logits = X @ coef.T.astype(X.dtype) + intercept.astype(X.dtype)
+    check_no_overflow(logits, "A logit")
+    return logits
+
+
+def split(estimator, layer="penultimate"):
+    """Split a fitted classifier into a frozen body and a frozen head.
+
+    Many detectors then share one extraction: compute ``Z = body.transform(X)``
+    once, and give each the features, and the head where it needs one.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted classifier that ends in a linear layer: a scikit-learn linear
+        model, an `MLPClassifier`, a `Pipeline` ending in one, a skorch net, a
+        `TorchClassifier`, or a module wrapped by `pretrained`.
+
+    layer : str, default="penultimate"
+        Where to split a torch network: "penultimate" is the input of the
+        ``torch.nn.Linear`` that gives the logits, "input:NAME" that of the one
+        called NAME, whether or not it gives the logits. A network whose input shape
+        is not known (a skorch net, or `pretrained` without `input_shape`) needs the
+        name if several of its linear layers have an output per class; if one has, the
+        body raises when it runs and the logits are not what the head gives.
+
+    Returns
+    -------
+    body : FrozenEstimator
+        A fitted `FeatureExtractor`.
+
+    head : FrozenEstimator
+        A fitted `LinearHead` on the features of `body`.
+
+    Raises
+    ------
+    ValueError
+        If there is no linear head at that place.
+
+    See Also
+    --------
+    FeatureExtractor : The body.
+    LinearHead : The head.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> from skood.detectors import MSP, KNN
+    >>> from skood.nn import split
+    >>> X, y = load_digits(return_X_y=True)
+    >>> net = MLPClassifier(random_state=0, max_iter=50).fit(X / 16, y)
+    >>> body, head = split(net)
+    >>> Z = body.transform(X / 16)
+    >>> Z.shape
+    (1797, 100)
+    >>> msp = MSP(estimator=head).fit(Z, y)
+    >>> knn = KNN(n_neighbors=10).fit(Z, y)
+    """
+    reader = make_reader(estimator, layer=layer)
+    found, place = reader.find_head()
+    frozen = FrozenEstimator(estimator)
+    body = FeatureExtractor(frozen, layer=place)
+    body.estimator_ = frozen
+    body._n_features_out = found.coef.shape[1]
+    if layer == "penultimate":
+        body._checks_head = True
+    copy_input_attributes(body, estimator)
+    classes = getattr(estimator, "classes_", None)
+    head = LinearHead(found.coef, found.intercept, classes)
+    return FrozenEstimator(body), FrozenEstimator(head)

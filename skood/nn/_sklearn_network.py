@@ -1,0 +1,500 @@
+"""Readers: one way to get features, logits and the head off any classifier.
+
+Each `Reader` serves one kind of classifier; :func:`make_reader` chooses among them.
+This file never imports torch: a torch model can only be given by someone who did.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from collections.abc import Callable
+from contextvars import ContextVar
+
+import numpy as np
+from sklearn import config_context
+from sklearn.base import is_classifier, is_regressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from skood.nn._outputs import (
+    Reader,
+    Reading,
+    concatenate,
+    symmetric_logits,
+    symmetric_rows,
+)
+from skood.utils._lazy import is_instance, loaded_blocks
+from skood.utils._metaestimators import check_one_column, unwrapped
+from skood.utils._torch import to_numpy
+
+__all__ = [
+    "ACTIVATIONS",
+    "SHARING",
+    "PipelineReader",
+    "make_reader",
+    "plain_reader",
+    "predicts_softmax",
+    "read",
+]
+
+# What blocks of `shared_readings` keep, the outermost first: dicts from the id of a
+# classifier to its memory.
+SHARING: ContextVar = ContextVar("SHARING", default=())
+
+# Of scikit-learn's networks, by their names there.
+ACTIVATIONS: dict[str, Callable] = {
+    "identity": lambda z: z,
+    "relu": lambda z: np.maximum(z, 0),
+    "tanh": np.tanh,
+    "logistic": lambda z: 0.5 * (1.0 + np.tanh(0.5 * z)),
+}
+
+
+def _finite(array, what):
+    """Check for NaN and infinity."""
+    return check_array(array, dtype=[np.float64, np.float32], input_name=what)
+
+
+class _ArrayReader(Reader):
+    """Base of the readers of scikit-learn classifiers: X is what they are given."""
+
+    takes_blocks = True
+
+    def __init__(self, estimator):
+        check_is_fitted(estimator)
+        self.estimator = estimator
+
+    def iter_together(self, X, wanted):
+        """Yield the readings of all rows of `X`."""
+        for block in loaded_blocks(X):
+            arrays = zip(wanted, self._arrays(to_numpy(block), wanted), strict=True)
+            yield [
+                Reading(
+                    features,
+                    None if logits is None else _finite(logits, "logits"),
+                    reader._head() if "head" in want else None,
+                )
+                for (reader, want), (features, logits) in arrays
+            ]
+
+    def find_head(self):
+        """Return the head without reading rows, and the name of its place."""
+        return self._head(), "penultimate"
+
+    def rows(self, X):
+        """X as a float array, checked against what the classifier was fitted on."""
+        try:
+            return self._checked_rows(X)
+        except ValueError as error:
+            # scikit-learn's advice is to use classifiers that take missing values
+            if "contains NaN" not in str(error):
+                raise
+            name = type(self.estimator).__name__
+            raise ValueError(
+                f"Input X contains NaN, and features must not, whether or not {name} "
+                "takes missing values. Impute them, as in make_pipeline("
+                f"SimpleImputer(), {name}()); a detector that uses only logits, such "
+                "as MSP, takes NaN if its classifier does."
+            ) from error
+
+    def _checked_rows(self, X):
+        if hasattr(self.estimator, "_checked_input"):  # a LinearHead
+            return self.estimator._checked_input(X)
+        if hasattr(self.estimator, "n_features_in_"):
+            return validate_data(
+                self.estimator, X, reset=False, dtype=[np.float64, np.float32]
+            )
+        return check_array(X, dtype=[np.float64, np.float32], input_name="X")
+
+    @abstractmethod
+    def _arrays(self, X, wanted):
+        """Features (finite) and logits for each reader, None where not wanted."""
+
+    def _head(self):
+        name = type(self.estimator).__name__
+        raise ValueError(
+            f"This needs the weights of a linear head, and a {name} has none. Use a "
+            "linear classifier, an MLPClassifier or a network that ends in "
+            "torch.nn.Linear, or a detector that reads features or logits only."
+        )
+
+
+def _require_penultimate(estimator, layer):
+    """Raise if another layer than the input is asked of a model without layers."""
+    if layer != "penultimate":
+        raise ValueError(
+            f"layer={layer!r}, but a {type(estimator).__name__} has no layers: its "
+            "features are its input. Use layer='penultimate'."
+        )
+
+
+class _InputReader(_ArrayReader):
+    """Base of the readers of classifiers without layers: their features are X."""
+
+    features_are_rows = True
+
+    def _arrays(self, X, wanted):
+        [(_, want)] = wanted  # there is one place only
+        features = self.rows(X) if "features" in want else None
+        if "logits" not in want:
+            return [(features, None)]
+        if features is None:
+            return [(None, self._logits(X))]
+        with config_context(assume_finite=True):  # it has just been looked at
+            return [(features, self._logits(X))]
+
+    @abstractmethod
+    def _logits(self, X):
+        """Logits of the rows."""
+
+
+class _LinearReader(_InputReader):
+    """A linear classifier: features X, margins, and its own weights."""
+
+    @staticmethod
+    def serves(estimator):
+        if not all(
+            hasattr(estimator, name)
+            for name in ("coef_", "intercept_", "classes_", "decision_function")
+        ):
+            return False
+        # A linear SVC has a row per pair of classes, and margins that are votes.
+        if hasattr(estimator, "support_vectors_"):
+            return False
+        shape, n_classes = np.shape(estimator.coef_), len(estimator.classes_)
+        n_rows = 1 if len(shape) == 1 else shape[0]  # a binary RidgeClassifier is 1-D
+        return max(2, n_rows) == n_classes
+
+    def rows(self, X):
+        X = super().rows(X)
+        width = np.shape(self.estimator.coef_)[-1]
+        if X.shape[1] != width:
+            raise ValueError(
+                f"X has {X.shape[1]} features, but {type(self.estimator).__name__} is "
+                f"expecting {width} features as input."
+            )
+        return X
+
+    def _logits(self, X):
+        if hasattr(self.estimator, "predict_logits"):
+            return self.estimator.predict_logits(X)
+        return symmetric_logits(self.estimator.decision_function(X))
+
+    def layer_index(self, layer):
+        """Index of a layer of weights before the head: only -1, the input."""
+        _require_penultimate(self.estimator, layer)
+        return -1
+
+    def hidden(self):
+        """Weights, biases and activation of the hidden layers: there are none."""
+        return [], "identity"
+
+    def _head(self):
+        coef = self.estimator.coef_
+        coef = np.atleast_2d(coef.toarray() if hasattr(coef, "toarray") else coef)
+        intercept = np.broadcast_to(self.estimator.intercept_, coef.shape[:1])
+        return symmetric_rows(coef, intercept)
+
+
+class _MLPReader(_ArrayReader):
+    """scikit-learn's MLPClassifier: a forward pass through its public weights."""
+
+    def __init__(self, estimator, layer):
+        super().__init__(estimator)
+        self.layer = self.place = self.layer_index(layer)
+        if getattr(estimator, "out_activation_", "softmax") == "logistic" and (
+            estimator.n_outputs_ > 1
+        ):
+            raise ValueError(
+                "The MLPClassifier was fitted on multilabel targets; skood reads "
+                "classifiers with one label per row."
+            )
+
+    @staticmethod
+    def serves(estimator):
+        return hasattr(estimator, "coefs_") and hasattr(estimator, "out_activation_")
+
+    def layer_index(self, layer):
+        """Index of a layer of weights; -1 is the input."""
+        n_layers = len(self.estimator.coefs_)
+        if layer == "penultimate":
+            return n_layers - 2  # -1, without hidden layers: the input
+        if isinstance(layer, (int, np.integer)) and -n_layers <= layer < n_layers:
+            return int(layer) % n_layers
+        raise ValueError(
+            f"layer={layer!r} is not a layer of the MLPClassifier. Use 'penultimate' "
+            f"or an index in [{-n_layers}, {n_layers - 1}]."
+        )
+
+    def hidden(self):
+        """Weights, biases and activation of the hidden layers."""
+        weights = self.estimator.coefs_[:-1], self.estimator.intercepts_[:-1]
+        return list(zip(*weights, strict=True)), self.estimator.activation
+
+    def _arrays(self, X, wanted):
+        layers = {reader.layer for reader, want in wanted if "features" in want}
+        needs_logits = any("logits" in want for _, want in wanted)
+        outputs, logits = self._run(self.rows(X), layers, needs_logits)
+        return [
+            (
+                _finite(outputs[reader.layer], "features")
+                if "features" in want
+                else None,
+                symmetric_logits(logits) if "logits" in want else None,
+            )
+            for reader, want in wanted
+        ]
+
+    def _run(self, hidden, layers, needs_logits):
+        """Outputs of some layers and, if they are needed, of the last one."""
+        estimator = self.estimator
+        activation = ACTIVATIONS[estimator.activation]
+        outputs = {-1: hidden}
+        last = len(estimator.coefs_) - 1
+        stop = last if needs_logits else max(layers, default=-1)
+        for i, (W, b) in enumerate(
+            zip(
+                estimator.coefs_[: stop + 1],
+                estimator.intercepts_[: stop + 1],
+                strict=True,
+            )
+        ):
+            hidden = hidden @ W + b
+            if i < last:
+                hidden = activation(hidden)
+            if i in layers:
+                outputs[i] = hidden
+        return outputs, hidden
+
+    def _head(self):
+        estimator = self.estimator
+        if self.layer != len(estimator.coefs_) - 2:
+            raise ValueError("The head reads the penultimate layer, not another one.")
+        return symmetric_rows(estimator.coefs_[-1].T, estimator.intercepts_[-1])
+
+
+class _ProbabilityReader(_InputReader):
+    """A classifier with predict_proba only: logits are log probabilities."""
+
+    def _logits(self, X):
+        proba = np.asarray(self.estimator.predict_proba(X), dtype=np.float64)
+        # Clipped at the smallest positive (normal) float, so that log is finite.
+        return np.log(np.maximum(proba, np.finfo(np.float64).tiny))
+
+
+class _MarginReader(_InputReader):
+    """A classifier with decision_function only: logits are its margins."""
+
+    def _logits(self, X):
+        logits = symmetric_logits(self.estimator.decision_function(X))
+        n_classes = len(self.estimator.classes_)
+        if logits.shape[1] != n_classes:
+            raise ValueError(
+                f"The decision_function of {type(self.estimator).__name__} gives "
+                f"{logits.shape[1]} margins for {n_classes} classes, expected one per "
+                "class: for an SVC set decision_function_shape='ovr'."
+            )
+        return logits
+
+
+class PipelineReader(Reader):
+    """A pipeline: the steps before the last transform what its reader is given."""
+
+    def __init__(self, pipeline, reader):
+        self.pipeline = pipeline
+        self.reader = reader
+        self.place, self.batch_size = reader.place, reader.batch_size
+        self.takes_blocks = reader.takes_blocks
+
+    @property
+    def target(self):
+        """Where the classifier of the last step runs."""
+        return self.reader.target
+
+    def iter_together(self, X, wanted):
+        """Transform `X` by the steps before the last, then read."""
+        inner = [(reader.reader, want) for reader, want in wanted]
+        for block in loaded_blocks(X):
+            if len(self.pipeline.steps) > 1:
+                block = self.pipeline[:-1].transform(block)
+            yield from self.reader.iter_together(block, inner)
+
+    def blocks(self, reading):
+        """Cut a reading of all rows as `iter_read` does."""
+        yield from self.reader.blocks(reading)
+
+    def find_head(self):
+        """Return the head of the last step, and the name of its place."""
+        return self.reader.find_head()
+
+
+def _is(estimator, kind):
+    """Ask scikit-learn's tags, where there are any."""
+    return hasattr(estimator, "__sklearn_tags__") and kind(estimator)
+
+
+def make_reader(
+    estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
+):
+    """Choose the reader of a fitted classifier.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted classifier of any kind that skood can read.
+
+    layer : str or int, default="penultimate"
+        Where features are taken; see `FeatureExtractor`.
+
+    pooling : {"mean", "max", "flatten"} or None, default="mean"
+        How feature maps become vectors.
+
+    batch_size : int, default=256
+        Rows per forward pass of a network.
+
+    device : str, default="auto"
+        Where a network runs.
+
+    Returns
+    -------
+    reader : Reader
+        In a block of `shared_readings` for this classifier, it reads by way of the
+        memory of the block.
+
+    Raises
+    ------
+    TypeError
+        If skood cannot read this kind of object.
+    ValueError
+        If there is no such layer.
+    """
+    estimator = unwrapped(estimator)
+    reader = plain_reader(
+        estimator, layer=layer, pooling=pooling, batch_size=batch_size, device=device
+    )
+    reader.memory = next(
+        (
+            memories[id(estimator)]
+            for memories in SHARING.get()
+            if id(estimator) in memories and memories[id(estimator)].is_open()
+        ),
+        None,
+    )
+    return reader
+
+
+def plain_reader(
+    estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
+):
+    """Choose the reader of a fitted classifier; it runs it at each reading.
+
+    Parameters
+    ----------
+    estimator, layer, pooling, batch_size, device
+        See `make_reader`.
+
+    Returns
+    -------
+    reader : Reader
+        The reader.
+    """
+    estimator = unwrapped(estimator)
+    options = {
+        "layer": layer,
+        "pooling": pooling,
+        "batch_size": batch_size,
+        "device": device,
+    }
+    if isinstance(estimator, Pipeline):
+        return PipelineReader(estimator, plain_reader(estimator[-1], **options))
+    if is_instance(estimator, "torch.nn", "Module"):
+        raise TypeError(
+            f"Got the bare torch module {type(estimator).__name__}. Wrap a trained one "
+            "with skood.nn.pretrained(module, classes=...), or pass its class to "
+            "skood.nn.TorchClassifier(module=...) to have it trained."
+        )
+    if hasattr(estimator, "_reads_graphs"):
+        from skood.graph._reader import GraphReader
+
+        check_is_fitted(estimator)
+        return GraphReader(estimator, is_skorch=False, **options)
+    if _is(estimator, is_regressor):
+        raise TypeError(
+            f"Cannot read {type(estimator).__name__}: it is a regressor, and skood "
+            "reads classifiers."
+        )
+    check_one_column(estimator)
+    is_skorch = is_instance(estimator, "skorch.net", "NeuralNet")
+    has_logits = hasattr(estimator, "_prepare_input") and hasattr(
+        estimator, "predict_logits"
+    )
+    if is_skorch or has_logits:
+        from skood.nn._torch_reader import ModuleReader
+
+        check_is_fitted(estimator)
+        return ModuleReader(estimator, is_skorch=is_skorch, **options)
+    if _MLPReader.serves(estimator):
+        return _MLPReader(estimator, layer)
+    _require_penultimate(estimator, layer)
+    if _LinearReader.serves(estimator):
+        return _LinearReader(estimator)
+    if hasattr(estimator, "predict_proba"):
+        return _ProbabilityReader(estimator)
+    if _is(estimator, is_classifier) and hasattr(estimator, "decision_function"):
+        return _MarginReader(estimator)
+    raise TypeError(
+        f"Cannot read {type(estimator).__name__}: it must be a classifier with "
+        "predict_proba or decision_function, a Pipeline that ends in one, a skorch "
+        "net, or a torch module wrapped by skood.nn.pretrained(module, classes=...)."
+    )
+
+
+def predicts_softmax(estimator):
+    """Tell whether probabilities of a classifier are the softmax of its logits.
+
+    Those of scikit-learn's linear classifiers need not be: for some of them there is
+    one classifier for each class, and their probabilities are scaled to sum to one.
+    Neither are those of a network that makes evidence of its outputs.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted classifier that skood can read.
+
+    Returns
+    -------
+    predicts : bool
+        False: they are asked of its ``predict_proba``. True also if it has none.
+    """
+    estimator = unwrapped(estimator)
+    if isinstance(estimator, Pipeline):
+        return predicts_softmax(estimator[-1])
+    if hasattr(estimator, "predict_logits") or not hasattr(estimator, "predict_proba"):
+        return True
+    return not (hasattr(estimator, "_reads_graphs") or _LinearReader.serves(estimator))
+
+
+def read(estimator, X, want, **options):
+    """Read all rows of `X` at once.
+
+    Parameters
+    ----------
+    estimator : object
+        A fitted classifier.
+
+    X : array-like
+        What the classifier reads.
+
+    want : set of {"features", "logits", "head"}
+        What to return; the rest is None.
+
+    **options : dict
+        See `make_reader`.
+
+    Returns
+    -------
+    reading : Reading
+        From one forward pass.
+    """
+    return concatenate(make_reader(estimator, **options).iter_read(X, want))

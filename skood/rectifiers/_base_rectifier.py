@@ -1,0 +1,139 @@
+"""Base of the rectifiers: transformers that change features before they are read."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import ABCMeta, abstractmethod
+
+import numpy as np
+from sklearn.base import OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
+
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._input import takes_input
+from skood.utils._labels import check_labels, id_rows
+from skood.utils._linalg import check_no_overflow
+from skood.utils._parallel import map_chunks
+from skood.utils._param_validation import fit_context
+from skood.utils._torch import row_chunks, to_numpy
+
+__all__ = ["BaseRectifier", "known_rows"]
+
+# Rows are worked on in pieces that stay in the cache of the processor.
+_CHUNK_BYTES = 2**20
+
+
+def known_rows(y, X, ood_label):
+    """Rows that ID statistics are learned from.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,) or None
+        Labels.
+
+    X : ndarray of shape (n_samples, n_features)
+        The rows.
+
+    ood_label : int or str
+        Label of known OOD rows.
+
+    Returns
+    -------
+    rows : ndarray of shape (n_samples,), dtype bool, or None
+        True for ID rows. None if all are.
+    """
+    if y is None:
+        return None
+    y = check_labels(y)
+    check_consistent_length(X, y)
+    is_id = id_rows(y, ood_label)
+    return None if is_id.all() else is_id
+
+
+class BaseRectifier(
+    OneToOneFeatureMixin, TransformerMixin, SkoodEstimator, metaclass=ABCMeta
+):
+    """Base class of rectifiers: as many features out as in, in the same precision.
+
+    A subclass implements ``_rectify(Z, out)``, which must not write to `Z`, and, if
+    it learns something, ``_learn(X, y)``.
+    """
+
+    _parameter_constraints: dict = {}
+
+    @fit_context(
+        # A head that a rectifier wraps validates itself.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y=None):
+        """Learn from training features.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            Features.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels. Rectifiers with an `ood_label` leave rows of that label
+            out; others ignore `y`.
+
+        Returns
+        -------
+        self : object
+            The fitted rectifier.
+        """
+        with fresh_fit(self):
+            self._learn(self._validated(X, reset=True), y)
+        return self
+
+    def _learn(self, X, y):
+        """Learn from validated features; nothing unless overridden."""
+
+    @takes_input
+    def transform(self, X):
+        """Rectify features.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, n_features)
+            Features.
+
+        Returns
+        -------
+        Z : ndarray of shape (n_samples, n_features)
+            Rectified features: float32 if `X` is, else float64. A row does not
+            depend on the others.
+
+        Raises
+        ------
+        ValueError
+            If `X` is invalid, or rectified features overflow.
+        """
+        check_is_fitted(self)
+        X = self._validated(X, reset=False)
+        out = np.empty(X.shape, dtype=X.dtype)
+        chunks = list(row_chunks(len(X), X[0].nbytes, budget=_CHUNK_BYTES))
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            map_chunks(lambda rows: self._rectify(X[rows], out[rows]), chunks)
+        check_no_overflow(out, "A rectified feature")
+        return out
+
+    @abstractmethod
+    def _rectify(self, Z, out):
+        """Write the rectified rows of `Z` to `out`."""
+
+    def _validated(self, X, *, reset):
+        """Validate features: finite, two-dimensional, float32 or float64."""
+        return validate_data(
+            self, to_numpy(X), dtype=[np.float64, np.float32], reset=reset
+        )
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,112 @@
+"""Why a sample is rejected: how far each score is beyond what is accepted."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.utils import Bunch
+
+from skood.decision import accept_proba, weights
+
+__all__ = ["Reference", "explain", "make_reference"]
+
+
+class Reference(NamedTuple):
+    """What new scores are compared with: those of the calibration ID samples.
+
+    Parameters
+    ----------
+    risk, ood : ndarray of shape (n_id,)
+        Sorted scores; `ood` is None for a single score.
+
+    typical : ndarray of shape (2,)
+        Mean terms of the rule over the accepted ones; over all if none is.
+    """
+
+    risk: np.ndarray
+    ood: np.ndarray | None
+    typical: np.ndarray
+
+
+def _terms(point, risk, ood):
+    """Return the two terms whose sum the rule compares with lam, shape (2, n)."""
+    (w_a, w_b), (c_a, c_b) = weights(point.theta), point.scales
+    first = w_a * risk / c_a if w_a else np.zeros_like(risk)
+    second = np.zeros_like(first) if ood is None or not w_b else w_b * ood / c_b
+    return np.stack([first, second])
+
+
+def make_reference(point, risk, ood):
+    """Remember the calibration ID samples.
+
+    Parameters
+    ----------
+    point : OperatingPoint
+        The rule.
+
+    risk, ood : ndarray of shape (n_id,)
+        Their scores, high = reject; `ood` is None for a single score.
+
+    Returns
+    -------
+    reference : Reference
+        What :func:`explain` needs.
+    """
+    terms, accepted = _terms(point, risk, ood), accept_proba(point, risk, ood) > 0
+    if accepted.any():
+        terms = terms[:, accepted]
+    finite = np.isfinite(terms).all(axis=0)
+    # No finite one: the threshold is infinite, and so is any excess over it.
+    typical = (terms[:, finite] if finite.any() else terms).mean(axis=1)
+    return Reference(np.sort(risk), None if ood is None else np.sort(ood), typical)
+
+
+def explain(point, reference, risk, ood, accepted=None):
+    """Tell for each sample whether, and because of which score, it is rejected.
+
+    Parameters
+    ----------
+    point : OperatingPoint
+        The rule.
+
+    reference : Reference
+        The calibration ID samples.
+
+    risk, ood : ndarray of shape (n_samples,)
+        Scores of the samples, high = reject; `ood` is None for a single score.
+
+    accepted : ndarray of shape (n_samples,), dtype bool, default=None
+        The samples that are accepted. None: all that may be.
+
+    Returns
+    -------
+    reason : Bunch
+        See ``RejectOptionClassifier.reject_reason``.
+    """
+    if accepted is None:
+        accepted = accept_proba(point, risk, ood) > 0
+    with np.errstate(invalid="ignore"):
+        excess = _terms(point, risk, ood) - reference.typical[:, None]
+    excess[np.isnan(excess)] = 0.0  # as infinite as what is accepted
+    infinite = np.isposinf([risk, np.zeros_like(risk) if ood is None else ood])
+    excess = np.where(infinite.any(axis=0), infinite, excess)
+    # A rejected sample is above lam, the typical accepted one is not: positive, if
+    # rounding does not make it zero.
+    tiny = np.finfo(np.float64).tiny
+    total = np.where(accepted, 1.0, np.maximum(excess.sum(axis=0), tiny))
+    ood_share = np.where(accepted, 0.0, np.clip(excess[1] / total, 0, 1))
+    names = np.where(ood_share > 0.5, "out-of-distribution", "uncertain class")
+    return Bunch(
+        reason=np.where(accepted, "accepted", names),
+        risk_percentile=_percentile(reference.risk, risk),
+        ood_percentile=None if ood is None else _percentile(reference.ood, ood),
+        risk_share=np.where(accepted, 0.0, 1.0 - ood_share),
+        ood_share=ood_share,
+    )
+
+
+def _percentile(reference, values):
+    """Percentage of the sorted `reference` that is not larger than each value."""
+    return 100.0 * np.searchsorted(reference, values, side="right") / len(reference)

@@ -1,0 +1,142 @@
+"""The loss of every prediction, from a name, a function, an array or a matrix."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.utils._labels import check_labels
+
+__all__ = ["per_sample_loss"]
+
+
+def _zero_one(y_true, y_pred):
+    """Return 1.0 where the labels differ, also between strings and numbers."""
+    if (y_true.dtype.kind in "US") != (y_pred.dtype.kind in "US"):
+        y_true, y_pred = y_true.astype(object), y_pred.astype(object)
+    return np.asarray(y_true != y_pred, dtype=bool).astype(np.float64)
+
+
+def _codes(y, classes, name):
+    """Return the position of every label in `classes`."""
+    position = {label: i for i, label in enumerate(classes)}
+    labels = y.tolist()
+    unknown = sorted({repr(label) for label in labels if label not in position})
+    if unknown:
+        raise ValueError(
+            f"{name} contains labels that are not in classes={classes}: "
+            f"{', '.join(unknown[:5])}. A loss matrix needs a row and a column for "
+            f"every label."
+        )
+    return np.array([position[label] for label in labels], dtype=np.intp)
+
+
+def _from_matrix(y_true, y_pred, matrix, classes):
+    """Look every pair of labels up in a (true, predicted) matrix."""
+    if classes is None:
+        raise ValueError(
+            "A loss matrix needs classes, the labels of its rows and columns; got "
+            "classes=None."
+        )
+    classes = np.asarray(classes).tolist()
+    if matrix.shape != (len(classes), len(classes)):
+        raise ValueError(
+            f"A loss matrix for {len(classes)} classes must have shape "
+            f"({len(classes)}, {len(classes)}), got {matrix.shape}."
+        )
+    rows = _codes(y_true, classes, "y_true")
+    columns = _codes(y_pred, classes, "y_pred")
+    return matrix[rows, columns]
+
+
+def _check_pred(y_pred, n_samples):
+    y_pred = check_labels(y_pred, "y_pred")
+    if y_pred.shape[0] != n_samples:
+        raise ValueError(
+            f"y_pred has {y_pred.shape[0]} entries, but y_true has {n_samples}; pass "
+            f"one prediction per label."
+        )
+    return y_pred
+
+
+def _per_row(values, n_samples):
+    """Return an array of losses, or the values of a callable, as float64."""
+    values = np.asarray(values, dtype=np.float64)
+    if values.shape != (n_samples,):
+        raise ValueError(
+            f"loss must give one number per row, shape ({n_samples},), got an array "
+            f"of shape {values.shape}."
+        )
+    return values
+
+
+def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None):
+    """Return the loss of every ID row.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Labels.
+
+    y_pred : array-like of shape (n_samples,) or None
+        Predicted labels. May be None when `loss` is an array of losses.
+
+    loss : "zero_one", callable or array-like, default="zero_one"
+        "zero_one" is 1 for a wrong and 0 for a right label. A callable is given the
+        ID rows of `y_true` and `y_pred` and returns one number per row. An array of
+        shape (n_samples,) already is the loss of every row; entries of OOD rows are
+        ignored and may be NaN. An array of shape (n_classes, n_classes) is a loss
+        matrix with the true class in rows and the predicted class in columns.
+
+    is_id : ndarray of shape (n_samples,), dtype bool, default=None
+        The rows to evaluate. None: all.
+
+    classes : array-like of shape (n_classes,), default=None
+        The labels of the rows and columns of a loss matrix.
+
+    Returns
+    -------
+    loss : ndarray of shape (n_id,)
+        Losses of the rows in `is_id`, finite and not negative.
+
+    Raises
+    ------
+    ValueError
+        If a loss is negative, NaN or infinite, or if shapes do not fit.
+
+    Examples
+    --------
+    >>> from skood.utils._losses import per_sample_loss
+    >>> per_sample_loss(["cat", "dog"], ["cat", "cat"])
+    array([0., 1.])
+    >>> matrix = [[0, 1], [5, 0]]
+    >>> per_sample_loss(["cat", "dog"], ["cat", "cat"], matrix, classes=["cat", "dog"])
+    array([0., 5.])
+    """
+    y_true = check_labels(y_true, "y_true")
+    n_samples = y_true.shape[0]
+    rows = slice(None) if is_id is None else is_id
+    if isinstance(loss, str):
+        if loss != "zero_one":
+            raise ValueError(
+                f"loss must be 'zero_one', a callable, an array of losses or a loss "
+                f"matrix, got {loss!r}."
+            )
+        values = _zero_one(y_true[rows], _check_pred(y_pred, n_samples)[rows])
+    elif callable(loss):
+        id_true, id_pred = y_true[rows], _check_pred(y_pred, n_samples)[rows]
+        values = _per_row(loss(id_true, id_pred), id_true.shape[0])
+    else:
+        array = np.asarray(loss, dtype=np.float64)
+        if array.ndim == 2:
+            y_pred = _check_pred(y_pred, n_samples)
+            values = _from_matrix(y_true[rows], y_pred[rows], array, classes)
+        else:
+            values = _per_row(array, n_samples)[rows]
+    bad = ~(np.isfinite(values) & (values >= 0))
+    if bad.any():
+        raise ValueError(
+            f"loss must be finite and not negative on ID rows, got "
+            f"{float(values[bad][0])!r} (in {int(bad.sum())} of {values.size} rows)."
+        )
+    return values

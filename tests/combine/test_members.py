@@ -1,0 +1,193 @@
+"""Members that are fitted and score together."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import get_tags
+
+from skood.combine import Bonferroni, DetectorEnsemble
+from skood.combine._members import Calibration, score_committees
+from skood.detectors import KNN, MSP, Energy, ViM
+from skood.exceptions import SkoodWarning
+from skood.nn import FeatureExtractor
+from skood.rectifiers import ASH, ReAct
+from skood.utils._ties import tolerance
+from tests.combine._members import Column, frozen_columns
+from tests.nn._conv_net import images
+from tests.nn._members import counted
+
+
+def _quiet(function, *args):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SkoodWarning)
+        return function(*args)
+
+
+def _members(network):
+    frozen = FrozenEstimator(network)
+    rectified = make_pipeline(FeatureExtractor(frozen), ReAct(), KNN(n_neighbors=3))
+    shaped = make_pipeline(FeatureExtractor(frozen), ASH(), KNN(n_neighbors=3))
+    return [
+        ("msp", MSP(frozen)),
+        ("energy", Energy(frozen)),
+        ("vim", ViM(frozen)),
+        ("react", rectified),
+        ("ash", shaped),
+        ("frozen", FrozenEstimator(KNN(frozen, n_neighbors=3).fit(images(60)))),
+    ]
+
+
+@pytest.mark.parametrize("calibration", [0.4, 3])
+def test_a_network_reads_each_row_once(calibration):
+    network, rows_run = counted()
+    X, X_new, y = images(60), images(35, seed=1), np.arange(60) % 3
+    members = _members(network)
+    ensemble = DetectorEnsemble(members, calibration=calibration, random_state=0)
+    rows_run.clear()
+    _quiet(ensemble.fit, X, y)
+    # per fold the training and the held-out rows; FeatureExtractor needs no row more
+    n_folds = 1 if calibration == 0.4 else 3
+    assert sum(rows_run) == 60 * n_folds
+    for method in (ensemble.levels, ensemble.predict, ensemble.explain):
+        rows_run.clear()
+        method(X_new)
+        assert sum(rows_run) == 35  # whatever the number of folds
+
+
+def test_many_rows_are_read_in_parts(monkeypatch):
+    """Bounded memory for what is kept, and the same scores."""
+    network, rows_run = counted()
+    X, y = images(60), np.arange(60) % 3
+    members = [(name, one.fit(X, y)) for name, one in _members(network)]
+    names, committee = map(list, zip(*members, strict=True))
+    (whole,) = score_committees(names, [committee], X, n_jobs=None)
+    monkeypatch.setattr("skood.combine._members._SHARED_ROWS", 25)
+    rows_run.clear()
+    (parts,) = score_committees(names, [committee], X, n_jobs=None)
+    assert rows_run == [25, 25, 10]
+    np.testing.assert_allclose(parts, whole, rtol=1e-5)
+
+
+def test_estimator_is_not_fitted_on_held_out_rows():
+    class Counting(LogisticRegression):
+        def fit(self, X, y):
+            self.n_rows_ = len(X)
+            return super().fit(X, y)
+
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    ensemble = DetectorEnsemble(
+        [("msp", MSP()), ("energy", Energy())],
+        estimator=Counting(),
+        calibration=0.4,
+        random_state=0,
+    ).fit(X, np.arange(100) % 2)
+    assert ensemble.estimator_.n_rows_ == 60
+    ensemble.set_params(calibration=KFold(5)).fit(X, np.arange(100) % 2)
+    assert ensemble.estimator_.n_rows_ == 80
+
+
+class _WithoutY(BaseEstimator):
+    def fit(self, X):
+        self.mean_ = X.mean(axis=0)
+        return self
+
+    def score_samples(self, X):
+        return -np.abs(X - self.mean_).sum(axis=1)
+
+
+def test_member_whose_fit_takes_no_y():
+    X = np.random.default_rng(0).normal(size=(100, 3))
+    ensemble = DetectorEnsemble([("plain", _WithoutY())], random_state=0)
+    _quiet(ensemble.fit, X)
+    assert ensemble.predict(X[:1] + 99) == [-1]
+
+
+def test_scores_tied_with_calibration_scores_are_counted():
+    scores = np.linspace(10.0, 14.0, 401)[:, None]  # interquartile range 2
+    calibration = Calibration.of(scores)
+    np.testing.assert_allclose(tolerance(scores[:1], *calibration.scale), [[2e-5]])
+    assert len(calibration) == 401
+    below = scores[100, 0] - np.array([[1e-5], [3e-5]])
+    np.testing.assert_array_equal(calibration.counts(below), [[101], [100]])
+
+
+def test_a_frozen_or_deeper_member_with_a_class_for_ood_label():
+    """Only what is fitted here would lose the rows; however deep it is."""
+    X, y = np.random.default_rng(0).normal(size=(100, 2)), np.arange(100) % 2 - 1
+    frozen = FrozenEstimator(Column().fit(X))
+    ensemble = DetectorEnsemble([("a", frozen)], ood_label=-9, random_state=0)
+    _quiet(ensemble.fit, X, y)
+    np.testing.assert_array_equal(ensemble.classes_, [-1, 0])
+    inner = DetectorEnsemble([("b", Column())], ood_label=-9)
+    with pytest.raises(ValueError, match="c__b__ood_label=-1 is one of the classes"):
+        DetectorEnsemble([("c", inner)], ood_label=-9).fit(X, y)
+
+
+@pytest.mark.parametrize("name, needs", [("sparse", all), ("positive_only", any)])
+def test_input_tags_are_those_that_all_members_can_do_with(name, needs):
+    class Tagged(Column):
+        def __init__(self, column=0, ood_label=-1, value=False):
+            super().__init__(column, ood_label)
+            self.value = value
+
+        def __sklearn_tags__(self):
+            tags = super().__sklearn_tags__()
+            setattr(tags.input_tags, name, self.value)
+            tags.target_tags.required = self.value
+            tags.non_deterministic = self.value
+            return tags
+
+    for values in ((True, True), (True, False), (False, False)):
+        members = [(f"m{i}", Tagged(value=value)) for i, value in enumerate(values)]
+        tags = get_tags(DetectorEnsemble([*members, ("out", "drop")]))
+        assert getattr(tags.input_tags, name) == needs(values)
+        assert tags.target_tags.required == any(values)
+        assert tags.non_deterministic == any(values)
+
+
+def test_a_classifier_to_fit_needs_labels():
+    members = [("msp", MSP()), ("energy", Energy())]
+    unfitted = LogisticRegression()
+    fitted = LogisticRegression().fit(np.eye(2), [0, 1])
+    for estimator, required in ((unfitted, True), (FrozenEstimator(fitted), False)):
+        ensemble = DetectorEnsemble(members, estimator=estimator)
+        assert get_tags(ensemble).target_tags.required == required
+
+
+def test_warning_counts_the_rows_of_the_smallest_fold():
+    """Statistics of a fold come from its p-values alone."""
+    X = np.random.default_rng(0).normal(size=(300, 3))
+    members = [(f"m{j}", Column(j)) for j in range(3)]
+    ensemble = DetectorEnsemble(
+        members,
+        Bonferroni(),
+        calibration=KFold(5),
+        level="conformal",
+        random_state=0,
+    )
+    with pytest.warns(SkoodWarning, match=r"smallest statistic of Bonf.*, 0\.0968, is"):
+        ensemble.fit(X)  # 3 / 31: of the 60 rows of a fold 30 give p-values
+    ensemble.set_params(calibration=KFold(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # 75 rows per fold are enough for 3 members
+        ensemble.fit(X)
+
+
+def test_one_warning_is_enough():
+    X = np.random.default_rng(0).normal(size=(200, 18))
+    ensemble = DetectorEnsemble(
+        frozen_columns(18), Bonferroni(), calibration="same", random_state=0
+    )
+    with pytest.warns(SkoodWarning) as caught:
+        ensemble.fit(X)
+    assert len(caught) == 1
+    assert "No sample can be rejected" in str(caught[0].message)

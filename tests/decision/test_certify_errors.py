@@ -1,0 +1,167 @@
+"""Tests of the errors of certified rules: why, and how many rows would do."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pytest
+
+from skood.exceptions import NotCertifiableError
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedImprovement,
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    CostBased,
+    certify,
+    max_accepted_ood,
+    min_accepted_id,
+)
+from tests.decision._scores import GUARANTEES, draw, increasing
+
+
+def test_too_few_rows_of_a_kind():
+    a, _, loss, a_ood, _ = increasing(n_id=10, n_ood=20)
+    with pytest.raises(NotCertifiableError) as info:
+        certify(BoundedTPRFPR(0.9, 0.1), a, None, loss, a_ood + 100, None)
+    assert str(info.value).startswith(
+        "BoundedTPRFPR(fpr_max=0.1, tpr_min=0.9) is not certified by 10 ID and 20 OOD "
+        "rows: 10 ID rows are too few for a TPR of 0.9 and 20 OOD rows are too few for "
+        "an FPR of 0.1. About 29 ID and 29 OOD rows would do"
+    )
+    # .9^29 < .05 < .9^28
+    assert (info.value.n_id_needed, info.value.n_ood_needed) == (29, 29)
+
+
+def test_only_id_rows_are_too_few():
+    a = np.arange(10.0)
+    with pytest.raises(NotCertifiableError, match=r"10 ID rows are too few") as info:
+        certify(BoundedAbstention(0.9), a, None, a, None, None)
+    assert (info.value.n_id_needed, info.value.n_ood_needed) == (22, 0)  # .9^22 < .1
+
+
+def test_no_threshold_does_both_until_there_are_more_rows():
+    rng = np.random.default_rng(0)
+    a, a_ood = rng.normal(size=100), rng.normal(1.9, size=80)
+    loss = np.zeros(100)
+    rule = BoundedTPRFPR(0.75, 0.2)
+    with pytest.raises(NotCertifiableError) as info:
+        certify(rule, a, None, loss, a_ood, None)
+    k, K = min_accepted_id(100, 0.75, 0.05), max_accepted_ood(80, 0.2, 0.05)
+    assert (
+        f"a TPR of 0.75 needs {k} of 100 ID rows accepted, an FPR of 0.2 allows {K} "
+        f"of 80 OOD rows, and no threshold does both. About "
+    ) in str(info.value)
+    n_id, n_ood = info.value.n_id_needed, info.value.n_ood_needed
+    assert n_id > 100 or n_ood > 80
+    # copies of the rows have the same rates
+    times = math.ceil(max(n_id / 100, n_ood / 80))
+    point = certify(
+        rule, np.tile(a, times), None, np.tile(loss, times), np.tile(a_ood, times), None
+    )
+    assert point.feasible
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_named_sizes_include_the_rows_that_choose(guarantee):
+    a, b, loss, a_ood, b_ood = draw(np.random.default_rng(0), 40, 12)
+    data = a, b, loss, a_ood + 9, b_ood + 9
+    rule = BoundedTPRFPR(0.5, 0.06)
+    with pytest.raises(NotCertifiableError, match="OOD rows are too few") as info:
+        certify(rule, *data, guarantee=guarantee, random_state=0)
+    n = info.value.n_ood_needed
+    part = n - int(0.3 * n)
+    if guarantee == "expectation":
+        assert (part + 1) * 0.06 >= 1 - 1e-9
+    else:
+        share = 0.05 / 16 if guarantee == "ltt" else 0.05
+        assert max_accepted_ood(n if guarantee == "ltt" else part, 0.06, share) >= 0
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [BoundedTPRFPR(1.0, 0.5), BoundedTPRFPR(0.5, 0.0), BoundedAbstention(1.0)],
+    ids=["tpr", "fpr", "coverage"],
+)
+def test_no_number_of_rows_would_do(rule):
+    with pytest.raises(NotCertifiableError, match="No number of rows would do") as info:
+        certify(rule, *increasing())
+    assert info.value.n_id_needed is None
+    assert info.value.n_ood_needed is None
+
+
+@pytest.mark.parametrize(("n_id", "n_ood"), [(1, 50), (50, 1)], ids=["id", "ood"])
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_one_row_is_too_few_to_split(guarantee, n_id, n_ood):
+    data = draw(np.random.default_rng(0), n_id, n_ood)
+    with pytest.raises(NotCertifiableError, match="too few for a"):
+        certify(BoundedTPRFPR(0.6, 0.3), *data, guarantee=guarantee, random_state=0)
+
+
+@pytest.mark.parametrize(
+    "rule", [CostBased(0.3, 1.0, 0.0, 0.25), BoundedImprovement(0.1)]
+)
+def test_rules_without_bounds_on_rates(rule):
+    message = (
+        rf"{type(rule).__name__} cannot be certified: .* Use BoundedTPRFPR, "
+        r"BoundedPrecisionRecall or BoundedAbstention\."
+    )
+    with pytest.raises(TypeError, match=message):
+        certify(rule, *increasing())
+
+
+def test_no_rule():
+    with pytest.raises(TypeError, match=r"rule must be an instance of a rule.*0\.7"):
+        certify(0.7, *increasing())
+
+
+def test_prior_of_a_rule_without_precision():
+    message = "ood_prior is for BoundedPrecisionRecall; BoundedTPRFPR bounds no"
+    with pytest.raises(ValueError, match=message):
+        certify(BoundedTPRFPR(), *increasing(), ood_prior=0.3)
+
+
+@pytest.mark.parametrize(
+    "prior", [(0.3, 0.1), (0.1, 0.2, 0.3), (-5.0, 0.1)], ids=["order", "three", "low"]
+)
+def test_prior_that_is_no_interval(prior):
+    with pytest.raises(
+        ValueError, match=r"pair \(low, high\) with 0 <= low <= high, got"
+    ):
+        certify(BoundedPrecisionRecall(), *increasing(), ood_prior=prior)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"guarantee": "always"}, "'guarantee' parameter of certify must be a str"),
+        ({"delta": 0}, r"'delta' parameter of certify must be a float in the range \("),
+        ({"split": 1.0}, "'split' parameter of certify must be a float in the range"),
+        ({"n_angles": 1}, "'n_angles' parameter of certify must be an int"),
+        ({"ood_prior": "0.1"}, "'ood_prior' parameter of certify must be"),
+        ({"solver": "best"}, "'solver' parameter of certify must be a str among"),
+        ({"angles": "all"}, "'angles' parameter of certify must be a str among"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+def test_invalid_parameters(options, message):
+    with pytest.raises(ValueError, match=message):
+        certify(BoundedTPRFPR(), *increasing(), **options)
+
+
+@pytest.mark.parametrize(
+    ("rule", "n", "message"),
+    [
+        (BoundedTPRFPR(1.0, 0.5), 100, "no number of ID rows certifies a TPR of 1"),
+        (BoundedTPRFPR(0.5, 0.0), 100, "no number of OOD rows certifies an FPR of 0"),
+        (BoundedTPRFPR(0.9, 0.1), 1, "1 ID row is too few for a TPR of 0.9 and 1 OOD"),
+        (BoundedTPRFPR(0.9, 0.1), 2, "2 ID rows are too few .* 2 OOD rows are too few"),
+    ],
+)
+def test_reasons(rule, n, message):
+    rng = np.random.default_rng(0)
+    a, a_ood = rng.normal(size=n), rng.normal(3.0, size=n)
+    with pytest.raises(NotCertifiableError, match=message):
+        certify(rule, a, None, np.zeros(n), a_ood, None)

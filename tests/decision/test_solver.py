@@ -1,0 +1,519 @@
+"""Tests of the solver against brute force, closed forms and checked numbers."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from skood.decision import search
+from skood.decision._calibration_sample import sweep
+from skood.exceptions import InfeasibleError, SkoodWarning
+from skood.rejection import (
+    BaseRule,
+    BoundedAbstention,
+    BoundedTPRFPR,
+    CostBased,
+    Linear,
+    accept,
+    solve,
+)
+
+# A-ties of the specification: heavily tied scores, ID and OOD rows mixed
+TIED_SCORE = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3], dtype=float)
+TIED_OOD = np.array([0, 0, 1, 0, 0, 0, 1, 1, 1, 0], dtype=bool)
+TIED_LOSS = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 1], dtype=float)
+
+
+def _instance(seed, *, n_id=12, n_ood=6, losses=(0, 1)):
+    """Small integer scores: many ties in each score and in their sums."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(0, 5, size=(2, n_id)).astype(float)
+    a_ood = rng.integers(0, 5, size=n_ood).astype(float)
+    b_ood = rng.integers(2, 7, size=n_ood).astype(float)
+    return a, b, rng.choice(losses, size=n_id).astype(float), a_ood, b_ood
+
+
+def _smooth(seed, n=400):
+    rng = np.random.default_rng(seed)
+    a, b = rng.uniform(size=(2, n))
+    loss = (rng.uniform(size=n) < a / 2).astype(float)
+    return a, b, loss, rng.uniform(size=n), rng.uniform(0.6, 1.6, size=n)
+
+
+def _angles(mode):
+    if mode == "quadrant":
+        return [i * (math.pi / 2) / 12 for i in range(13)]
+    return [(i - 24) * (math.pi / 2) / 12 for i in range(48)]
+
+
+def _cos_sin(theta):
+    for angle, pair in (
+        (-math.pi, (-1, 0)),
+        (-math.pi / 2, (0, -1)),
+        (0.0, (1, 0)),
+        (math.pi / 2, (0, 1)),
+    ):
+        if abs(theta - angle) < 1e-9:
+            return pair
+    return math.cos(theta), math.sin(theta)
+
+
+def _range(values):
+    low, high = np.percentile(values, [5, 95])
+    return high - low or 1.0
+
+
+def _brute_force(rule, a, b, loss, a_ood, b_ood, mode):
+    """All angles and thresholds, row by row, in plain Python."""
+    c_a, c_b = _range(a), _range(b)
+    best, tpr_at, fpr_at = None, 0.0, math.inf
+    for theta in _angles(mode):
+        w_a, w_b = _cos_sin(theta)
+        p_id = [w_a * (x / c_a) + w_b * (y / c_b) for x, y in zip(a, b, strict=True)]
+        p_ood = [
+            w_a * (x / c_a) + w_b * (y / c_b) for x, y in zip(a_ood, b_ood, strict=True)
+        ]
+        for lam in sorted({*p_id, *p_ood}):
+            n = sum(p <= lam for p in p_id)
+            e = sum(cost for p, cost in zip(p_id, loss, strict=True) if p <= lam)
+            f = sum(p <= lam for p in p_ood)
+            tpr, fpr = n / len(p_id), f / max(len(p_ood), 1)
+            if isinstance(rule, BoundedTPRFPR):
+                enough = tpr >= rule.tpr_min - 1e-9 and n > 0
+                few = fpr <= rule.fpr_max + 1e-9
+            else:
+                enough, few = tpr >= rule.coverage - 1e-9 and n > 0, True
+            tpr_at = max(tpr_at, tpr) if few else tpr_at
+            fpr_at = min(fpr_at, fpr) if enough else fpr_at
+            if enough and few:
+                key = (round(e / n, 12), -n, f, theta)
+                best = key if best is None else min(best, key)
+    return best, tpr_at, fpr_at
+
+
+@pytest.mark.parametrize("mode", ["quadrant", "full"])
+@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_brute_force(seed, mode):
+    rng = np.random.default_rng(1000 + seed)
+    data = _instance(seed, losses=(0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7))
+    n_angles = {"quadrant": 13, "full": 48}[mode]
+    for rule in (
+        BoundedTPRFPR(rng.choice([0.3, 0.6, 0.9]), rng.choice([0.0, 1 / 6, 0.5])),
+        BoundedAbstention(rng.choice([0.25, 0.5, 0.8])),
+    ):
+        best, tpr_at, fpr_at = _brute_force(rule, *data, mode)
+        if best is None:
+            with pytest.raises(InfeasibleError) as info:
+                solve(rule, *data, angles=mode, solver="grid", n_angles=n_angles)
+            assert info.value.max_tpr_at_fpr == pytest.approx(tpr_at, abs=1e-12)
+            assert info.value.min_fpr_at_tpr == pytest.approx(fpr_at, abs=1e-12)
+            continue
+        point = solve(rule, *data, angles=mode, solver="grid", n_angles=n_angles)
+        assert point.risk == pytest.approx(best[0], abs=1e-11)
+        assert round(point.tpr * 12) == -best[1]
+        assert round(point.fpr * 6) == best[2]
+        assert point.theta == pytest.approx(best[3], abs=1e-12)
+
+
+def test_brute_force_instances_are_of_both_kinds():
+    feasible = [
+        search(
+            BoundedTPRFPR(0.6, 1 / 6), *_instance(seed), solver="grid", n_angles=13
+        ).feasible
+        for seed in range(50)
+    ]
+    assert 5 < sum(feasible) < 45
+
+
+def test_ties_points():
+    # A-ties-points: one operating point per distinct score
+    order = np.argsort(TIED_OOD, kind="stable")  # ID rows first
+    loss = np.where(TIED_OOD, 0.0, TIED_LOSS)[order]
+    lam, N, E, F = sweep(TIED_SCORE[order], n_id=6, loss=loss)
+    np.testing.assert_array_equal(lam, [0, 1, 2, 3])
+    np.testing.assert_array_equal(N, [2, 4, 5, 6])
+    np.testing.assert_array_equal(E, [0, 1, 1, 2])
+    np.testing.assert_array_equal(F, [1, 1, 3, 4])
+
+
+def test_ties_deterministic():
+    # A-ties-deterministic: between 1 and 2 in units of the score
+    point = solve(
+        BoundedTPRFPR(tpr_min=0.5, fpr_max=0.25),
+        TIED_SCORE[~TIED_OOD],
+        None,
+        TIED_LOSS[~TIED_OOD],
+        TIED_SCORE[TIED_OOD],
+        None,
+    )
+    assert point.risk == pytest.approx(0.25, abs=1e-12)
+    assert point.tpr == pytest.approx(2 / 3, abs=1e-12)
+    assert point.fpr == 0.25
+    assert point.lam * point.scales[0] == pytest.approx(1.5, abs=1e-12)
+    assert (point.theta, point.tau, point.gap, point.mu) == (0.0, 1.0, 0.0, 0.0)
+    assert point.feasible and point.objective == point.risk
+    assert math.isnan(point.precision)
+
+
+def test_infeasible_says_what_is_attainable():
+    args = TIED_SCORE[~TIED_OOD], None, TIED_LOSS[~TIED_OOD], TIED_SCORE[TIED_OOD], None
+    rule = BoundedTPRFPR(tpr_min=0.8, fpr_max=0.25)
+    with pytest.raises(InfeasibleError) as info:
+        solve(rule, *args)
+    assert info.value.max_tpr_at_fpr == pytest.approx(4 / 6)
+    assert info.value.min_fpr_at_tpr == pytest.approx(3 / 4)
+    assert str(info.value) == (
+        "No acceptance rule meets BoundedTPRFPR(fpr_max=0.25, tpr_min=0.8) on 6 ID and "
+        "4 OOD rows. Attainable on this data: a TPR of at most 0.6667 within the asked "
+        "FPR, and an FPR of at least 0.75 with the asked TPR."
+    )
+    point = search(rule, *args)
+    assert not point.feasible
+    assert math.isnan(point.risk) and math.isnan(point.objective)
+    assert (point.max_tpr_at_fpr, point.min_fpr_at_tpr) == (4 / 6, 0.75)
+    # of the four points, accepting up to 1 breaks the bounds least: by 0.8 - 4/6
+    assert (point.tpr, point.fpr) == (4 / 6, 0.25)
+    assert rule.violation(point.tpr, point.fpr) == pytest.approx(0.8 - 4 / 6)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_infeasible_point_violates_least(seed):
+    a, _, loss, a_ood, _ = _instance(seed)
+    rule = BoundedTPRFPR(tpr_min=0.95, fpr_max=0.0)
+    point = search(rule, a, None, loss, a_ood, None)
+    violations = [
+        rule.violation(np.mean(a <= t), np.mean(a_ood <= t))
+        for t in np.unique(a)
+        if np.any(a <= t)
+    ]
+    if point.feasible:
+        assert min(violations) == 0
+    else:
+        assert rule.violation(point.tpr, point.fpr) == pytest.approx(min(violations))
+
+
+def test_nothing_accepted_is_never_optimal():
+    # within FPR 0 only an empty region is left, whose risk is undefined
+    rule = BoundedTPRFPR(tpr_min=0.0, fpr_max=0.0)
+    with pytest.raises(InfeasibleError) as info:
+        solve(rule, [2.0, 3.0], None, [0, 0], [1.0], None)
+    assert info.value.max_tpr_at_fpr == 0.0
+    assert info.value.min_fpr_at_tpr == 1.0
+
+
+def test_risk_need_not_grow_with_the_threshold():
+    point = solve(BoundedAbstention(0.3), [1, 2, 3, 4], None, [1, 1, 0, 0], None, None)
+    assert (point.risk, point.tpr) == (0.5, 1.0)
+    assert math.isnan(point.fpr)
+
+
+def test_tie_rule():
+    # same risk everywhere: the largest TPR, then the smallest FPR, then angle
+    a, b = [1.0, 2.0, 3.0], [1.0, 2.0, 3.0]
+    data = BoundedTPRFPR(0.3, 1.0), a, b, [0, 0, 0], [2.5, 9.0], [9.0, 9.0]
+    assert (solve(*data).tpr, solve(*data).fpr) == (1.0, 0.0)
+    point = solve(*data, solver="grid")
+    assert (point.tpr, point.fpr) == (1.0, 0.0)
+    # all ID rows are accepted without the OOD row (2.5, 9) iff tan(theta) > 1 / 12
+    assert 0 < point.theta - math.atan(1 / 12) <= math.pi / 2 / 359
+    point = solve(BoundedAbstention(0.3), a, b, [0, 0, 0], None, None)
+    assert (point.tpr, point.theta) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize("angles", ["quadrant", "full"])
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_reported_numbers_are_those_of_the_stored_rule(seed, angles):
+    a, b, loss, a_ood, b_ood = _instance(seed, n_id=40, n_ood=20)
+    point = solve(
+        BoundedTPRFPR(0.5, 0.6),
+        a,
+        b,
+        loss,
+        a_ood,
+        b_ood,
+        angles=angles,
+        solver="grid",
+        n_angles=40,
+    )
+    accepted, leaked = accept(point, a, b), accept(point, a_ood, b_ood)
+    assert point.tpr == accepted.mean()
+    assert point.fpr == leaked.mean()
+    assert point.risk == loss[accepted].mean()
+    # one row at a time gives the same answer as all at once
+    rows = [bool(accept(point, [x], [y])[0]) for x, y in zip(a, b, strict=True)]
+    assert rows == accepted.tolist()
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("rule", [BoundedTPRFPR(0.5, 0.5), BoundedAbstention(0.4)])
+def test_two_scores_are_never_worse_than_one(seed, rule):
+    a, b, loss, a_ood, b_ood = _instance(seed, n_id=30, n_ood=10)
+    for n_angles in (2, 7):
+        double = search(
+            rule, a, b, loss, a_ood, b_ood, solver="grid", n_angles=n_angles
+        )
+        for single in (
+            search(rule, a, None, loss, a_ood, None),
+            search(rule, b, None, loss, b_ood, None),
+        ):
+            if single.feasible:
+                assert double.feasible
+                assert double.objective <= single.objective
+
+
+@pytest.mark.parametrize("factors", [(1024.0, 1.0), (1.0, 2.0**-10), (1000.0, 1e-3)])
+def test_units_of_the_scores_do_not_matter(factors):
+    k_a, k_b = factors
+    a, b, loss, a_ood, b_ood = _smooth(0)
+    rule = BoundedTPRFPR(0.6, 0.2)
+    point = solve(rule, a, b, loss, a_ood, b_ood)
+    scaled = solve(rule, k_a * a, k_b * b, loss, k_a * a_ood, k_b * b_ood)
+    assert 0 < point.theta < math.pi / 2
+    assert scaled.scales == pytest.approx(
+        (k_a * point.scales[0], k_b * point.scales[1])
+    )
+    for name in ("theta", "risk", "tpr", "fpr"):
+        assert getattr(scaled, name) == getattr(point, name)
+    assert scaled.lam == pytest.approx(point.lam, rel=1e-12)
+    assert scaled.mu == pytest.approx(point.mu * k_a / k_b)
+
+
+def test_scales():
+    a = np.arange(101.0)
+    point = solve(BoundedAbstention(0.5), a, a / 2, np.zeros(101), None, None)
+    assert point.scales == (90.0, 45.0)
+    with_inf = np.r_[a, np.inf, np.inf]
+    point = solve(BoundedAbstention(0.5), with_inf, None, np.zeros(103), None, None)
+    assert point.scales == (90.0, 1.0)
+    constant = np.full(5, 3.0)
+    point = solve(BoundedAbstention(0.5), constant, constant, np.zeros(5), None, None)
+    assert point.scales == (1.0, 1.0)
+    nothing = np.full(5, np.inf)
+    point = solve(BoundedAbstention(0.5), nothing, None, np.zeros(5), None, None)
+    assert (point.scales, point.lam, point.tpr) == ((1.0, 1.0), np.inf, 1.0)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("solver", ["bnb", "exact", "grid"])
+def test_only_the_order_of_extreme_scores_matters(solver):
+    loss = [0, 0, 1, 0]
+    a, a_ood = [1.7e308, -1.7e308, 1e308, -1e308], [0.0, 1.0]
+    b, b_ood = [5e-324, 0.0, 1e300, 0.0], [0.0, 5e-324]
+    ranks = [[5, 0, 4, 1], [2, 3]]
+    for rule in (BoundedTPRFPR(0.5, 0.5), CostBased(0.2)):
+        point = solve(rule, a, None, loss, a_ood, None, solver=solver)
+        by_rank = solve(rule, ranks[0], None, loss, ranks[1], None, solver=solver)
+        assert point.objective == by_rank.objective
+        both = solve(rule, a, b, loss, a_ood, b_ood, solver=solver)
+        assert both.objective <= point.objective
+        assert all(math.isfinite(scale) for scale in both.scales)
+
+
+def test_reversed_score_warns():
+    # wrong rows have *low* a: only the full circle can use that
+    a, loss = np.arange(10.0), np.r_[np.ones(5), np.zeros(5)]
+    b = np.zeros(10)
+    assert solve(BoundedAbstention(0.5), a, b, loss, None, None).risk == 0.5
+    with pytest.warns(
+        SkoodWarning, match=r"uses the risk score reversed \(theta="
+    ) as w:
+        point = solve(BoundedAbstention(0.5), a, b, loss, None, None, angles="full")
+    assert w[0].filename == __file__
+    assert (point.risk, point.theta, point.mu) == (0.0, -math.pi, 0.0)
+    # rows are right where one score is low *and* the other is high, or both are
+    one, other = np.r_[1, 1, 0, 0, 0, 0], np.r_[0, 0, 1, 1, 0, 0]
+    loss = np.r_[1, 1, 1, 1, 0, 0]
+    with pytest.warns(SkoodWarning, match="uses the OOD score reversed"):
+        point = solve(
+            BoundedAbstention(1 / 3), one, -other, loss, None, None, angles="full"
+        )
+    assert (point.risk, point.tpr) == (0.0, 1 / 3)
+    assert -math.pi / 2 < point.theta < 0
+    with pytest.warns(SkoodWarning, match="the risk and the OOD score reversed"):
+        point = solve(
+            BoundedAbstention(1 / 3), -one, -other, loss, None, None, angles="full"
+        )
+    assert (point.risk, point.tpr) == (0.0, 1 / 3)
+    assert -math.pi < point.theta < -math.pi / 2
+
+
+class _Priced(BoundedTPRFPR):
+    """A rule that knows the share of OOD rows in use."""
+
+    def __init__(self, tpr_min=0.5, fpr_max=0.25, ood_prior=0.4):
+        super().__init__(tpr_min, fpr_max)
+        self.ood_prior = ood_prior
+
+
+def test_precision_needs_a_prior():
+    args = TIED_SCORE[~TIED_OOD], None, TIED_LOSS[~TIED_OOD], TIED_SCORE[TIED_OOD], None
+    point = solve(_Priced(), *args)
+    assert point.precision == pytest.approx(0.6 * (2 / 3) / (0.6 * (2 / 3) + 0.4 / 4))
+
+
+class _MostAccepted(BaseRule):
+    """The largest TPR at a bounded risk: another objective, no bound from below."""
+
+    def check_params(self):
+        pass
+
+    def bounds(self, n_id, n_ood, *, whole=True):
+        return (Linear(id=-0.25, loss=1.0), Linear(id=-1.0, constant=1.0))
+
+    def cost(self, n_id, n_ood):
+        return Linear(id=-1.0)
+
+    def violation(self, tpr, fpr=np.nan, risk=np.nan):
+        return np.maximum(risk - 0.25, 0)
+
+
+def test_other_linear_rules_fit_the_engine():
+    point = solve(_MostAccepted(), [1, 2, 3, 4], None, [0, 0, 0, 1], None, None)
+    assert (point.tpr, point.risk, point.objective) == (1.0, 0.25, -4.0)
+    point = solve(_MostAccepted(), [1, 2, 3, 4], None, [0, 0, 1, 1], None, None)
+    assert (point.tpr, point.risk, point.objective) == (0.5, 0.0, -2.0)
+    message = r"Attainable on this data: a selective risk of at least 1\.$"
+    with pytest.raises(InfeasibleError, match=message) as info:
+        solve(_MostAccepted(), [1, 2], None, [1, 1], None, None)
+    assert info.value.min_risk == 1.0
+    assert math.isnan(info.value.max_tpr_at_fpr)
+
+
+TABLE_1 = {  # corrected Table 1 of the paper: OOD ~ N(2, variance 0.2)
+    "A": 0.15848793701963335,
+    "B": 0.14179186887599884,
+    "C": None,
+    "D": 0.1258560691240669,
+}
+
+
+@pytest.fixture(scope="module")
+def table_1_scores():
+    """Draw 200,000 rows: true risk, likelihood ratio, loss of ID rows, OOD rows."""
+    rng = np.random.default_rng(0)
+    n_id, n_ood = 150_000, 50_000
+    priors, means = np.array([0.3, 0.3, 0.4]), np.array([-1.0, 1.0, 3.0])
+    label = rng.choice(3, size=n_id, p=priors)
+    x = np.r_[
+        rng.normal(means[label], 1.0), rng.normal(2.0, math.sqrt(0.2), size=n_ood)
+    ]
+    joint = priors * norm.pdf(x[:, None], means, 1.0)
+    p_id = joint.sum(axis=1)
+    r = 1 - joint.max(axis=1) / p_id
+    g = norm.pdf(x, 2.0, math.sqrt(0.2)) / p_id
+    loss = (joint[:n_id].argmax(axis=1) != label).astype(float)
+    return r, g, loss, n_id
+
+
+@pytest.mark.parametrize("model", TABLE_1)
+def test_table_1(table_1_scores, model):
+    r, g, loss, n_id = table_1_scores
+    a, b = {"A": (g, None), "B": (r + 0.2 * g, None), "C": (r, None), "D": (r, g)}[
+        model
+    ]
+    args = (
+        a[:n_id],
+        None if b is None else b[:n_id],
+        loss,
+        a[n_id:],
+        None if b is None else b[n_id:],
+    )
+    rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
+    if TABLE_1[model] is None:
+        with pytest.raises(InfeasibleError) as info:
+            solve(rule, *args)
+        assert info.value.max_tpr_at_fpr == pytest.approx(0.5888419, abs=0.006)
+        return
+    point = solve(rule, *args, solver="grid", n_angles=90)
+    assert point.risk == pytest.approx(TABLE_1[model], abs=0.006)
+    assert point.tpr >= 0.7 and point.fpr <= 0.2
+    if model == "D":
+        assert point.mu == pytest.approx(0.0434651793, abs=0.01)
+
+
+def test_errors_of_arguments():
+    a, b, loss, a_ood, b_ood = _instance(0)
+    rule = BoundedTPRFPR()
+    with pytest.raises(TypeError, match=r"instance of a rule, such as BoundedTPRFPR"):
+        solve(BoundedTPRFPR, a, b, loss, a_ood, b_ood)
+    with pytest.raises(ValueError, match="tpr_min of BoundedTPRFPR must be in"):
+        solve(BoundedTPRFPR(tpr_min=2), a, b, loss, a_ood, b_ood)
+    with pytest.raises(ValueError, match=r"solver must be one of \['bnb', 'exact'"):
+        solve(rule, a, b, loss, a_ood, b_ood, solver="newton")
+    with pytest.raises(ValueError, match="angles must be 'quadrant' or 'full'"):
+        solve(rule, a, b, loss, a_ood, b_ood, angles="half")
+    with pytest.raises(ValueError, match="n_angles must be at least 2, got 1"):
+        solve(rule, a, b, loss, a_ood, b_ood, solver="grid", n_angles=1)
+    for n_angles in (2.5, True):
+        with pytest.raises(TypeError, match="n_angles must be an integer"):
+            solve(rule, a, b, loss, a_ood, b_ood, solver="grid", n_angles=n_angles)
+
+
+def test_errors_of_missing_rows():
+    a, b, loss, a_ood, b_ood = _instance(0)
+    rule = BoundedTPRFPR()
+    with pytest.raises(ValueError, match="No ID rows: risk_id is empty"):
+        solve(rule, [], [], [], a_ood, b_ood)
+    for none in (None, []):
+        with pytest.raises(ValueError, match=r"BoundedTPRFPR needs OOD rows.*got none"):
+            solve(rule, a, b, loss, none, none)
+        with pytest.raises(ValueError, match=r"BoundedTPRFPR needs OOD rows.*got none"):
+            solve(rule, a, None, loss, none, None)
+    with pytest.raises(ValueError, match="ood_ood is None although the rule has two"):
+        solve(rule, a, b, loss, a_ood, None)
+    with pytest.raises(ValueError, match="ood_ood is given although ood_id is None"):
+        solve(rule, a, None, loss, a_ood, b_ood)
+    with pytest.raises(ValueError, match="ood_ood is given although risk_ood is None"):
+        solve(rule, a, b, loss, None, b_ood)
+
+
+def test_errors_of_values():
+    a, b, loss, a_ood, b_ood = _instance(0)
+    rule = BoundedTPRFPR()
+
+    def spoil(values, value):
+        values = values.copy()
+        values[0] = value
+        return values
+
+    for i, name in enumerate(["risk_id", "ood_id", None, "risk_ood", "ood_ood"]):
+        if name is not None:
+            args = [a, b, loss, a_ood, b_ood]
+            args[i] = spoil(args[i], np.nan)
+            with pytest.raises(ValueError, match=f"{name} contains 1 NaN"):
+                solve(rule, *args)
+            args[i] = spoil(args[i], -np.inf)
+            if name.startswith("ood"):
+                with pytest.raises(ValueError, match=f"{name} contains -inf"):
+                    solve(rule, *args)
+    for bad in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"loss_id must be finite and not neg"):
+            solve(rule, a, b, spoil(loss, bad), a_ood, b_ood)
+    with pytest.raises(ValueError, match="loss_id must have one entry per ID row"):
+        solve(rule, a, b, loss[1:], a_ood, b_ood)
+    with pytest.raises(ValueError, match="risk_id and ood_id must have one entry per"):
+        solve(rule, a, b[1:], loss, a_ood, b_ood)
+    with pytest.raises(ValueError, match="risk_ood and ood_ood must have one entry"):
+        solve(rule, a, b, loss, a_ood, b_ood[1:])
+
+
+def test_inputs_are_left_as_they_were():
+    data = _instance(0)
+    data[0][0] = data[4][0] = np.inf
+    copies = [x.copy() for x in data]
+    solve(BoundedAbstention(), *data)
+    for before, after in zip(copies, data, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_reads_tensors():
+    torch = pytest.importorskip("torch")
+    a = torch.tensor([0.1, 0.2, 0.3, 0.4], requires_grad=True)
+    point = solve(BoundedAbstention(0.5), a, None, [0, 0, 1, 1], None, None)
+    assert accept(point, a).tolist() == [True, True, False, False]

@@ -1,0 +1,512 @@
+"""Tests of the solvers that certify: by brute force, by each other, by numbers."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import warnings
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from skood.decision import search
+from skood.decision._branch_and_bound import _Line, _Search, branch_and_bound
+from skood.decision._calibration_sample import check_problem
+from skood.decision._exact_sweep import pivot_sweep
+from skood.decision._objective import Candidate, Goal
+from skood.exceptions import InfeasibleError, SkoodWarning
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedImprovement,
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    CostBased,
+    accept,
+    accept_proba,
+    solve,
+)
+from tests.decision._brute_force import (
+    best_mixture,
+    brute_force,
+    instance,
+    regions,
+)
+
+MODELS = ["tpr_fpr", "precision_recall", "cost", "abstention", "improvement"]
+ALL_TURNS = (-2, -1, 0, 1)
+
+
+def _model(name, seed, n_id=12, n_ood=6):
+    """A rule with random numbers, its bounds and its objective in fractions."""
+    rng = np.random.default_rng(seed)
+    share, other, prior = (Fraction(int(rng.integers(1, 10)), 10) for _ in range(3))
+    leak = Fraction(int(rng.integers(0, 7)), 10)
+
+    def least(N, E, F):
+        return max(1, share * n_id) - N
+
+    def risk(N, E, F):
+        return E / Fraction(N) if N else None
+
+    if name == "tpr_fpr":
+        rule = BoundedTPRFPR(float(share), float(leak))
+        return rule, [least, lambda N, E, F: F - leak * n_ood], risk
+    if name == "precision_recall":
+        rule = BoundedPrecisionRecall(float(other), float(share), float(prior))
+        wrong, right = other * prior * Fraction(n_id, n_ood), (1 - prior) * (1 - other)
+        return rule, [least, lambda N, E, F: wrong * F - right * N], risk
+    if name == "cost":
+        rule = CostBased(float(share / 2), 1.0, 0.0, float(prior))
+
+        def cost(N, E, F):
+            rejected = (1 - prior) * (E + share / 2 * (n_id - N)) / n_id
+            return rejected + prior * F / Fraction(n_ood)
+
+        return rule, [], cost
+    if name == "abstention":
+        return BoundedAbstention(float(share)), [least], risk
+    bounds = [lambda N, E, F: 1 - N, lambda N, E, F: E - leak * N]
+    return BoundedImprovement(float(leak)), bounds, lambda N, E, F: -N / Fraction(n_id)
+
+
+def _best(found, bounds, objective, name):
+    return brute_force(
+        found,
+        lambda *counts: all(bound(*counts) <= 0 for bound in bounds),
+        objective,
+        none_allowed=name == "cost",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("block", range(10))
+def test_exact_is_brute_force(name, block):
+    # 10 blocks of 30 instances each, heavily tied; every third on the full circle
+    feasible = 0
+    for seed in range(30 * block, 30 * block + 30):
+        rule, bounds, objective = _model(name, seed)
+        data = instance(seed, losses=(0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7, 2))
+        turns = (0,) if seed % 3 else ALL_TURNS
+        best = _best(regions(*data, turns=turns), bounds, objective, name)
+        problem = check_problem(rule, *data)
+        found, bound = pivot_sweep(problem, Goal.of(rule, problem), turns=turns)
+        if best is None:
+            assert found is None
+            continue
+        feasible += 1
+        point = problem.describe(rule, found)
+        assert point.objective == pytest.approx(float(best[0]), abs=1e-12)
+        assert bound == found.value
+        assert round(point.tpr * 12) == -best[1]
+        assert round(point.fpr * 6) == best[2]
+    assert feasible > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_branch_and_bound_is_within_its_gap(name):
+    open_gaps = 0
+    for seed in range(100):
+        rule, *_ = _model(name, seed, 60, 30)
+        losses = (0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7, 2)
+        a, b, loss, a_ood, b_ood = instance(
+            seed, n_id=60, n_ood=30, losses=losses, high=6 if seed % 4 < 2 else 1000
+        )
+        best = search(rule, a, b, loss, a_ood, b_ood, solver="exact")
+        for factor in (1.0, 1000.0):
+            tol = 1e-3 if seed % 3 else 0.05
+            data = a * factor, b, loss, a_ood * factor, b_ood
+            found = search(rule, *data, tol=tol)
+            assert found.feasible == best.feasible
+            if not best.feasible:
+                continue
+            assert best.gap == 0.0 and best.lower_bound == best.objective
+            assert best.objective >= found.lower_bound - 1e-12
+            assert 0 <= found.gap <= tol
+            assert found.objective == pytest.approx(found.lower_bound + found.gap)
+            assert found.objective >= best.objective - 1e-12
+            open_gaps += found.gap > 0
+    if name != "abstention":
+        assert open_gaps  # else this test looks at optimal rules only
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_branch_and_bound_without_tolerance_is_exact(name):
+    for seed in range(30):
+        rule, *_ = _model(name, seed, 40, 20)
+        data = instance(seed, n_id=40, n_ood=20)
+        problem = check_problem(rule, *data)
+        goal, turns = Goal.of(rule, problem), (0,) if seed % 2 else ALL_TURNS
+        exact, _ = pivot_sweep(problem, goal, turns=turns)
+        found, bound = branch_and_bound(problem, goal, turns=turns, tol=0.0)
+        if exact is None:
+            assert found is None and bound == math.inf
+            continue
+        assert found.value == pytest.approx(exact.value, abs=1e-12)
+        assert bound == pytest.approx(exact.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_never_worse_than_the_grid_or_a_single_score(name):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rule, *_ = _model(name, seed, 300, 150)
+        a, b = rng.normal(size=(2, 300))
+        loss = (rng.uniform(size=300) < 1 / (1 + np.exp(-a - b / 2))).astype(float)
+        data = a, b, loss, rng.normal(size=150), rng.normal(1.5, size=150)
+        best = search(rule, *data)
+        others = [
+            search(rule, *data, solver="grid"),
+            search(rule, a, None, loss, data[3], None),
+            search(rule, b, None, loss, data[4], None),
+        ]
+        for other in others:
+            assert best.feasible or not other.feasible
+            if other.feasible:
+                assert best.objective <= other.objective + 1e-12
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("solver", ["exact", "bnb"])
+def test_randomised_rules_are_brute_force(name, solver):
+    gains = 0
+    for seed in range(40):
+        rule, bounds, objective = _model(name, seed)
+        losses = (0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7, 2)
+        data = instance(seed, losses=losses, high=4)
+        options = {"solver": solver, "tol": 0.0}
+        point = search(rule, *data, **options, randomize=True)
+        plain = search(rule, *data, **options)
+        # rows of different scores tie at single angles only, which a solver may
+        # or may not meet
+        least = best_mixture(regions(*data), bounds, objective)
+        most = best_mixture(regions(*data, critical=False), bounds, objective)
+        if name == "cost":
+            none = objective(Fraction(0), Fraction(0), Fraction(0))
+            least, most = min(least, none), min(most, none)
+        if most is None:
+            assert not point.feasible or least is not None
+            continue
+        assert point.feasible
+        assert float(least) - 1e-12 <= point.objective <= float(most) + 1e-12
+        if plain.feasible:
+            assert point.objective <= plain.objective + 1e-12
+        gains += not plain.feasible or point.objective < plain.objective - 1e-9
+        # the reported numbers are those of the stored rule
+        c, leaked = accept_proba(point, *data[:2]), accept_proba(point, *data[3:])
+        assert set(np.r_[c, leaked]) <= {0.0, point.tau, 1.0}
+        assert point.tpr == pytest.approx(c.mean())
+        assert point.fpr == pytest.approx(leaked.mean())
+        if point.tpr:
+            assert point.risk == pytest.approx(np.average(data[2], weights=c))
+    # a linear objective without bounds is optimal at an end of every mixture
+    assert (gains > 0) == (name != "cost")
+
+
+def test_ties_randomised():
+    # A-ties-randomised
+    score = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3], dtype=float)
+    is_ood = np.array([0, 0, 1, 0, 0, 0, 1, 1, 1, 0], dtype=bool)
+    loss = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 1], dtype=float)
+    args = score[~is_ood], None, loss[~is_ood], score[is_ood], None
+    point = solve(BoundedTPRFPR(0.5, 0.25), *args, randomize=True)
+    assert point.risk == pytest.approx(1 / 6, abs=1e-12)
+    assert point.lam * point.scales[0] == pytest.approx(1.5, abs=1e-12)
+    assert point.tau == pytest.approx(0.5, abs=1e-12)
+    assert (point.tpr, point.fpr) == (0.5, 0.25)
+    proba = accept_proba(point, [0.0, 1.0, 2.0])
+    np.testing.assert_allclose(proba, [1.0, 0.5, 0.0], atol=1e-12)
+    drawn = [accept(point, np.ones(1000), random_state=seed) for seed in (0, 0, 1)]
+    assert abs(drawn[0].mean() - 0.5) < 5 * 0.5 / math.sqrt(1000)
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    assert (drawn[0] != drawn[2]).any()
+    assert accept(point, [0.0, 2.0]).tolist() == [True, False]
+
+
+A_EXACT = {
+    104: (
+        "5 3 8 4 2 3 5 10 7 5 2 4 8 4 10 7 5 5 3 1 2 5 7 8 5 9 2 11 2 4 3 10 9 "
+        "7 7 0 7 8 4 11",
+        "8 3 6 8 2 3 11 8 4 10 12 3 7 4 7 9 4 14 4 11 10 13 5 12 5 3 13 3 7 4 6 "
+        "8 10 10 11 5 1 4 14 11",
+        [2, 3, 10, 14, 17, 21, 23, 26, 33, 38, 39],
+        [7, 9, 12, 14, 15, 22, 23, 24, 29, 32, 39],
+        (0.14285714285714285, 0.14285714285714285, 0.17586206896551726),
+    ),
+    101: (
+        "2 5 2 1 3 5 7 2 3 1 5 1 3 2 0 8 0 2 4 6 11 7 3 11 8 5 4 9 0 0 0 7 5 11 "
+        "7 0 11 10 3 1",
+        "1 8 0 0 7 0 2 1 10 14 2 9 1 11 11 7 2 3 10 10 0 5 10 15 10 5 3 8 10 4 "
+        "5 11 2 10 11 11 9 2 3 10",
+        [4, 9, 13, 19, 22, 23, 30],
+        [3, 6, 8, 12, 15, 20, 23, 27, 31, 33, 36, 38],
+        (None, 0.20833333333333334, 0.24025974025974028),
+    ),
+}
+
+
+@pytest.mark.parametrize("solver", ["exact", "bnb"])
+@pytest.mark.parametrize("key", A_EXACT)
+def test_vectors(key, solver):
+    # A-exact-104, A-exact-101
+    r, g, out, wrong, expected = A_EXACT[key]
+    r, g = (np.array(x.split(), dtype=float) for x in (r, g))
+    is_ood = np.isin(np.arange(40), out)
+    loss = np.isin(np.arange(40), wrong).astype(float)[~is_ood]
+    args = r[~is_ood], g[~is_ood], loss, r[is_ood], g[is_ood]
+    for rule, value in zip(
+        (
+            BoundedTPRFPR(0.6, 0.25),
+            BoundedPrecisionRecall(0.85, 0.6, ood_prior=0.3),
+            CostBased(0.4, 1.0, 0.0, ood_prior=0.25),
+        ),
+        expected,
+        strict=True,
+    ):
+        options = {"solver": solver, "tol": 0.0}
+        if value is None:
+            with pytest.raises(InfeasibleError):
+                solve(rule, *args, **options)
+            continue
+        for factor in (1.0, 1000.0):
+            scaled = args[0], factor * args[1], loss, args[3], factor * args[4]
+            point = solve(rule, *scaled, **options)
+            assert point.objective == pytest.approx(value, abs=1e-12)
+            assert point.gap == 0.0
+
+
+def test_precision_recall_infeasible():
+    args = [1.0, 2.0, 3.0], None, [0, 0, 1], [0.0, 2.0], None
+    rule = BoundedPrecisionRecall(0.9, 0.6, ood_prior=0.5)
+    with pytest.raises(InfeasibleError) as info:
+        solve(rule, *args)
+    # the OOD row 0 is always in: a precision of .9 would need a TPR of 4.5
+    assert str(info.value).endswith(
+        "Attainable on this data: a TPR of at most 0 within the asked precision, and "
+        "an FPR of at least 1 with the asked TPR."
+    )
+
+
+@pytest.mark.parametrize("solver", ["exact", "bnb"])
+@pytest.mark.parametrize("angles", ["quadrant", "full"])
+def test_infinite_scores(solver, angles):
+    rng = np.random.default_rng(0)
+    a, b, loss, a_ood, b_ood = instance(0, n_id=30, n_ood=15, high=50)
+    for x in (a, a_ood):
+        x[rng.choice(x.size, 3, replace=False)] = -np.inf
+    for x in (b, b_ood):
+        x[rng.choice(x.size, 3, replace=False)] = np.inf
+    thetas = rng.uniform(*((0, np.pi / 2) if angles == "quadrant" else (-3, 3)), 30)
+    for rule in (BoundedTPRFPR(0.5, 0.6), CostBased(0.2), BoundedAbstention(0.95)):
+        options = {"solver": solver, "tol": 0.0, "angles": angles}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SkoodWarning)
+            point = search(rule, a, b, loss, a_ood, b_ood, **options)
+        assert point.gap == 0.0
+        least = np.inf
+        for theta in thetas:
+            for i in range(30):
+                rule_i = replace(point, theta=theta, lam=np.inf, tau=1.0)
+                w = np.cos(theta), np.sin(theta)
+                if np.isfinite(a[i]) and np.isfinite(b[i]):
+                    lam = w[0] * (a[i] / point.scales[0]) + w[1] * (
+                        b[i] / point.scales[1]
+                    )
+                    rule_i = replace(rule_i, lam=lam + 1e-9)
+                c, f = accept(rule_i, a, b), accept(rule_i, a_ood, b_ood).sum()
+                if rule.feasible(c.sum(), loss[c].sum(), f, 30, 15):
+                    value = rule.objective(c.sum(), loss[c].sum(), f, 30, 15)
+                    least = min(least, value)
+        assert np.isfinite(least)
+        assert point.objective <= least + 1e-12
+
+
+@pytest.mark.parametrize("solver", ["exact", "bnb", "grid"])
+def test_rows_without_a_finite_score(solver):
+    inf = np.full(3, np.inf)
+    args = inf, np.zeros(3), [0, 0, 1], inf[:2], np.zeros(2)
+    point = solve(BoundedTPRFPR(0.5, 1.0), *args, solver=solver)
+    assert (point.lam, point.tpr, point.fpr) == (np.inf, 1.0, 1.0)
+    assert not search(BoundedTPRFPR(0.5, 0.5), *args, solver=solver).feasible
+
+
+def test_exact_is_guarded():
+    zeros = np.zeros(3000)
+    rule = BoundedTPRFPR()
+    with pytest.raises(
+        ValueError, match=r"at most 5000 rows.*got 6000\. Use solver='b"
+    ):
+        solve(rule, zeros, zeros, zeros, zeros, zeros, solver="exact")
+    # one score needs no angle
+    solve(BoundedAbstention(), np.zeros(6000), None, np.zeros(6000), None, None)
+    for tol in (-1.0, math.nan, True, "small"):
+        with pytest.raises(ValueError, match="tol must be a number of at least 0"):
+            solve(rule, zeros, zeros, zeros, zeros, zeros, tol=tol)
+
+
+def test_the_gap_that_is_left_is_reported(monkeypatch):
+    monkeypatch.setattr("skood.decision._branch_and_bound._MAX_NODES", 8)
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 2000))
+    loss = (rng.uniform(size=2000) < 1 / (1 + np.exp(-a))).astype(float)
+    data = a, b, loss, rng.normal(size=1000), rng.normal(1.0, size=1000)
+    rule = BoundedTPRFPR(0.7, 0.4)
+    point = solve(rule, *data)
+    assert point.gap > 1e-3
+    assert solve(rule, *data, solver="exact").objective >= point.lower_bound
+    # the angles of the grid were looked at nevertheless
+    assert point.objective <= solve(rule, *data, solver="grid").objective
+
+
+def test_zero_risk_is_reached_with_the_largest_coverage_of_the_grid():
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(size=(2, 500))
+    loss = (a + 0.3 * b > 0.9).astype(float)
+    data = a, b, loss, rng.uniform(size=100), rng.uniform(0.5, 1.5, size=100)
+    rule = BoundedTPRFPR(0.3, 0.9)
+    point, grid = solve(rule, *data), solve(rule, *data, solver="grid")
+    assert point.risk == grid.risk == 0.0
+    assert point.tpr >= grid.tpr
+    assert 0.3 < grid.tpr
+
+
+def _search_of(rule, data):
+    problem = check_problem(rule, *data)
+    return _Search(problem, Goal.of(rule, problem), False)
+
+
+def test_a_story_of_undecided_rows_is_not_believed():
+    data = instance(3, n_id=30, n_ood=10, high=100)
+    search = _search_of(BoundedAbstention(0.5), data)
+    search.confirm(Candidate(-1.0, 20, 3, 0.7, 0.0), 23)
+    # the whole angle was searched instead
+    true = search.problem.best_at(0.7, search.goal)
+    assert search.best == true and true.value >= 0
+
+
+def test_intervals_too_narrow_to_be_halved_are_searched_at_one_angle():
+    data = instance(3, n_id=600, n_ood=10, high=10_000)
+    search = _search_of(BoundedAbstention(0.5), data)
+    node = next(node for node in search.roots(0) if node is not None)
+    node = node._replace(s=_Line(0.3, 0.3 + 1e-13), stuck=True)
+    assert node.rows.size > 40
+    best, search.best = search.best, None
+    assert search.search_cells(node)
+    assert search.best.theta == pytest.approx(math.atan2(0.3, 0.7))
+    assert best.value <= search.best.value < math.inf
+    # anything wider has too many cells for that, or is not stuck
+    assert not search.search_cells(node._replace(s=_Line(0.0, 1.0)))
+    assert not search.search_cells(node._replace(stuck=False))
+
+
+def test_many_tied_points_are_not_compared_in_pairs(monkeypatch):
+    monkeypatch.setattr("skood.decision._branch_and_bound._PAIRS", 5)
+    data = instance(3, n_id=60, n_ood=10)
+    search = _search_of(BoundedAbstention(0.5), data)
+    node = next(node for node in search.roots(0) if node is not None)
+    assert search.cells(node._replace(rows=np.arange(70)), 100) is None
+
+
+def test_many_rows_on_one_line():
+    # all 600 rows change places at the same angle: no halving ever decides them
+    rng = np.random.default_rng(0)
+    b = rng.permutation(600).astype(float)
+    a, loss = 599 - b, rng.integers(0, 2, 600).astype(float)
+    for rule in (BoundedAbstention(0.3), BoundedImprovement(0.4), CostBased(0.3)):
+        data = a, b, loss, a[:100], b[:100]
+        point, exact = search(rule, *data), search(rule, *data, solver="exact")
+        assert point.gap <= 1e-3
+        assert abs(point.objective - exact.objective) <= 1e-3
+
+
+def test_rows_that_change_places_at_once_leave_no_first_cell():
+    a = np.array([0.0, 1e-14, 1.0, 2.0])
+    b = np.array([1.0, 0.0, 0.0, 1.0])
+    loss = np.array([0.0, 1.0, 0.0, 1.0])
+    data = a, b, loss, np.zeros(0), np.zeros(0)
+    point = search(BoundedAbstention(0.5), *data, solver="exact")
+    # row 1 enters before row 0 at all angles that can be stored, but zero
+    assert (point.theta, point.risk, point.tpr) == (0.0, 1 / 3, 0.75)
+    point = search(BoundedAbstention(0.25), *data, solver="exact")
+    assert (point.theta, point.risk, point.tpr) == (0.0, 0.0, 0.25)
+
+
+def test_attainable_bounds_are_those_of_all_angles():
+    for seed in range(30):
+        rule, bounds, _ = _model("tpr_fpr", seed)
+        data = instance(seed)
+        points = {after for _, after in regions(*data)}
+        tpr = max((N for N, _, F in points if bounds[1](N, 0, F) <= 0), default=0) / 12
+        fpr = min(F for N, _, F in points if bounds[0](N, 0, F) <= 0) / 6
+        for solver in ("exact", "bnb"):
+            point = search(rule, *data, solver=solver, tol=0.0)
+            if not point.feasible:
+                assert point.max_tpr_at_fpr == pytest.approx(tpr)
+                assert point.min_fpr_at_tpr == pytest.approx(fpr)
+                assert rule.violation(point.tpr, point.fpr) > 0
+
+
+def test_thresholds_of_a_cell_change_where_a_row_meets_their_edge():
+    # cells that were cut where rows cross each other only missed these optima
+    data = np.array([0, 1, 0.5]), np.array([1, 0, 0.4999]), np.array([1, 1, 0.2])
+    point = solve(BoundedAbstention(0.0), *data, None, None)
+    assert (point.risk, point.lower_bound, point.gap) == (0.2, 0.2, 0.0)
+    a, b = [-0.37, 0.31], [1.04, -0.32]
+    a_ood, b_ood = [-0.1, -0.95, 0.8, 0.55, -0.29], [0.92, 1.56, 1.31, 0.24, 0.3]
+    point = solve(CostBased(1.0, 1.2, 0.2, 0.5), a, b, [0, 0], a_ood, b_ood)
+    assert point.objective == pytest.approx(0.2)
+
+
+@pytest.mark.slow
+def test_small_problems_of_untied_rows():
+    # few rows, all over the plane: each cell matters
+    for seed in range(2500):
+        rng = np.random.default_rng(seed)
+        n_id, n_ood = rng.integers(2, 12), rng.integers(1, 6)
+        a, b = rng.normal(size=(2, n_id))
+        loss = rng.choice([0, 0.2, 1.0], n_id)
+        data = a, b, loss, rng.normal(size=n_ood), rng.normal(0.5, size=n_ood)
+        rule, *_ = _model(MODELS[seed % 5], seed, n_id, n_ood)
+        problem = check_problem(rule, *data)
+        goal = Goal.of(rule, problem)
+        exact, _ = pivot_sweep(problem, goal)
+        found, _ = branch_and_bound(problem, goal, tol=0.0)
+        assert (found is None) == (exact is None)
+        if exact is not None:
+            assert found.value == pytest.approx(exact.value, abs=1e-12)
+
+
+def test_heavy_tails_are_certified():
+    # the best rule accepts next to nothing, the proof is about the bulk of the rows
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_cauchy((2, 4000))
+    loss = rng.uniform(size=2000) < np.where(a[:2000] > np.quantile(a, 0.8), 0.4, 0.05)
+    point = solve(
+        CostBased(0.3, ood_prior=0.3), a[:2000], b[:2000], loss, a[2000:], b[2000:]
+    )
+    assert point.gap <= 1e-3
+
+
+def test_a_bound_that_cannot_be_broken():
+    rule = BoundedPrecisionRecall(1.0, 0.5, ood_prior=0.0)
+    for solver in ("bnb", "exact", "grid"):
+        args = rule, [1, 2], [1, 2], [0, 1], None, None
+        assert solve(*args, solver=solver, randomize=True).risk == 0.0
+
+
+def test_attainable_risk_is_that_of_all_angles():
+    data = np.array([0, 1, 0.5]), np.array([1, 0, 0.4999]), np.array([1, 1, 0.2])
+    for solver in ("bnb", "exact"):
+        with pytest.raises(InfeasibleError, match=r"a selective risk of at least 0\.2"):
+            solve(BoundedImprovement(0.1), *data, None, None, solver=solver)
+
+
+def test_attainable_bounds_of_randomised_rules():
+    args = [0, 0, 1, 1], None, [0, 0, 0, 0], [0, 0, 0, 1], None
+    point = search(BoundedTPRFPR(0.6, 0.1), *args, randomize=True)
+    # tau of the first group with 3 tau of 4 OOD rows; then all of it and .2 of two
+    assert point.max_tpr_at_fpr == pytest.approx(0.4 / 3 / 2)
+    assert point.min_fpr_at_tpr == pytest.approx((3 + 0.2) / 4)

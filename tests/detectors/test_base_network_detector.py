@@ -1,0 +1,84 @@
+"""Tests of what the detectors of the whole network share."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.utils import get_tags
+
+from skood.detectors import ODIN, Energy, Gram, MultiLayerMahalanobis, RankFeat
+from skood.detectors._common._base_network_detector import check_layers, held_out_rows
+from skood.nn import LinearHead
+from skood.nn._network import make_network
+from tests._thresholds import middle_of_gap
+from tests.nn._conv_net import conv_classifier, images
+
+
+def test_held_out_rows_leave_one_of_each_class():
+    y = np.array(list("aabbbbbbbbcccccccccc"))
+    drawn = np.zeros(len(y))
+    for seed in range(50):
+        rng = np.random.RandomState(seed)
+        rows = held_out_rows(y, len(y), 0.9, rng)
+        assert (np.diff(rows) > 0).all() and len(rows) == 17
+        assert set(np.delete(y, rows)) == set("abc")
+        drawn[rows] += 1
+    assert drawn.min() > 0
+    assert len(held_out_rows(None, 200, 0.05, rng)) == 10
+    assert len(held_out_rows(None, 3, 0.01, rng)) == 1
+    assert len(held_out_rows(y[:1], 1, 0.5, rng)) == 0
+
+
+def test_threshold_of_many_rows_is_taken_from_5000():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(5200, 3))
+    head = FrozenEstimator(LinearHead(np.eye(3)))
+    odin = ODIN(head, contamination=0.2).fit(X)
+    rows = np.sort(np.random.default_rng(0).choice(5200, 5000, replace=False))
+    expected = middle_of_gap(odin.score_samples(X[rows]), 0.2)
+    assert odin.offset_ == pytest.approx(expected, rel=1e-12)
+
+
+def test_layers():
+    X = np.zeros((3, 2))
+    network = make_network(LinearHead(np.eye(2)))
+    assert check_layers("all", network, X) == ["penultimate"]
+    assert check_layers(("a", 1), network, X) == ["a", 1]
+    assert check_layers(np.array([0, 2]), network, X) == [0, 2]
+    for layers in ([], ["a", "b", "a"]):
+        with pytest.raises(ValueError, match=r"'all' or a list of distinct layers, go"):
+            check_layers(layers, network, X)
+    for layers in ([1.0], [["a"]], [True], [None]):
+        with pytest.raises(TypeError, match=r"named by a str or an int, got .* in \["):
+            check_layers(layers, network, X)
+
+
+def test_autocast_of_the_caller_changes_nothing():
+    _, clf = conv_classifier()
+    X, y = images(60), np.arange(60) % 3
+    for detector in (
+        ODIN(clf),
+        Gram(clf, random_state=0),
+        RankFeat(clf, layer="relu2"),
+        MultiLayerMahalanobis(clf),
+        Energy(clf),
+    ):
+        expected = detector.fit(X, y).score_samples(X)
+        with torch.autocast("cpu", torch.bfloat16):
+            scores = detector.score_samples(X)
+            assert torch.is_autocast_enabled("cpu")
+        np.testing.assert_array_equal(scores, expected)
+
+
+def test_tags_are_those_of_the_classifier_without_sparse_input():
+    tags = get_tags(ODIN(LogisticRegression()))
+    assert tags.target_tags.required and not tags.input_tags.sparse
+    assert not get_tags(ODIN(FrozenEstimator(LinearHead(np.eye(2))))).input_tags.sparse
+    X, y = csr_matrix(np.eye(4)), [0, 1, 0, 1]
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        ODIN(LogisticRegression()).fit(X, y)

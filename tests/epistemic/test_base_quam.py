@@ -1,0 +1,326 @@
+"""Training rows that are kept, of arrays, loaders and memory maps; blocks."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from sklearn.frozen import FrozenEstimator
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+from skood.epistemic import QUAM, _searching
+from skood.epistemic.quam._base_quam import (
+    _schedule,
+    check_loader,
+    is_loader,
+    member_weights,
+)
+from skood.nn import pretrained
+from tests.epistemic._lenet import digits, lenet
+
+QUICK = {"n_steps": 4, "penalty_batch": 8, "random_state": 0, "device": "cpu"}
+FITTED = (
+    "penalty_features_",
+    "penalty_answers_",
+    "penalty_index_",
+    "evaluation_index_",
+    "reference_loss_",
+)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return digits(50)
+
+
+@pytest.fixture(scope="module")
+def network():
+    return pretrained(lenet(), np.array(["a", "b", "c", "d"]))
+
+
+def _loader(X, y, labels="abcd", **options):
+    """A loader of images and class names, which are collated to a tuple."""
+    rows = [(torch.as_tensor(x), labels[k]) for x, k in zip(X, y, strict=True)]
+    return DataLoader(rows, **{"batch_size": 7, **options})
+
+
+def _numbers(X, y, **options):
+    data = TensorDataset(torch.as_tensor(X), torch.as_tensor(y))
+    return DataLoader(data, **{"batch_size": 7, **options})
+
+
+# ---- the parts
+
+
+def test_schedule_is_random_order_again_and_again():
+    rng = np.random.RandomState(0)
+    index = _schedule(10, 7, 4, rng)
+    assert index.shape == (7, 4)
+    flat = index.ravel()
+    rng = np.random.RandomState(0)
+    for start in (0, 10, 20):
+        np.testing.assert_array_equal(
+            flat[start : start + 10], rng.permutation(10)[: len(flat) - start]
+        )
+    assert sorted(flat[:10]) == list(range(10))
+
+
+def test_schedule_of_few_rows():
+    """A batch has each of them once."""
+    index = _schedule(3, 5, 64, np.random.RandomState(0))
+    assert index.shape == (5, 3)
+    assert (np.sort(index, axis=1) == [0, 1, 2]).all()
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 0.5, np.inf])
+def test_weights_of_members(temperature):
+    losses = np.random.default_rng(0).exponential(size=(4, 3)) + 100
+    found = member_weights(losses, temperature)
+    for i in range(3):
+        low = min(losses[:, i])
+        values = [math.exp(-(loss - low) / temperature) for loss in losses[:, i]]
+        expected = [value / math.fsum(values) for value in values]
+        np.testing.assert_allclose(found[:, i], expected, rtol=1e-10)
+
+
+def test_what_a_loader_is(images, monkeypatch):
+    assert is_loader(_loader(*images))
+    assert not is_loader(images[0])
+    monkeypatch.delitem(sys.modules, "torch.utils.data")
+    assert not is_loader(images[0])
+
+
+# ---- arrays
+
+
+def test_rows_that_are_kept(images, network):
+    """Only those that the steps use, and what the searched layers read of them."""
+    X, y = images
+    names = np.array(list("abcd"))[y]
+    quam = QUAM(network, evaluation_rows=5, **QUICK).fit(X, names)
+    rng = np.random.RandomState(0)
+    drawn = rng.permutation(50)[:40].reshape(5, 8)
+    extra = rng.permutation(50)[:5]
+    used = sorted({*drawn.ravel(), *extra})
+    assert quam.penalty_features_.shape == (len(used), 256)
+    module = lenet()
+    with torch.no_grad():
+        x = torch.as_tensor(X[used])
+        for conv in (module.conv1, module.conv2):
+            x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
+        logits = module(torch.as_tensor(X))
+    np.testing.assert_allclose(quam.penalty_features_, x.flatten(1), atol=1e-5)
+    np.testing.assert_array_equal(quam.penalty_answers_, y[used])
+    np.testing.assert_array_equal(np.array(used)[quam.penalty_index_], drawn)
+    np.testing.assert_array_equal(np.array(used)[quam.evaluation_index_], extra)
+    losses = nn.functional.cross_entropy(logits, torch.as_tensor(y), reduction="none")
+    np.testing.assert_allclose(
+        quam.reference_loss_, losses.double().numpy()[drawn].mean(axis=1), atol=1e-6
+    )
+
+
+# ---- loaders
+
+
+@pytest.mark.parametrize("scope", ["last", "dense", "full"])
+def test_loader_equals_array(images, network, scope):
+    X, y = images
+    names = np.array(list("abcd"))[y]
+    expected = QUAM(network, scope=scope, evaluation_rows=6, **QUICK).fit(X, names)
+    loaded = QUAM(network, scope=scope, evaluation_rows=6, **QUICK).fit(_loader(X, y))
+    for name in FITTED:
+        np.testing.assert_allclose(
+            getattr(loaded, name), getattr(expected, name), rtol=1e-4, atol=1e-5
+        )
+    found = loaded.predict_uncertainty(X[:3]).epistemic
+    np.testing.assert_allclose(
+        found, expected.predict_uncertainty(X[:3]).epistemic, rtol=1e-2
+    )
+    np.testing.assert_array_equal(loaded.classes_, expected.classes_)
+
+
+def test_shuffled_loader(images, network):
+    """Rows keep their labels, the same ones are drawn again, nothing else moves."""
+    X, y = images
+    names = np.array(list("abcd"))[y]
+    state = torch.get_rng_state()
+    one, two = (
+        QUAM(network, scope="full", **QUICK).fit(_loader(X, y, shuffle=True))
+        for _ in range(2)
+    )
+    assert torch.equal(torch.get_rng_state(), state)
+    np.testing.assert_array_equal(one.penalty_features_, two.penalty_features_)
+    for row, answer in zip(one.penalty_features_, one.penalty_answers_, strict=True):
+        place = np.flatnonzero((X == row).all(axis=(1, 2, 3)))
+        assert names[place] == ["abcd"[answer]]
+    plain = QUAM(network, scope="full", **QUICK).fit(X, names)
+    assert not np.array_equal(plain.penalty_features_, one.penalty_features_)
+
+
+@pytest.mark.parametrize("drop_last, n_rows", [(False, 50), (True, 49)])
+def test_last_batch_of_a_loader(images, drop_last, n_rows):
+    """The one row of the last batch may be dropped."""
+    X, y = images
+    frozen = pretrained(lenet())
+    options = {**QUICK, "penalty_batch": 50, "n_steps": 1}
+    quam = QUAM(frozen, scope="full", **options).fit(
+        _numbers(X, y, drop_last=drop_last)
+    )
+    np.testing.assert_array_equal(quam.penalty_features_, X[:n_rows])
+    assert quam.penalty_index_.shape == (2, n_rows)
+
+
+def test_batches_that_no_step_uses(images):
+    X, y = images
+    options = {**QUICK, "penalty_batch": 1, "n_steps": 1}
+    quam = QUAM(pretrained(lenet()), **options).fit(_numbers(X, y))
+    drawn = np.random.RandomState(0).permutation(50)[:2]
+    np.testing.assert_array_equal(
+        quam.penalty_answers_[quam.penalty_index_[:, 0]], y[drawn]
+    )
+
+
+def test_loader_before_a_pipeline():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 4)) * [1, 10, 100, 0.1]
+    y = np.arange(30) % 3
+    model = make_pipeline(StandardScaler(), MLPClassifier((5,), max_iter=5))
+    with pytest.warns(match="Maximum iterations"):
+        frozen = FrozenEstimator(model.fit(X, y))
+    expected = QUAM(frozen, **QUICK).fit(X, y)
+    loaded = QUAM(frozen, **QUICK).fit(_numbers(X, y))
+    np.testing.assert_allclose(
+        loaded.predict_uncertainty(X[:5]).epistemic,
+        expected.predict_uncertainty(X[:5]).epistemic,
+        rtol=1e-9,
+    )
+    assert loaded.n_features_in_ == 4
+
+
+class Stream(IterableDataset):
+    """Rows without a number."""
+
+    def __iter__(self):
+        """None."""
+        return iter([])
+
+
+class Shorter:
+    """A sampler that stops before its length."""
+
+    def __iter__(self):
+        """Ten rows."""
+        return iter(range(10))
+
+    def __len__(self):
+        """Fifty."""
+        return 50
+
+
+def test_loaders_that_cannot_be_used(images, network):
+    X, y = images
+    loader = _loader(X, y)
+    text = "A DataLoader gives the targets: leave y out"
+    with pytest.raises(ValueError, match=text):
+        QUAM(network).fit(loader, y)
+    with pytest.raises(ValueError, match=text):
+        check_loader(network, y)
+    with pytest.raises(
+        ValueError,
+        match=r"given to a fitted network only\. Put it in a sklearn\.frozen",
+    ):
+        QUAM(MLPClassifier()).fit(loader)
+    with pytest.raises(
+        ValueError, match="how many rows it gives, because training rows"
+    ):
+        QUAM(network).fit(DataLoader(Stream(), batch_size=4))
+    with pytest.raises(ValueError, match="said that it has 50 rows, and gave 10"):
+        QUAM(network).fit(_loader(X, y, sampler=Shorter()))
+    with pytest.raises(ValueError, match="label 'x', which is not among the classes"):
+        QUAM(network).fit(_loader(X, y, labels="abcx"))
+    quam = QUAM(network, **QUICK).fit(loader)
+    before = dict(vars(quam))
+    with pytest.raises(ValueError, match="and gave 10"):
+        quam.fit(_loader(X, y, sampler=Shorter()))
+    assert all(vars(quam)[name] is value for name, value in before.items())
+
+
+# ---- memory maps
+
+
+class Watched(np.memmap):
+    """Counts the rows that are read."""
+
+    read = 0
+
+    def __getitem__(self, rows):
+        """Rows."""
+        found = super().__getitem__(rows)
+        Watched.read += len(found)
+        return found
+
+
+def test_of_a_memory_map_only_drawn_rows_are_read(tmp_path, images):
+    X, y = images
+    frozen = pretrained(lenet())
+    expected = QUAM(frozen, **QUICK).fit(X, y)
+    drawn = np.random.RandomState(0).permutation(50)[:40]
+    others = np.setdiff1d(np.arange(50), drawn)
+    file = np.memmap(tmp_path / "X", np.float32, "w+", shape=X.shape)
+    file[:] = X
+    file[others] = np.nan  # would be an error
+    file.flush()
+    Watched.read = 0
+    quam = QUAM(frozen, **QUICK).fit(
+        Watched(tmp_path / "X", np.float32, "r", shape=X.shape), y
+    )
+    assert Watched.read == 40
+    for name in FITTED:
+        np.testing.assert_array_equal(getattr(quam, name), getattr(expected, name))
+    points = np.memmap(tmp_path / "X", np.float32, "r", shape=X.shape)[drawn[:3]]
+    np.testing.assert_array_equal(
+        quam.predict_uncertainty(points).epistemic,
+        expected.predict_uncertainty(X[drawn[:3]]).epistemic,
+    )
+    with pytest.raises(ValueError, match="NaN"):
+        QUAM(frozen, **QUICK).fit(np.array(file), y)
+
+
+# ---- memory
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_blocks_fit_into_memory(images, kind, monkeypatch):
+    """Weights, gradients and two moments, and activations, for each search."""
+    quam = QUAM(None)
+
+    class Tail:
+        network = type("N", (), {"dtype": torch.float32})
+        bytes_per_row = 100
+
+        def n_weights(self):
+            return 1000
+
+    Tail.network.device = torch.device(kind)
+    budget = f"_{'CPU' if kind == 'cpu' else 'DEVICE'}_BUDGET"
+    each = 4 * 4 * 1000 + 64 * 100
+    for room, n_targets, expected in [
+        (1, 10, (1, 1)),
+        (3 * each, 10, (1, 3)),
+        (10 * each, 10, (1, 10)),
+        (39 * each, 10, (3, 10)),
+        (1000 * each, 2, (16 if kind == "cpu" else 64, 2)),
+    ]:
+        monkeypatch.setattr(_searching, budget, room)
+        assert quam._block(Tail(), n_targets, 64) == expected
+    assert quam._block(Tail(), 2, 1)[0] == 1
+    quam.chunk_size = 5
+    assert quam._block(Tail(), 10, 64) == (5, 10)

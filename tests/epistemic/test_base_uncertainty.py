@@ -1,0 +1,252 @@
+"""What classifiers with many models have in common, against loops."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from sklearn.base import is_classifier
+from sklearn.datasets import make_blobs
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import MultinomialNB
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import get_tags
+
+import skood.epistemic
+from skood.base import UncertaintyMixin
+from skood.epistemic._base_uncertainty import BaseMembers, Block, log_proba_of
+from skood.nn import TorchClassifier
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._param_validation import fit_context
+
+LOG_PROBA = log_softmax(
+    3 * np.random.default_rng(0).normal(size=(4, 7, 3)), axis=-1
+)  # of 4 members, for 7 rows
+WEIGHTS = np.random.default_rng(1).dirichlet(np.ones(4), size=7).T
+
+
+class Fixed(BaseMembers):
+    """Its members are given, in blocks of three rows."""
+
+    _parameter_constraints: dict = {
+        **BaseMembers._parameter_constraints,
+        "weights": [np.ndarray, None],
+    }
+
+    def __init__(self, estimator, setting="auto", weights=None):
+        self.estimator = estimator
+        self.setting = setting
+        self.weights = weights
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y):
+        """Fit the given model."""
+        with fresh_fit(self):
+            self._fit_estimator(X, y)
+        return self
+
+    def _blocks(self, X):
+        reference = self._reference_log_proba(X)
+        for start in (0, 3, 6):
+            rows = slice(start, start + 3)
+            weights = self.weights
+            if weights is not None and weights.ndim == 2:
+                weights = weights[:, rows]
+            yield Block(LOG_PROBA[:, rows], weights, reference[rows])
+
+
+@pytest.fixture
+def data():
+    return make_blobs(7, 2, centers=3, cluster_std=3.0, random_state=0)
+
+
+def _entropy(p):
+    return -math.fsum(v * math.log(v) for v in p)
+
+
+def _divergence(p, q):
+    return math.fsum(v * math.log(v / w) for v, w in zip(p, q, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["none", "common", "by row"])
+def test_setting_a_is_about_the_mixture(data, kind):
+    X, y = data
+    given = {"none": None, "common": WEIGHTS[:, 0], "by row": WEIGHTS}[kind]
+    clf = Fixed(LogisticRegression(), weights=given).fit(X, y)
+    p = np.exp(LOG_PROBA)
+    np.testing.assert_allclose(clf.predict_members(X), p, rtol=1e-14)
+    found, proba = clf.predict_uncertainty(X), clf.predict_proba(X)
+    for i in range(7):
+        w = {"none": [0.25] * 4, "common": WEIGHTS[:, 0], "by row": WEIGHTS[:, i]}[kind]
+        mixture = [math.fsum(w[n] * p[n, i, k] for n in range(4)) for k in range(3)]
+        np.testing.assert_allclose(proba[i], mixture, rtol=1e-13)
+        epistemic = math.fsum(w[n] * _divergence(p[n, i], mixture) for n in range(4))
+        aleatoric = math.fsum(w[n] * _entropy(p[n, i]) for n in range(4))
+        assert found.total[i] == pytest.approx(_entropy(mixture), rel=1e-10)
+        assert found.aleatoric[i] == pytest.approx(aleatoric, rel=1e-10)
+        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-10)
+        assert clf.predict(X)[i] == np.argmax(mixture)
+
+
+@pytest.mark.parametrize("setting", ["b", "auto"])
+def test_setting_b_is_about_the_given_model(data, setting):
+    X, y = data
+    given = LogisticRegression().fit(X, y)
+    clf = Fixed(FrozenEstimator(given), setting=setting, weights=WEIGHTS).fit(X, y)
+    assert clf.estimator_ is clf.estimator
+    p, q = given.predict_proba(X), np.exp(LOG_PROBA)
+    np.testing.assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
+    np.testing.assert_array_equal(clf.predict(X), given.predict(X))
+    found = clf.predict_uncertainty(X)
+    for i in range(7):
+        epistemic = math.fsum(
+            WEIGHTS[n, i] * _divergence(p[i], q[n, i]) for n in range(4)
+        )
+        assert found.epistemic[i] == pytest.approx(epistemic, rel=1e-10)
+        assert found.aleatoric[i] == pytest.approx(_entropy(p[i]), rel=1e-10)
+
+
+def test_members_without_weight_count_nothing(data):
+    X, y = data
+    weights = np.array([0.0, 1.0, 0.0, 0.0])
+    clf = Fixed(LogisticRegression(), weights=weights).fit(X, y)
+    np.testing.assert_allclose(clf.predict_proba(X), np.exp(LOG_PROBA[1]), rtol=1e-14)
+    np.testing.assert_allclose(clf.predict_uncertainty(X).epistemic, 0, atol=1e-15)
+
+
+def test_classes_keep_their_names(data):
+    X, y = data
+    names = np.array(["x", "y", "z"])
+    clf = Fixed(LogisticRegression()).fit(X, names[y])
+    assert clf.classes_.tolist() == ["x", "y", "z"]
+    np.testing.assert_array_equal(
+        clf.predict(X), names[np.exp(LOG_PROBA).mean(axis=0).argmax(axis=1)]
+    )
+    assert is_classifier(clf)
+    assert isinstance(clf, UncertaintyMixin)
+    assert clf.n_features_in_ == 2
+
+
+def test_not_fitted(data):
+    for method in (
+        "predict",
+        "predict_proba",
+        "predict_members",
+        "predict_uncertainty",
+    ):
+        with pytest.raises(NotFittedError):
+            getattr(Fixed(LogisticRegression()), method)(data[0])
+
+
+def test_tags_follow_the_estimator():
+    assert get_tags(Fixed(MultinomialNB())).input_tags.positive_only
+    assert not get_tags(Fixed(LogisticRegression())).input_tags.positive_only
+
+
+def test_parameters(data):
+    with pytest.raises(ValueError, match="'setting' parameter of Fixed must be a str"):
+        Fixed(LogisticRegression(), setting="c").fit(*data)
+    with pytest.raises(ValueError, match="'estimator' parameter of Fixed must be an"):
+        Fixed("model").fit(*data)
+
+
+# ---- log-probabilities of any classifier
+
+
+class OnlyProba(DecisionTreeClassifier):
+    """Does not tell the logarithm."""
+
+    predict_log_proba = None  # type: ignore[assignment]
+
+    def __getattribute__(self, name):
+        if name == "predict_log_proba":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+def test_log_proba_of_each_kind(data):
+    X, y = data
+    linear = LogisticRegression(C=1e3).fit(X, y)
+    np.testing.assert_array_equal(log_proba_of(linear, X), linear.predict_log_proba(X))
+    for tree in (DecisionTreeClassifier(), OnlyProba()):
+        log_p = log_proba_of(tree.fit(X, y), X)
+        expected = np.where(np.eye(3)[y] == 1, 0.0, -np.inf)
+        np.testing.assert_array_equal(log_p, expected)
+
+
+def test_log_proba_keeps_the_digits_of_sure_networks(data):
+    """Logits 800 apart: the probability is 0, its logarithm is -800."""
+    X, y = data
+    net = TorchClassifier(max_epochs=1, random_state=0).fit(100 * X, y)
+    X = 1e5 * X
+    logits = net.predict_logits(X)
+    assert (net.predict_proba(X) == 0).any()
+    found = log_proba_of(FrozenEstimator(net), X)
+    assert found.dtype == np.float64
+    for row, z in zip(found, logits, strict=True):
+        top = max(z)
+        expected = [
+            v - top - math.log(math.fsum(math.exp(u - top) for u in z)) for v in z
+        ]
+        np.testing.assert_allclose(row, expected, rtol=1e-12)
+
+
+# ---- the package
+
+
+def test_estimators_are_imported_on_first_use():
+    code = (
+        "import sys, skood.epistemic as e; assert 'torch' not in sys.modules; "
+        "e.member_uncertainty; assert 'torch' not in sys.modules; "
+        "e.MCDropout; assert 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    for name in skood.epistemic.__all__:
+        assert getattr(skood.epistemic, name).__name__ == name
+    with pytest.raises(AttributeError, match=r"'skood.epistemic' has no attribute 'N'"):
+        skood.epistemic.N  # noqa: B018
+    assert dir(skood.epistemic) == sorted(skood.epistemic.__all__)
+
+
+class Rounded(DecisionTreeClassifier):
+    """Gives probabilities in float32, or what does not sum to one."""
+
+    factor = 1.0
+
+    def predict_proba(self, X):
+        p = np.array([0.7, 0.2, 0.1], dtype=np.float32) * np.float32(self.factor)
+        return np.tile(p, (len(X), 1))
+
+    def predict_log_proba(self, X):
+        return np.log(self.predict_proba(X))
+
+
+def test_rounded_probabilities_sum_to_one(data):
+    X, y = data
+    net = Rounded().fit(X, y)
+    p = net.predict_proba(X).astype(float)
+    assert np.abs(p.sum(axis=1) - 1).max() > 1e-9
+    clf = Fixed(FrozenEstimator(net), setting="b").fit(X, y)
+    np.testing.assert_allclose(clf.predict_proba(X).sum(axis=1), 1.0, rtol=1e-15)
+    np.testing.assert_allclose(clf.predict_proba(X), p, rtol=1e-6)
+    net.factor = 2.0
+    text = r"What Rounded predicts must hold the logarithms .* sum to 2 to 2\. Pass"
+    with pytest.raises(ValueError, match=text):
+        log_proba_of(net, X)
+
+
+def test_given_weights_reach_the_given_model(data):
+    X, y = data
+    weight = np.linspace(0.1, 3, len(X))
+    clf = Fixed(LogisticRegression())
+    clf._fit_estimator(X, y, weight)
+    expected = LogisticRegression().fit(X, y, weight).coef_
+    np.testing.assert_array_equal(clf.estimator_.coef_, expected)
+    assert clf.n_features_in_ == X.shape[1]

@@ -1,0 +1,216 @@
+"""Parts of graphs: what of the user's data is copied, checked and warned of."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+import pickle
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+
+from skood.exceptions import SkoodWarning
+from skood.graph import NodeSet
+from skood.graph._validation import import_geometric
+
+X = np.arange(6.0).reshape(3, 2)
+A = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+Y = np.array([0, 1, 0])
+EDGES = [[0, 1, 1], [1, 0, 2]]
+
+
+# --- copies that nobody writes to ---------------------------------------------------
+
+
+def _as_tensor(array):
+    return pytest.importorskip("torch").from_numpy(array)
+
+
+@pytest.mark.parametrize("make_X", [np.array, pd.DataFrame, sparse.csr_array, "tensor"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_later_changes_of_the_data_do_not_matter(make_X, dtype):
+    own_X, own_A, own_y = X.astype(dtype), sparse.csr_array(A), Y.copy()
+    given = _as_tensor(own_X) if isinstance(make_X, str) else make_X(own_X)
+    nodes = NodeSet((given, own_A), labels=own_y)
+    values = given.data if sparse.issparse(given) else given
+    if isinstance(given, pd.DataFrame):
+        given.iloc[:] = 7
+    else:
+        values[:] = 7
+    own_A.data[:] = 7.0
+    own_y[:] = 7
+    found = nodes.features
+    assert_array_equal(found.toarray() if sparse.issparse(found) else found, X)
+    assert_array_equal(nodes.adjacency.toarray(), A)
+    assert_array_equal(nodes.labels, Y)
+
+
+def test_later_changes_of_new_features_and_labels_do_not_matter():
+    new_X, new_y = 2 * X, Y + 1
+    nodes = NodeSet((X, A))
+    other = NodeSet(nodes.with_features(new_X), labels=new_y)
+    new_X[:], new_y[:] = 7, 7
+    assert_array_equal(other.features, 2 * X)
+    assert_array_equal(other.labels, Y + 1)
+
+
+@pytest.mark.parametrize("way", ["made", "with_features", "pickled", "copied"])
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_nobody_writes_into_a_graph(way, is_sparse):
+    features = sparse.csr_array(X) if is_sparse else X
+    nodes = NodeSet((features, A), labels=Y)
+    if way == "with_features":
+        nodes = nodes.with_features(features * 1)
+    elif way == "pickled":
+        nodes = pickle.loads(pickle.dumps(nodes))
+    elif way == "copied":
+        nodes = copy.deepcopy(nodes)
+    graph = nodes.graph
+    arrays = [graph.labels]
+    for part in (graph.X, graph.adjacency):
+        has_parts = sparse.issparse(part)
+        arrays += [part.data, part.indices, part.indptr] if has_parts else [part]
+    for array in arrays:
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    other = NodeSet(nodes, labels=Y)
+    with pytest.raises(ValueError, match="read-only"):
+        other.graph.labels[0] = 1
+    # what a set gives is the user's own
+    nodes.features[:1] *= 2
+    nodes.labels[0] = 5
+    assert_array_equal(nodes.labels, Y)
+    found = nodes.features
+    assert_array_equal(found.toarray() if is_sparse else found, X)
+
+
+def test_what_was_given_can_still_be_written_to():
+    own_X, own_A, own_y = X.copy(), sparse.csr_array(A), Y.copy()
+    NodeSet((own_X, own_A), labels=own_y)
+    for array in (own_X, own_A.data, own_A.indices, own_y):
+        assert array.flags.writeable
+
+
+def test_arrays_of_graphs_make_tensors_without_warnings():
+    """torch warns where it would share memory that must not be written to."""
+    torch = pytest.importorskip("torch")
+    from skood.graph._tensors import graph_tensors
+
+    for features in (X, sparse.csr_array(X)):
+        nodes = NodeSet((features, A), labels=Y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tensors = graph_tensors(nodes.graph, torch.device("cpu"))
+            tensors.aggregate("walk", tensors.dense)[tensors.edge_index[0]]
+            assert_array_equal(tensors.dense, X)
+            assert_array_equal(tensors.edge_weight, [2, 1, 1])
+
+
+# --- what is refused -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data, name", [((X, None), "adjacency"), ((None, A), "X"), ([X, None], "adjacency")]
+)
+def test_a_part_that_is_none(data, name):
+    message = (
+        rf"^{name} of the pair \(X, adjacency\) is None. A graph without edges has"
+    )
+    with pytest.raises(TypeError, match=message):
+        NodeSet(data)
+
+
+def test_sums_of_repeated_edges_that_are_not_finite():
+    largest = np.finfo(np.float32).max
+    ends = [0, 0], [1, 1]
+    twice = sparse.coo_array((np.full(2, 0.75 * largest), ends), shape=(3, 3))
+    with pytest.raises(ValueError, match=r"(more than|too large for).*float32"):
+        NodeSet((X, twice))
+    half = sparse.coo_array((np.full(2, 0.375 * largest), ends), shape=(3, 3))
+    total = NodeSet((X, half)).adjacency[0, 1]
+    assert total == pytest.approx(0.75 * largest, rel=1e-6)
+
+
+# --- what of a Data is not read ------------------------------------------------------
+
+
+@pytest.fixture
+def make():
+    """Make a `Data` with three edges."""
+    torch = pytest.importorskip("torch")
+    data = pytest.importorskip("torch_geometric.data")
+
+    def made(**parts):
+        parts = {"x": X, "edge_index": EDGES, **parts}
+        return data.Data(**{name: torch.tensor(part) for name, part in parts.items()})
+
+    return made
+
+
+def _warnings_of(data):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        nodes = NodeSet(data)
+    assert all(warning.category is SkoodWarning for warning in caught)
+    assert all(warning.filename == __file__ for warning in caught)
+    return nodes, [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("values", [[2.0, 1.0, 1.0], [[2.0], [1.0], [1.0]]])
+def test_attributes_that_may_be_weights(make, values):
+    nodes, (message,) = _warnings_of(make(edge_attr=values))
+    assert "one number for each of its 3 edges, and no edge_weight" in message
+    assert "set data.edge_weight = data.edge_attr" in message
+    assert_array_equal(nodes.adjacency.toarray(), A > 0)
+    data = make(edge_attr=values)
+    data.edge_weight = data.edge_attr  # what the warning says
+    nodes, found = _warnings_of(data)
+    assert found == []
+    assert_array_equal(nodes.adjacency.toarray(), A)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"edge_attr": np.zeros((3, 2))},
+        {"edge_attr": [1.0, 1.0, 1.0]},
+        {"edge_attr": [5.0, 5.0, 5.0], "edge_weight": [1.0, 1.0, 1.0]},
+        {},
+    ],
+)
+def test_attributes_that_are_no_weights(make, parts):
+    nodes, found = _warnings_of(make(**parts))
+    assert found == []
+    assert_array_equal(nodes.adjacency.toarray(), A > 0)
+
+
+def test_labels_in_columns(make):
+    nodes, (message,) = _warnings_of(make(y=[[0, 1], [1, 0], [1, 1]]))
+    assert "has 2 values of y for each of its 3 nodes, which are not taken" in message
+    assert nodes.labels is None
+    for y in ([[0], [1], [0]], Y):
+        nodes, found = _warnings_of(make(y=y))
+        assert found == []
+        assert_array_equal(nodes.labels, Y)
+    for of_graph in (1, [[1, 0]]):
+        nodes, found = _warnings_of(make(y=of_graph))
+        assert found == []
+        assert nodes.labels is None
+
+
+# --- torch_geometric -----------------------------------------------------------------
+
+
+def test_import_of_torch_geometric(monkeypatch):
+    pytest.importorskip("torch_geometric")
+    assert import_geometric("data", "this").__name__ == "torch_geometric.data"
+    nodes = NodeSet((X, A))
+    monkeypatch.setitem(sys.modules, "torch_geometric.data", None)
+    message = r"to_data needs torch_geometric, which is not installed: pip install \"sk"
+    with pytest.raises(ImportError, match=message):
+        nodes.to_data()

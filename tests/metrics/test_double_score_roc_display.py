@@ -1,0 +1,243 @@
+"""Tests of `DoubleScoreROCDisplay`: what is drawn are the numbers."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from skood.decision import grid_of_angles
+from skood.detectors import MSP
+from skood.metrics import DoubleScoreROCDisplay, auroc, double_score_roc_curve
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedPrecisionRecall,
+    BoundedTPRFPR,
+    CostBased,
+    OperatingPoint,
+)
+from tests.metrics._double_rows import every_rule, make_rows, relabel
+from tests.metrics._drawing import legend_texts
+from tests.metrics._rejector import fit_rejector, make_blobs_ood
+
+matplotlib = pytest.importorskip("matplotlib")
+matplotlib.use("Agg")
+
+Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE = make_rows(3)
+N_ID, N_OOD = np.sum(Y_TRUE != -1), np.sum(Y_TRUE == -1)
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+def fpr_at(line, tpr):
+    """The FPR at which a drawn staircase first reaches a TPR."""
+    x, y = line.get_data()
+    return x[np.flatnonzero(np.asarray(y) >= tpr - 1e-12)[0]]
+
+
+def least_fpr(thetas, tpr):
+    rules = every_rule(Y_TRUE, Y_PRED, Y_SCORE, OOD_SCORE, thetas)
+    return min(F / N_OOD for N, _, F in rules if N / N_ID >= tpr - 1e-12)
+
+
+@pytest.mark.parametrize("tpr", [0.1, 0.5, 0.8, 0.95, 1.0])
+def test_staircases_are_the_least_fpr_of_all_rules(tpr):
+    display = DoubleScoreROCDisplay.from_predictions(
+        Y_TRUE, Y_SCORE, OOD_SCORE, n_angles=7
+    )
+    assert fpr_at(display.line_, tpr) == least_fpr(grid_of_angles("quadrant", 7), tpr)
+    first, second = display.single_lines_
+    assert fpr_at(first, tpr) == least_fpr([0.0], tpr)
+    assert fpr_at(second, tpr) == least_fpr([np.pi / 2], tpr)
+    assert display.line_.get_drawstyle() == "steps-post"
+
+
+def test_lines_are_the_curves():
+    display = DoubleScoreROCDisplay.from_predictions(Y_TRUE, Y_SCORE, OOD_SCORE)
+    lines = [display.line_, *display.single_lines_]
+    scores = [(Y_SCORE, OOD_SCORE), (Y_SCORE,), (OOD_SCORE,)]
+    names = ["both scores", "y_score alone", "ood_score alone"]
+    for line, pair, name in zip(lines, scores, names, strict=True):
+        curve = double_score_roc_curve(Y_TRUE, *pair)
+        assert_array_equal(line.get_xdata()[1:-1], curve.values)
+        assert_array_equal(line.get_ydata()[1:-1], curve.bounds)
+        assert_array_equal(line.get_xydata()[[0, -1]], [[0, 0], [1, 1]])
+        assert line.get_label() == f"{name} (area {1 - curve.area:.3f})"
+    assert [line.get_linestyle() for line in lines] == ["-", "--", "-."]
+    assert len({line.get_color() for line in lines}) == 3
+    assert display.point_ is display.bounds_ is display.random_line_ is None
+    assert display.ax_.get_xlabel() == "FPR: share of OOD rows accepted"
+    assert display.ax_.get_ylabel() == "TPR: share of ID rows accepted"
+
+
+def test_single_score_without_ties_has_the_auroc():
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=Y_TRUE.size) + (Y_TRUE != -1)
+    display = DoubleScoreROCDisplay.from_predictions(
+        relabel(Y_TRUE), score, ood_label="other", score_names=("mine", "none")
+    )
+    assert display.single_lines_ == []
+    x, y = display.line_.get_data()
+    assert_allclose(np.sum(np.diff(x) * y[:-1]), auroc(Y_TRUE, score), rtol=1e-12)
+    assert legend_texts(display) == [f"mine (area {auroc(Y_TRUE, score):.3f})"]
+
+
+def test_point_is_marked_at_its_rates_on_these_rows():
+    point = OperatingPoint(theta=0.0, lam=-5.0, tau=0.25, tpr=0.123, fpr=0.456)
+    params = {"y_pred": Y_PRED, "point": point}
+    display = DoubleScoreROCDisplay.from_predictions(
+        Y_TRUE, Y_SCORE, OOD_SCORE, **params
+    )
+    chance = np.where(Y_SCORE > 5, 1.0, np.where(Y_SCORE == 5, 0.25, 0.0))
+    tpr, fpr = chance[Y_TRUE != -1].mean(), chance[Y_TRUE == -1].mean()
+    wrong = (Y_TRUE != Y_PRED) & (Y_TRUE != -1)
+    risk = chance[wrong].sum() / chance[Y_TRUE != -1].sum()
+    assert_allclose(display.point_.get_xydata(), [[fpr, tpr]], rtol=1e-12)
+    assert_allclose(display.point.risk, risk, rtol=1e-12)
+    assert np.isnan(display.point.precision)
+    assert (
+        f"operating point\n(TPR {tpr:.3f}, FPR {fpr:.3f}, risk {risk:.3f})"
+        in legend_texts(display)
+    )
+
+
+def test_risk_is_told_only_if_it_is_known():
+    point = OperatingPoint(theta=0.0, lam=-5.0)
+    display = DoubleScoreROCDisplay.from_predictions(Y_TRUE, Y_SCORE, point=point)
+    assert np.isnan(display.point.risk)
+    assert "risk" not in legend_texts(display)[-1]
+    nothing = OperatingPoint(theta=0.0, lam=-np.inf, tau=0.0)
+    display = DoubleScoreROCDisplay.from_predictions(
+        Y_TRUE, Y_SCORE, y_pred=Y_PRED, point=nothing
+    )
+    assert legend_texts(display)[-1] == "operating point\n(TPR 0.000, FPR 0.000)"
+
+
+def test_bounds_and_random_score():
+    display = DoubleScoreROCDisplay.from_predictions(
+        Y_TRUE, Y_SCORE, rule=BoundedTPRFPR(0.7, 0.25), plot_random=True
+    )
+    corners = display.bounds_.get_corners()
+    assert_allclose(corners.min(axis=0), [0, 0.7])
+    assert_allclose(corners.max(axis=0), [0.25, 1])
+    assert_array_equal(display.random_line_.get_xydata(), [[0, 0], [1, 1]])
+    assert legend_texts(display)[1:] == ["bounds: TPR ≥ 0.7, FPR ≤ 0.25", "random"]
+
+
+def test_several_displays_on_the_same_axes():
+    first = DoubleScoreROCDisplay.from_predictions(
+        Y_TRUE, Y_SCORE, OOD_SCORE, plot_single=False, c="black"
+    )
+    assert first.line_.get_color() == "black"
+    assert first.single_lines_ == []
+    second = first.plot(first.ax_)
+    third = second.plot(first.ax_)
+    colours = [line.get_color() for line in third.ax_.lines]
+    assert len(set(colours)) == len(colours) == 7
+    assert first.figure_ is first.ax_.figure
+
+
+def test_classifier_is_drawn_with_its_operating_point():
+    rule = BoundedTPRFPR(0.8, 0.4)
+    clf = fit_rejector(rule, angles="full")
+    X, y = make_blobs_ood(1)
+    y = np.where(y == -1, 7, y)  # a class that it does not know
+    display = DoubleScoreROCDisplay.from_estimator(
+        make_pipeline("passthrough", clf), X, y, n_angles=9
+    )
+    report = clf.report(X, y)
+    rates = [report.fpr.value, report.tpr.value]
+    assert_allclose(display.point_.get_xydata(), [rates], rtol=1e-12)
+    assert_allclose(display.point.risk, report.risk.value, rtol=1e-12)
+    assert display.rule is rule
+    norm = np.linalg.norm(X, axis=1)
+    proba = clf.predict_proba(X).max(axis=1)
+    curve = double_score_roc_curve(
+        y, proba - 1, -norm, ood_label=7, angles="full", n_angles=9
+    )
+    assert_allclose(display.line_.get_xdata()[1:-1], curve.values, rtol=1e-12)
+    assert_allclose(display.line_.get_ydata()[1:-1], curve.bounds, rtol=1e-12)
+    names = [text.split(" (")[0] for text in legend_texts(display)]
+    assert names[:3] == [
+        "both scores",
+        "max probability alone",
+        "MarginDetector alone",
+    ]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [None, BoundedAbstention(0.7), CostBased()],
+    ids=["none", "coverage", "cost"],
+)
+def test_classifier_with_another_rule_has_no_bounds(rule):
+    clf = fit_rejector(rule, ood_detector=False)
+    display = DoubleScoreROCDisplay.from_estimator(clf, *make_blobs_ood(1))
+    assert display.bounds_ is None
+    assert (display.point_ is None) == (rule is None)
+    assert legend_texts(display)[0].startswith("max probability (area")
+
+
+def test_detector_in_a_pipeline_is_named():
+    clf = fit_rejector(None, risk_detector=make_pipeline("passthrough", MSP(None)))
+    display = DoubleScoreROCDisplay.from_estimator(clf, *make_blobs_ood(1))
+    assert legend_texts(display)[1].startswith("MSP alone")
+
+
+def test_errors():
+    X, y = make_blobs_ood(0)
+    model = LogisticRegression().fit(X, y)
+    with pytest.raises(TypeError, match=r"DoubleScoreROC.*Logistic.*Fit it, or use"):
+        DoubleScoreROCDisplay.from_estimator(model, X, y)
+    with pytest.raises(TypeError, match=r"point must be an OperatingPoint.*got 0\.5"):
+        DoubleScoreROCDisplay.from_predictions(Y_TRUE, Y_SCORE, point=0.5)
+    with pytest.raises(TypeError, match=r"bounds of a BoundedTPRFPR, got rule=Bou"):
+        DoubleScoreROCDisplay.from_predictions(
+            Y_TRUE, Y_SCORE, rule=BoundedPrecisionRecall()
+        )
+    with pytest.raises(ValueError, match="tpr_min"):
+        DoubleScoreROCDisplay.from_predictions(
+            Y_TRUE, Y_SCORE, rule=BoundedTPRFPR(tpr_min=2)
+        )
+    with pytest.raises(ValueError, match="No OOD rows in y_true"):
+        DoubleScoreROCDisplay.from_predictions([0, 1], [0.1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("names", "got"),
+    [(("a",), "got 1: "), (("a", "b", "c"), "got 3: "), ("ab", "a single text: 'ab'")],
+    ids=["one", "three", "text"],
+)
+def test_names_of_the_scores(names, got):
+    import matplotlib.pyplot as plt
+
+    y, scores = [0, 1, -1], ([3.0, 2.0, 1.0], [2.0, 3.0, 1.0])
+    with pytest.raises(ValueError, match=f"score_names must be .* {got}"):
+        DoubleScoreROCDisplay.from_predictions(y, *scores, score_names=names)
+    assert plt.get_fignums() == []
+
+
+def test_single_score_needs_a_single_name():
+    y, score = [0, 1, -1], [3.0, 2.0, 1.0]
+    display = DoubleScoreROCDisplay.from_predictions(y, score, score_names=("mine",))
+    assert legend_texts(display)[0].startswith("mine (area")
+    with pytest.raises(ValueError, match=r"score_names must be .* got 0: "):
+        DoubleScoreROCDisplay.from_predictions(y, score, score_names=())
+
+
+def test_without_matplotlib(monkeypatch):
+    display = DoubleScoreROCDisplay(curve=double_score_roc_curve(Y_TRUE, Y_SCORE))
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r'DoubleScoreROC.* needs .*"skood\[plot\]"'):
+        display.plot()

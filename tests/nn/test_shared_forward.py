@@ -1,0 +1,335 @@
+"""One forward pass for all: how often a network runs, and what is served."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import gc
+import subprocess
+import sys
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import skood.detectors
+import skood.nn._torch_reader as torch_reader
+from skood.detectors import (
+    KNN,
+    MSP,
+    ODIN,
+    Energy,
+    Gram,
+    Mahalanobis,
+    MultiLayerMahalanobis,
+    RankFeat,
+    ViM,
+)
+from skood.nn import FeatureExtractor
+from skood.nn._shared_forward import network_groups, shared_readings
+from skood.nn._sklearn_network import make_reader
+from tests.nn._members import NEW, X, check_same, counted, fit_all, members, score_all
+from tests.nn._reading import ALL, data
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_one_pass_for_all():
+    clf, sizes = counted()
+    detectors = list(members(clf).values())[:-1]
+    y = clf.predict(X)
+    del sizes[:]
+    fitted = fit_all(detectors, X, y, shared=False)
+    assert sum(sizes) == 16 * len(X)  # frozen ones none, "classifier", "DICE" twice
+    del sizes[:]
+    fitted = fit_all(detectors, X, y, shared=True)
+    assert sizes == [len(X)]
+    del sizes[:]
+    score_all(fitted, NEW, shared=False)
+    assert sum(sizes) == 16 * len(NEW)  # "union" twice
+    del sizes[:]
+    score_all(fitted, NEW, shared=True)
+    assert sizes == [len(NEW)]
+    check_same(detectors, X, y, NEW)
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+@pytest.mark.parametrize("name", members(counted()[0]))
+def test_one_pass_for_each_with_another(name):
+    clf, sizes = counted()
+    detectors = [members(clf)[name], Mahalanobis(clf)]
+    y = clf.predict(X)
+    del sizes[:]
+    fitted = fit_all(detectors, X, y, shared=True)
+    # the search runs 30 rows of its own, for each of its two candidates and its scores
+    own = 30 * 2 * (name == "search to fit")
+    assert sum(sizes) - own == len(X)
+    del sizes[:]
+    score_all(fitted, NEW, shared=True)
+    assert sizes == [len(NEW)]
+    assert network_groups(detectors) == network_groups(fitted) == [[0, 1]]
+
+
+def test_what_is_fitted_and_then_read_runs_once():
+    clf, sizes = counted()
+    detector = members(clf)["classifier"]  # no other reads the network
+    y = clf.predict(X)
+    del sizes[:]
+    fit_all([detector], X, y, shared=True)
+    assert sizes == [len(X)]
+
+
+def test_one_member_is_kept_nowhere(monkeypatch):
+    """Whoever scores by one detector keeps its memory bounded: it reads in blocks."""
+    clf, sizes = counted()
+    monkeypatch.setattr(torch_reader, "_BLOCK_BYTES", 1)
+    clf.estimator.batch_size = 10
+    with shared_readings([MSP(clf), KNN()]):
+        blocks = make_reader(clf).iter_read(X, {"logits"})
+        assert next(blocks).logits.flags.writeable
+        assert sizes == [10]
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+@pytest.mark.parametrize("kind", ["ODIN", "Gram", "Mahalanobis", "RankFeat"])
+def test_those_that_run_it_themselves(kind):
+    clf, sizes = counted()
+    hooked = {
+        "ODIN": ODIN(clf),
+        "Gram": Gram(clf, random_state=0),
+        "Mahalanobis": MultiLayerMahalanobis(clf, layers=["conv1", "conv2"]),
+        "RankFeat": RankFeat(clf, layer="conv2"),
+    }[kind]
+    y = clf.predict(X)
+    fitted = check_same([MSP(clf), hooked, KNN(clf)], X, y, NEW)
+    del sizes[:]
+    score_all(fitted[1:2], NEW, shared=False)
+    alone = sum(sizes)
+    del sizes[:]
+    score_all(fitted, NEW, shared=True)
+    assert sum(sizes) == alone + len(NEW)
+
+
+@pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
+def test_all_detectors_that_read():
+    """None writes to what it was given, and none scores otherwise than alone."""
+    clf, _ = counted()
+    kinds = [getattr(skood.detectors, name) for name in skood.detectors.__all__]
+    kinds = [kind for kind in kinds if getattr(kind, "_reads", None)]
+    assert len(kinds) > 20
+    y = clf.predict(X)
+    check_same([kind(estimator=clf) for kind in kinds], X, y, NEW)
+
+
+def test_batches_are_the_smallest_asked_for():
+    clf, sizes = counted()
+    detectors = [
+        MSP(clf),
+        make_pipeline(FeatureExtractor(clf, batch_size=30), KNN()),
+        make_pipeline(FeatureExtractor(clf, layer="conv1", batch_size=25), KNN()),
+    ]
+    y = clf.predict(X)
+    alone = fit_all(detectors, X, y, shared=False)
+    expected = score_all(alone, NEW, shared=False)
+    del sizes[:]
+    fitted = fit_all(detectors, X, y, shared=True)
+    assert sizes == [25, 25, 10]
+    for found, scores in zip(score_all(fitted, NEW, True), expected, strict=True):
+        np.testing.assert_allclose(found, scores, rtol=1e-5)
+
+
+def test_names_of_one_device():
+    """A network that is on the CPU, by default or by name, runs once."""
+    if torch.cuda.is_available():
+        pytest.skip("'auto' is not the CPU here")
+    clf, sizes = counted()
+    extractor = FeatureExtractor(clf, layer="conv1", device="cpu")
+    detectors = [MSP(clf), make_pipeline(extractor, KNN())]
+    fit_all(detectors, X, clf.predict(X), shared=True)
+    assert sizes == [len(X), len(X)]  # predict, fit
+
+
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_each_device_runs_once(monkeypatch, in_pipeline):
+    """Here the second device is one that only differs by its name."""
+    clf, sizes = counted()
+    places = []
+    read_block = torch_reader.ModuleReader._read_block
+
+    def spy(self, batches, wanted):
+        places.append([reader.place[0] for reader, _ in wanted])
+        return read_block(self, batches, wanted)
+
+    monkeypatch.setattr(torch_reader.ModuleReader, "_read_block", spy)
+    y = clf.predict(X)
+    if in_pipeline:
+        clf = FrozenEstimator(make_pipeline(FunctionTransformer(), clf).fit(X, y))
+    elsewhere = {"device": torch.device("cpu", 0)}
+    detectors = [
+        MSP(clf),
+        make_pipeline(FeatureExtractor(clf, **elsewhere), KNN()),
+        KNN(clf),
+        make_pipeline(FeatureExtractor(clf, layer="conv1", **elsewhere), KNN()),
+    ]
+    del sizes[:], places[:]
+    fit_all(detectors, X, y, shared=True)
+    assert sizes == [len(X), len(X)]
+    assert places == [["penultimate"], ["penultimate", "conv1"]]
+
+
+# --- what is served -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("in_pipeline", [False, True])
+@pytest.mark.parametrize("want", [{"features"}, {"logits"}, {"head"}, ALL])
+def test_served_as_read(monkeypatch, want, in_pipeline):
+    """Blocks have the same rows and layout as those that are read, and are views."""
+    clf, sizes = counted()
+    if in_pipeline:
+        clf = FrozenEstimator(make_pipeline(FunctionTransformer(), clf).fit(X))
+    # Rows of 6 features and 3 logits in float32, in batches of 7 rows: blocks have 14,
+    # 21 or, of both, 7 rows.
+    monkeypatch.setattr(torch_reader, "_BLOCK_BYTES", 250)
+    reader = {"batch_size": 7}
+    alone = list(make_reader(clf, **reader).iter_read(X, want))
+    extractors = [FeatureExtractor(clf, **reader), FeatureExtractor(clf, **reader)]
+    with shared_readings([*extractors, MSP(clf), ViM(clf)]):
+        for _ in range(2):
+            del sizes[:]
+            served = list(make_reader(clf, **reader).iter_read(X, want))
+    assert sizes == []
+    assert len(served) == len(alone)
+    for found, expected in zip(served, alone, strict=True):
+        for name in ("features", "logits"):
+            a, b = getattr(found, name), getattr(expected, name)
+            assert (a is None) == (b is None)
+            if a is not None:
+                np.testing.assert_array_equal(a, b, strict=True)
+                assert a.flags.c_contiguous == b.flags.c_contiguous
+                assert not a.flags.writeable
+        assert (found.head is None) == (expected.head is None)
+        if found.head is not None:
+            np.testing.assert_array_equal(found.head.coef, expected.head.coef)
+            np.testing.assert_array_equal(found.head.intercept, expected.head.intercept)
+
+
+def test_scores_in_many_blocks(monkeypatch):
+    clf, _ = counted()
+    clf.estimator.batch_size = 8
+    y = clf.predict(X)
+    monkeypatch.setattr(torch_reader, "_BLOCK_BYTES", 300)
+    pipeline = FrozenEstimator(make_pipeline(FunctionTransformer(), clf).fit(X, y))
+    for frozen in (clf, pipeline):
+        detectors = [MSP(frozen), KNN(frozen), ViM(frozen, n_components=2)]
+        check_same(detectors, X, y, NEW)
+
+
+def test_features_may_be_written_to():
+    """What comes after a FeatureExtractor may work in place; the others do not see."""
+
+    def halve(Z):
+        Z *= 0.5
+        return Z
+
+    clf, _ = counted()
+    in_place = make_pipeline(FeatureExtractor(clf), FunctionTransformer(halve), KNN())
+    check_same([in_place, KNN(clf), in_place], X, clf.predict(X), NEW)
+
+
+def test_rows_of_the_user_stay_writable():
+    """The features of a linear classifier are its input: only the view is locked."""
+    rows, y = data()
+    clf = FrozenEstimator(LogisticRegression().fit(rows, y))
+    check_same([MSP(clf), KNN(clf)], rows, y, rows[:20])
+    assert rows.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "convert", [torch.tensor, np.asfortranarray, np.ndarray.tolist]
+)
+def test_kinds_of_rows(convert):
+    clf, sizes = counted()
+    rows, y = convert(X), clf.predict(X)
+    del sizes[:]
+    fit_all([MSP(clf), KNN(clf)], rows, y, shared=True)
+    assert sizes == [len(X)]
+    check_same([MSP(clf), KNN(clf)], rows, y, convert(NEW))
+
+
+def test_unplanned_readings():
+    """A layer that no detector named is read when it is asked for, and kept too."""
+    clf, sizes = counted()
+    expected = FeatureExtractor(clf, layer="conv2").fit(X).transform(X)
+    with shared_readings([MSP(clf), Energy(clf)]):
+        MSP(clf).fit(X)
+        del sizes[:]
+        for _ in range(2):
+            extractor = FeatureExtractor(clf, layer="conv2")
+            np.testing.assert_array_equal(extractor.fit_transform(X), expected)
+        assert sizes == [len(X)]
+        KNN(clf).fit(X)
+        assert sizes == [len(X), len(X)]
+        KNN(clf).fit(X)
+        MSP(clf).fit(X)
+        assert sizes == [len(X), len(X)]
+    MSP(clf).fit(X)
+    assert sizes == [len(X), len(X), len(X)]
+
+
+def test_logits_of_the_classifier_itself():
+    clf, sizes = counted()
+    expected = clf.predict_proba(X)
+    with shared_readings([MSP(clf), Energy(clf)]):
+        MSP(clf).fit(X)
+        del sizes[:]
+        np.testing.assert_array_equal(clf.predict_proba(X), expected)
+    assert sizes == []
+
+
+def test_other_rows():
+    """Only the rows that were read last are kept."""
+    clf, sizes = counted()
+    rows, new = X.copy(), X.copy()
+    gone = weakref.ref(rows)
+    with shared_readings([MSP(clf), Energy(clf)]):
+        MSP(clf).fit(rows)
+        assert sizes == [len(X)]
+        Energy(clf).fit(new)  # equal, but another object
+        assert sizes == [len(X), len(X)]
+        del rows
+        gc.collect()
+        assert gone() is None
+        MSP(clf).fit(new)
+        assert sizes == [len(X), len(X)]
+
+
+# --- the extractor ------------------------------------------------------------------
+
+
+def test_extractor_fits_and_transforms_in_one_pass():
+    clf, sizes = counted()
+    apart, at_once = (FeatureExtractor(clf, layer="conv1") for _ in range(2))
+    expected = apart.fit(X).transform(X)
+    assert sizes == [1, len(X)]
+    del sizes[:]
+    np.testing.assert_array_equal(at_once.fit_transform(X), expected)
+    assert sizes == [len(X)]
+    assert vars(at_once) == vars(apart)
+
+
+def test_extractor_that_fails_to_fit():
+    clf, _ = counted()
+    extractor = FeatureExtractor(clf, layer="conv1").fit(X)
+    before = dict(vars(extractor))
+    extractor.layer = before["layer"] = "conv9"
+    with pytest.raises(ValueError, match="no layer named 'conv9'"):
+        extractor.fit_transform(X)
+    assert vars(extractor) == before
+
+
+def test_torch_is_not_imported():
+    code = "import sys, skood.nn._shared_forward; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,475 @@
+"""Reading scikit-learn classifiers, against NumPy and what they predict."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import make_classification
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    VotingClassifier,
+)
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    RidgeClassifier,
+    SGDClassifier,
+)
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from skood.detectors import MSP, Energy
+from skood.nn import LinearHead, TorchClassifier, split
+from skood.nn._sklearn_network import make_reader, predicts_softmax, read
+
+ALL = {"features", "logits", "head"}
+
+
+def data(n_classes=3, n_samples=90):
+    X, y = make_classification(
+        n_samples,
+        6,
+        n_informative=5,
+        n_redundant=0,
+        n_classes=n_classes,
+        random_state=0,
+    )
+    return X, np.array(["a", "b", "c", "d"])[y]
+
+
+def fitted(estimator, X, y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return estimator.fit(X, y)
+
+
+def mlp(**params):
+    return MLPClassifier(random_state=0, max_iter=15, **params)
+
+
+LINEAR = [
+    LogisticRegression(),
+    LogisticRegression(fit_intercept=False),
+    LinearSVC(fit_intercept=False),  # its intercept_ is the float 0.0
+    RidgeClassifier(),
+    SGDClassifier(random_state=0),
+    LinearDiscriminantAnalysis(),
+]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("estimator", LINEAR, ids=str)
+def test_linear_classifier(estimator, n_classes):
+    X, y = data(n_classes)
+    clf = fitted(estimator, X, y)
+    margins = clf.decision_function(X)
+    reading = read(clf, X, ALL)
+    np.testing.assert_array_equal(reading.features, X)
+    if n_classes == 2:
+        expected = np.stack([-margins / 2, margins / 2], axis=1)
+        np.testing.assert_allclose(
+            reading.logits[:, 1] - reading.logits[:, 0], margins, rtol=1e-12
+        )
+    else:
+        expected = margins
+    np.testing.assert_allclose(reading.logits, expected, rtol=1e-12)
+    rebuilt = X @ reading.head.coef.T + reading.head.intercept
+    np.testing.assert_allclose(rebuilt, expected, rtol=1e-9, atol=1e-9)
+    assert reading.head.coef.shape == (n_classes, 6)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("estimator", [LINEAR[0], LINEAR[-1]], ids=str)
+def test_softmax_of_linear_logits_is_predict_proba(estimator, n_classes):
+    X, y = data(n_classes)
+    clf = fitted(estimator, X, y)
+    logits = read(clf, X, {"logits"}).logits
+    np.testing.assert_allclose(softmax(logits, axis=1), clf.predict_proba(X), rtol=1e-9)
+
+
+def test_sparsified_head():
+    X, y = data()
+    clf = fitted(SGDClassifier(random_state=0, penalty="l1"), X, y)
+    dense = read(clf, X, ALL).head.coef
+    np.testing.assert_array_equal(read(clf.sparsify(), X, ALL).head.coef, dense)
+
+
+def test_linear_svc_is_a_linear_head_but_kernel_svc_is_not():
+    # SVC(kernel="linear") has a row of coef_ per pair of classes: for 3 classes just
+    # as many rows as classes, so that the shape does not tell them apart.
+    X, y = data()
+    clf = SVC(kernel="linear").fit(X, y)
+    assert clf.coef_.shape == (3, 6)
+    np.testing.assert_array_equal(
+        read(clf, X, {"logits"}).logits, clf.decision_function(X)
+    )
+    assert not np.allclose(X @ clf.coef_.T + clf.intercept_, clf.decision_function(X))
+    with pytest.raises(ValueError, match="weights of a linear head, and a SVC has"):
+        read(clf, X, ALL)
+
+
+def test_margins_that_are_not_one_per_class():
+    X, y = data(4)
+    clf = SVC(decision_function_shape="ovo").fit(X, y)
+    with pytest.raises(ValueError, match="SVC gives 6 margins for 4 classes, expected"):
+        read(clf, X, {"logits"})
+    clf = SVC(decision_function_shape="ovr").fit(X, y)
+    assert read(clf, X, {"logits"}).logits.shape == (90, 4)
+
+
+def test_binary_svc_margin_is_made_symmetric():
+    X, y = data(2)
+    clf = SVC().fit(X, y)
+    margin = clf.decision_function(X)
+    np.testing.assert_array_equal(
+        read(clf, X, {"logits"}).logits, np.stack([-margin / 2, margin / 2], axis=1)
+    )
+
+
+def naive_mlp(clf, x):
+    """One row through an MLPClassifier, neuron by neuron."""
+    functions = {
+        "identity": lambda v: v,
+        "relu": lambda v: v if v > 0 else 0.0,
+        "tanh": np.tanh,
+        "logistic": lambda v: 1 / (1 + np.exp(-v)),
+    }
+    layers = []
+    for i, (W, b) in enumerate(zip(clf.coefs_, clf.intercepts_, strict=True)):
+        x = [sum(x[j] * W[j, k] for j in range(len(x))) + b[k] for k in range(len(b))]
+        if i < len(clf.coefs_) - 1:
+            x = [functions[clf.activation](v) for v in x]
+        layers.append(x)
+    return layers
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("activation", ["identity", "relu", "tanh", "logistic"])
+def test_mlp(activation, n_classes):
+    X, y = data(n_classes)
+    clf = fitted(mlp(hidden_layer_sizes=(7, 5), activation=activation), X, y)
+    reading = read(clf, X, ALL)
+    np.testing.assert_allclose(
+        softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        reading.features @ reading.head.coef.T + reading.head.intercept,
+        reading.logits,
+        rtol=1e-9,
+        atol=1e-12,
+    )
+    first, second, out = naive_mlp(clf, X[0])
+    np.testing.assert_allclose(reading.features[0], second, rtol=1e-9)
+    for layer, expected in [(0, first), (-3, first), (1, second), (-2, second)]:
+        features = read(clf, X, {"features"}, layer=layer).features
+        np.testing.assert_allclose(features[0], expected, rtol=1e-9)
+    for layer in (2, -1, np.int64(2)):
+        features = read(clf, X, {"features", "logits"}, layer=layer).features
+        np.testing.assert_allclose(features[0], out, rtol=1e-9)
+
+
+def test_saturated_logistic_mlp_does_not_overflow():
+    X, y = data(2)
+    clf = fitted(mlp(hidden_layer_sizes=(4,), activation="logistic"), X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        features = read(clf, X * 1e6, {"features"}).features
+    assert set(np.unique(features)) == {0.0, 1.0}
+
+
+def test_mlp_without_hidden_layers_is_linear():
+    X, y = data()
+    clf = fitted(mlp(hidden_layer_sizes=()), X, y)
+    reading = read(clf, X, ALL)
+    np.testing.assert_array_equal(reading.features, X)
+    np.testing.assert_allclose(
+        softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9
+    )
+    np.testing.assert_array_equal(reading.head.coef, clf.coefs_[0].T)
+    out = read(clf, X, {"features"}, layer=-1).features
+    np.testing.assert_array_equal(out, reading.logits)
+
+
+def test_float32_mlp_stays_float32():
+    X, y = data()
+    X = X.astype(np.float32)
+    reading = read(fitted(mlp(), X, y), X, ALL)
+    assert reading.features.dtype == reading.logits.dtype == np.float32
+
+
+def test_mlp_errors():
+    X, y = data()
+    clf = fitted(mlp(hidden_layer_sizes=(4,)), X, y)
+    for layer in (2, -3, "fc"):
+        with pytest.raises(ValueError, match=r"is not a layer .* index in \[-2, 1\]"):
+            make_reader(clf, layer=layer)
+    with pytest.raises(ValueError, match="head reads the penultimate layer"):
+        read(clf, X, ALL, layer=-1)
+    multilabel = fitted(mlp(), X, np.stack([y == "a", y == "b"], axis=1))
+    with pytest.raises(ValueError, match="multilabel targets"):
+        make_reader(multilabel)
+    with pytest.raises(ValueError, match="X has 5 features, but MLPClassifier"):
+        read(clf, X[:, :5], {"features"})
+    with pytest.raises(ValueError, match="features contains infinity"):
+        with np.errstate(all="ignore"):
+            read(clf, np.full((2, 6), 1.7e308), {"features"})
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        RandomForestClassifier(5, random_state=0),
+        HistGradientBoostingClassifier(max_iter=3),
+        KNeighborsClassifier(3),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_classifier_with_probabilities_only(estimator, n_classes):
+    X, y = data(n_classes)
+    clf = estimator.fit(X, y)
+    reading = read(clf, X, {"features", "logits"})
+    proba = clf.predict_proba(X)
+    np.testing.assert_array_equal(reading.features, X)
+    for i in range(5):
+        for k in range(n_classes):
+            expected = np.log(max(proba[i, k], 2.2250738585072014e-308))
+            assert reading.logits[i, k] == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueError, match="weights of a linear head, and a"):
+        read(clf, X, ALL)
+    with pytest.raises(ValueError, match="has no layers: its features are its input"):
+        make_reader(clf, layer=0)
+
+
+def test_forest_detectors_have_no_nan():
+    X, y = data()
+    clf = RandomForestClassifier(5, random_state=0).fit(X, y)
+    assert (clf.predict_proba(X) == 0).any()
+    for detector in (MSP(FrozenEstimator(clf)), Energy(FrozenEstimator(clf))):
+        assert np.isfinite(detector.fit(X, y).score_samples(X)).all()
+    # softmax(log p) = p: the maximum probability is that of the forest
+    np.testing.assert_allclose(
+        MSP(FrozenEstimator(clf)).fit(X, y).score_samples(X) + 1,
+        clf.predict_proba(X).max(axis=1),
+        rtol=1e-12,
+    )
+
+
+def test_pipeline():
+    X, y = data()
+    clf = fitted(make_pipeline(StandardScaler(), MinMaxScaler(), mlp()), X, y)
+    reading = read(clf, X, ALL)
+    np.testing.assert_allclose(
+        softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9
+    )
+    scaled = (X - X.mean(0)) / X.std(0)
+    scaled = (scaled - scaled.min(0)) / (scaled.max(0) - scaled.min(0))
+    hidden = np.maximum(scaled @ clf[-1].coefs_[0] + clf[-1].intercepts_[0], 0)
+    np.testing.assert_allclose(reading.features, hidden, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("clf", LogisticRegression())],
+        [("nothing", "passthrough"), ("clf", LogisticRegression())],
+        [("inner", StandardScaler()), ("outer", make_pipeline(LogisticRegression()))],
+    ],
+)
+def test_short_and_nested_pipelines(steps):
+    X, y = data()
+    clf = Pipeline(steps).fit(X, y)
+    logits = read(clf, X, {"logits"}).logits
+    np.testing.assert_allclose(softmax(logits, axis=1), clf.predict_proba(X), rtol=1e-9)
+
+
+def test_forest_in_a_pipeline_has_the_transformed_input_as_features():
+    X, y = data()
+    clf = make_pipeline(StandardScaler(), RandomForestClassifier(5)).fit(X, y)
+    np.testing.assert_allclose(
+        read(clf, X, {"features"}).features, (X - X.mean(0)) / X.std(0), rtol=1e-9
+    )
+
+
+def test_pipeline_that_ends_in_a_torch_classifier():
+    X, y = data()
+    clf = make_pipeline(StandardScaler(), TorchClassifier(max_epochs=2, random_state=0))
+    clf.fit(X, y)
+    reading = read(clf, X, ALL)
+    np.testing.assert_allclose(
+        softmax(reading.logits.astype(float), axis=1), clf.predict_proba(X), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        reading.features @ reading.head.coef.T + reading.head.intercept,
+        reading.logits,
+        rtol=1e-4,
+        atol=1e-5,
+    )
+
+
+def test_searches_and_frozen_estimators_are_looked_through():
+    X, y = data()
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        {"logisticregression__C": [0.1, 1.0]},
+        cv=2,
+    ).fit(X, y)
+    best = search.best_estimator_
+    wrapped = FrozenEstimator(make_pipeline(FrozenEstimator(FrozenEstimator(search))))
+    for want in (ALL, {"logits"}, {"features"}):
+        expected, actual = read(best, X, want), read(wrapped, X, want)
+        for name in want - {"head"}:
+            np.testing.assert_array_equal(
+                getattr(actual, name), getattr(expected, name)
+            )
+    np.testing.assert_array_equal(read(wrapped, X, ALL).head.coef, best[-1].coef_)
+
+
+def test_which_probabilities_are_the_softmax_of_the_logits():
+    """All that the readers take as such are, and linear classifiers are asked."""
+    X, y = make_classification(
+        n_samples=80, n_features=4, n_informative=3, n_redundant=0, n_classes=3,
+        random_state=0,
+    )  # fmt: skip
+    found = {}
+    for name, model in {
+        "logistic": LogisticRegression(),
+        "one_vs_rest": SGDClassifier(loss="log_loss", random_state=0),
+        "ridge": RidgeClassifier(),
+        "svc": SVC(),
+        "mlp": MLPClassifier((4,), max_iter=5, random_state=0),
+        "forest": RandomForestClassifier(n_estimators=5, random_state=0),
+        "torch": TorchClassifier(max_epochs=1, random_state=0),
+    }.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(X, y)
+        found[name] = predicts_softmax(model)
+        assert predicts_softmax(FrozenEstimator(model)) == found[name]
+        assert predicts_softmax(Pipeline([("last", model)])) == found[name]
+        if found[name] and hasattr(model, "predict_proba"):
+            logits = read(model, X, {"logits"}).logits.astype(float)
+            np.testing.assert_allclose(
+                softmax(logits, axis=1), model.predict_proba(X), atol=1e-6
+            )
+    assert [name for name in found if not found[name]] == ["logistic", "one_vs_rest"]
+
+
+def test_text():
+    texts = ["the cat sat", "a dog barked", "cat and cat", "dog or dog"] * 5
+    y = ["cat", "dog", "cat", "dog"] * 5
+    clf = make_pipeline(CountVectorizer(), LogisticRegression())
+    detector = MSP(estimator=clf).fit(texts, y)
+    new = ["cat cat cat", "nothing known", "dog barked"]
+    expected = detector.estimator_.predict_proba(new).max(axis=1) - 1
+    np.testing.assert_allclose(detector.score_samples(new), expected, rtol=1e-9)
+    assert detector.score_samples(new).argmin() == 1
+    assert detector.score(new, ["cat", -1, "dog"]) == 1.0
+    # counts are sparse, and features have to be dense
+    with pytest.raises(TypeError, match="dense data is required"):
+        read(detector.estimator_, new, {"features"})
+
+
+def test_linear_head_keeps_its_two_logits():
+    X, _ = data(2)
+    rng = np.random.default_rng(0)
+    head = LinearHead(rng.normal(size=(2, 6)), rng.normal(size=2), ["a", "b"])
+    reading = read(head, X, ALL)
+    np.testing.assert_array_equal(reading.logits, head.predict_logits(X))
+    assert np.ptp(reading.logits.sum(axis=1)) > 1  # they are not symmetric
+    np.testing.assert_array_equal(reading.head.coef, head.coef_)
+
+
+def test_find_head_names_the_place():
+    X, y = data()
+    clf = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
+    head, place = make_reader(clf).find_head()
+    assert place == "penultimate"
+    np.testing.assert_array_equal(head.coef, clf[-1].coef_)
+    with pytest.raises(ValueError, match="a KNeighborsClassifier has none"):
+        split(KNeighborsClassifier().fit(X, y))
+
+
+def test_unfitted_and_unreadable():
+    X, y = data()
+    for estimator in (LogisticRegression(), mlp(), RandomForestClassifier(), SVC()):
+        with pytest.raises(NotFittedError):
+            make_reader(estimator)
+    for estimator in (
+        LinearRegression().fit(X, np.arange(90)),
+        fitted(MLPRegressor(max_iter=2), X, np.arange(90)),
+    ):
+        with pytest.raises(TypeError, match="it is a regressor, and skood reads"):
+            make_reader(estimator)
+    for thing in (IsolationForest().fit(X), "passthrough", None):
+        with pytest.raises(TypeError, match=r"Cannot read .*: it must be a classifier"):
+            make_reader(thing)
+    hard = VotingClassifier([("a", LogisticRegression())], voting="hard").fit(X, y)
+    with pytest.raises(TypeError, match="Cannot read VotingClassifier: it must be"):
+        make_reader(hard)  # it only predicts
+    with pytest.raises(TypeError, match=r"Sequential. Wrap a trained one with skood"):
+        make_reader(torch.nn.Sequential())
+    with pytest.raises(ValueError, match="no layers"):
+        make_reader(LogisticRegression().fit(X, y), layer="fc")
+
+
+def test_classifier_that_does_not_count_its_features():
+    class Constant(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y):
+            self.classes_ = np.unique(y)
+            return self
+
+        def predict_proba(self, X):
+            return np.full((len(X), 2), 0.5)
+
+    X = [[1.0, 2.0], [3.0, 4.0]]
+    clf = Constant().fit(X, [0, 1])
+    reading = read(clf, X, {"features", "logits"})
+    np.testing.assert_array_equal(reading.features, X)
+    np.testing.assert_allclose(reading.logits, np.log(0.5))
+    with pytest.raises(ValueError, match="contains NaN"):
+        read(clf, [[np.nan, 0.0]], {"features"})
+
+
+def test_nan_logits_raise():
+    X, y = data()
+
+    clf = LogisticRegression().fit(X, y)
+    clf.intercept_ = clf.intercept_ * np.nan
+    with pytest.raises(ValueError, match="logits contains NaN"):
+        read(clf, X, {"logits"})
+
+
+def test_joined_and_cut_readings():
+    from skood.nn._outputs import Reading, concatenate
+
+    X, y = data()
+    reading = read(LogisticRegression().fit(X, y), X, ALL)
+    assert len(reading) == 90
+    part = reading.rows(slice(10, 20))
+    assert len(part) == 10 and part.head is reading.head
+    assert part.features.base is not None
+    again = concatenate([reading.rows(slice(0, 40)), reading.rows(slice(40, None))])
+    np.testing.assert_array_equal(again.logits, reading.logits)
+    np.testing.assert_array_equal(again.features, reading.features)
+    only = concatenate([Reading(logits=reading.logits)] * 2)
+    assert only.features is None and len(only) == 180
+    assert only.rows(slice(5)).features is None
+    assert Reading(features=X).rows(slice(5)).logits is None
+    assert len(Reading(head=reading.head)) == 0
