@@ -7,10 +7,8 @@ from abc import ABCMeta, abstractmethod
 from numbers import Integral, Real
 
 import numpy as np
-from scipy.sparse import issparse
-from sklearn.base import OutlierMixin, clone
+from sklearn.base import OutlierMixin
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import (
     check_consistent_length,
@@ -20,25 +18,33 @@ from sklearn.utils.validation import (
 
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._input import named_errors, takes_input
+from skood.utils._input import takes_input
 from skood.utils._labels import (
     check_label_rows,
     check_labels,
-    check_one_kind,
     id_rows,
     naming_ood_label,
     ood_mask,
     sortable_labels,
 )
-from skood.utils._lazy import as_rows, is_lazy, joined, labelled_rows, loaded_blocks
+from skood.utils._lazy import is_lazy, joined, labelled_rows, loaded_blocks
+from skood.utils._left_out import (
+    MAX_REFITTED_ROWS,
+    is_fixed,
+    offset_rows,
+    refitted_scores,
+)
 from skood.utils._metaestimators import (
-    check_one_column,
-    copy_input_attributes,
+    check_given,
+    fit_wrapped,
+    n_rows,
+    take_rows,
     warn_of_known_classes,
+    wrapped_tags,
 )
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._ties import threshold_at
-from skood.utils._torch import is_tensor, to_numpy
+from skood.utils._torch import to_numpy
 
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 
@@ -416,13 +422,6 @@ class UncertaintyDetector(BaseDetector):
         self.component = component
 
     def _fit(self, X, y):
-        from skood.utils._left_out import (
-            MAX_REFITTED_ROWS,
-            is_fixed,
-            offset_rows,
-            refitted_scores,
-        )
-
         def fit(other, X, y):
             other.estimator_ = fit_wrapped(other, self.estimator, X, y)
 
@@ -447,94 +446,3 @@ def _saturated(scores):
     """Replace infinite scores by the finite number that is nearest."""
     largest = np.finfo(np.float64).max
     return np.clip(scores, -largest, largest)
-
-
-def check_given(X):
-    """Raise if there are no samples at all: None."""
-    if X is None:
-        raise ValueError(
-            "X is required, got None. Pass samples, an array-like of shape "
-            "(n_samples, n_features)."
-        )
-
-
-def take_rows(X, rows):
-    """Rows of an array, tensor, data frame, list or anything array-like.
-
-    Those of a torch dataset or loader are not loaded yet.
-    """
-    X = as_rows(X)
-    if is_tensor(X):
-        return X[rows]
-    if issparse(X):
-        return X.tocsr()[rows]
-    if not hasattr(X, "__getitem__"):
-        X = np.asarray(X)
-    _check_has_rows(X)
-    return _safe_indexing(X, rows)
-
-
-def n_rows(X):
-    """Number of samples of an array, tensor, dataset, sparse matrix or list."""
-    X = as_rows(X)
-    if not hasattr(X, "shape") and not hasattr(X, "__len__"):
-        X = np.asarray(X)
-    _check_has_rows(X)
-    return X.shape[0] if hasattr(X, "shape") else len(X)
-
-
-def _check_has_rows(X):
-    if getattr(X, "shape", None) == ():
-        raise ValueError(f"Expected 2D array, got scalar array instead: {X!r:.80}.")
-
-
-def bind(detector, estimator):
-    """Clone a detector; if its own `estimator` is None, it shall read `estimator`."""
-    detector = clone(detector)
-    if detector.get_params(deep=False).get("estimator", "absent") is None:
-        detector.set_params(estimator=estimator)
-    return detector
-
-
-def fit_wrapped(owner, estimator, X, y):
-    """Clone and fit what a meta-estimator wraps; a frozen one comes through as is.
-
-    Stores ``n_features_in_`` and ``feature_names_in_`` on `owner` when the fitted
-    estimator has them, and ``classes_`` when `y` was not there to tell them.
-    """
-    fitted = clone(estimator)
-    check_one_kind(y)
-    with named_errors(estimator):
-        _fit_clone(owner, estimator, fitted, X, y)
-    copy_input_attributes(owner, fitted)
-    if y is None and hasattr(fitted, "classes_"):
-        check_one_column(fitted)
-        owner.classes_ = np.asarray(fitted.classes_)
-    return fitted
-
-
-def _fit_clone(owner, estimator, fitted, X, y):
-    """Fit the clone of an estimator; an error for lack of `y` names the remedy."""
-    if y is None and not isinstance(estimator, FrozenEstimator):
-        try:
-            fitted.fit(X)
-        except (TypeError, ValueError) as error:
-            if not get_tags(estimator).target_tags.required:
-                raise
-            raise ValueError(
-                f"{type(owner).__name__} requires y to be passed, but the target y is "
-                f"None: it fits its estimator {estimator!r}. Pass class labels, or a "
-                "fitted estimator inside sklearn.frozen.FrozenEstimator."
-            ) from error
-    else:
-        fitted.fit(X, y)
-
-
-def wrapped_tags(tags, estimator):
-    """Input and target tags of a meta-estimator follow those of what it wraps."""
-    if estimator is not None:
-        inner = get_tags(estimator)
-        tags.input_tags = inner.input_tags
-        tags.target_tags.required = inner.target_tags.required
-        tags.non_deterministic = inner.non_deterministic
-    return tags

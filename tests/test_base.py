@@ -18,13 +18,9 @@ from sklearn.neighbors import KernelDensity
 from sklearn.utils import Bunch, get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skood.base import (
-    BaseDetector,
-    UncertaintyDetector,
-    UncertaintyMixin,
-    take_rows,
-)
+from skood.base import BaseDetector, UncertaintyDetector, UncertaintyMixin
 from skood.detectors import KNN, MSP, Energy, Mahalanobis
+from skood.utils._metaestimators import take_rows
 from tests._thresholds import middle_of_gap
 
 

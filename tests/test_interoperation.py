@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skood.base import BaseDetector, take_rows
+from skood.base import BaseDetector
 from skood.benchmark import compare
 from skood.datasets import load_digit_concepts
 from skood.detectors import KNN, MSP, Mahalanobis
@@ -26,6 +26,7 @@ from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.rectifiers import ReAct
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from skood.utils._labels import ood_mask
+from skood.utils._metaestimators import take_rows
 from skood.utils.discovery import all_estimators
 from tests._instances import instances, instances_of
 from tests.test_common import _data, _response, _seeded

@@ -13,12 +13,11 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import delayed
 
-from skood.base import n_rows, take_rows
 from skood.benchmark._cache import network_readings
 from skood.benchmark._hashing import code_of_results, content_hash
 from skood.benchmark._journal import Journal
 from skood.nn._shared_forward import network_groups
-from skood.utils._metaestimators import with_seeds
+from skood.utils._metaestimators import n_rows, take_rows, with_seeds
 from skood.utils._progress import as_they_come, progress
 
 __all__ = ["ID", "Data", "Repeat", "run_cells"]

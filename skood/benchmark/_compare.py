@@ -16,7 +16,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
-from skood.base import n_rows
 from skood.benchmark._cells import ID, Repeat, run_cells
 from skood.benchmark._inputs import (
     check_id_labels,
@@ -37,6 +36,7 @@ from skood.benchmark._significance import (
 from skood.metrics._intervals import covering_interval
 from skood.metrics._ranking import Number
 from skood.metrics._resampling import finite_values
+from skood.utils._metaestimators import n_rows
 from skood.utils._pandas import import_pandas
 from skood.utils._param_validation import validate_params
 from skood.utils._warnings import warn

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 from sklearn.utils import check_consistent_length
 
-from skood.base import n_rows, take_rows
 from skood.benchmark._cells import Data
 from skood.benchmark._significance import METRICS
 from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._lazy import as_rows, labelled_rows
+from skood.utils._metaestimators import n_rows, take_rows
 
 __all__ = [
     "check_id_labels",

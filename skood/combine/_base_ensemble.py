@@ -13,7 +13,7 @@ from sklearn.utils import Bunch, check_random_state, check_scalar, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import BaseDetector, n_rows
+from skood.base import BaseDetector
 from skood.combine._members import Calibration, fit_committees, score_committees
 from skood.combine._pvalues import correction_of, loosened, reaches, warn_if_few
 from skood.combine._splits import check_same, with_levels
@@ -21,7 +21,7 @@ from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels
 from skood.utils._lazy import blockwise
-from skood.utils._metaestimators import copy_input_attributes, with_seeds
+from skood.utils._metaestimators import copy_input_attributes, n_rows, with_seeds
 from skood.utils._named_estimators import NamedParts
 from skood.utils._pandas import import_pandas
 from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions

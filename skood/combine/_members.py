@@ -10,10 +10,10 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import Parallel, delayed
 
-from skood.base import bind, n_rows, take_rows
 from skood.combine._pvalues import counts_at_most, sorted_calibration
 from skood.nn._shared_forward import network_groups, shared_readings
 from skood.utils._left_out import unused_thresholds
+from skood.utils._metaestimators import bind, n_rows, take_rows
 from skood.utils._ties import tie_scale, tolerance
 from skood.utils._torch import row_chunks
 

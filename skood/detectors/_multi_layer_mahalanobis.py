@@ -7,7 +7,6 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import check_array
 
-from skood.base import fit_wrapped, take_rows
 from skood.detectors._common._base_network_detector import (
     NetworkDetector,
     check_layers,
@@ -19,6 +18,7 @@ from skood.nn._outputs import Reading
 from skood.utils._array_api import to_host
 from skood.utils._labels import ood_mask
 from skood.utils._left_out import in_sample, is_fixed, offset_rows
+from skood.utils._metaestimators import fit_wrapped, take_rows
 from skood.utils._param_validation import HasMethods, StrOptions
 from skood.utils._warnings import quiet, warn
 

@@ -12,12 +12,17 @@ from sklearn.base import ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skood.base import UncertaintyMixin, fit_wrapped, wrapped_tags
+from skood.base import UncertaintyMixin
 from skood.epistemic._measures import member_uncertainty, normalised
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._lazy import blockwise, joined
 from skood.utils._linalg import check_no_overflow
-from skood.utils._metaestimators import check_one_column, copy_input_attributes
+from skood.utils._metaestimators import (
+    check_one_column,
+    copy_input_attributes,
+    fit_wrapped,
+    wrapped_tags,
+)
 from skood.utils._param_validation import HasMethods, StrOptions
 
 __all__ = [

@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_consistent_length
 
-from skood.base import n_rows, take_rows, wrapped_tags
 from skood.epistemic._base_uncertainty import (
     BaseMembers,
     Block,
@@ -22,7 +21,13 @@ from skood.epistemic._base_uncertainty import (
 from skood.graph._node_set import NodeSet
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._labels import check_labels, sortable_labels
-from skood.utils._metaestimators import check_one_column, copy_input_attributes
+from skood.utils._metaestimators import (
+    check_one_column,
+    copy_input_attributes,
+    n_rows,
+    take_rows,
+    wrapped_tags,
+)
 from skood.utils._param_validation import HasMethods, Interval, fit_context
 from skood.utils._progress import as_they_come, progress
 from skood.utils._torch import row_chunks

@@ -10,7 +10,6 @@ import torch
 from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import wrapped_tags
 from skood.epistemic._base_uncertainty import check_takes_weight
 from skood.evidential._dirichlet_uncertainty import (
     DirichletMixin,
@@ -23,7 +22,11 @@ from skood.nn._classifier import TorchClassifier
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._metaestimators import check_one_column, copy_input_attributes
+from skood.utils._metaestimators import (
+    check_one_column,
+    copy_input_attributes,
+    wrapped_tags,
+)
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 
 __all__ = ["EvidentialClassifier"]

@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skood.base import UncertaintyMixin, fit_wrapped, wrapped_tags
+from skood.base import UncertaintyMixin
 from skood.evidential._dirichlet_uncertainty import whole_graph
 from skood.evidential._probe_inputs import (
     SCHEMES,
@@ -28,7 +28,7 @@ from skood.nn._sklearn_network import read
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._metaestimators import copy_input_attributes
+from skood.utils._metaestimators import copy_input_attributes, fit_wrapped, wrapped_tags
 from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import resolve_device

@@ -9,11 +9,17 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 
-from skood.base import BaseDetector, fit_wrapped, n_rows, take_rows, wrapped_tags
+from skood.base import BaseDetector
 from skood.graph._node_set import Graph, NodeSet, as_nodes
 from skood.utils._labels import check_nested_ood_labels
 from skood.utils._left_out import NETWORK_FOLDS, is_fixed, refitted_scores
-from skood.utils._metaestimators import unwrapped
+from skood.utils._metaestimators import (
+    fit_wrapped,
+    n_rows,
+    take_rows,
+    unwrapped,
+    wrapped_tags,
+)
 from skood.utils._param_validation import (
     HasMethods,
     Interval,

@@ -12,7 +12,7 @@ from sklearn.utils import Bunch, check_random_state, get_tags
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skood.base import BaseDetector, n_rows
+from skood.base import BaseDetector
 from skood.combine._splits import check_same
 from skood.logic._concept_values import fit_one, read_rows, some_rows
 from skood.logic._concepts import (
@@ -34,7 +34,7 @@ from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels, plain_labels
-from skood.utils._metaestimators import copy_input_attributes, with_seeds
+from skood.utils._metaestimators import copy_input_attributes, n_rows, with_seeds
 from skood.utils._named_estimators import NamedParts
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 

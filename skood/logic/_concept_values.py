@@ -8,11 +8,10 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
-from skood.base import n_rows, take_rows
 from skood.detectors._msp import MSP
 from skood.logic._concepts import predict_codes, predict_proba
 from skood.nn._shared_forward import shared_readings
-from skood.utils._metaestimators import unwrapped
+from skood.utils._metaestimators import n_rows, take_rows, unwrapped
 from skood.utils._torch import row_chunks
 
 __all__ = ["fit_one", "read_rows", "some_rows"]

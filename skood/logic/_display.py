@@ -6,10 +6,10 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import n_rows
 from skood.metrics._plot._risk_coverage_display import COLOURS, get_axes
 from skood.metrics._scorers import concept_columns, unwrap
 from skood.utils._labels import ood_mask
+from skood.utils._metaestimators import n_rows
 
 __all__ = ["ConstraintContributionDisplay"]
 

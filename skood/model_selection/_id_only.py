@@ -11,12 +11,16 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skood.base import check_given, take_rows, wrapped_tags
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._labels import id_rows
-from skood.utils._metaestimators import copy_input_attributes
+from skood.utils._metaestimators import (
+    check_given,
+    copy_input_attributes,
+    take_rows,
+    wrapped_tags,
+)
 from skood.utils._param_validation import HasMethods, fit_context
 
 __all__ = ["IDOnly"]

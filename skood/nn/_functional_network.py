@@ -16,11 +16,11 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from skood.base import take_rows
 from skood.nn._forward_hooks import Watcher, primary_tensor
 from skood.nn._network import make_network
 from skood.nn._torch_reader import check_first_axis
 from skood.utils._locks import ForkSafeLock
+from skood.utils._metaestimators import take_rows
 from skood.utils._torch import (
     parameter_dtype,
     resolve_device,

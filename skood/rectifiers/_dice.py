@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skood.base import wrapped_tags
 from skood.nn._linear_head import LinearHead, linear_logits
 from skood.nn._logits import LogitsMixin
 from skood.rectifiers._base_rectifier import known_rows
@@ -17,6 +16,7 @@ from skood.rectifiers._rectified_head import fit_head
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
+from skood.utils._metaestimators import wrapped_tags
 from skood.utils._param_validation import Classifier, Interval, fit_context
 from skood.utils._torch import row_chunks, to_numpy
 

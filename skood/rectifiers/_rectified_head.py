@@ -5,10 +5,9 @@
 
 from sklearn.frozen import FrozenEstimator
 
-from skood.base import fit_wrapped
 from skood.nn._sklearn_network import _LinearReader, make_reader
 from skood.utils._labels import check_labels
-from skood.utils._metaestimators import unwrapped
+from skood.utils._metaestimators import fit_wrapped, unwrapped
 
 __all__ = ["fit_head"]
 

@@ -14,7 +14,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skood.base import bind, check_given, n_rows, take_rows, wrapped_tags
 from skood.decision import SOLVERS, BaseRule, accept_proba, certify, draw, solve
 from skood.rejection._calibration import (
     Parts,
@@ -44,9 +43,14 @@ from skood.utils._lazy import blockwise, labelled_rows
 from skood.utils._linalg import check_no_overflow
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import (
+    bind,
+    check_given,
     check_one_column,
     copy_input_attributes,
+    n_rows,
+    take_rows,
     with_seeds,
+    wrapped_tags,
 )
 from skood.utils._param_validation import (
     Classifier,
@@ -613,6 +617,27 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     def _risks(self, X):
         """Both scores of the rows."""
         return score_parts(self._parts(), X)
+
+    def score_pair(self, X):
+        """Scores that the rule compares with its threshold, high for samples to accept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        risk_score : ndarray of shape (n_samples,)
+            The score of the risk detector, or the negative conditional risk that the
+            classifier predicts.
+
+        ood_score : ndarray of shape (n_samples,) or None
+            The score of the OOD detector. None without an OOD detector.
+        """
+        check_is_fitted(self, "estimator_")
+        risk, ood = self._risks(X)
+        return -risk, None if ood is None else -ood
 
     def report(self, X, y, *, confidence_level=0.95, ood_prior=None, max_loss=None):
         """Rates of the decisions on given samples, with confidence intervals.

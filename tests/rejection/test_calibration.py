@@ -21,7 +21,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from skood.base import bind
 from skood.detectors import KNN, Energy, Mahalanobis, MaxLogit
 from skood.rejection import (
     BoundedAbstention,
@@ -30,6 +29,7 @@ from skood.rejection import (
     solve,
 )
 from skood.rejection._calibration import Parts, calibrate, fit_parts, score_parts
+from skood.utils._metaestimators import bind
 
 
 class FirstColumn(BaseEstimator):

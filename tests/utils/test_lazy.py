@@ -14,7 +14,6 @@ import torch
 from skorch.helper import SliceDataset
 from torch.utils.data import DataLoader, TensorDataset
 
-from skood.base import n_rows, take_rows
 from skood.utils._lazy import (
     as_rows,
     blockwise,
@@ -27,6 +26,7 @@ from skood.utils._lazy import (
     loaded,
     loaded_blocks,
 )
+from skood.utils._metaestimators import n_rows, take_rows
 
 X = np.arange(24.0).reshape(12, 2)
 DATA = TensorDataset(torch.from_numpy(X), torch.arange(12) % 2)

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import validate_data
 
-from skood.base import BaseDetector, fit_wrapped, take_rows, wrapped_tags
+from skood.base import BaseDetector
 from skood.nn._linear_head import LinearHead
 from skood.nn._outputs import Reading, concatenate
 from skood.nn._sklearn_network import make_reader
@@ -31,6 +31,7 @@ from skood.utils._mapped import (
     is_matrix,
     row_blocks,
 )
+from skood.utils._metaestimators import fit_wrapped, take_rows, wrapped_tags
 from skood.utils._parallel import map_chunks
 from skood.utils._param_validation import Classifier
 from skood.utils._torch import check_tensor, is_tensor, row_chunks

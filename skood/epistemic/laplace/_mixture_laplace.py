@@ -11,7 +11,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import fit_wrapped
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._deep_ensemble import DeepEnsemble, MemberBlocks, row_blocks
 from skood.epistemic.laplace._laplace import (
@@ -21,7 +20,7 @@ from skood.epistemic.laplace._laplace import (
 )
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._input import takes_input
-from skood.utils._metaestimators import unwrapped
+from skood.utils._metaestimators import fit_wrapped, unwrapped
 from skood.utils._param_validation import HasMethods, Interval, fit_context
 
 __all__ = ["MixtureLaplace"]

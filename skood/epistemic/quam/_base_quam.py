@@ -18,10 +18,10 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import n_rows, take_rows
 from skood.epistemic.quam._adversarial_search import Schedule, search
 from skood.epistemic.quam._searched_layers import find_tail
 from skood.utils._lazy import is_instance
+from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._progress import progress
 from skood.utils._torch import resolve_device, seeded, to_numpy, to_tensor

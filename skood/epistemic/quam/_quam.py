@@ -10,7 +10,6 @@ import torch
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import fit_wrapped
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._measures import kl_divergence
 from skood.epistemic.quam._adversarial_search import Classes
@@ -24,7 +23,7 @@ from skood.nn._functional_network import OpenNetwork
 from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._lazy import blockwise, labelled_rows
-from skood.utils._metaestimators import check_one_column
+from skood.utils._metaestimators import check_one_column, fit_wrapped
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 
 __all__ = ["QUAM"]

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Bunch, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import UncertaintyMixin, fit_wrapped, wrapped_tags
+from skood.base import UncertaintyMixin
 from skood.epistemic._measures import gaussian_uncertainty, kl_divergence_gaussian
 from skood.epistemic._open_regressor import OpenRegressor
 from skood.epistemic.quam._adversarial_search import Means
@@ -24,6 +24,7 @@ from skood.epistemic.quam._base_quam import (
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._lazy import blockwise, labelled_rows
+from skood.utils._metaestimators import fit_wrapped, wrapped_tags
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._torch import to_numpy
 

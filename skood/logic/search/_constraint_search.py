@@ -10,7 +10,6 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skood.base import take_rows, wrapped_tags
 from skood.logic._concepts import check_parts
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._mln_detector import MLNDetector
@@ -23,7 +22,7 @@ from skood.logic.search._splits import distinct, grown, pool_of, split_rows
 from skood.metrics import auroc
 from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._metaestimators import copy_input_attributes
+from skood.utils._metaestimators import copy_input_attributes, take_rows, wrapped_tags
 from skood.utils._pandas import import_pandas
 from skood.utils._param_validation import Interval, Options, StrOptions, fit_context
 from skood.utils._progress import progress

@@ -7,7 +7,6 @@ import numpy as np
 
 from skood.decision import OperatingPoint
 from skood.metrics._scorers import unwrap
-from skood.rejection._calibration import score_parts
 from skood.utils._metaestimators import unwrapped
 
 __all__ = ["check_names", "check_point", "detector_names", "read_rejector"]
@@ -48,10 +47,9 @@ def read_rejector(estimator, X, y, owner):
             f"{type(final).__name__}. Fit it, or use from_predictions with scores of "
             "your own."
         )
-    risk, ood = score_parts(final._parts(), X)
+    y_score, ood_score = final.score_pair(X)
     labels = {"ood_label": final.ood_label, "classes": final.classes_}
-    ood_score = None if ood is None else -ood
-    return final, np.asarray(final.estimator_.predict(X)), -risk, ood_score, labels
+    return final, np.asarray(final.estimator_.predict(X)), y_score, ood_score, labels
 
 
 def detector_names(clf, first):
