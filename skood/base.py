@@ -17,6 +17,7 @@ from sklearn.utils.validation import (
 )
 
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._batches import is_lazy, joined, labelled_rows, loaded_blocks
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._labels import (
@@ -27,7 +28,6 @@ from skood.utils._labels import (
     ood_mask,
     sortable_labels,
 )
-from skood.utils._lazy import is_lazy, joined, labelled_rows, loaded_blocks
 from skood.utils._left_out import (
     MAX_REFITTED_ROWS,
     is_fixed,

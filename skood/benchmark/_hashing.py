@@ -15,7 +15,7 @@ import sklearn
 from scipy.sparse import issparse
 from sklearn.frozen import FrozenEstimator
 
-from skood.utils._lazy import is_lazy, loaded_blocks
+from skood.utils._batches import is_lazy, loaded_blocks
 from skood.utils._torch import is_tensor, to_numpy
 
 __all__ = ["code_of_results", "content_hash", "versions"]

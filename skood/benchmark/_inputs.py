@@ -10,8 +10,8 @@ from sklearn.utils import check_consistent_length
 
 from skood.benchmark._cells import Data
 from skood.benchmark._significance import METRICS
+from skood.utils._batches import as_rows, labelled_rows
 from skood.utils._labels import check_label_rows, ood_mask
-from skood.utils._lazy import as_rows, labelled_rows
 from skood.utils._metaestimators import n_rows, take_rows
 
 __all__ = [

@@ -18,9 +18,9 @@ from skood.combine._members import Calibration, fit_committees, score_committees
 from skood.combine._pvalues import correction_of, loosened, reaches, warn_if_few
 from skood.combine._splits import check_same, with_levels
 from skood.model_selection._calibration_split import calibration_folds
+from skood.utils._batches import blockwise
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels
-from skood.utils._lazy import blockwise
 from skood.utils._metaestimators import copy_input_attributes, n_rows, with_seeds
 from skood.utils._named_estimators import NamedParts
 from skood.utils._pandas import import_pandas

@@ -17,7 +17,7 @@ from skood.detectors._common._class_moments import ClassMoments, is_constant
 from skood.utils._array_api import as_double
 from skood.utils._left_out import MAX_OFFSET_ROWS
 from skood.utils._linalg import check_no_overflow, precision_cholesky
-from skood.utils._mapped import MappedRows
+from skood.utils._memory_maps import MappedRows
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn

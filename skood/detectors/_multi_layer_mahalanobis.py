@@ -13,7 +13,7 @@ from skood.detectors._common._base_network_detector import (
     held_out_rows,
 )
 from skood.detectors._mahalanobis import Mahalanobis
-from skood.nn._network import make_network
+from skood.nn._make_network import make_network
 from skood.nn._outputs import Reading
 from skood.utils._array_api import to_host
 from skood.utils._labels import ood_mask

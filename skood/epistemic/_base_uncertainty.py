@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skood.base import UncertaintyMixin
 from skood.epistemic._measures import member_uncertainty, normalised
+from skood.utils._batches import blockwise, joined
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._lazy import blockwise, joined
 from skood.utils._linalg import check_no_overflow
 from skood.utils._metaestimators import (
     check_one_column,

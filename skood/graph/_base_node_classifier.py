@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from skood.graph._modules import warn_of_weights
-from skood.graph._node_set import NodeSet, as_nodes
+from skood.graph._node_set import NodeSet, as_nodes, iter_graphs
 from skood.graph._tensors import graph_tensors
 from skood.graph._training import NodeRows, cross_entropy, train_nodes
 from skood.nn._torch_reader import borrowed
@@ -31,46 +31,11 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import parameter_dtype, resolve_device, to_tensor, training
 
-__all__ = ["BaseGraphClassifier", "check_widths", "iter_graphs"]
-
-# Rows of arrays, which are nodes without edges, are run in blocks of so many. With
-# fewer rows than the second number a matrix product takes other kernels, which round
-# differently.
-_MAX_ROWS = 65536
-_MIN_ROWS = 32
+__all__ = ["BaseGraphClassifier", "check_widths"]
 
 # Above so many bytes of activations in an epoch, neighbourhoods are sampled.
 _MAX_EPOCH_BYTES = 8 * 2**30
 _SAMPLED_BATCH = 1024
-
-
-def iter_graphs(X):
-    """Yield graphs to run a network on, and which rows of its outputs are wanted.
-
-    Parameters
-    ----------
-    X : NodeSet or ndarray of shape (n_samples, n_features)
-        Validated samples. Rows of an array are nodes without edges.
-
-    Yields
-    ------
-    graph : Graph
-        A graph, and for arrays a block of rows.
-
-    rows : ndarray of int
-        Which of its nodes are the next samples.
-    """
-    if isinstance(X, NodeSet):
-        yield X.graph, X.nodes
-        return
-    for start in range(0, len(X), _MAX_ROWS):
-        block = X[start : start + _MAX_ROWS]
-        n_rows = len(block)
-        if n_rows < _MIN_ROWS:
-            block = np.concatenate(
-                [block, np.repeat(block[-1:], _MIN_ROWS - n_rows, 0)]
-            )
-        yield as_nodes(block).graph, np.arange(n_rows)
 
 
 def check_widths(hidden):

@@ -11,6 +11,7 @@ import torch
 
 from skood.graph._base_node_classifier import BaseGraphClassifier, check_widths
 from skood.graph._modules import NETWORKS, EdgeModule
+from skood.graph._reader import graph_reader
 from skood.nn._logits import LogitsMixin
 from skood.nn._sklearn_network import read
 from skood.nn._training import WeightedCriterion
@@ -185,7 +186,7 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
         "criterion": [callable, None],
     }
 
-    _reads_graphs = True
+    __skood_network__ = graph_reader
 
     def __init__(
         self,

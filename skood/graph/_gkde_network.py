@@ -20,6 +20,7 @@ from skood.graph._classifier import GraphClassifier
 from skood.graph._gkde import GKDE, resolve_metric
 from skood.graph._gkde_targets import Targets
 from skood.graph._node_set import NodeSet
+from skood.graph._reader import graph_reader
 from skood.utils._input import takes_input
 from skood.utils._labels import label_codes
 from skood.utils._metaestimators import unwrapped
@@ -227,7 +228,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
     (60,)
     """
 
-    _reads_graphs = True
+    __skood_network__ = graph_reader
 
     _parameter_constraints: dict = {
         **GraphClassifier._parameter_constraints,

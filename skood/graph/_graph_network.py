@@ -6,7 +6,8 @@
 import numpy as np
 import torch
 
-from skood.graph._base_node_classifier import iter_graphs
+from skood.graph._dropout_masks import ThinnedGraph
+from skood.graph._node_set import iter_graphs
 from skood.nn._network import Layers, Network
 from skood.nn._torch_reader import check_first_axis, finite_logits
 from skood.utils._torch import row_chunks
@@ -24,6 +25,10 @@ class GraphNetwork(Network):
     """
 
     reads_graphs = True
+
+    def thinned(self, estimator, device, seed):
+        """Return the networks that dropout makes of this one, see `ThinnedGraph`."""
+        return ThinnedGraph(self, estimator, device, seed)
 
     def _checked(self, X):
         return self.reader.prepare(X)

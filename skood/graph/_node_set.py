@@ -22,7 +22,13 @@ from skood.graph._validation import (
 )
 from skood.utils._torch import to_numpy
 
-__all__ = ["Graph", "NodeSet", "as_nodes"]
+__all__ = ["Graph", "NodeSet", "as_nodes", "iter_graphs"]
+
+# Rows of arrays, which are nodes without edges, are run in blocks of so many. With
+# fewer rows than the second number a matrix product takes other kernels, which round
+# differently.
+_MAX_ROWS = 65536
+_MIN_ROWS = 32
 
 
 class Graph:
@@ -431,6 +437,35 @@ def as_nodes(X, *, estimator=None):
     n_nodes = X.shape[0]
     adjacency = sparse.csr_array((n_nodes, n_nodes), dtype=np.float32)
     return NodeSet(Graph(X, adjacency))
+
+
+def iter_graphs(X):
+    """Yield graphs to run a network on, and which rows of its outputs are wanted.
+
+    Parameters
+    ----------
+    X : NodeSet or ndarray of shape (n_samples, n_features)
+        Validated samples. Rows of an array are nodes without edges.
+
+    Yields
+    ------
+    graph : Graph
+        A graph, and for arrays a block of rows.
+
+    rows : ndarray of int
+        Which of its nodes are the next samples.
+    """
+    if isinstance(X, NodeSet):
+        yield X.graph, X.nodes
+        return
+    for start in range(0, len(X), _MAX_ROWS):
+        block = X[start : start + _MAX_ROWS]
+        n_rows = len(block)
+        if n_rows < _MIN_ROWS:
+            block = np.concatenate(
+                [block, np.repeat(block[-1:], _MIN_ROWS - n_rows, 0)]
+            )
+        yield as_nodes(block).graph, np.arange(n_rows)
 
 
 def _make_graph(data, labels):

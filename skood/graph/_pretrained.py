@@ -13,6 +13,7 @@ from sklearn.utils.validation import column_or_1d
 
 from skood.graph._modules import EdgeModule, warn_of_weights
 from skood.graph._node_set import NodeSet, as_nodes
+from skood.graph._reader import graph_reader
 from skood.nn._logits import LogitsMixin
 from skood.nn._sklearn_network import read
 from skood.utils._estimator import SkoodEstimator
@@ -23,7 +24,7 @@ __all__ = ["pretrained_graph"]
 class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
     """A trained graph network as a fitted classifier; see `pretrained_graph`."""
 
-    _reads_graphs = True
+    __skood_network__ = graph_reader
 
     def __init__(self, module, classes, output, n_features, device):
         self.module = module

@@ -10,21 +10,22 @@ are: a linear head on aggregated embeddings.
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
-import torch
 from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skood.graph._base_node_classifier import iter_graphs
-from skood.graph._linear_convolutions import linear_features, linear_form
+from skood.graph._forward_hooks import GraphWatcher, is_convolution, named_layers
+from skood.graph._graph_network import GraphNetwork
+from skood.graph._linear_convolutions import linear_form
 from skood.graph._modules import EdgeModule, FeatureLinear
-from skood.graph._node_set import Graph
+from skood.graph._node_set import Graph, iter_graphs
 from skood.graph._tensors import graph_tensors
-from skood.nn._forward_hooks import Watcher, parse_layer, primary_tensor
+from skood.nn._forward_hooks import parse_layer, primary_tensor
 from skood.nn._outputs import Reading
 from skood.nn._torch_reader import ModuleReader, _weights, borrowed
 from skood.utils._torch import parameter_dtype
 
-__all__ = ["GraphReader", "GraphWatcher"]
+__all__ = ["GraphReader", "graph_reader"]
 
 
 class GraphReader(ModuleReader):
@@ -124,8 +125,6 @@ class GraphReader(ModuleReader):
 
     def open_network(self, steps):
         """Return the layers of the network, see `make_network`."""
-        from skood.graph._graph_network import GraphNetwork
-
         return GraphNetwork(self, steps)
 
     def _head(self, found):
@@ -174,35 +173,9 @@ def _small_graph(n_features):
     return Graph(X, adjacency)
 
 
-def _is_convolution(module):
-    """Tell the layers of torch_geometric that pass messages."""
-    return hasattr(module, "message") and hasattr(module, "propagate")
-
-
-def _is_linear(module):
-    """Tell linear layers: torch's, and torch_geometric's, which are no subclass."""
-    kind = type(module)
-    return isinstance(module, (nn.Linear, FeatureLinear)) or (
-        kind.__name__ == "Linear" and kind.__module__.startswith("torch_geometric.nn")
-    )
-
-
-def _layers(module):
-    """Yield the convolutions and the linear layers outside of them, with names."""
-    inside: tuple = ()
-    for name, child in module.named_modules():
-        if name.startswith(inside) and inside:
-            continue
-        if _is_convolution(child):
-            yield name, child
-            inside = (*inside, f"{name}." if name else "")
-        elif _is_linear(child):
-            yield name, child
-
-
 def _named_by_number(module, number):
     """Name of a layer, from its number in the order of definition."""
-    names = [name for name, _ in _layers(module) if name]
+    names = [name for name, _ in named_layers(module) if name]
     if not -len(names) <= number < len(names):
         raise ValueError(
             f"layer={number} is out of range: the network has {len(names)} linear "
@@ -213,104 +186,13 @@ def _named_by_number(module, number):
 
 def _linear_maps(module):
     """Yield the linear maps in a network, and their names."""
-    for name, child in _layers(module):
-        head = linear_form(child) if _is_convolution(child) else child
+    for name, child in named_layers(module):
+        head = linear_form(child) if is_convolution(child) else child
         if head is not None and not isinstance(child, FeatureLinear):
             yield name, head
 
 
-class GraphWatcher(Watcher):
-    """A `Watcher` that also knows the layers of torch_geometric.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network.
-
-    layers, pooling
-        See `Watcher`.
-    """
-
-    def __init__(self, module, layers=(), pooling=None):
-        self.convolutions: dict = {}
-        super().__init__(module, layers, pooling)
-        for name, child in _layers(module):
-            if isinstance(child, nn.Linear):
-                continue  # hooked already
-            self._hook(child.register_forward_hook, self._ran, name)
-            if _is_convolution(child):
-                self._hook(child.register_forward_hook, self._convolution, name)
-            elif not isinstance(child, FeatureLinear):
-                self._hook(child.register_forward_hook, self._linear, name)
-
-    def _convolution(self, name, module, args, kwargs, output):
-        if isinstance(output, tuple) and output:  # with weights of attention
-            output = output[0]
-        if isinstance(output, torch.Tensor):
-            call = (args, kwargs)
-            self.convolutions[name] = (name, module, call, output)
-            values = _values(args, kwargs)
-            if values is not None:
-                self.last = (name, module, values, output)
-
-    def forget(self):
-        """Let go of a forward pass."""
-        super().forget()
-        self.convolutions = {}
-
-    def giver_of(self, output):
-        """Find the layer that gives the logits, linear or not.
-
-        Parameters
-        ----------
-        output : torch.Tensor
-            What the network returned.
-
-        Returns
-        -------
-        found : tuple or None
-            Its name, the layer, what it was called with, and the logits.
-        """
-        found = super().head_of(output)
-        if found is None and self.convolutions:
-            own, self.candidates = self.candidates, self.convolutions
-            found = super().head_of(output)
-            self.candidates = own
-        return found
-
-    def head_of(self, output):
-        """Find the layer whose output is what the network returned.
-
-        Directly, or before a closing softmax or log-softmax.
-
-        Parameters
-        ----------
-        output : torch.Tensor
-            What the network returned.
-
-        Returns
-        -------
-        found : tuple or None
-            Name; the linear layer, or the `LinearForm` of a convolution, or None for a
-            convolution without one; its input, of a `LinearForm` aggregated; logits.
-        """
-        found = self.giver_of(output)
-        if found is None or not _is_convolution(found[1]):
-            return found
-        name, layer, (args, kwargs), logits = found
-        form = linear_form(layer)
-        features = None if form is None else linear_features(layer, args, kwargs)
-        if features is not None:
-            return name, form, features, logits
-        values = _values(args, kwargs)
-        return None if values is None else (name, None, values, logits)
-
-
-def _values(args, kwargs):
-    """What nodes have, among the arguments of a convolution."""
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, (tuple, list)) and value:  # of sources and targets
-            value = value[-1]
-        if isinstance(value, torch.Tensor) and value.is_floating_point():
-            return value
-    return None
+def graph_reader(estimator, **options):
+    """Return the reader of a fitted classifier of nodes: its ``__skood_network__``."""
+    check_is_fitted(estimator)
+    return GraphReader(estimator, is_skorch=False, **options)

@@ -32,9 +32,9 @@ from skood.nn._training_data import (
     weighted_rows,
 )
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._batches import blockwise, is_torch_data
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import check_labels
-from skood.utils._lazy import blockwise, is_torch_data
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import check_tensor, is_tensor, resolve_device, training

@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._sklearn_network import plain_reader, read
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._batches import as_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
-from skood.utils._lazy import as_rows
 from skood.utils._metaestimators import fit_wrapped, n_rows, take_rows, wrapped_tags
 from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
 

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from skood.nn._forward_hooks import Watcher, primary_tensor
-from skood.nn._network import make_network
+from skood.nn._make_network import make_network
 from skood.nn._torch_reader import check_first_axis
 from skood.utils._locks import ForkSafeLock
 from skood.utils._metaestimators import take_rows

@@ -20,8 +20,8 @@ from skood.nn._logits import LogitsMixin
 from skood.nn._outputs import symmetric_rows
 from skood.nn._sklearn_network import make_reader
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._batches import blockwise
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._lazy import blockwise
 from skood.utils._linalg import check_no_overflow
 from skood.utils._metaestimators import copy_input_attributes
 from skood.utils._param_validation import fit_context

@@ -15,8 +15,8 @@ from skood.nn._classifier import TorchClassifier
 from skood.nn._heads import MultiHeadFactory, MultiHeadNet
 from skood.nn._multioutput_labels import LabelColumns
 from skood.nn._one_head import HeadClassifier, copy_with_same_net
+from skood.utils._batches import blockwise
 from skood.utils._labels import label_codes
-from skood.utils._lazy import blockwise
 from skood.utils._param_validation import StrOptions
 
 __all__ = ["MultiHeadClassifier"]

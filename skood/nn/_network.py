@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.utils.validation import check_array
 
-from skood.nn._sklearn_network import ACTIVATIONS, PipelineReader, make_reader
-from skood.utils._lazy import loaded
-from skood.utils._torch import resolve_device, row_chunks
+from skood.nn._sklearn_network import ACTIVATIONS
+from skood.utils._batches import loaded
+from skood.utils._torch import row_chunks
 
-__all__ = ["LayeredNetwork", "Layers", "Network", "make_network"]
+__all__ = ["LayeredNetwork", "Layers", "Network"]
 
 # Derivatives of the activations, from their values.
 _SLOPES: dict[str, Callable] = {
@@ -233,49 +233,3 @@ class LayeredNetwork(Network):
         indices = [self.reader.layer_index(layer) for layer in layers]
         for part in self._chunks(rows):
             yield [self._run(part, i, function)[-1] for i in indices]
-
-
-def make_network(estimator, *, device="auto"):
-    """Open a fitted classifier.
-
-    Parameters
-    ----------
-    estimator : object
-        A linear classifier or `MLPClassifier` of scikit-learn, a skorch net, a
-        `TorchClassifier`, a module wrapped by `pretrained`, or a `Pipeline` that ends
-        in one of these.
-
-    device : str, default="auto"
-        Where a torch network runs, see `FeatureExtractor`. The others run on the CPU.
-
-    Returns
-    -------
-    network : Network
-        Its layers, gradients and replacements.
-
-    Raises
-    ------
-    TypeError
-        If the classifier has neither layers nor a gradient.
-    """
-    reader, steps = make_reader(estimator, device=device), []
-    while isinstance(reader, PipelineReader):
-        if len(reader.pipeline.steps) > 1:
-            steps.append(reader.pipeline[:-1])
-        reader = reader.reader
-    if hasattr(reader, "open_network"):  # of a graph
-        return reader.open_network(steps)
-    if hasattr(reader, "module"):
-        from skood.nn._torch_network import ModuleNetwork
-
-        return ModuleNetwork(reader, steps)
-    if hasattr(reader, "hidden"):
-        if device != "auto":
-            resolve_device(device)  # raises if there is no such device
-        return LayeredNetwork(reader, steps)
-    raise TypeError(
-        f"This needs a network, but a {type(reader.estimator).__name__} has neither "
-        "layers nor a gradient. Use a linear classifier or an MLPClassifier of "
-        "scikit-learn, a torch network, or a detector that reads logits or features "
-        "only."
-    )

@@ -15,7 +15,7 @@ from skood.utils._array_api import (
     asarray_like,
     to_device,
 )
-from skood.utils._mapped import without
+from skood.utils._memory_maps import without
 
 __all__ = [
     "Head",

@@ -24,7 +24,7 @@ from skood.nn._outputs import (
     symmetric_logits,
     symmetric_rows,
 )
-from skood.utils._lazy import is_instance, loaded_blocks
+from skood.utils._batches import is_instance, loaded_blocks
 from skood.utils._metaestimators import check_one_column, unwrapped
 from skood.utils._torch import to_numpy
 
@@ -414,11 +414,8 @@ def plain_reader(
             "with skood.nn.pretrained(module, classes=...), or pass its class to "
             "skood.nn.TorchClassifier(module=...) to have it trained."
         )
-    if hasattr(estimator, "_reads_graphs"):
-        from skood.graph._reader import GraphReader
-
-        check_is_fitted(estimator)
-        return GraphReader(estimator, is_skorch=False, **options)
+    if hasattr(estimator, "__skood_network__"):
+        return estimator.__skood_network__(**options)
     if _is(estimator, is_regressor):
         raise TypeError(
             f"Cannot read {type(estimator).__name__}: it is a regressor, and skood "
@@ -472,7 +469,9 @@ def predicts_softmax(estimator):
         return predicts_softmax(estimator[-1])
     if hasattr(estimator, "predict_logits") or not hasattr(estimator, "predict_proba"):
         return True
-    return not (hasattr(estimator, "_reads_graphs") or _LinearReader.serves(estimator))
+    return not (
+        hasattr(estimator, "__skood_network__") or _LinearReader.serves(estimator)
+    )
 
 
 def read(estimator, X, want, **options):

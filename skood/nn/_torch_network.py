@@ -12,7 +12,7 @@ from torch import nn
 from skood.nn._forward_hooks import Watcher, primary_tensor, replacing
 from skood.nn._network import Layers, Network
 from skood.nn._torch_reader import borrowed, check_first_axis, finite_logits
-from skood.utils._lazy import as_rows, is_torch_data, loaded
+from skood.utils._batches import as_rows, is_torch_data, loaded
 
 __all__ = ["ModuleNetwork"]
 

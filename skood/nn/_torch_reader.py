@@ -12,7 +12,7 @@ from torch import nn
 
 from skood.nn._forward_hooks import Watcher, parse_layer, pool, primary_tensor
 from skood.nn._outputs import Reader, Reading, symmetric_logits, symmetric_rows
-from skood.utils._lazy import is_torch_data, loaded, loaded_blocks
+from skood.utils._batches import is_torch_data, loaded, loaded_blocks
 from skood.utils._locks import TORCH_LOCK
 from skood.utils._torch import evaluating, parameter_dtype, resolve_device
 

@@ -29,6 +29,7 @@ from skood.rejection._explanation import explain, make_reference
 from skood.rejection._inputs import INPUTS, describe, detector_input, reading_x
 from skood.rejection._report import make_report, possible_losses
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._batches import blockwise, labelled_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import (
     check_labels,
@@ -39,7 +40,6 @@ from skood.utils._labels import (
     put_label,
     sortable_labels,
 )
-from skood.utils._lazy import blockwise, labelled_rows
 from skood.utils._linalg import check_no_overflow
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import (

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from skood.utils._mapped import without
+from skood.utils._memory_maps import without
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._warnings import quiet, warn
 

@@ -9,9 +9,9 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
 
+from skood.utils._batches import as_rows
 from skood.utils._input import named_errors
 from skood.utils._labels import check_one_kind
-from skood.utils._lazy import as_rows
 from skood.utils._torch import is_tensor
 from skood.utils._warnings import warn
 

@@ -14,7 +14,7 @@ from sklearn.utils import get_tags
 from skood.detectors import ODIN, Energy, Gram, MultiLayerMahalanobis, RankFeat
 from skood.detectors._common._base_network_detector import check_layers, held_out_rows
 from skood.nn import LinearHead
-from skood.nn._network import make_network
+from skood.nn._make_network import make_network
 from tests._thresholds import middle_of_gap
 from tests.nn._conv_net import conv_classifier, images
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from skood.detectors import ODIN, Gram, MultiLayerMahalanobis, RankFeat
 from skood.nn import pretrained
-from skood.nn._network import make_network
+from skood.nn._make_network import make_network
 from skood.nn._sklearn_network import read
 from tests.nn._conv_net import conv_net, images
 from tests.nn.test_torch_reader_as_found import aspects, assert_same

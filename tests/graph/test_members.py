@@ -26,11 +26,11 @@ from skood.epistemic import (
     MCDropout,
     MixtureLaplace,
 )
-from skood.epistemic._thinned import thinned
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import LinearHead, split
+from skood.nn._dropout_masks import thinned
 
 pytest.importorskip("torch_geometric")
 

@@ -19,7 +19,8 @@ from sklearn.svm import SVC
 
 from skood.nn import LinearHead
 from skood.nn import _network as module
-from skood.nn._network import LayeredNetwork, make_network
+from skood.nn._make_network import make_network
+from skood.nn._network import LayeredNetwork
 from skood.nn._sklearn_network import read
 from skood.utils._torch import row_chunks
 from tests.nn._reading import data

@@ -9,7 +9,7 @@ import torch
 
 from skood.nn import _torch_network as module
 from skood.nn import pretrained
-from skood.nn._network import make_network
+from skood.nn._make_network import make_network
 from tests.nn._reading import Counter, data
 from tests.nn.test_network import gradients
 from tests.nn.test_torch_reader_as_found import aspects, assert_same, used_net

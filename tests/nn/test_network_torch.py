@@ -13,7 +13,7 @@ from torch import nn
 
 from skood.nn import _torch_network as module
 from skood.nn import pretrained
-from skood.nn._network import make_network
+from skood.nn._make_network import make_network
 from skood.nn._sklearn_network import read
 from tests.nn._conv_net import conv_classifier, conv_net, images, map_classifier
 from tests.nn._reading import Counter, data, numbers, run

@@ -9,7 +9,7 @@ from numbers import Integral
 import numpy as np
 
 from skood.base import BaseDetector
-from skood.nn._network import make_network
+from skood.nn._make_network import make_network
 from skood.utils._left_out import is_fixed, offset_rows, refitted_scores
 from skood.utils._metaestimators import fit_wrapped, take_rows, wrapped_tags
 from skood.utils._param_validation import Classifier

@@ -16,14 +16,14 @@ from skood.nn._linear_head import LinearHead
 from skood.nn._outputs import Reading, concatenate
 from skood.nn._sklearn_network import make_reader
 from skood.utils._array_api import array_device, as_double, to_host
-from skood.utils._lazy import is_lazy, is_torch_data, labelled_rows, loaded
+from skood.utils._batches import is_lazy, is_torch_data, labelled_rows, loaded
 from skood.utils._left_out import (
     cross_fitted,
     is_fixed,
     offset_rows,
     refitted_scores,
 )
-from skood.utils._mapped import (
+from skood.utils._memory_maps import (
     MappedRows,
     float_rows,
     in_memory,

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from skood.nn._outputs import Reading, concatenate
 from skood.utils._atomic_fit import kept_state
-from skood.utils._lazy import labelled_rows, loaded
+from skood.utils._batches import labelled_rows, loaded
 from skood.utils._left_out import MAX_OFFSET_ROWS, folds
 from skood.utils._param_validation import fit_context
 from skood.utils._warnings import quiet

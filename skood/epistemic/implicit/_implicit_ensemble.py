@@ -14,7 +14,7 @@ from torch import nn
 from skood.epistemic._base_uncertainty import Block, MembersMixin
 from skood.nn._classifier import TorchClassifier
 from skood.nn._default_modules import ModuleBuilder
-from skood.utils._lazy import blockwise
+from skood.utils._batches import blockwise
 from skood.utils._torch import parameter_device, parameter_dtype, row_chunks
 
 __all__ = [

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.epistemic.quam._adversarial_search import Schedule, search
 from skood.epistemic.quam._searched_layers import find_tail
-from skood.utils._lazy import is_instance
+from skood.utils._batches import is_instance
 from skood.utils._metaestimators import n_rows, take_rows
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._progress import progress

@@ -22,7 +22,7 @@ from skood.epistemic.quam._base_quam import (
 from skood.nn._functional_network import OpenNetwork
 from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._lazy import blockwise, labelled_rows
+from skood.utils._batches import blockwise, labelled_rows
 from skood.utils._metaestimators import check_one_column, fit_wrapped
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 

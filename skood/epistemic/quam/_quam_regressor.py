@@ -22,8 +22,8 @@ from skood.epistemic.quam._base_quam import (
     member_weights,
 )
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._batches import blockwise, labelled_rows
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._lazy import blockwise, labelled_rows
 from skood.utils._metaestimators import fit_wrapped, wrapped_tags
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 from skood.utils._torch import to_numpy

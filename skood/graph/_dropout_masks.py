@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from skood.epistemic._thinned import (
+from skood.graph._forward_hooks import GraphWatcher
+from skood.graph._modules import EdgeModule
+from skood.graph._node_set import NodeSet, iter_graphs
+from skood.graph._tensors import SparseRows, graph_tensors
+from skood.nn._dropout_masks import (
     ThinnedModule,
     check_log_proba,
     does_not_run,
     dropped,
     logits_come_first,
 )
-from skood.graph._base_node_classifier import iter_graphs
-from skood.graph._modules import EdgeModule
-from skood.graph._node_set import NodeSet
-from skood.graph._reader import GraphWatcher
-from skood.graph._tensors import SparseRows, graph_tensors
 from skood.nn._forward_hooks import primary_tensor
 from skood.nn._functional_network import copied, plain_attention, symmetric
 from skood.utils._progress import progress

@@ -14,7 +14,7 @@ import torch
 from skorch.helper import SliceDataset
 from torch.utils.data import DataLoader, TensorDataset
 
-from skood.utils._lazy import (
+from skood.utils._batches import (
     as_rows,
     blockwise,
     is_dask,
@@ -174,7 +174,7 @@ def test_data_frames_are_refused(monkeypatch):
 
 def test_nothing_is_imported():
     code = (
-        "import sys, numpy as np; from skood.utils._lazy import is_lazy, loaded; "
+        "import sys, numpy as np; from skood.utils._batches import is_lazy, loaded; "
         "assert not is_lazy(np.ones(2)); loaded(np.ones(2)); "
         "print([m for m in ('torch', 'dask', 'skorch') if m in sys.modules])"
     )

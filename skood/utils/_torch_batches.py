@@ -16,7 +16,6 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from skood.utils._lazy import loaded
 from skood.utils._locks import TORCH_LOCK
 from skood.utils._torch import to_numpy
 
@@ -91,7 +90,7 @@ class DatasetRows:
         return rows
 
     def __array__(self, dtype=None, copy=None):
-        return np.asarray(loaded(self), dtype=dtype)
+        return np.asarray(np.concatenate(list(iter_batches(self))), dtype=dtype)
 
     def labels(self):
         """Return the labels that the items have, from a pass over them.
@@ -258,7 +257,7 @@ def _is_stream(X):
 
 
 def rows_of(X, *, for_fit=False):
-    """`DatasetRows` of a dataset or a loader; see `skood.utils._lazy.as_rows`."""
+    """`DatasetRows` of a dataset or a loader; see `skood.utils._batches.as_rows`."""
     if isinstance(X, DatasetRows):
         return X
     if _is_stream(X):

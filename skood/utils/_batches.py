@@ -37,7 +37,7 @@ _TORCH_DATA = (
     ("torch.utils.data", "Dataset"),
     ("torch.utils.data", "DataLoader"),
     ("skorch.helper", "SliceDataset"),
-    ("skood.utils._dataset", "DatasetRows"),
+    ("skood.utils._torch_batches", "DatasetRows"),
 )
 
 
@@ -117,7 +117,7 @@ def as_rows(X, *, for_fit=False):
     """
     if not is_torch_data(X):
         return X
-    from skood.utils._dataset import rows_of
+    from skood.utils._torch_batches import rows_of
 
     return rows_of(X, for_fit=for_fit)
 
@@ -166,7 +166,7 @@ def loaded_blocks(X):
         A batch of a dataset or loader, a chunk of dask's; anything else as it is.
     """
     if is_torch_data(X):
-        from skood.utils._dataset import iter_batches
+        from skood.utils._torch_batches import iter_batches
 
         yield from iter_batches(X)
     elif is_dask(X):
@@ -234,7 +234,7 @@ def joined(parts, axis=0):
 
     Examples
     --------
-    >>> from skood.utils._lazy import joined
+    >>> from skood.utils._batches import joined
     >>> joined([{"a": [1, 2], "b": None}, {"a": [3], "b": None}])
     {'a': array([1, 2, 3]), 'b': None}
     """

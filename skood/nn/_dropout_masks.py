@@ -16,7 +16,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from skood.nn._functional_network import OpenNetwork, plain_attention, symmetric
-from skood.nn._network import make_network
+from skood.nn._make_network import make_network
 from skood.utils._metaestimators import unwrapped
 
 __all__ = ["ThinnedModule", "ThinnedNetwork", "dropped", "thinned"]
@@ -138,9 +138,7 @@ def thinned(estimator, device, seed):
     """
     network = make_network(estimator)
     if network.reads_graphs:
-        from skood.graph._thinned import ThinnedGraph
-
-        return ThinnedGraph(network, estimator, device, seed)
+        return network.thinned(estimator, device, seed)
     return ThinnedNetwork(estimator, device, seed)
 
 

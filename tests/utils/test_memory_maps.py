@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from array_api_compat import array_namespace
 
-from skood.utils._mapped import (
+from skood.utils._memory_maps import (
     MappedRows,
     float_rows,
     in_memory,

@@ -19,8 +19,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from skood.utils._dataset import DatasetRows, iter_batches, rows_of
-from skood.utils._lazy import labelled_rows
+from skood.utils._batches import labelled_rows
+from skood.utils._torch_batches import DatasetRows, iter_batches, rows_of
 from tests.nn._items import Items, Stream, as_arrays, loses_rows, one_too_few
 
 X = np.arange(24.0).reshape(12, 2)

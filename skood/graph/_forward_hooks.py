@@ -1,0 +1,136 @@
+"""Hooks that record the layers of a graph network while it runs."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import torch
+from torch import nn
+
+from skood.graph._linear_convolutions import linear_features, linear_form
+from skood.graph._modules import FeatureLinear
+from skood.nn._forward_hooks import Watcher
+
+__all__ = ["GraphWatcher", "is_convolution", "named_layers"]
+
+
+def is_convolution(module):
+    """Tell the layers of torch_geometric that pass messages."""
+    return hasattr(module, "message") and hasattr(module, "propagate")
+
+
+def _is_linear(module):
+    """Tell linear layers: torch's, and torch_geometric's, which are no subclass."""
+    kind = type(module)
+    return isinstance(module, (nn.Linear, FeatureLinear)) or (
+        kind.__name__ == "Linear" and kind.__module__.startswith("torch_geometric.nn")
+    )
+
+
+def named_layers(module):
+    """Yield the convolutions and the linear layers outside of them, with names."""
+    inside: tuple = ()
+    for name, child in module.named_modules():
+        if name.startswith(inside) and inside:
+            continue
+        if is_convolution(child):
+            yield name, child
+            inside = (*inside, f"{name}." if name else "")
+        elif _is_linear(child):
+            yield name, child
+
+
+class GraphWatcher(Watcher):
+    """A `Watcher` that also knows the layers of torch_geometric.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network.
+
+    layers, pooling
+        See `Watcher`.
+    """
+
+    def __init__(self, module, layers=(), pooling=None):
+        self.convolutions: dict = {}
+        super().__init__(module, layers, pooling)
+        for name, child in named_layers(module):
+            if isinstance(child, nn.Linear):
+                continue  # hooked already
+            self._hook(child.register_forward_hook, self._ran, name)
+            if is_convolution(child):
+                self._hook(child.register_forward_hook, self._convolution, name)
+            elif not isinstance(child, FeatureLinear):
+                self._hook(child.register_forward_hook, self._linear, name)
+
+    def _convolution(self, name, module, args, kwargs, output):
+        if isinstance(output, tuple) and output:  # with weights of attention
+            output = output[0]
+        if isinstance(output, torch.Tensor):
+            call = (args, kwargs)
+            self.convolutions[name] = (name, module, call, output)
+            values = _values(args, kwargs)
+            if values is not None:
+                self.last = (name, module, values, output)
+
+    def forget(self):
+        """Let go of a forward pass."""
+        super().forget()
+        self.convolutions = {}
+
+    def giver_of(self, output):
+        """Find the layer that gives the logits, linear or not.
+
+        Parameters
+        ----------
+        output : torch.Tensor
+            What the network returned.
+
+        Returns
+        -------
+        found : tuple or None
+            Its name, the layer, what it was called with, and the logits.
+        """
+        found = super().head_of(output)
+        if found is None and self.convolutions:
+            own, self.candidates = self.candidates, self.convolutions
+            found = super().head_of(output)
+            self.candidates = own
+        return found
+
+    def head_of(self, output):
+        """Find the layer whose output is what the network returned.
+
+        Directly, or before a closing softmax or log-softmax.
+
+        Parameters
+        ----------
+        output : torch.Tensor
+            What the network returned.
+
+        Returns
+        -------
+        found : tuple or None
+            Name; the linear layer, or the `LinearForm` of a convolution, or None for a
+            convolution without one; its input, of a `LinearForm` aggregated; logits.
+        """
+        found = self.giver_of(output)
+        if found is None or not is_convolution(found[1]):
+            return found
+        name, layer, (args, kwargs), logits = found
+        form = linear_form(layer)
+        features = None if form is None else linear_features(layer, args, kwargs)
+        if features is not None:
+            return name, form, features, logits
+        values = _values(args, kwargs)
+        return None if values is None else (name, None, values, logits)
+
+
+def _values(args, kwargs):
+    """What nodes have, among the arguments of a convolution."""
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, (tuple, list)) and value:  # of sources and targets
+            value = value[-1]
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return value
+    return None
