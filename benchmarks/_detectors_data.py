@@ -91,10 +91,10 @@ def _head(Z, y, n_classes):
     """Ridge regression of the class indicators, scaled to sure probabilities."""
     rows = slice(0, 20_000)
     mean = Z[rows].mean(axis=0, dtype=np.float64)
-    centred = Z[rows] - mean
-    ridge = 0.1 * len(centred) * centred.var() * np.eye(Z.shape[1])
+    centered = Z[rows] - mean
+    ridge = 0.1 * len(centered) * centered.var() * np.eye(Z.shape[1])
     hits = (y[rows, None] == np.arange(n_classes)) - 1 / n_classes
-    coef = np.linalg.solve(centred.T @ centred + ridge, centred.T @ hits).T
+    coef = np.linalg.solve(centered.T @ centered + ridge, centered.T @ hits).T
     scale = 10 if n_classes <= 10 else 20
     intercept = scale / 4 - scale * coef @ mean
     return (scale * coef).astype(np.float32), intercept.astype(np.float32)

@@ -41,7 +41,7 @@ MARGINS = {
 
 
 def averaged(rows):
-    """Means of the judgements of one method."""
+    """Means of the judgments of one method."""
     return Bunch(**{key: np.mean([row[key] for row in rows]) for key in rows[0]})
 
 

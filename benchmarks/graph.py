@@ -11,15 +11,15 @@
 DIR holds ``cora_ml/raw/cora_ml.npz``, or the files of another ``--graph``. In each
 setting some classes are left out, and their test nodes are the OOD ones; in "clean"
 none are. The nodes are split ``--splits`` times, and models are trained on each split
-from ``--inits`` initialisations. With
+from ``--inits`` initializations. With
 ``--out`` what is found is appended to a file, one line for each row of the table and
 each run, and runs that are in this file are not done again.
 
-All models of an initialisation read the same trained network, those that do not train
-their own. An ensemble is of the networks of ten initialisations, the first of which is
-its own: of the five initialisations of a split, the ensembles overlap.
+All models of an initialization read the same trained network, those that do not train
+their own. An ensemble is of the networks of ten initializations, the first of which is
+its own: of the five initializations of a split, the ensembles overlap.
 
-The columns, all but the seconds in percent, and means over splits and initialisations:
+The columns, all but the seconds in percent, and means over splits and initializations:
 
 AUROC, sd
     ID against OOD test nodes, and the standard deviation. Of the probes and the other
@@ -117,7 +117,7 @@ BELOW_SMOOTHED = 0.003
 COMBINED, SINGLE = "combined", (PROBE, SMOOTHED, "VGNN-gnnsafe")
 
 # The size of ogbn-arxiv, and the share of its nodes that are for training.
-N_NODES, DEGREE, LABELLED = 169_343, 13.6, 0.54
+N_NODES, DEGREE, LABELED = 169_343, 13.6, 0.54
 SLOWER = {"UCE alone": 60, "UCE, ICE and PCL": 15}
 MAX_GIB = 6
 
@@ -242,7 +242,7 @@ def mean_of(records):
     return mean | {"n": len(records), "aurocs": aurocs}
 
 
-def judgement(met):
+def judgment(met):
     """What is said of a target."""
     return "OK" if met else "missed"
 
@@ -267,7 +267,7 @@ def print_setting(setting, rows, conv, graph):
     for row, mean in rows.items():
         cells = "".join(cell(name, mean[name]) for name in COLUMNS)
         paper, near = beside_paper(setting, row, mean, conv, graph)
-        beside = "" if paper is None else f"{100 * paper:8.2f}  {judgement(near)}"
+        beside = "" if paper is None else f"{100 * paper:8.2f}  {judgment(near)}"
         fewer = "" if mean["n"] == n_runs else f"  {mean['n']} runs"
         print(f"{row:22}{cells}{beside}{fewer}")
 
@@ -381,7 +381,7 @@ def measure_speed(scale, repeat, device):
         random_state=0,
     )
     rng = np.random.default_rng(0)
-    rows = np.sort(rng.permutation(len(y))[: round(LABELLED * len(y))])
+    rows = np.sort(rng.permutation(len(y))[: round(LABELED * len(y))])
     data = nodes[rows], y[rows]
     shared = {"early_stopping": False, "random_state": 0, "device": device}
 
@@ -495,7 +495,7 @@ def main(argv=None):
         outcomes = list(targets(means, arguments.conv, arguments.graph))
     print()
     for text, met in outcomes:
-        print(f"{text}  {judgement(met)}")
+        print(f"{text}  {judgment(met)}")
     return 0 if all(met for _, met in outcomes) else 1
 
 

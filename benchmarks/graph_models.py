@@ -1,6 +1,6 @@
 """The models that ``graph.py`` compares, and how one of them is judged.
 
-A model is a function of a `Case` and the number of an initialisation. It returns what
+A model is a function of a `Case` and the number of an initialization. It returns what
 `fitted` does: a classifier, the seconds that its parts took to fit, and for each of its
 rows in the table two scores of the test nodes, high for nodes that are ID, or that are
 classified correctly. Detectors and probes are those of the example on CoraML, and more.
@@ -37,7 +37,7 @@ from skood.metrics import auroc, brier, expected_calibration_error, fpr_at_tpr
 # Members of an ensemble; passes with dropout.
 N_MEMBERS = 10
 
-# Weights of the regularisers, and the schemes of propagation that each probe is read
+# Weights of the regularizers, and the schemes of propagation that each probe is read
 # with; None is its row without a suffix.
 PROBES = {
     **_cora.PROBES,
@@ -60,7 +60,7 @@ class Case:
         The left-out classes.
 
     seed : int
-        Of the split, and with the number of an initialisation of what is random in it.
+        Of the split, and with the number of an initialization of what is random in it.
 
     conv : str, default="gcn"
         Kind of the networks.
@@ -86,11 +86,11 @@ class Case:
         self._networks: dict = {}
 
     def seeded(self, number):
-        """Parameters of what is random in an initialisation."""
+        """Parameters of what is random in an initialization."""
         return {"random_state": 100 * self.seed + number, "device": self.device}
 
     def training(self, number):
-        """Parameters of what is trained in an initialisation."""
+        """Parameters of what is trained in an initialization."""
         return {**self.seeded(number), **self.max_epochs}
 
     def new_network(self, number):
@@ -164,7 +164,7 @@ def dropout(case, number):
 
 
 def ensemble(case, number):
-    """The entropy of the mean of networks; those of initialisations overlap."""
+    """The entropy of the mean of networks; those of initializations overlap."""
     members = [case.network(number + i) for i in range(N_MEMBERS)]
     networks, network_seconds = zip(*members, strict=True)
     model, seconds = timed(DeepEnsemble(list(networks)), case.train, case.y_train)

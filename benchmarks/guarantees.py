@@ -42,7 +42,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skood.datasets import make_reject_option_1d
-from skood.decision._operating_point import project, standardise
+from skood.decision._operating_point import project, standardize
 from skood.detectors import KNN
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
@@ -81,7 +81,7 @@ class Truth:
 
     def rates(self, point):
         """Return TPR, FPR and selective risk on new data."""
-        scaled = standardise(*(s.copy() for s in self.scores), point.scales)
+        scaled = standardize(*(s.copy() for s in self.scores), point.scales)
         excess = project(point.theta, *scaled) - point.lam
         inside = excess <= 0
         # ends of the accepted intervals, as fractional positions on the grid

@@ -61,7 +61,7 @@ WORDS = (
 
 BRITISH = re.compile(
     r"\b\w*(?:neighbour|colour|behaviour|favour|centre[ds]?\b|centred|labelled|"
-    r"labelling|modelled|modelling|travelled|cancelled|regularis|normalis|optimis|"
+    r"labelling|modelled|modelling|travelled|cancelled|regularis|normalis|optimis(?!t|m)|"
     r"standardis|summaris|generalis|initialis|minimis|maximis|recognis|organis|"
     r"analys(?:e|ed|es|ing)\b|penalis|randomis|vectoris|parametris|visualis|"
     r"factoris|discretis|quantis|serialis|factorisation|grey\b|catalogue)\w*",

@@ -51,11 +51,11 @@ def load(folder):
     """Return what all runs share: images, options of a division and of training."""
     if folder is None:
         X, y = load_digits_ood(left_out=(), as_images=True, return_X_y=True)
-        return Bunch(X=X, y=y, divide={"n_train": 600}, views=64, neighbours=5)
+        return Bunch(X=X, y=y, divide={"n_train": 600}, views=64, neighbors=5)
     X, y = load_idx_images(folder / "mnist", return_X_y=True)
     letters = load_idx_images(folder / "notmnist").data
     options = {"n_train": 4000, "letters": letters, "n_most": 1000}
-    return Bunch(X=X, y=y, divide=options, views=16, neighbours=10)
+    return Bunch(X=X, y=y, divide=options, views=16, neighbors=10)
 
 
 def repetition(data, seed):
@@ -67,7 +67,7 @@ def repetition(data, seed):
         "MSP": MSP,
         "ODIN": ODIN,
         "Energy": Energy,
-        "KNN": partial(KNN, n_neighbors=data.neighbours),
+        "KNN": partial(KNN, n_neighbors=data.neighbors),
     }
     tables, tprs = {}, {}
     with threadpool_limits(limits=1):

@@ -23,10 +23,10 @@ BOX = (-5.2, 8.4, -4.2, 5.4)  # x from, to, y from, to
 
 
 def data():
-    """Return three classes, and samples of none, labelled -1."""
+    """Return three classes, and samples of none, labeled -1."""
     rng = np.random.default_rng(7)
-    centres = np.array([[-1.5, -1.2], [1.5, -1.2], [0.0, 1.7]])
-    X = np.concatenate([c + 0.95 * rng.normal(size=(200, 2)) for c in centres])
+    centers = np.array([[-1.5, -1.2], [1.5, -1.2], [0.0, 1.7]])
+    X = np.concatenate([c + 0.95 * rng.normal(size=(200, 2)) for c in centers])
     y = np.repeat([0, 1, 2], 200)
     strange = [6.1, 3.9] + [0.7, 0.45] * rng.normal(size=(150, 2))
     return np.concatenate([X, strange]), np.r_[y, np.full(150, -1)]
@@ -47,7 +47,7 @@ def fit(X, y):
 
 
 def mixed(color, page, share):
-    """Return a colour that is `share` of `color` on the colour of the page."""
+    """Return a color that is `share` of `color` on the color of the page."""
     return share * np.array(to_rgb(color)) + (1 - share) * np.array(to_rgb(page))
 
 

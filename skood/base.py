@@ -17,7 +17,7 @@ from sklearn.utils.validation import (
 )
 
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import is_lazy, joined, labelled_rows, loaded_blocks
+from skood.utils._batches import is_lazy, joined, labeled_rows, loaded_blocks
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._labels import (
@@ -109,7 +109,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             ``Dataset`` or ``DataLoader`` is read in batches, see :ref:`scale`.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels. Rows labelled `ood_label` are left out. None: of a dataset
+            Class labels. Rows labeled `ood_label` are left out. None: of a dataset
             or loader those of its items.
 
         Returns
@@ -125,7 +125,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """
         check_given(X)
         with fresh_fit(self):
-            self._set_offset(self._fit_rows(*self._labelled_rows(X, y)))
+            self._set_offset(self._fit_rows(*self._labeled_rows(X, y)))
             self.__dict__.pop("_id_rows", None)  # as long as X
         return self
 
@@ -134,9 +134,9 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """Whether it loads rows of torch data and dask arrays itself, in batches."""
         return False
 
-    def _labelled_rows(self, X, y):
+    def _labeled_rows(self, X, y):
         """Rows and labels; a torch dataset or loader may tell the labels itself."""
-        return labelled_rows(X, y)
+        return labeled_rows(X, y)
 
     def _fit_rows(self, X, y):
         """Fit on the ID rows and return their scores; OOD rows are left out."""
@@ -270,7 +270,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             Training data.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels; rows labelled `ood_label` are left out of the fit, but
+            Class labels; rows labeled `ood_label` are left out of the fit, but
             are predicted.
 
         Returns

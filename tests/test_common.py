@@ -78,7 +78,7 @@ def test_detector_checks(detector, check):
 
 
 def test_check_detector_runs_all_checks():
-    """The one function for users does what the parametrised test does."""
+    """The one function for users does what the parametrized test does."""
     for detector in detectors()[::8]:
         reasons = expected_failed_checks(detector, suite="skood")
         check_detector(detector, expected_failed_checks=reasons)
@@ -170,7 +170,7 @@ def test_clone_is_unfitted_and_equal(estimator):
 
 @each_instance
 @pytest.mark.parametrize("library", ["pickle", "joblib"])
-def test_serialisation(estimator, library):
+def test_serialization(estimator, library):
     X, y = _data(estimator)
     fitted = _fit(estimator, X, y)
     if library == "pickle":

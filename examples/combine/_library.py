@@ -49,7 +49,7 @@ from skood.nn import TorchClassifier, pretrained
 
 
 def convolution(n_in, n_out, *, stride=1, norm=True):
-    """Return a 3 x 3 convolution, batch normalisation if asked for, and ReLU."""
+    """Return a 3 x 3 convolution, batch normalization if asked for, and ReLU."""
     layers = [nn.Conv2d(n_in, n_out, 3, stride, padding=1, bias=not norm)]
     return nn.Sequential(*layers, *[nn.BatchNorm2d(n_out)] * norm, nn.ReLU())
 
@@ -271,14 +271,14 @@ def printed_letters(n_images, size, rng):
                 font = {"family": family, "weight": weight, "style": style}
                 figure.text(0.5, 0.5, letter, **place, **font)
                 canvas.draw()
-                grey = 1 - np.asarray(canvas.buffer_rgba())[..., 0] / 255
-                letters.append(grey.reshape(size, 4, size, 4).mean(axis=(1, 3)))
+                gray = 1 - np.asarray(canvas.buffer_rgba())[..., 0] / 255
+                letters.append(gray.reshape(size, 4, size, 4).mean(axis=(1, 3)))
     rows = rng.integers(len(letters), size=n_images)
     return jittered(np.array(letters, dtype=np.float32)[rows, None], rng).numpy()
 
 
 def pieces_of_photographs(n_images, size, rng):
-    """Return squares of the photographs of scikit-learn, grey and of full contrast."""
+    """Return squares of the photographs of scikit-learn, gray and of full contrast."""
     pieces = np.empty((n_images, 1, size, size), dtype=np.float32)
     photographs = [image.mean(axis=2) for image in load_sample_images().images]
     for piece in pieces:

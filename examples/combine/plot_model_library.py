@@ -60,7 +60,7 @@ plt.show()
 # The library
 # -----------
 #
-# Four structures: a perceptron, plain convolutions without batch normalisation, a
+# Four structures: a perceptron, plain convolutions without batch normalization, a
 # residual and a densely connected network. Each is trained with the cross-entropy (CE)
 # and with the supervised contrastive loss (SupCon), whose networks get a linear head
 # afterwards. One thread is enough for small networks, and does not wait for others on a
@@ -174,26 +174,26 @@ for method, of_runs in tables.items():
 
 # %%
 # A dot is the mean over runs and kinds, a line goes from the best to the worst run.
-colours = {"CE": "#56B4E9", "SupCon": "#CC79A7", "DSDE": "#D55E00", "other": "#009E73"}
+colors = {"CE": "#56B4E9", "SupCon": "#CC79A7", "DSDE": "#D55E00", "other": "#009E73"}
 fig, axes = plt.subplots(1, 4, figsize=(14, 5.5), layout="constrained")
 for ax, (method, of_runs) in zip(axes, tables.items(), strict=True):
     rates = {n: [t[n].fpr_at_dsde.mean() for t in of_runs] for n in of_runs[0]}
     names = sorted(rates, key=lambda name: -np.mean(rates[name]))
     for i, name in enumerate(names):
         kind = name if name == "DSDE" else name.split()[-1]
-        colour = colours.get(kind, colours["other"])
-        ax.hlines(i, min(rates[name]), max(rates[name]), color=colour, alpha=0.4, lw=3)
+        color = colors.get(kind, colors["other"])
+        ax.hlines(i, min(rates[name]), max(rates[name]), color=color, alpha=0.4, lw=3)
         marker = "s" if name in COMBINERS else "o"
-        ax.plot(np.mean(rates[name]), i, marker, color=colour)
+        ax.plot(np.mean(rates[name]), i, marker, color=color)
     ax.set_yticks(range(len(names)), names)
-    ax.get_yticklabels()[names.index("DSDE")].set_color(colours["DSDE"])
+    ax.get_yticklabels()[names.index("DSDE")].set_color(colors["DSDE"])
     ax.set(xscale="log", title=method)
     ax.grid(axis="x", color="0.9")
     ax.set_axisbelow(True)
 labels = "network, CE", "network, SupCon", "DSDE", "other combiner"
 lines = [
-    plt.Line2D([], [], color=colour, marker="os"[kind in ("DSDE", "other")], ls="")
-    for kind, colour in colours.items()
+    plt.Line2D([], [], color=color, marker="os"[kind in ("DSDE", "other")], ls="")
+    for kind, color in colors.items()
 ]
 fig.supxlabel("mean FPR at the TPR of DSDE")
 fig.legend(lines, labels, loc="outside upper center", ncols=4)

@@ -122,8 +122,8 @@ def draw(tables, kinds):
         positions, best = np.arange(len(kinds)), best_single(table)
         for name, row in table.items():
             if name not in COMBINERS:
-                colour = "#0072B2" if name == best else "none"
-                ax.plot(positions, row.fpr_at_dsde, "o", mec="#0072B2", mfc=colour)
+                color = "#0072B2" if name == best else "none"
+                ax.plot(positions, row.fpr_at_dsde, "o", mec="#0072B2", mfc=color)
         rates = table["DSDE"].fpr_at_dsde
         ax.hlines(rates, positions - 0.3, positions + 0.3, color="#D55E00", lw=3)
         ax.set_xticks(positions, kinds, rotation=35, ha="right")

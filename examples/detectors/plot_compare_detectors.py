@@ -50,7 +50,7 @@ print(f"{n_train} training and {n_test} test images of {X.shape[2]} x {X.shape[3
 # ---------
 #
 # Parameters are the defaults, but for a few that must suit a hundred images per class:
-# fewer neighbours and components, a shorter tail, a shrunk covariance. None of them was
+# fewer neighbors and components, a shorter tail, a shrunk covariance. None of them was
 # tuned to the OOD images. ``head`` is the last layer of the network, as a classifier of
 # its features. Detectors of the last group take ``network``, and images.
 from sklearn.covariance import LedoitWolf
@@ -246,9 +246,9 @@ fig, axes = plt.subplots(
 for j, (ax, kind) in enumerate(zip(axes, kinds, strict=True)):
     order = areas[:, :, j].mean(axis=0).argsort()
     for position, i in enumerate(order):
-        area, (colour, marker) = areas[:, i, j], styles[groups[i]]
-        ax.hlines(position, area.min(), area.max(), color=colour, alpha=0.4, lw=3)
-        ax.plot(area.mean(), position, marker, color=colour)
+        area, (color, marker) = areas[:, i, j], styles[groups[i]]
+        ax.hlines(position, area.min(), area.max(), color=color, alpha=0.4, lw=3)
+        ax.plot(area.mean(), position, marker, color=color)
     ax.set_yticks(range(len(names)), [names[i] for i in order])
     ax.axvline(0.5, color="0.5", ls=":")
     ax.grid(axis="x", color="0.9")
@@ -284,7 +284,7 @@ for left_out, area in zip(LEFT_OUT, areas[:, :, 0], strict=True):
 #
 # On unknown digits detectors of features are ahead. Networks that were made to tell
 # eight digits apart put unknown ones near enough to a known one for the head to answer,
-# but not so near that the nearest neighbours, or a Gaussian per class, could not tell.
+# but not so near that the nearest neighbors, or a Gaussian per class, could not tell.
 # Among those that read the head as well :class:`~skood.detectors.ViM` comes close to
 # them. Detectors of logits follow. They differ less from each other than one network
 # differs from the next. At the far end an isolation forest looks for extreme features,
@@ -303,5 +303,5 @@ for left_out, area in zip(LEFT_OUT, areas[:, :, 0], strict=True):
 # the five networks do not agree on one.
 #
 # So choose by what has to be kept out, or take one that is never far behind, as the
-# nearest neighbours are here. How to choose without looking at the test data is shown
+# nearest neighbors are here. How to choose without looking at the test data is shown
 # in :ref:`sphx_glr_auto_examples_detectors_plot_pick_the_layer.py`.

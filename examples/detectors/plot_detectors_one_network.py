@@ -137,7 +137,7 @@ for kind, rows in {"known digits": X_id, **kinds}.items():
 # digits apart put an eight or a nine close to one of these, too close for the
 # Mahalanobis distance and for ViM.
 #
-# Which detector to use depends on what is to be kept out. Here the nearest neighbours
+# Which detector to use depends on what is to be kept out. Here the nearest neighbors
 # are a safe choice: close to the best on either kind. To reject what is likely
 # misclassified as well, see :class:`~skood.rejection.RejectOptionClassifier`, which
 # combines two scores.

@@ -44,7 +44,7 @@ for detector in (knn, mahalanobis):
 # -----------
 #
 # A digit 3 of the test, the same with a bright pixel in the upper right corner, which
-# has the number 7, and the 8 and the 9 that are the most foreign to the neighbours.
+# has the number 7, and the 8 and the 9 that are the most foreign to the neighbors.
 three = X_test[y_test == 3][0]
 broken = three.copy()
 broken[7] = 1.0
@@ -56,11 +56,11 @@ names = ["a 3", "a broken 3", "an 8", "a 9"]
 images = np.stack([three, broken, *foreign])
 
 # %%
-# The nearest neighbours
+# The nearest neighbors
 # ----------------------
 #
-# Neighbours are named by their row in the training data, and pixels by their number. A
-# contribution is a part of the squared distance to the fifth neighbour, by which
+# Neighbors are named by their row in the training data, and pixels by their number. A
+# contribution is a part of the squared distance to the fifth neighbor, by which
 # samples are scored, between images that are scaled to unit length.
 frame = knn.explain(images, n_features=2, n_neighbors=3)
 frame.index = names
@@ -96,12 +96,12 @@ def maps(frame):
     return table.reshape(-1, 8, 8)
 
 
-def show(ax, image, title, *, signed=False, colour="k"):
+def show(ax, image, title, *, signed=False, color="k"):
     """Draw an image, or a map of contributions."""
     limit = np.abs(image).max()
     style = {"cmap": "RdBu_r", "vmin": -limit} if signed else {"cmap": "gray_r"}
     ax.imshow(np.reshape(image, (8, 8)), vmax=limit, **style)
-    ax.set_title(title, size="small", color=colour)
+    ax.set_title(title, size="small", color=color)
     ax.set(xticks=[], yticks=[])
 
 
@@ -111,29 +111,29 @@ fig, axes = plt.subplots(4, 6, figsize=(9, 6.8), layout="constrained")
 for i, (row, name, image) in enumerate(zip(axes, names, images, strict=True)):
     show(row[0], image, name)
     for j in range(3):
-        show(row[1 + j], X_train[near[f"neighbor_{j + 1}"][i]], f"neighbour {j + 1}")
+        show(row[1 + j], X_train[near[f"neighbor_{j + 1}"][i]], f"neighbor {j + 1}")
     for ax, detector, frame in zip(
         row[4:], ("KNN", "Mahalanobis"), (near, far), strict=True
     ):
-        colour = "C3" if frame["is_ood"][i] else "k"
+        color = "C3" if frame["is_ood"][i] else "k"
         title = f"{detector}: {frame['score'][i]:.3g}"
-        show(ax, maps(frame)[i], title, signed=True, colour=colour)
+        show(ax, maps(frame)[i], title, signed=True, color=color)
 plt.show()
 
 # %%
 # What we see
 # -----------
 #
-# The neighbours say what an image was taken for. The bright corner has the largest part
+# The neighbors say what an image was taken for. The bright corner has the largest part
 # in their distance to the broken 3, but it is one of 64 pixels: they accept the image.
 # In the Mahalanobis distance the corner is nearly all there is, since it is dark in
 # almost all training images. The map says at once that this is a broken pixel, and not
 # another digit.
 #
-# The 8 and the 9 are foreign in several pixels, to both detectors, and the neighbours
+# The 8 and the 9 are foreign in several pixels, to both detectors, and the neighbors
 # show which digits come closest to them.
 #
 # An explanation is of the score, be it right or wrong. With an ``estimator`` features
 # are those of its last layer, which have numbers and no place in the image: then the
-# neighbours tell a user most. What each detector explains is in the
+# neighbors tell a user most. What each detector explains is in the
 # :ref:`user guide <explanations>`.

@@ -120,7 +120,7 @@ print(f"{'mean':22}" + "".join(f"{area:10.3f}" for area in np.mean(columns, axis
 # ------------------------------
 #
 # Means over the five runs; the frame is the best candidate. The two grids are of other
-# classes and other networks, so that their levels need not agree, and each has colours
+# classes and other networks, so that their levels need not agree, and each has colors
 # of its own. What has to agree is where they are bright.
 import matplotlib.pyplot as plt
 
@@ -132,8 +132,8 @@ for ax, (title, areas) in zip(axes[:2], panels.items(), strict=True):
     middle = (means.min() + means.max()) / 2
     ax.imshow(means, cmap="cividis", aspect="auto")
     for (i, j), area in np.ndenumerate(means):
-        colour = "w" if area < middle else "k"
-        ax.text(j, i, f"{area:.3f}", ha="center", va="center", c=colour)
+        color = "w" if area < middle else "k"
+        ax.text(j, i, f"{area:.3f}", ha="center", va="center", c=color)
     i, j = np.unravel_index(means.argmax(), shape)
     frame = plt.Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec="C3", lw=3)
     ax.add_patch(frame).set_clip_on(False)
@@ -141,11 +141,11 @@ for ax, (title, areas) in zip(axes[:2], panels.items(), strict=True):
     ax.set_yticks(range(shape[0]), grid["epsilon"])
     ax.set(xlabel="temperature", ylabel="epsilon", title=f"AUROC, {title}")
 
-colours = "#D55E00", "#0072B2", "#009E73", "0.3"
-for title, column, marker, colour in zip(
-    TITLES, np.transpose(columns), "os^_", colours, strict=True
+colors = "#D55E00", "#0072B2", "#009E73", "0.3"
+for title, column, marker, color in zip(
+    TITLES, np.transpose(columns), "os^_", colors, strict=True
 ):
-    axes[2].plot(column, marker, label=title, ms=9, c=colour, alpha=0.8)
+    axes[2].plot(column, marker, label=title, ms=9, c=color, alpha=0.8)
 axes[2].set_xticks(range(len(LEFT_OUT)), [f"{a}, {b}" for a, b in LEFT_OUT])
 axes[2].set(xlabel="OOD digits of the test", title="AUROC on the test")
 axes[2].grid(axis="y", color="0.9")

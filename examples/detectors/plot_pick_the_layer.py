@@ -4,7 +4,7 @@ Which layer should a detector read?
 ===================================
 
 A detector of features can read any layer of a network. Which one is a parameter of a
-pipeline, and a grid search finds it, together with the number of neighbours. But a
+pipeline, and a grid search finds it, together with the number of neighbors. But a
 search is as good as what it is scored on. Here three searches look at the same
 candidates: the first has OOD rows that are too easy to tell anything, the second looks
 at classes that the network secretly knows, and the third is right. The reader will see
@@ -43,7 +43,7 @@ y_noise = np.append(y_id, np.full(len(noise), -1))
 # A small convolutional network, and where it can be read: its input, its feature maps
 # after either convolution, as they are or averaged over the image, its hidden layer and
 # its logits. :class:`~skood.nn.FeatureExtractor` names layers as the network does.
-# Fourteen candidates read seven places, with one neighbour or ten.
+# Fourteen candidates read seven places, with one neighbor or ten.
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
@@ -211,8 +211,8 @@ for ax, (title, areas) in zip(axes, panels.items(), strict=True):
     table = areas.reshape(len(PLACES), len(NEIGHBORS))
     image = ax.imshow(table, cmap="cividis", vmin=0.7, vmax=1, aspect="auto")
     for (i, j), area in np.ndenumerate(table):
-        colour = "w" if area < 0.85 else "k"
-        ax.text(j, i, f"{area:.3f}", ha="center", va="center", c=colour)
+        color = "w" if area < 0.85 else "k"
+        ax.text(j, i, f"{area:.3f}", ha="center", va="center", c=color)
     i, j = np.unravel_index(table.argmax(), table.shape)
     frame = plt.Rectangle((j - 0.5, i - 0.5), 1, 1, fill=False, ec="C3", lw=3)
     ax.add_patch(frame).set_clip_on(False)

@@ -147,7 +147,7 @@ def judge(parts, u, predicted):
 
 
 def compare(parts, seed, names=None):
-    """Train the network and all methods; return a table of judgements by name."""
+    """Train the network and all methods; return a table of judgments by name."""
     given = lenet(seed).fit(parts.X_train, parts.y_train)
     print(f"accuracy of the given network: {given.score(parts.X_test, parts.y_test)}")
     table = {}

@@ -45,7 +45,7 @@ print(f"accuracy on {len(X_test)} clean images: {given.score(X_test, y_test):.2f
 #
 # The fast gradient sign method (FGSM) takes one step of length :math:`\epsilon`, in
 # each pixel, up the gradient of the loss. Projected gradient descent (PGD) takes many
-# small ones, and stays within :math:`\epsilon` of the image. Grey values are in [0, 1].
+# small ones, and stays within :math:`\epsilon` of the image. Gray values are in [0, 1].
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
@@ -157,9 +157,9 @@ styles = {
 }
 fig, axes = plt.subplots(1, 2, figsize=(9, 4), sharey=True, layout="constrained")
 for ax, attack_name in zip(axes, ("FGSM", "PGD"), strict=True):
-    for name, (colour, marker, line) in styles.items():
+    for name, (color, marker, line) in styles.items():
         values = [table[attack_name, epsilon][name] for epsilon in EPSILONS]
-        ax.plot(EPSILONS, values, color=colour, marker=marker, ls=line, label=name)
+        ax.plot(EPSILONS, values, color=color, marker=marker, ls=line, label=name)
     ax.set(title=attack_name, xlabel=r"$\epsilon$", xticks=EPSILONS)
     ax.grid(color="0.92")
 axes[0].set_ylabel("AUROC, attacked against clean")

@@ -83,11 +83,11 @@ def curves(parts):
 def draw(found):
     """Draw AUROC over passes, and over seconds."""
     _, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
-    colours = "#0072B2", "#009E73", "#D55E00"
-    for (name, rows), colour, marker in zip(found.items(), colours, "osD", strict=True):
+    colors = "#0072B2", "#009E73", "#D55E00"
+    for (name, rows), color, marker in zip(found.items(), colors, "osD", strict=True):
         budgets, scores, seconds = zip(*rows, strict=True)
-        axes[0].semilogx(budgets, scores, marker=marker, color=colour, label=name)
-        axes[1].semilogx(seconds, scores, marker=marker, color=colour, label=name)
+        axes[0].semilogx(budgets, scores, marker=marker, color=color, label=name)
+        axes[1].semilogx(seconds, scores, marker=marker, color=color, label=name)
     axes[0].set(xlabel="passes of a row for an image", ylabel="AUROC, epistemic")
     axes[1].set(xlabel="CPU seconds for an image")
     axes[0].legend()

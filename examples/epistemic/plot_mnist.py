@@ -65,12 +65,12 @@ def draw(table):
         ("letters against digits", "wrong against right digits"),
         strict=True,
     ):
-        for part, marker, colour in (
+        for part, marker, color in (
             ("epistemic", "o", "#0072B2"),
             ("total", "s", "#D55E00"),
         ):
             values = [table[f"{name} ({part})"][key] for name in names]
-            ax.plot(values, names, marker, color=colour, label=part)
+            ax.plot(values, names, marker, color=color, label=part)
         entropy = table["entropy of the network"][key]
         ax.axvline(entropy, color="0.5", ls="--", label="entropy of the network")
         ax.set(xlabel="AUROC", title=label)

@@ -105,22 +105,22 @@ results = {
     "QUAMRegressor": (of_quam[150].epistemic, "#D55E00", "-"),
 }
 fig, axes = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
-for ax, (name, (epistemic, colour, _)) in zip(axes, results.items(), strict=False):
+for ax, (name, (epistemic, color, _)) in zip(axes, results.items(), strict=False):
     width = np.sqrt(2 * variance * epistemic)
     ax.fill_between(
-        x, mean - width, mean + width, color=colour, alpha=0.3, lw=0, label="band"
+        x, mean - width, mean + width, color=color, alpha=0.3, lw=0, label="band"
     )
-    ax.plot(x, mean, color=colour, label="given network")
+    ax.plot(x, mean, color=color, label="given network")
     ax.plot(x, np.sin(x), "k:", label="sine")
     ax.plot(X[:, 0], y, ".", color="0.4", ms=3, label="training rows")
     ax.set(title=name, xlabel="x", ylabel="y", ylim=(-3, 3))
 axes[0].legend(loc="upper center", ncols=2, fontsize="small")
-for name, (epistemic, colour, style) in results.items():
-    axes[2].semilogy(x, epistemic, color=colour, ls=style, label=name)
+for name, (epistemic, color, style) in results.items():
+    axes[2].semilogy(x, epistemic, color=color, ls=style, label=name)
 for left, right in ((-4, -1.5), (1.5, 4)):
     axes[2].axvspan(left, right, color="0.92", zorder=0)
 axes[2].set(
-    title="training rows in grey", xlabel="x", ylabel="epistemic uncertainty (nats)"
+    title="training rows in gray", xlabel="x", ylabel="epistemic uncertainty (nats)"
 )
 axes[2].legend()
 plt.show()

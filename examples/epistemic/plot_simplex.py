@@ -31,10 +31,10 @@ from threadpoolctl import threadpool_limits
 
 from skood.nn import TorchClassifier
 
-CENTRES = np.array([[-4.0, -2.0], [4.0, -2.0], [0.0, 2.0 * np.sqrt(2.0)]])
-COLOURS = ["#0072B2", "#E69F00", "#009E73"]
+CENTERS = np.array([[-4.0, -2.0], [4.0, -2.0], [0.0, 2.0 * np.sqrt(2.0)]])
+COLORS = ["#0072B2", "#E69F00", "#009E73"]
 
-X, y = make_blobs(300, centers=CENTRES, cluster_std=1.5, random_state=0)
+X, y = make_blobs(300, centers=CENTERS, cluster_std=1.5, random_state=0)
 point = np.array([[-6.0, 2.0]])
 
 
@@ -60,8 +60,8 @@ side = np.linspace(-9, 9, 200)
 plane = np.stack(np.meshgrid(side, side), axis=-1)
 with threadpool_limits(limits=1):
     proba = network.predict_proba(plane.reshape(-1, 2)).reshape(200, 200, 3)
-for k, (colour, marker) in enumerate(zip(COLOURS, "osD", strict=True)):
-    ax.scatter(*X[y == k].T, s=12, color=colour, marker=marker, label=f"class {k}")
+for k, (color, marker) in enumerate(zip(COLORS, "osD", strict=True)):
+    ax.scatter(*X[y == k].T, s=12, color=color, marker=marker, label=f"class {k}")
     rest = np.delete(proba, k, axis=2).max(axis=2)
     ax.contour(side, side, proba[..., k] - rest, levels=[0], colors="0.5", zorder=0)
 ax.plot(*point[0], "k*", ms=15, label="the point")
@@ -154,7 +154,7 @@ for ax, (name, (log_proba, weights, reference)) in zip(
     for k, (corner, shift) in enumerate(
         zip(CORNERS, [(-0.02, -0.09), (0.02, -0.09), (0, 0.05)], strict=True)
     ):
-        ax.text(*(corner + shift), f"class {k}", color=COLOURS[k], ha="center")
+        ax.text(*(corner + shift), f"class {k}", color=COLORS[k], ha="center")
     dots = np.exp(log_proba) @ CORNERS
     area = 2500.0 * weights
     ax.scatter(*dots.T, s=area, color="#56B4E9", alpha=0.5, lw=0, label="member")

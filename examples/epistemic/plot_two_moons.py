@@ -105,7 +105,7 @@ with threadpool_limits(limits=1):
 # In setting "a" the question is which model will be used: the epistemic uncertainty is
 # the mutual information of the answer and the model. In setting "b" a model is given,
 # and the question is how far it can be trusted: the epistemic uncertainty is its
-# divergence from the models that it might be. Each map has its own scale of colours,
+# divergence from the models that it might be. Each map has its own scale of colors,
 # since the correlation to HMC, Pearson's and in brackets Spearman's, has none.
 fig, axes = plt.subplots(
     2, len(maps), figsize=(13, 4.8), sharex=True, sharey=True, layout="constrained"
@@ -121,8 +121,8 @@ for column, name in zip(axes.T, maps, strict=True):
             vmin=0,
             interpolation="bilinear",
         )
-        for k, colour in enumerate(["#56B4E9", "#D55E00"]):
-            ax.scatter(*X[y == k].T, s=2, color=colour)
+        for k, color in enumerate(["#56B4E9", "#D55E00"]):
+            ax.scatter(*X[y == k].T, s=2, color=color)
         pearson, spearman = agreement(found, truth[setting])
         label = "" if name == "HMC" else f"\n{pearson:.2f} ({spearman:.2f})"
         ax.set(title=name + label, xticks=[], yticks=[])

@@ -167,7 +167,7 @@ def probe(case, **options):
 
 
 def probes(case):
-    """AUROC of EPN, without and with its regularisers."""
+    """AUROC of EPN, without and with its regularizers."""
     return {
         name: auroc_of(case, probe(case, **weights)) for name, weights in PROBES.items()
     }

@@ -6,7 +6,7 @@ What an evidential probe owes its parts
 The probe of :class:`~skood.evidential.EvidentialProbe` has an objective of three terms
 and a walk behind it. The first term, the expected cross-entropy, needs labels; ICE
 draws evidence to what the probabilities say; PCL wants little of it where the network
-is not confident; the walk averages vacuity over neighbours. Here they are taken away
+is not confident; the walk averages vacuity over neighbors. Here they are taken away
 one at a time. Then the walk alone is looked at: how far, and how often back home, for
 the probe and for the entropy of the network.
 
@@ -19,7 +19,7 @@ numbers are others than those in the text.
 # SPDX-License-Identifier: BSD-3-Clause
 
 # %%
-# Two settings, three initialisations of the network in each; the helpers are in
+# Two settings, three initializations of the network in each; the helpers are in
 # :ref:`sphx_glr_auto_examples_graph__cora.py`.
 import os
 
@@ -76,11 +76,11 @@ with threadpool_limits(1):
             print(f"{name:16}" + "".join(f"{area:14.1f}" for area in areas))
 
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
-colours = ["#56B4E9", "#009E73", "#E69F00", "#D55E00"]
+colors = ["#56B4E9", "#009E73", "#E69F00", "#D55E00"]
 for ax, setting in zip(axes, cases, strict=True):
-    for i, (name, colour) in enumerate(zip(WEIGHTS, colours, strict=True)):
+    for i, (name, color) in enumerate(zip(WEIGHTS, colors, strict=True)):
         at = np.arange(len(SCHEMES)) + 0.2 * (i - 1.5)
-        ax.bar(at, ablation[setting, name], 0.18, color=colour, label=name)
+        ax.bar(at, ablation[setting, name], 0.18, color=color, label=name)
     ax.set_xticks(range(len(SCHEMES)), [str(s).replace("-", "-\n") for s in SCHEMES])
     ax.set(title=setting, ylim=(50, 100), xlabel="propagation")
 axes[0].set_ylabel("AUROC, %")
@@ -142,9 +142,9 @@ plt.show()
 # What we see
 # -----------
 #
-# On CoraML. In OS-1 each regulariser is worth two to three hundredths, and both
+# On CoraML. In OS-1 each regularizer is worth two to three hundredths, and both
 # together are no better than ICE alone (91.7 with the walk of the vacuity; both 91.4,
-# none 88.7). In OS-2 it is the other way round: without any regulariser the probe has
+# none 88.7). In OS-2 it is the other way round: without any regularizer the probe has
 # 90.9, with both 90.4, with ICE alone 89.0. So the pair is a compromise, which is never
 # the best here and never the worst. The walk is worth more than the terms: five
 # hundredths in OS-1, and eight to eleven in OS-2. To average the parameters in place of

@@ -11,7 +11,7 @@ than the model.
 
 The graph is read from disk. Set the environment variable ``SKOOD_DATA`` to a folder
 with the file ``cora_ml/raw/cora_ml.npz``. Without it, this example does nothing.
-``benchmarks/graph.py`` does the same over several splits and initialisations.
+``benchmarks/graph.py`` does the same over several splits and initializations.
 
 .. [1] L. Yu et al. Evidential uncertainty probes for graph neural networks.
    AISTATS 2025.
@@ -42,7 +42,7 @@ FOLDER = os.environ.get("SKOOD_DATA")
 # Table
 # -----
 #
-# AUROC of the left-out nodes in the test, in hundredths: one split, one initialisation.
+# AUROC of the left-out nodes in the test, in hundredths: one split, one initialization.
 
 
 def compare(folder):
@@ -90,9 +90,9 @@ def draw(table):
     _, ax = plt.subplots(figsize=(8, 5.5), layout="constrained")
     names = ranked(table)
     for i, name in enumerate(names):
-        colour = FAMILIES[name.split("-")[0].split(",")[0]]
-        ax.plot(table[name], [i] * len(table[name]), "o", c=colour, ms=5, alpha=0.6)
-        ax.plot(np.mean(table[name]), i, "|", c=colour, ms=18, mew=3)
+        color = FAMILIES[name.split("-")[0].split(",")[0]]
+        ax.plot(table[name], [i] * len(table[name]), "o", c=color, ms=5, alpha=0.6)
+        ax.plot(np.mean(table[name]), i, "|", c=color, ms=18, mew=3)
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.grid(axis="x", color="0.9")
@@ -114,12 +114,12 @@ if table:
 # combination is ahead of its parts (:ref:`graph_default`). EPN-reg is trained on a
 # frozen network within a second or two, and gains nothing over the entropy of that
 # network if this takes the same walk: it is behind by .5 to .8 in OS-1, OS-2 and OS-4
-# here, and not ahead by more than .3 elsewhere. Without its regularisers (EPN) it loses
+# here, and not ahead by more than .3 elsewhere. Without its regularizers (EPN) it loses
 # two points.
 #
 # Then come the evidence of near labels (SGNN-GKDE, 88.1), which is first in OS-1 and
 # far behind in OS-2, the two steps of GNNSafe (88.0), and the densities of GPN (84.1).
-# What does not look at neighbours again after the network did is below: 82 to 83 for
+# What does not look at neighbors again after the network did is below: 82 to 83 for
 # entropy, largest probability, energy, the evidential network and an ensemble of ten,
 # and 79 for dropout. Averaging along edges is worth eight points, and the choice of
 # what is averaged much less.

@@ -64,10 +64,10 @@ print(f"{len(X)} images to train with; test: {known.sum()} known, {(~known).sum(
 # ------
 #
 # The probe (EPN-reg) reads the frozen network once for all images; then it trains only
-# as many weights as a linear layer of the logits has. Without its two regularisers
+# as many weights as a linear layer of the logits has. Without its two regularizers
 # (EPN) its objective just lets evidence grow. The evidential network (ENN) is trained
 # anew. The largest probability of the network (MSP) is what PCL, one of the
-# regularisers, makes the probe follow; the energy is what it starts from.
+# regularizers, makes the probe follow; the energy is what it starts from.
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
@@ -129,10 +129,10 @@ for ax, (title, e) in zip(axes, evidence.items(), strict=False):
     ax.set(xscale="log", title=title, xlabel="evidence")
 axes[0].set_ylabel("images")
 axes[0].legend()
-colours = ["#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73"]
-for name, colour in zip(detectors, colours, strict=True):
+colors = ["#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73"]
+for name, color in zip(detectors, colors, strict=True):
     false, true, _ = roc_curve(~known, -scores[name])
-    axes[3].plot(false, true, c=colour, label=name)
+    axes[3].plot(false, true, c=color, label=name)
 axes[3].set(xlabel="known images rejected", ylabel="unknown images rejected")
 axes[3].set(title="ROC")
 axes[3].legend()
@@ -145,7 +145,7 @@ plt.show()
 # Digits 7, 8 and 9: with the energy of the network, the unknown digits have little
 # evidence (AUROC .931), and less of the known ones are among them with the probe (.947)
 # and the evidential network (.949). MSP has .943, so that nearly all that the probe
-# adds is the confidence of the network. Without its regularisers it is far behind
+# adds is the confidence of the network. Without its regularizers it is far behind
 # (.817): nothing in the objective then asks for little evidence anywhere.
 #
 # With MNIST and letters (7,000 digits, ten epochs) the network is less sure of itself.

@@ -120,8 +120,8 @@ for column, (title, areas) in zip(axes.T, maps.items(), strict=True):
     for k, ax in enumerate(column):
         ax.imshow(areas[..., k], cmap="cividis", vmin=low, vmax=high)
         for (i, j), area in np.ndenumerate(areas[..., k]):
-            colour = "w" if area < (low + high) / 2 else "k"
-            ax.text(j, i, f"{area:.3f}", ha="center", va="center", c=colour)
+            color = "w" if area < (low + high) / 2 else "k"
+            ax.text(j, i, f"{area:.3f}", ha="center", va="center", c=color)
         ax.set_xticks(range(shape[1]), grid["lambda_pcl"])
         ax.set_yticks(range(shape[0]), grid["lambda_ice"])
         ax.set(xlabel="lambda_pcl", ylabel="lambda_ice")

@@ -1,10 +1,10 @@
 r"""
 =========================================
-Nodes of a class that nobody has labelled
+Nodes of a class that nobody has labeled
 =========================================
 
 In a graph a sample is a node, and what a network says of a node depends on its
-neighbours. Here a graph network learns three classes of nodes from a few labels each. A
+neighbors. Here a graph network learns three classes of nodes from a few labels each. A
 fourth class is in the same graph, without labels: its nodes send messages as all others
 do, and have to be told from them. The reader will see what detectors make of the
 embeddings of a graph network, what is gained when their scores are averaged along
@@ -54,7 +54,7 @@ print(nodes[split.train])
 # A network, and detectors
 # ------------------------
 #
-# ``GraphClassifier`` trains a graph convolutional network on the labelled nodes. It is
+# ``GraphClassifier`` trains a graph convolutional network on the labeled nodes. It is
 # frozen, and then read by detectors as any other network: from its logits
 # (:class:`~skood.detectors.Entropy`, :class:`~skood.detectors.Energy`) or embeddings
 # (:class:`~skood.detectors.KNN`). A detector of arrays that looks at the features of
@@ -125,7 +125,7 @@ with threadpool_limits(limits=1):
 # ----------------
 #
 # Nodes that are linked attract each other, and all repel each other, the more the more
-# edges they have [1]_. The colours of the right panels leave out the extreme 2 % on
+# edges they have [1]_. The colors of the right panels leave out the extreme 2 % on
 # both sides.
 #
 # .. [1] A. Noack. Energy models for graph clustering. Journal of Graph Algorithms and
@@ -161,19 +161,19 @@ def draw_edges(ax, place, adjacency):
 
 
 place = layout(nodes.adjacency)
-colours = np.array(["#0072B2", "#56B4E9", "#009E73", "#D55E00"])
+colors = np.array(["#0072B2", "#56B4E9", "#009E73", "#D55E00"])
 left = y == LEFT_OUT
 is_train = np.isin(np.arange(len(y)), split.train)
 
 fig, axes = plt.subplots(1, 3, figsize=(13, 4.8), layout="constrained")
 for ax in axes:
     draw_edges(ax, place, nodes.adjacency)
-axes[0].scatter(*place[~left].T, s=14, c=colours[y[~left]])
-axes[0].scatter(*place[left].T, s=16, c=colours[LEFT_OUT], marker="^")
+axes[0].scatter(*place[~left].T, s=14, c=colors[y[~left]])
+axes[0].scatter(*place[left].T, s=16, c=colors[LEFT_OUT], marker="^")
 axes[0].scatter(
-    *place[is_train].T, s=45, c=colours[y[is_train]], ec="k", label="training node"
+    *place[is_train].T, s=45, c=colors[y[is_train]], ec="k", label="training node"
 )
-axes[0].plot([], [], "^", c=colours[LEFT_OUT], label="node of the left-out class")
+axes[0].plot([], [], "^", c=colors[LEFT_OUT], label="node of the left-out class")
 axes[0].legend(loc="upper center", bbox_to_anchor=(0.5, 0.02), ncols=2, frameon=False)
 axes[0].set_title("classes")
 
@@ -193,7 +193,7 @@ for ax, u, title in zip(
 plt.show()
 
 # %%
-# When neighbours are strangers
+# When neighbors are strangers
 # -----------------------------
 #
 # The random walk trusts that linked nodes are of a kind. The same experiment with other
@@ -216,10 +216,10 @@ with threadpool_limits(limits=1):
             areas[i, j, k] = detector.score(nodes[split.test], y[split.test])
 
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
-for (name, (style, colour)), area in zip(
+for (name, (style, color)), area in zip(
     CURVES.items(), np.moveaxis(areas.mean(axis=1), 1, 0), strict=True
 ):
-    ax.plot(shares, area, style, c=colour, label=name)
+    ax.plot(shares, area, style, c=color, label=name)
     print(f"{name:30}" + "".join(f"{one:7.3f}" for one in area))
 ax.axhline(0.5, c="0.6", ls=":", zorder=0)
 ax.set(xlabel="share of edges within a class", ylabel="AUROC of the left-out class")
@@ -231,7 +231,7 @@ plt.show()
 # -----------
 #
 # The features of a node alone know nothing of the fourth class: 32 noisy numbers. The
-# network, which sees neighbours, is right on 95 % of the nodes that it can know, and
+# network, which sees neighbors, is right on 95 % of the nodes that it can know, and
 # scores of its logits tell the left-out class with an AUROC of 0.75 to 0.77; distances
 # of its embeddings do better, 0.88. Averages along edges do most: the random walk makes
 # 0.97 of the distances, 0.987 of the entropy and 0.994 of the probe. After 30 steps
@@ -243,4 +243,4 @@ plt.show()
 # nothing, for the network itself knows nothing of the class. Nor is the probe better
 # than the entropy of the network: as a mean over three graphs the two are alike, with
 # and without the walk. How often linked nodes are of one class can be counted on
-# labelled nodes, before anything is propagated.
+# labeled nodes, before anything is propagated.

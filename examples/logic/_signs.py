@@ -201,7 +201,7 @@ def make_detectors(readings):
 
 
 # %%
-# Judgement
+# Judgment
 # ---------
 
 

@@ -191,7 +191,7 @@ by_both = search_rules(task, nearest)
 fig, axes = plt.subplots(1, 2, figsize=(9, 3.8), sharey=True, layout="constrained")
 searches = [
     ("rules alone", by_rules, None),
-    ("neighbours and rules", by_both, nearest),
+    ("neighbors and rules", by_both, nearest),
 ]
 for ax, (title, search, detector) in zip(axes, searches, strict=True):
     history = search.search_history_.query("accepted")
@@ -251,13 +251,13 @@ for known_ood in range(10):
     given, found = task.digits.constraints, by_digits.constraints_
     models = {
         "confidence": make_network(task, [], "confidence"),
-        "neighbours": nearest,
+        "neighbors": nearest,
         "given rules, as read": make_network(task, given, marginalize=False),
         "given rules": make_network(task, given),
         "rules of the OOD digit": search_rules(task),
-        "neighbours, given rules": make_network(task, given, nearest),
-        "neighbours, rules of digits": make_network(task, found, nearest),
-        "neighbours, rules of the OOD digit": search_rules(task, nearest),
+        "neighbors, given rules": make_network(task, given, nearest),
+        "neighbors, rules of digits": make_network(task, found, nearest),
+        "neighbors, rules of the OOD digit": search_rules(task, nearest),
     }
     for name, model in models.items():
         if isinstance(model, MLNDetector):
@@ -268,8 +268,8 @@ table = pd.DataFrame.from_dict(
     orient="index",
     columns=["digit of the search", "other digit"],
 )
-alone = np.array(areas["neighbours"])
-table["better than neighbours"] = [
+alone = np.array(areas["neighbors"])
+table["better than neighbors"] = [
     "{} and {} of 10".format(*np.sum(np.array(pairs) > alone, axis=0))
     for pairs in areas.values()
 ]
@@ -290,8 +290,8 @@ print(table.round(3).to_string())
 # given rules reach 0.94, as good as the classifiers' confidence. Rules that a search
 # chose for one OOD digit are better on that digit, 0.956, and much worse on another,
 # 0.841: they are those that this digit happens to break. Beside a detector that does
-# not depend on rules this does no harm: neighbours with searched rules are the best on
-# the digit of the search, in 9 of 10 cases better than neighbours alone, and as good on
+# not depend on rules this does no harm: neighbors with searched rules are the best on
+# the digit of the search, in 9 of 10 cases better than neighbors alone, and as good on
 # the other. The rules that are simply true add less, but to both; those that were
 # learned from digits alone add nothing here.
 #

@@ -199,7 +199,7 @@ print(pd.DataFrame({name: areas(one) for name, one in scores.items()}).round(3))
 # --------------------------------
 #
 # The outlier score of both is :math:`\gamma D(x) - \log p(x)`, with the penalty D of
-# the rules and the share p of ordinary passages that are as far from their neighbours.
+# the rules and the share p of ordinary passages that are as far from their neighbors.
 # If some odd passages are at hand, :math:`\gamma` can be searched as any parameter.
 # They are left out of each fit, and are only scored.
 from sklearn.model_selection import GridSearchCV

@@ -130,7 +130,7 @@ accuracies = np.array([row for _, row in results])
 # The grid
 # --------
 #
-# Means over the five networks. A row of colours is a rectifier; blue is better and red
+# Means over the five networks. A row of colors is a rectifier; blue is better and red
 # is worse than the same detector without one.
 import matplotlib.pyplot as plt
 
@@ -215,7 +215,7 @@ for left_out, (body, _) in zip(LEFT_OUT, networks, strict=True):
 # Clipping helps a little: with :class:`~skood.rectifiers.ReAct` or
 # :class:`~skood.rectifiers.VRA` before it, Energy finds more of the unknown digits in
 # most networks, and clearly more in two: those in which the strongest units respond to
-# unknown digits as they do to known ones. MSP and the nearest neighbours have little to
+# unknown digits as they do to known ones. MSP and the nearest neighbors have little to
 # gain, and on shuffled pixels nobody gains much: units respond weakly to them, and
 # little is above the clip.
 #
@@ -223,11 +223,11 @@ for left_out, (body, _) in zip(LEFT_OUT, networks, strict=True):
 # :class:`~skood.rectifiers.LTS` raise the logits of an image whose activity is spread
 # over many units. In networks for ImageNet, their authors report, these are the known
 # classes. Here they are the unknown ones, as the last column shows: the networks have
-# learned to answer known digits with few units. The nearest neighbours hardly see a
+# learned to answer known digits with few units. The nearest neighbors hardly see a
 # factor, since they look at directions. :class:`~skood.rectifiers.DICE` keeps
 # one weight in ten, which of 512 weights is too little for the accuracy as well.
 #
 # So what is best for wide networks is not the best for small ones, and the rectifier
 # has to be searched, its parameters too. In a pipeline this is a grid search, in which
 # "passthrough" is a candidate. And there is more than rectifiers: on unknown digits
-# none of them makes a detector of logits as good as the nearest neighbours are alone.
+# none of them makes a detector of logits as good as the nearest neighbors are alone.

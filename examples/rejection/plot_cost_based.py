@@ -42,7 +42,7 @@ settings = {
 # Data
 # ----
 #
-# Digits with noise on the pixels; 0 and 4 are foreign and labelled -1. Their share in
+# Digits with noise on the pixels; 0 and 4 are foreign and labeled -1. Their share in
 # the data, one in five, has no meaning: it is the prior that counts.
 import numpy as np
 from sklearn.linear_model import LogisticRegression

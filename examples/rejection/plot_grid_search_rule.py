@@ -16,7 +16,7 @@ of candidates that do not deliver it.
 # Data
 # ----
 #
-# Digits with noise on the pixels; 0 and 4 are out-of-distribution (OOD), labelled -1.
+# Digits with noise on the pixels; 0 and 4 are out-of-distribution (OOD), labeled -1.
 import numpy as np
 from sklearn.model_selection import train_test_split
 

@@ -20,7 +20,7 @@ scores in the best way for what is asked for.
 #
 # The digits 0 and 4 are out-of-distribution (OOD): the classifier shall know the other
 # eight digits only. Noise on the pixels makes the task hard enough to have errors. Some
-# OOD rows are in the training data, labelled -1. No model is fitted on them; they
+# OOD rows are in the training data, labeled -1. No model is fitted on them; they
 # choose the rule.
 import numpy as np
 from sklearn.model_selection import train_test_split
@@ -82,12 +82,12 @@ ood = -clf.ood_detector_.score_samples(X_test) / point.scales[1]
 wrong = is_id & (clf.estimator_.predict(X_test) != y_test)
 
 fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
-for rows, colour, size, label in (
+for rows, color, size, label in (
     (is_id & ~wrong, "tab:blue", 8, "known digit, right"),
     (~is_id, "tab:orange", 8, "foreign digit"),
     (wrong, "tab:red", 22, "known digit, wrong"),
 ):
-    ax.scatter(risk[rows], ood[rows], s=size, c=colour, label=label, alpha=0.8, lw=0)
+    ax.scatter(risk[rows], ood[rows], s=size, c=color, label=label, alpha=0.8, lw=0)
 edge = np.linspace(0, risk.max(), 2)
 line = (point.lam - np.cos(point.theta) * edge) / np.sin(point.theta)
 bottom = ood.min() - 0.1
@@ -98,7 +98,7 @@ ax.set(
     ylim=(bottom, ood.max() + 0.1),
     xlabel="risk score: one minus largest probability (scaled)",
     ylabel="OOD score: distance to training data (scaled)",
-    title="Accepted: the grey half-plane",
+    title="Accepted: the gray half-plane",
 )
 fig.legend(loc="outside lower center", ncols=4)
 plt.show()

@@ -63,7 +63,7 @@ print(
 # -------------------------
 #
 # With the accepted shares TPR of ID and FPR of OOD rows, the selective risk is the
-# share of errors among the accepted ID rows. It is minimised in two ways: at TPR
+# share of errors among the accepted ID rows. It is minimized in two ways: at TPR
 # :math:`\ge 0.7` and FPR :math:`\le 0.2`, and at a recall of 0.7 and a precision
 #
 # .. math::
@@ -229,7 +229,7 @@ points = {
     )
     for name, scores in SCORES.items()
 }
-COLOURS = {"A": "#009E73", "B": "#CC79A7", "C": "#D55E00", "D": "#0072B2"}
+COLORS = {"A": "#009E73", "B": "#CC79A7", "C": "#D55E00", "D": "#0072B2"}
 model = problem.model
 r_x, g_x = model.risk(x), model.likelihood_ratio(x)
 on_grid = {"A": (g_x,), "B": (r_x + 0.2 * g_x,), "C": (r_x,), "D": (r_x, g_x)}
@@ -245,16 +245,16 @@ top.plot(x, model.density_ood(x), color="#E69F00", lw=2, ls="--", label="OOD den
 top.set_ylabel("density")
 top.legend(loc="upper left")
 
-lines = middle.plot(x, r_x, color=COLOURS["C"], lw=2, label="conditional risk r")
+lines = middle.plot(x, r_x, color=COLORS["C"], lw=2, label="conditional risk r")
 middle.set(ylabel="r", ylim=(0, 0.72))
 twin = middle.twinx()
-lines += twin.plot(x, g_x, color=COLOURS["A"], lw=2, ls="--", label="ratio g")
+lines += twin.plot(x, g_x, color=COLORS["A"], lw=2, ls="--", label="ratio g")
 twin.set(ylabel="g", ylim=(0, 7.2))
 middle.legend(handles=lines, loc="upper left")
 
 for height, (name, inside) in enumerate(accepted.items()):
     bottom.fill_between(
-        x, height - 0.3, height + 0.3, where=inside, color=COLOURS[name], lw=0
+        x, height - 0.3, height + 0.3, where=inside, color=COLORS[name], lw=0
     )
 ticks = [
     f"{name}: {MEANING[name]}, risk {p.risk:.3f}\nTPR {p.tpr:.2f}, FPR {p.fpr:.2f}"
@@ -329,15 +329,15 @@ for name, style in (("A", "-."), ("B", ":"), ("C", "--")):
     right.plot(
         fpr[inside],
         1 - risk[inside],
-        color=COLOURS[name],
+        color=COLORS[name],
         ls=style,
         lw=2,
         label=f"{name}: {MEANING[name]} (OSCR {exact[name][4]:.3f})",
     )
     enough = tpr >= 0.7
-    right.plot(fpr[enough][0], 1 - risk[enough][0], "o", color=COLOURS[name], ms=8)
+    right.plot(fpr[enough][0], 1 - risk[enough][0], "o", color=COLORS[name], ms=8)
 right.plot(
-    points["D"].fpr, 1 - points["D"].risk, "o", color=COLOURS["D"], ms=8, label="D"
+    points["D"].fpr, 1 - points["D"].risk, "o", color=COLORS["D"], ms=8, label="D"
 )
 right.axvspan(0, 0.2, color="0.5", alpha=0.15, lw=0, label="FPR ≤ 0.2")
 right.set(
@@ -404,8 +404,8 @@ fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
 for name, style in (("A", "-."), ("B", ":"), ("C", "--"), ("D", "-")):
     best = double_score_ccr_curve(y, y_pred, *SCORES[name], tpr_min=0.7, n_angles=181)
     fpr, risk = np.append(best.bounds, 1), 1 - np.append(best.values, best.values[-1])
-    ax.step(fpr, risk, style, where="post", c=COLOURS[name], lw=2, label=name)
-    ax.plot(fpr[0], risk[0], "o", c=COLOURS[name])
+    ax.step(fpr, risk, style, where="post", c=COLORS[name], lw=2, label=name)
+    ax.plot(fpr[0], risk[0], "o", c=COLORS[name])
 ax.axvline(0.2, color="0.5", lw=1, zorder=0)
 ax.set(
     xlabel="largest FPR allowed",

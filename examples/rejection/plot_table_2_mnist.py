@@ -297,7 +297,7 @@ from skood.metrics import double_score_ccr_curve
 
 bounds = np.geomspace(0.001, 0.6, 100)
 fig, ax = plt.subplots(figsize=(8.5, 4.8), layout="constrained")
-for method, colour, style in (
+for method, color, style in (
     ("MSP", "#D55E00", "--"),
     ("KNN", "#009E73", "-."),
     ("ViM", "#CC79A7", ":"),
@@ -311,7 +311,7 @@ for method, colour, style in (
         )
         for part in splits
     ]
-    ax.plot(bounds, np.mean(risks, axis=0), style, c=colour, lw=2, label=method)
+    ax.plot(bounds, np.mean(risks, axis=0), style, c=color, lw=2, label=method)
 ax.set(
     xscale="log",
     xlabel="largest FPR allowed",
@@ -345,7 +345,7 @@ AcceptanceRegionDisplay.from_predictions(
     y_pred,
     *pair,
     point=point,
-    score_names=("1 - max probability", "distance to the 10th neighbour"),
+    score_names=("1 - max probability", "distance to the 10th neighbor"),
     xscale="log",
     ax=ax,
 )

@@ -10,7 +10,7 @@ from sklearn.utils import check_consistent_length
 
 from skood.benchmark._cells import Data
 from skood.benchmark._significance import METRICS
-from skood.utils._batches import as_rows, labelled_rows
+from skood.utils._batches import as_rows, labeled_rows
 from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._metaestimators import n_rows, take_rows
 
@@ -60,8 +60,8 @@ def _labels(X, y, name):
 
 def checked_data(X_id, y_id, ood, X_train, y_train):
     """Return checked rows."""
-    X_id, y_id = labelled_rows(X_id, y_id)
-    X_train, y_train = labelled_rows(X_train, y_train)
+    X_id, y_id = labeled_rows(X_id, y_id)
+    X_train, y_train = labeled_rows(X_train, y_train)
     ood = {k: as_rows(X, for_fit=True) for k, X in named(ood, "ood").items()}
     for name, X in {"X_id": X_id, **ood}.items():
         if n_rows(X) == 0:
@@ -73,12 +73,12 @@ def checked_data(X_id, y_id, ood, X_train, y_train):
 
 
 def split_ood(detectors, X_id, y_id):
-    """Split the samples that are labelled as OOD off, as the set "ood"."""
-    X_id, y_id = labelled_rows(X_id, y_id)
+    """Split the samples that are labeled as OOD off, as the set "ood"."""
+    X_id, y_id = labeled_rows(X_id, y_id)
     labels = {getattr(one, "ood_label", -1) for one in detectors.values()}
     if y_id is None or len(labels) > 1:
         raise ValueError(
-            "ood=None takes the samples of X_id that are labelled ood_label in y_id, "
+            "ood=None takes the samples of X_id that are labeled ood_label in y_id, "
             + ("but y_id is None." if y_id is None else f"but detectors have {labels}.")
             + " Give the OOD samples as ood={'name': X_ood}."
         )
@@ -87,7 +87,7 @@ def split_ood(detectors, X_id, y_id):
     is_ood = ood_mask(y_id, ood_label=label)
     if is_ood.all() or not is_ood.any():
         raise ValueError(
-            f"ood=None takes the samples that are labelled ood_label={label!r} in "
+            f"ood=None takes the samples that are labeled ood_label={label!r} in "
             f"y_id, which are {int(is_ood.sum())} of {len(is_ood)}. Give ID and OOD "
             "samples, or OOD samples as ood={'name': X_ood}."
         )

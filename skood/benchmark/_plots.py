@@ -8,13 +8,13 @@ from sklearn.metrics import roc_curve
 
 from skood.benchmark._parts import OOD
 from skood.metrics import RiskCoverageDisplay, ScoreHistogramDisplay
-from skood.metrics._plot._risk_coverage_display import COLOURS, DASHES
+from skood.metrics._plot._risk_coverage_display import COLORS, DASHES
 from skood.rejection import accept
 from skood.utils._files import replacing
 
 __all__ = ["plot"]
 
-_MORE_COLOURS = ("black", "0.55")
+_MORE_COLORS = ("black", "0.55")
 _LEAST_RISK = 1e-12  # risks below look alike on a logarithmic axis
 
 
@@ -36,10 +36,10 @@ def _within(score):
 
 
 def _style(i):
-    """Return colour and dashes of the i-th method, the same in all plots."""
-    colours = (*COLOURS, *_MORE_COLOURS)
+    """Return color and dashes of the i-th method, the same in all plots."""
+    colors = (*COLORS, *_MORE_COLORS)
     return {
-        "color": colours[i % len(colours)],
+        "color": colors[i % len(colors)],
         "linestyle": DASHES[i % len(DASHES)],
     }
 
@@ -153,16 +153,16 @@ def _scatter(ax, result, risk, ood):
     is_ood = y_true == OOD
     wrong = ~is_ood & (y_true != y_pred)
     kinds = (
-        ("OOD", is_ood, {"marker": "x", "color": COLOURS[1], "alpha": 0.35, "s": 12}),
+        ("OOD", is_ood, {"marker": "x", "color": COLORS[1], "alpha": 0.35, "s": 12}),
         (
             "ID, right class",
             ~is_ood & ~wrong,
-            {"marker": ".", "color": COLOURS[0], "alpha": 0.35, "s": 14},
+            {"marker": ".", "color": COLORS[0], "alpha": 0.35, "s": 14},
         ),
         (
             "ID, wrong class",
             wrong,
-            {"marker": "^", "color": COLOURS[4], "edgecolors": "black", "s": 34},
+            {"marker": "^", "color": COLORS[4], "edgecolors": "black", "s": 34},
         ),
     )
     for name, rows, style in kinds:
@@ -192,7 +192,7 @@ def _acceptance(result, options):
         ax.set_ylabel(f"{ood} OOD score (high = OOD)")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
-    figure.suptitle(f"Accepted (grey) on the test part: {_title(options)}", fontsize=12)
+    figure.suptitle(f"Accepted (gray) on the test part: {_title(options)}", fontsize=12)
     return figure
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from skood.combine._base_ensemble import BaseDetectorEnsemble
 from skood.combine._multiple_tests import BenjaminiHochberg, DOSStorey
 from skood.combine._pvalues import reaches
-from skood.metrics._plot._risk_coverage_display import COLOURS, get_axes, long_names
+from skood.metrics._plot._risk_coverage_display import COLORS, get_axes, long_names
 from skood.metrics._scorers import unwrap
 from skood.utils._torch import to_numpy
 
@@ -381,7 +381,7 @@ class _Panel:
         (adaptive,) = ax.plot(
             [0, right],
             [0, top],
-            color=COLOURS[1],
+            color=COLORS[1],
             linestyle="--",
             linewidth=1.4,
             label=f"${symbol}\\, i / (\\hat\\pi_0 m)$, $\\hat\\pi_0$ = {self._pi0:.3f}",
@@ -394,7 +394,7 @@ class _Panel:
         if self._k == 0:
             return
         k, p_k, m = self._k, self._p[self._k - 1], self._m
-        style = {"color": COLOURS[2], "linewidth": 5.0, "alpha": 0.3}
+        style = {"color": COLORS[2], "linewidth": 5.0, "alpha": 0.3}
         (first,) = self.ax_.plot([0, k], [0, p_k], **style)
         (second,) = self.ax_.plot(
             [k, m], [p_k, 1], **style, label=f"slopes, change point {k}"
@@ -408,7 +408,7 @@ class _Panel:
             ranks,
             self._p,
             **{
-                "color": COLOURS[0],
+                "color": COLORS[0],
                 "linewidth": 0.8,
                 "marker": "o",
                 "markerfacecolor": "white",

@@ -126,7 +126,7 @@ def counts_at_most(ranked, scores):
         if len(ranked) < _LARGE:
             counts[rows, j] = np.searchsorted(ranked[:, j], column, side="right")
             return
-        order = np.argsort(column)  # neighbours look at the same part of the memory
+        order = np.argsort(column)  # neighbors look at the same part of the memory
         found = np.searchsorted(ranked[:, j], column[order], side="right")
         counts[rows.start + order, j] = found
 

@@ -139,7 +139,7 @@ def load_digit_concepts(
 ):
     """Load scikit-learn's embedded digits with concepts and the rules between them.
 
-    The 1797 grey images of 8 x 8 pixels are those of
+    The 1797 gray images of 8 x 8 pixels are those of
     :func:`sklearn.datasets.load_digits`, in the same order; nothing is downloaded. A
     rule for each digit says what :func:`digit_concepts` says of it.
 
@@ -167,7 +167,7 @@ def load_digit_concepts(
     -------
     digits : :class:`~sklearn.utils.Bunch`
         data : ndarray of shape (1797, 64) or (1797, 1, 8, 8), dtype float32
-            Grey values in [0, 1].
+            Gray values in [0, 1].
         concepts : ndarray or DataFrame of shape (1797, 5)
             Text: class, parity, has_loop, size and has_curve; or `ood_label`.
         target : ndarray of shape (1797,)
@@ -204,7 +204,7 @@ def load_digit_concepts(
     --------
     digit_concepts : The concepts of other digits, such as MNIST's.
     load_digits_ood : The digits alone.
-    make_traffic_signs : Colour images with concepts.
+    make_traffic_signs : Color images with concepts.
 
     Examples
     --------

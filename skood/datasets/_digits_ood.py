@@ -39,12 +39,12 @@ def _left_out_labels(left_out, classes):
 
 
 def ood_bunch(images, labels, *, left_out, ood_label, scale, as_images, descr):
-    """Put grey images and their labels into the Bunch that all loaders return.
+    """Put gray images and their labels into the Bunch that all loaders return.
 
     Parameters
     ----------
     images : ndarray of shape (n_samples, height, width)
-        Grey values.
+        Gray values.
 
     labels : ndarray of shape (n_samples,)
         Integer labels.
@@ -56,7 +56,7 @@ def ood_bunch(images, labels, *, left_out, ood_label, scale, as_images, descr):
         What the target of an OOD row becomes; None leaves it as it is.
 
     scale : float
-        What grey values are divided by.
+        What gray values are divided by.
 
     as_images : bool
         Whether `data` has shape (n_samples, 1, height, width) or is flat.
@@ -115,7 +115,7 @@ def load_digits_ood(
 ):
     """Load scikit-learn's embedded digits with some classes out-of-distribution.
 
-    The 1797 grey images of 8 x 8 pixels are those of
+    The 1797 gray images of 8 x 8 pixels are those of
     :func:`sklearn.datasets.load_digits`, in the same order; nothing is downloaded.
     The rows of the classes in `left_out` are the OOD rows: near OOD, for they are
     digits too.
@@ -128,7 +128,7 @@ def load_digits_ood(
         The classes whose rows are OOD. Empty: none.
 
     scaled : bool, default=True
-        Whether grey values are divided by 16, so that they lie in [0, 1].
+        Whether gray values are divided by 16, so that they lie in [0, 1].
 
     as_images : bool, default=False
         Whether `data` has shape (1797, 1, 8, 8), as convolutional networks want it,
@@ -146,7 +146,7 @@ def load_digits_ood(
     -------
     digits : :class:`~sklearn.utils.Bunch`
         data : ndarray of shape (1797, 64) or (1797, 1, 8, 8), dtype float32
-            Grey values.
+            Gray values.
         target : ndarray of shape (1797,), dtype int64
             The digit, or `ood_label` for OOD rows if it was given.
         is_ood : ndarray of shape (1797,), dtype bool

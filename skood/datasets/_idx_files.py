@@ -199,7 +199,7 @@ def load_idx_images(
     return_X_y=False,
     max_bytes=None,
 ):
-    r"""Load labelled grey images from files in MNIST's IDX format.
+    r"""Load labeled gray images from files in MNIST's IDX format.
 
     MNIST, Fashion-MNIST, KMNIST, EMNIST and notMNIST are distributed as such files.
     They are read with NumPy alone, compressed by gzip or not.
@@ -226,7 +226,7 @@ def load_idx_images(
         one that a model trained on another one is tried on.
 
     scaled : bool, default=True
-        Whether grey values are divided by 255, so that they lie in [0, 1].
+        Whether gray values are divided by 255, so that they lie in [0, 1].
 
     as_images : bool, default=True
         Whether `data` has shape (n_samples, 1, height, width) rather than
@@ -246,7 +246,7 @@ def load_idx_images(
     -------
     dataset : :class:`~sklearn.utils.Bunch`
         data : ndarray of shape (n_samples, 1, height, width) or flat, dtype float32
-            Grey values.
+            Gray values.
         target : ndarray of shape (n_samples,), dtype int64
             Labels.
         is_ood : ndarray of shape (n_samples,), dtype bool
@@ -316,7 +316,7 @@ def load_idx_images(
         ood_label=ood_label,
         scale=255.0 if scaled else 1.0,
         as_images=as_images,
-        descr="Grey images read from the IDX files\n" + "\n".join(filenames),
+        descr="Gray images read from the IDX files\n" + "\n".join(filenames),
     )
     bunch.filenames = filenames
     return (bunch.data, bunch.target) if return_X_y else bunch
@@ -348,7 +348,7 @@ def fetch_mnist(
 ):
     """Fetch MNIST from OpenML, downloading it the first time.
 
-    70,000 grey images of handwritten digits, 28 x 28 pixels: 60,000 for training,
+    70,000 gray images of handwritten digits, 28 x 28 pixels: 60,000 for training,
     then 10,000 for testing. The download and its cache are those of
     :func:`sklearn.datasets.fetch_openml`; reading it needs pandas.
 
@@ -369,7 +369,7 @@ def fetch_mnist(
         Whether to keep the download in the cache.
 
     scaled : bool, default=True
-        Whether grey values are divided by 255, so that they lie in [0, 1].
+        Whether gray values are divided by 255, so that they lie in [0, 1].
 
     as_images : bool, default=True
         Whether `data` has shape (n_samples, 1, 28, 28) rather than

@@ -66,7 +66,7 @@ def make_ood_graph(
         Number of features.
 
     average_degree : float, default=6.0
-        Average number of neighbours of a node.
+        Average number of neighbors of a node.
 
     homophily : float, default=0.8
         Share of edges within a class.
@@ -85,7 +85,7 @@ def make_ood_graph(
         logarithms of words' frequencies. 0: not at all.
 
     left_out : int or sequence of int, default=()
-        Classes whose nodes are labelled `ood_label`.
+        Classes whose nodes are labeled `ood_label`.
 
     ood_label : int, default=-1
         Label of those nodes.

@@ -1,7 +1,7 @@
 """Pictograms of traffic signs, drawn from strokes.
 
 A stroke is a polyline with a width, in a frame where x goes right and y goes down,
-both from -1 to 1. `glyph_atlas` turns all pictograms into grey pictures once, and
+both from -1 to 1. `glyph_atlas` turns all pictograms into gray pictures once, and
 `sample_glyphs` reads them where the pixels of an image lie.
 """
 

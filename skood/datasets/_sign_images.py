@@ -2,7 +2,7 @@
 
 All functions work on a block of images of shape (n_images, 3, 32, 32), float32 in
 [0, 1], and draw from a NumPy generator. Edges are antialiased: a pixel takes on a
-colour by how far it lies inside the edge.
+color by how far it lies inside the edge.
 """
 
 # Authors: The skood developers
@@ -30,7 +30,7 @@ __all__ = [
 SIDE = 32
 SHAPES = ("circle", "triangle", "inverted_triangle", "octagon", "diamond", "square")
 COLORS = ("red", "blue", "yellow", "white")
-STYLES = ("rim", "frame", "plain")  # coloured rim; white frame; neither
+STYLES = ("rim", "frame", "plain")  # colored rim; white frame; neither
 
 _RGB = np.array(
     [[0.76, 0.09, 0.12], [0.07, 0.27, 0.66], [0.94, 0.74, 0.09], [0.92, 0.92, 0.91],
@@ -55,13 +55,13 @@ def _uniform(rng, low, high, size):
 
 
 def _grid(n_images):
-    """Coordinates of the centres of pixels, from -1 to 1, each (1, 32, 32)."""
+    """Coordinates of the centers of pixels, from -1 to 1, each (1, 32, 32)."""
     axis = ((np.arange(SIDE, dtype=np.float32) + 0.5) * (2 / SIDE) - 1)[None]
     return axis[:, None, :], axis[:, :, None]
 
 
 def _blend(images, color, coverage):
-    """Lay a colour for each image, (n, 3), over the images, in place."""
+    """Lay a color for each image, (n, 3), over the images, in place."""
     coverage = coverage[:, None]
     images += coverage * (color[:, :, None, None] - images)
 
@@ -100,7 +100,7 @@ def shape_distance(shape, x, y):
 
 
 def _sign_colors(style, color, rng):
-    """Colours of rim, ground and pictogram of each sign, faded at random."""
+    """Colors of rim, ground and pictogram of each sign, faded at random."""
     n_images = len(color)
     light = (color == _WHITE) | (color == _YELLOW)
     is_rim = style == STYLES.index("rim")
@@ -113,8 +113,8 @@ def _sign_colors(style, color, rng):
     rgb = _RGB[codes] + np.float32(0.04) * rng.standard_normal(
         (3, n_images, 3), dtype=np.float32
     )
-    grey = _uniform(rng, 0.35, 0.65, (1, n_images, 1))
-    return rgb + faded * (grey - rgb)
+    gray = _uniform(rng, 0.35, 0.65, (1, n_images, 1))
+    return rgb + faded * (gray - rgb)
 
 
 def draw_signs(images, shape, color, style, glyph, rotation, rng):
@@ -183,7 +183,7 @@ def draw_backgrounds(n_images, clutter, rng):
         How many.
 
     clutter : float
-        Strength of everything but the two colours of sky and ground.
+        Strength of everything but the two colors of sky and ground.
 
     rng : numpy.random.Generator
         Draws them.
@@ -218,7 +218,7 @@ def draw_backgrounds(n_images, clutter, rng):
 
 
 def draw_textures(n_images, rng):
-    """Draw gratings and chequers in two colours that fill the image."""
+    """Draw gratings and chequers in two colors that fill the image."""
     u, v = _grid(n_images)
     waves = []
     for _ in range(2):
@@ -231,7 +231,7 @@ def draw_textures(n_images, rng):
     mixed = np.where(rng.random((n_images, 1, 1)) < 0.5, waves[0], waves[0] * waves[1])
     steepness = _uniform(rng, 1, 6, (n_images, 1, 1))
     share = np.clip(np.float32(0.5) + steepness * mixed, 0, 1)
-    # colours of signs, and others
+    # colors of signs, and others
     code = rng.integers(len(_RGB), size=n_images)
     next_code = (code + rng.integers(1, len(_RGB), size=n_images)) % len(_RGB)
     paint = _RGB[np.stack([code, next_code])]
@@ -296,7 +296,7 @@ class Camera:
     Parameters
     ----------
     lighting : float
-        Strength of darkness, gradients of light, casts of colour and haze.
+        Strength of darkness, gradients of light, casts of color and haze.
 
     blur : float
         Strength of blur, 0 to 1.
@@ -347,7 +347,7 @@ class Camera:
 
 
 def _blur_axis(images, amount, axis):
-    """Give each pixel a share of its neighbours along an axis, in place."""
+    """Give each pixel a share of its neighbors along an axis, in place."""
     first = np.take(images, [0], axis=axis)
     last = np.take(images, [-1], axis=axis)
     padded = np.concatenate([first, images, last], axis=axis)

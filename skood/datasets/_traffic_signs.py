@@ -188,7 +188,7 @@ def make_traffic_signs(
 ):
     r"""Draw pictures of traffic signs, with concepts and the rules between them.
 
-    Colour images of 32 x 32 pixels show signs of 29 classes as they stand on roads:
+    Color images of 32 x 32 pixels show signs of 29 classes as they stand on roads:
     `class`, `color` and `shape` of each are known, and a rule for each class says which
     color and which shape it has. OOD rows break the rules (a blue stop sign, a square
     one), bear pictograms that no class has, or show no sign at all.
@@ -208,7 +208,7 @@ def make_traffic_signs(
         - "pictogram": a sign with color and shape of one of the classes, and a
           pictogram that is unknown, such as a star;
         - "texture": gratings and chequers that fill the image;
-        - "noise": random colours of pixels or blocks;
+        - "noise": random colors of pixels or blocks;
         - "natural": what else lies behind the signs, without one.
 
     rotation : float, default=12.0

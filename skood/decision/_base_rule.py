@@ -89,7 +89,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
 
     A rule sees an acceptance region through five numbers only: `N` accepted ID rows
     with the summed loss `E`, `F` accepted OOD rows, and the totals `n_id` and
-    `n_ood`. The solver looks for the region that minimises :meth:`objective` among
+    `n_ood`. The solver looks for the region that minimizes :meth:`objective` among
     those that are :meth:`feasible`. The objective is the selective risk ``E / N``, or
     linear in the three counts, and all bounds are linear in them: this is what lets
     the solvers certify an optimum.
@@ -214,7 +214,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         return met[()]
 
     def objective(self, N, E, F, n_id, n_ood):
-        """Return what is minimised: the selective risk ``E / N``, or the cost.
+        """Return what is minimized: the selective risk ``E / N``, or the cost.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Rules that minimise the selective risk within bounds."""
+"""Rules that minimize the selective risk within bounds."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

@@ -436,7 +436,7 @@ def _weights(function, is_id, loss):
 
 
 def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=False):
-    """Minimise over all angles of some quadrants.
+    """Minimize over all angles of some quadrants.
 
     Parameters
     ----------
@@ -444,7 +444,7 @@ def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=
         The rows, with two scores.
 
     goal : Goal
-        What is minimised.
+        What is minimized.
 
     turns : tuple of int, default=(0,)
         The quadrants, as multiples of pi / 2 at which they start.

@@ -19,7 +19,7 @@ from skood.decision._operating_point import (
     check_pair,
     precision_at,
     project,
-    standardise,
+    standardize,
 )
 from skood.utils._ties import ends_of_ties, merged_ties, threshold_between
 
@@ -102,7 +102,7 @@ class Problem:
     def set_scales(self, *scales):
         """Divide the scores by `scales` from now on."""
         self.scales = scales
-        self.scaled = standardise(*self.merged, scales)
+        self.scaled = standardize(*self.merged, scales)
 
     def with_merged_ties(self):
         """Return a problem that searches no threshold between tied scores.
@@ -168,7 +168,7 @@ class Problem:
             The angle.
 
         goal : Goal
-            What is minimised.
+            What is minimized.
 
         randomize : bool, default=False
             The rows at the threshold may be accepted with a probability.
@@ -194,7 +194,7 @@ class Problem:
             Their thresholds and counts.
 
         goal : Goal
-            What is minimised.
+            What is minimized.
 
         before : list of three ndarrays of shape (n_points,), default=None
             Counts without the rows at the thresholds: these may then be accepted
@@ -238,7 +238,7 @@ class Problem:
             Number of rows, at least one. Rows tied with the last one come with it.
 
         goal : Goal
-            What is minimised.
+            What is minimized.
 
         randomize : bool, default=False
             The rows at the threshold may be accepted with a probability.
@@ -302,7 +302,7 @@ class Problem:
 
     def _thresholds(self, theta, groups):
         """Return thresholds between groups of samples; NaN if the groups overlap."""
-        exact = project(theta, *standardise(*self.given, self.scales))
+        exact = project(theta, *standardize(*self.given, self.scales))
         thresholds = []
         for below, above in itertools.pairwise(groups):
             low = exact[below].max(initial=-math.inf)

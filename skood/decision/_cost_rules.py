@@ -35,7 +35,7 @@ class BoundedImprovement(BaseRule):
 
     .. math:: \max N \quad\text{such that}\quad E \le r N,\ N \ge 1
 
-    with :math:`r` = `risk_max`. What is minimised is :math:`-N / n_I`.
+    with :math:`r` = `risk_max`. What is minimized is :math:`-N / n_I`.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class BoundedImprovement(BaseRule):
         Returns
         -------
         cost : Linear
-            What is minimised.
+            What is minimized.
         """
         return Linear(id=-1.0 / n_id)
 
@@ -212,7 +212,7 @@ class CostBased(BaseRule):
         Returns
         -------
         cost : Linear
-            What is minimised; NaN if OOD rows are in use but not at hand.
+            What is minimized; NaN if OOD rows are in use but not at hand.
         """
         prior = self.ood_prior
         share_id = (1 - prior) / n_id

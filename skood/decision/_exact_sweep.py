@@ -90,7 +90,7 @@ class _Pivots:
 
 
 def pivot_sweep(problem, goal, *, turns=(0,), randomize=False):
-    """Minimise over all angles and thresholds.
+    """Minimize over all angles and thresholds.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def pivot_sweep(problem, goal, *, turns=(0,), randomize=False):
         At most `MAX_ROWS` rows, with two scores.
 
     goal : Goal
-        What is minimised.
+        What is minimized.
 
     turns : tuple of int, default=(0,)
         The quadrants, as multiples of pi / 2 at which they start.

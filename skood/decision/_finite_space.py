@@ -67,7 +67,7 @@ class FiniteSolution:
         the rule has no `ood_prior`, or if nothing is accepted.
 
     objective : float
-        What the rule minimised.
+        What the rule minimized.
 
     mu : float
         Weight of the likelihood ratio in ``r + mu * g``.
@@ -148,8 +148,8 @@ class _Face:
         )
         return float(z[-1])
 
-    def minimise(self, objective):
-        """Return a vertex that minimises a Linear, and the multipliers of the rows."""
+    def minimize(self, objective):
+        """Return a vertex that minimizes a Linear, and the multipliers of the rows."""
         if not self.free.any():
             return self.z, np.zeros(len(self.rows))
         columns, z = self.columns[:, self.free], self.z.copy()
@@ -166,13 +166,13 @@ class _Face:
         return z, multipliers * scale
 
     def narrow(self, objective):
-        """Keep what minimises a Linear; return the factors of N, E, F in its dual.
+        """Keep what minimizes a Linear; return the factors of N, E, F in its dual.
 
         By complementary slackness these are all points in which an atom is accepted
         where its reduced cost is negative, and rejected where it is positive, and
         that meet every bound with a multiplier exactly.
         """
-        self.z, multipliers = self.minimise(objective)
+        self.z, multipliers = self.minimize(objective)
         factors, rows = np.array(objective[:3]), np.abs(self.rows)
         total = factors - multipliers @ self.rows
         size = self._size(factors)
@@ -188,7 +188,7 @@ class _Face:
 
 
 def _linear_program(weights, rows, most, equal, upper):
-    """Return a vertex that minimises the weighted sum, and the multipliers.
+    """Return a vertex that minimizes the weighted sum, and the multipliers.
 
     Presolving rounds more, and room in the bounds is what rounding may take; with both
     the solver finishes also where coefficients are many orders of magnitude apart.
@@ -278,7 +278,7 @@ def _problem(rule, has_ood):
 
 def _largest_tpr(face):
     """Return N where it is largest, and the selective risk there."""
-    N, E, _ = face.sums(face.minimise(Linear(id=-1.0))[0])
+    N, E, _ = face.sums(face.minimize(Linear(id=-1.0))[0])
     return N, E / max(N, _TIE)
 
 
@@ -289,7 +289,7 @@ def _least_risk(face, risk):
     until R is the least risk, where it is zero. The risks fall faster than linearly.
     """
     while True:
-        N, E, _ = face.sums(face.minimise(Linear(id=-risk, loss=1.0))[0])
+        N, E, _ = face.sums(face.minimize(Linear(id=-risk, loss=1.0))[0])
         if N <= 0 or E / N >= risk:
             return Linear(id=-risk, loss=1.0)
         risk = E / N
@@ -304,7 +304,7 @@ def _infeasible(rule, p, q, risk, bounds, has_ood):
         floors = _Face(p, q, risk, [b for b in bounds if is_floor(b)])
         least = math.nan
         if has_ood and floors.excess() <= GUARD:
-            least = floors.sums(floors.minimise(Linear(ood=1.0))[0])[2]
+            least = floors.sums(floors.minimize(Linear(ood=1.0))[0])[2]
         attainable = {"max_tpr_at_fpr": most, "min_fpr_at_tpr": least}
     return InfeasibleError(
         f"No acceptance probabilities meet {as_asked(rule)} on {len(p)} "

@@ -1,4 +1,4 @@
-"""What a search minimises: a cost within bounds, for regions or for their mixtures."""
+"""What a search minimizes: a cost within bounds, for regions or for their mixtures."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -40,7 +40,7 @@ def pick(value, N, F, rtol):
 
 
 class Goal:
-    """A problem in N, E and F: minimise ``E / N``, or a linear cost, within bounds.
+    """A problem in N, E and F: minimize ``E / N``, or a linear cost, within bounds.
 
     Parameters
     ----------

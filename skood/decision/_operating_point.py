@@ -61,7 +61,7 @@ class OperatingPoint:
         use.
 
     objective : float, default=nan
-        What the rule minimised.
+        What the rule minimized.
 
     gap : float, default=nan
         Certified distance of `objective` from the best over all angles; 0 for a
@@ -180,7 +180,7 @@ def check_pair(risk, ood, names, needs_ood_score):
     return risk, ood
 
 
-def standardise(risk, ood, scales):
+def standardize(risk, ood, scales):
     """Return scaled scores and the rows with an infinite one, rejected first."""
     with np.errstate(over="ignore"):
         u = risk / scales[0]
@@ -248,7 +248,7 @@ def accept_proba(point, risk, ood=None):
     array([1.  , 0.25, 0.  ])
     """
     risk, ood = check_pair(risk, ood, ("risk", "ood"), weights(point.theta)[1] != 0)
-    projected = project(point.theta, *standardise(risk, ood, point.scales))
+    projected = project(point.theta, *standardize(risk, ood, point.scales))
     proba = (projected <= point.lam).astype(np.float64)
     low = point.lam_low
     at = projected == point.lam if low is None else (proba > 0) & (projected > low)
@@ -273,7 +273,7 @@ def accept(point, risk, ood=None, *, random_state=None):
         The OOD-like score, high for OOD rows. None: `risk` is the only score.
 
     random_state : int, RandomState instance or None, default=None
-        Draws for rows at the threshold of a randomised rule, and only for them.
+        Draws for rows at the threshold of a randomized rule, and only for them.
 
     Returns
     -------

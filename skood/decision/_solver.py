@@ -91,10 +91,10 @@ def grid_search(problem, goal, thetas, randomize=False):
     return best, math.inf if best is None else best.value
 
 
-def _least_violation(problem, rule, thetas, optimise, whole):
+def _least_violation(problem, rule, thetas, optimize, whole):
     """Return the point that breaks the bounds least, and what is attainable.
 
-    The first is searched on a grid of angles; `optimise` returns the best rule of any
+    The first is searched on a grid of angles; `optimize` returns the best rule of any
     goal, or None.
     """
     n_id, n_ood = problem.n_id, problem.n_ood
@@ -113,9 +113,9 @@ def _least_violation(problem, rule, thetas, optimise, whole):
     bounds = rule.bounds(n_id, n_ood, whole=whole)
     floors = tuple(bound for bound in bounds if is_floor(bound))
     others = tuple(bound for bound in bounds if not is_floor(bound))
-    most = optimise(Goal(Linear(id=-1 / n_id), others))
-    least = optimise(Goal(Linear(ood=1 / max(n_ood, 1)), floors))
-    right = optimise(Goal(None, ()))
+    most = optimize(Goal(Linear(id=-1 / n_id), others))
+    least = optimize(Goal(Linear(ood=1 / max(n_ood, 1)), floors))
+    right = optimize(Goal(None, ()))
     point = problem.describe(rule, best)
     return point and replace(
         point,
@@ -192,23 +192,23 @@ def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize):
     turns = (0,) if angles == "quadrant" else (-2, -1, 0, 1)
     if not problem.double:
         thetas, solver = np.zeros(1), "grid"
-    optimise: Callable[..., Any]
+    optimize: Callable[..., Any]
     if solver == "bnb":
         options = {"turns": turns, "grid": thetas, "randomize": randomize}
         best, bound = branch_and_bound(problem, goal, tol=tol, **options)
         tol = min(tol, 1e-3)
-        optimise = partial(branch_and_bound, problem, tol=tol, **options)
+        optimize = partial(branch_and_bound, problem, tol=tol, **options)
     elif solver == "exact":
-        optimise = partial(pivot_sweep, problem, turns=turns, randomize=randomize)
-        best, bound = optimise(goal)
+        optimize = partial(pivot_sweep, problem, turns=turns, randomize=randomize)
+        best, bound = optimize(goal)
     else:
-        optimise = partial(grid_search, problem, thetas=thetas, randomize=randomize)
-        best, bound = optimise(goal)
+        optimize = partial(grid_search, problem, thetas=thetas, randomize=randomize)
+        best, bound = optimize(goal)
         if problem.double:
             bound = math.nan
     if best is None:
         return _least_violation(
-            problem, rule, thetas, lambda goal: optimise(goal)[0], not randomize
+            problem, rule, thetas, lambda goal: optimize(goal)[0], not randomize
         )
     point = problem.describe(rule, best)
     if point is None:
@@ -255,7 +255,7 @@ def solve(
     .. math::
         \cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda
 
-    the one is returned that minimises the objective of `rule` within its bounds; of
+    the one is returned that minimizes the objective of `rule` within its bounds; of
     several that a solver meets, the one with the largest TPR, then the smallest FPR,
     then the smallest angle. Read more in the :ref:`User Guide <rejection>`.
 

@@ -19,7 +19,7 @@ __all__ = ["CADRef"]
 # A logit score counts as at least this share of the mean.
 _LEAST_SHARE = 1e-6
 
-# Least generalised entropy: its inverse, and sums of it, are finite.
+# Least generalized entropy: its inverse, and sums of it, are finite.
 _LEAST_ENTROPY = 1e-100
 
 
@@ -53,7 +53,7 @@ class CADRef(PartialFitMixin, ReadingDetector):
 
     logit_score : {"energy", "gen", "max_logit", "msp"}, default="energy"
         The score S: the energy (logarithm of the sum of exponentials); the inverse of
-        the generalised entropy of :class:`GEN` with ``gamma=0.1`` and a tenth of the
+        the generalized entropy of :class:`GEN` with ``gamma=0.1`` and a tenth of the
         classes, at least 10; the largest logit; or the largest probability. "gen" and
         "msp" are always positive.
 

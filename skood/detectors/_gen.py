@@ -1,4 +1,4 @@
-"""Generalised entropy."""
+"""Generalized entropy."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,7 +17,7 @@ __all__ = ["GEN"]
 
 
 class GEN(ReadingDetector):
-    r"""Generalised entropy of the largest probabilities (GEN) [1]_.
+    r"""Generalized entropy of the largest probabilities (GEN) [1]_.
 
     .. math:: s(x) = -\sum_{j=1}^{M} p_{(j)}^\gamma \, (1 - p_{(j)})^\gamma
 

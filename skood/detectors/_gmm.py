@@ -33,7 +33,7 @@ class GMM(ReadingDetector):
     With ``n_components=None`` the components are the classes: :math:`\pi_k` is the
     share of class k among the training samples, :math:`\mu_k` and :math:`\Sigma_k`
     are its mean and covariance; without ``y`` there is one. With a number, that many
-    components are fitted by expectation maximisation, and ``y`` only tells which rows
+    components are fitted by expectation maximization, and ``y`` only tells which rows
     are OOD.
 
     `reg_covar` is added to every variance, as scikit-learn does. Where samples are

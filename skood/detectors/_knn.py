@@ -31,7 +31,7 @@ from skood.utils._torch import is_tensor, resolve_device, row_chunks
 
 __all__ = ["KNN"]
 
-# A neighbour found in float32 is taken if the rounding error of its squared distance
+# A neighbor found in float32 is taken if the rounding error of its squared distance
 # is below this share of it.
 _FLOAT32_TOLERANCE = 1e-5
 
@@ -111,7 +111,7 @@ class KNN(ExplainMixin, ReadingDetector):
         What searches. "auto": torch on a GPU if `device` gives one; else faiss if
         it is installed; else scikit-learn.
         "faiss" and "torch" need ``metric="euclidean"``. The distance of the
-        neighbour that was found is computed in float64 in any case; where the
+        neighbor that was found is computed in float64 in any case; where the
         float32 search of faiss is too coarse, scikit-learn searches again.
 
     device : str, default="auto"
@@ -400,8 +400,8 @@ class KNN(ExplainMixin, ReadingDetector):
         budget = _CPU_BYTES if device.type == "cpu" else _GPU_BYTES
         bank = to_device(self.bank_, device)
         tiles = list(row_chunks(len(bank), 8 * bank.shape[1], budget))
-        # |q - b|²/2 without the |q|²/2 that all neighbours of q share; float32
-        # would mistake neighbours that are much nearer than the origin
+        # |q - b|²/2 without the |q|²/2 that all neighbors of q share; float32
+        # would mistake neighbors that are much nearer than the origin
         half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
         distances = []
         per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
@@ -420,7 +420,7 @@ class KNN(ExplainMixin, ReadingDetector):
         return np.concatenate(distances)
 
     def _nearest_torch(self, queries, bank, tiles, half_norms, own=None):
-        """Rows of the k-th neighbours, from those of each tile of the bank."""
+        """Rows of the k-th neighbors, from those of each tile of the bank."""
         import torch
 
         gaps, rows = [], []
@@ -450,11 +450,11 @@ class KNN(ExplainMixin, ReadingDetector):
 
         n_features : int, default=3
             How many features to name, those first that have the largest part of the
-            squared distance to the k-th neighbour. 0 for other metrics than the
+            squared distance to the k-th neighbor. 0 for other metrics than the
             Euclidean one, whose distances are no sums over features.
 
         n_neighbors : int, default=None
-            How many neighbours to name, the nearest first; at most the k of the
+            How many neighbors to name, the nearest first; at most the k of the
             score. None: 5, or k if that is less.
 
         Returns
@@ -485,7 +485,7 @@ class KNN(ExplainMixin, ReadingDetector):
             and 0 <= int(n_neighbors) <= self.n_neighbors
         ):
             raise ValueError(
-                f"explain can name from 0 to {self.n_neighbors} neighbours, as many as "
+                f"explain can name from 0 to {self.n_neighbors} neighbors, as many as "
                 f"the n_neighbors of the detector, got n_neighbors={n_neighbors!r}. "
                 "Name fewer, or fit with more."
             )

@@ -98,7 +98,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
     See Also
     --------
     RelativeMahalanobis : Subtracts the distance to all of the data.
-    GMM : A mixture that is fitted by expectation maximisation.
+    GMM : A mixture that is fitted by expectation maximization.
     KNN : Makes no assumption on the distribution.
 
     References

@@ -59,7 +59,7 @@ class MSP(ReadingDetector):
     See Also
     --------
     Entropy : Reads all probabilities.
-    Energy : Does not normalise the logits.
+    Energy : Does not normalize the logits.
 
     References
     ----------

@@ -38,7 +38,7 @@ class MultiLayerMahalanobis(NetworkDetector):
     :math:`s_l` the score of :class:`Mahalanobis`.
 
     This detector learns from known OOD rows: with ``alphas="auto"`` the weights are
-    those of a logistic regression of ID against OOD rows, if `y` has rows labelled
+    those of a logistic regression of ID against OOD rows, if `y` has rows labeled
     `ood_label`, and else all 1. The ID rows for it, a fifth of them that is drawn with
     a fixed seed, are scored by Gaussians that were not fitted on them; then the
     Gaussians are fitted on all ID rows. OOD rows change nothing else.
@@ -271,7 +271,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         except ValueError:
             warn(
                 f"With n_samples = {len(id_scores)} ID rows the weights are learned on "
-                "rows that the Gaussians were fitted on, which favours layers with "
+                "rows that the Gaussians were fitted on, which favors layers with "
                 "many channels. Give more rows, or alphas."
             )
         scores = np.concatenate([id_scores, ood_scores])

@@ -132,9 +132,9 @@ class NCI(PartialFitMixin, ReadingDetector):
     def _score_reading(self, reading):
         xp = reading.xp
         coef = as_double(reading.asarray(reading.head.coef))
-        centred = reading.features - reading.asarray(self.mean_)  # in float64
-        toward = row_dots(centred, coef[xp.argmax(reading.logits, axis=1)])
-        length = xp.sqrt(row_dots(centred, centred))
+        centered = reading.features - reading.asarray(self.mean_)  # in float64
+        toward = row_dots(centered, coef[xp.argmax(reading.logits, axis=1)])
+        length = xp.sqrt(row_dots(centered, centered))
         aligned = toward / xp.where(length > 0, length, xp.ones_like(length))
         norm = xp.sum(xp.abs(reading.features), axis=1, dtype=xp.float64)
         return aligned + self.alpha * norm

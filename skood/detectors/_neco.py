@@ -26,11 +26,11 @@ class NECO(PartialFitMixin, ReadingDetector):
         \qquad h_j = (z_j - \mu_j) / \sigma_j
 
     where :math:`\mu_j, \sigma_j` are mean and standard deviation of a training
-    feature, and the columns of P the principal components of the standardised training
+    feature, and the columns of P the principal components of the standardized training
     features, those with the largest variance. Networks whose features have collapsed to
     their class means put OOD samples outside of this space.
 
-    Features that do not vary in training are only centred. A sample at the mean, where
+    Features that do not vary in training are only centered. A sample at the mean, where
     the ratio has no limit, scores 0. `partial_fit` adds rows.
 
     Read more in the :ref:`User Guide <detectors>`.
@@ -158,14 +158,14 @@ class NECO(PartialFitMixin, ReadingDetector):
             self._check_logits(reading)
 
     def _settle_space(self):
-        self._standardise()
+        self._standardize()
         values, vectors, rank = symmetric_eigh(self._correlation())
         self.n_components_ = self._dimension(values, rank)
         # Eigenvalues ascend.
         leading = vectors[:, : -self.n_components_ - 1 : -1]
         self.components_ = _with_signs(np.ascontiguousarray(leading.T))
 
-    def _standardise(self):
+    def _standardize(self):
         """Set mean and scale of the features."""
         moments = self._sums
         count, mean = moments.counts[0], moments.means[0]
@@ -180,7 +180,7 @@ class NECO(PartialFitMixin, ReadingDetector):
         self.scale_ = np.where(self._varies, np.sqrt(variance), 1.0)
 
     def _correlation(self):
-        """Covariance of the standardised training features."""
+        """Covariance of the standardized training features."""
         scatter = self._sums.scatter / self._sums.counts[0]
         scatter = scatter / self.scale_ / self.scale_[:, None]
         return scatter * self._varies * self._varies[:, None]

@@ -1,4 +1,4 @@
-"""Nearest-neighbour guidance."""
+"""Nearest-neighbor guidance."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -89,13 +89,13 @@ class NNGuide(BankDetector):
     See Also
     --------
     Energy : Its first factor.
-    KNN : Reads the k-th neighbour only, and no logits.
+    KNN : Reads the k-th neighbor only, and no logits.
     Relation : Compares with all rows of its bank.
 
     Notes
     -----
     OpenOOD keeps the first rows of the training data instead of drawing them, and adds
-    1e-10 to each normalised feature.
+    1e-10 to each normalized feature.
 
     References
     ----------
@@ -158,7 +158,7 @@ class NNGuide(BankDetector):
         if n_low:
             warn(
                 f"The energies of {n_low} of the {len(kept)} training samples of the "
-                "bank are not positive, so that their neighbours are pushed away, or "
+                "bank are not positive, so that their neighbors are pushed away, or "
                 "score high if their own energies are negative. Shift the biases of "
                 "the head so that the logits are positive, or use KNN."
             )

@@ -81,7 +81,7 @@ class ODIN(NetworkDetector):
     See Also
     --------
     MSP : Without the step.
-    Energy : Reads the logits without normalising them.
+    Energy : Reads the logits without normalizing them.
 
     Notes
     -----

@@ -57,7 +57,7 @@ class OpenMax(ReadingDetector):
     the largest distances of all classes. Both give a warning.
 
     Logits are multiplied, so that a constant added to all of them changes the score,
-    and samples whose logits are all negative do not look unknown: give centred logits.
+    and samples whose logits are all negative do not look unknown: give centered logits.
 
     Read more in the :ref:`User Guide <detectors_logits>`.
 

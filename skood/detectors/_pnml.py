@@ -1,4 +1,4 @@
-"""Regret of predictive normalised maximum likelihood."""
+"""Regret of predictive normalized maximum likelihood."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,7 +29,7 @@ _ALONE = 1e-9
 
 
 class PNML(PartialFitMixin, ReadingDetector):
-    r"""Regret of the predictive normalised maximum likelihood of the head (pNML) [1]_.
+    r"""Regret of the predictive normalized maximum likelihood of the head (pNML) [1]_.
 
     .. math:: s(x) = -\frac{1}{\log C}
         \log \sum_{i=1}^C \frac{p_i}{p_i + (1 - p_i) \, p_i^\kappa}, \qquad

@@ -88,8 +88,8 @@ class Relation(BankDetector):
 
     See Also
     --------
-    KNN : Reads the k-th neighbour only.
-    NNGuide : Reads the k nearest neighbours.
+    KNN : Reads the k-th neighbor only.
+    NNGuide : Reads the k nearest neighbors.
 
     Notes
     -----

@@ -234,11 +234,11 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     def _coordinates(self, reading):
         """Features, minus the mean of all, where the distances differ."""
-        centred = as_double(reading.features) - reading.asarray(
+        centered = as_double(reading.features) - reading.asarray(
             self.background_location_
         )
         lost = reading.asarray(self._lost @ self._directions)
-        return centred @ reading.asarray(self._directions) - lost
+        return centered @ reading.asarray(self._directions) - lost
 
     def _score_left_out(self, part, labels):
         if self.covariance is not None:

@@ -87,7 +87,7 @@ class SklearnDetector(ReadingDetector):
 
     See Also
     --------
-    KNN : Nearest neighbours without a scikit-learn detector.
+    KNN : Nearest neighbors without a scikit-learn detector.
 
     Examples
     --------

@@ -82,7 +82,7 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
     See Also
     --------
     Mahalanobis : A mean per class, and features of any length.
-    KNN : Distance to a neighbour among unit-norm features.
+    KNN : Distance to a neighbor among unit-norm features.
 
     References
     ----------

@@ -13,7 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skood.base import UncertaintyMixin
-from skood.epistemic._measures import member_uncertainty, normalised
+from skood.epistemic._measures import member_uncertainty, normalized
 from skood.utils._batches import blockwise, joined
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._linalg import check_no_overflow
@@ -79,7 +79,7 @@ def log_proba_of(estimator, X):
             log_p = np.asarray(estimator.predict_log_proba(X), dtype=np.float64)
         else:
             log_p = np.log(np.asarray(estimator.predict_proba(X), dtype=np.float64))
-    return normalised(log_p, f"What {type(estimator).__name__} predicts")
+    return normalized(log_p, f"What {type(estimator).__name__} predicts")
 
 
 def check_takes_weight(estimator, sample_weight):

@@ -19,14 +19,14 @@ __all__ = [
     "kl_divergence",
     "kl_divergence_gaussian",
     "member_uncertainty",
-    "normalised",
+    "normalized",
 ]
 
 # The log-probability of a zero, which so stays finite.
 _LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
 
 # Logarithms of sums of probabilities that are this small are left alone.
-_NORMALISED = 1e-12
+_NORMALIZED = 1e-12
 
 # Two log-probabilities that are this close need care when they are subtracted.
 _CLOSE = 1.0
@@ -55,11 +55,11 @@ def _log_proba(log_proba, name="log_proba"):
         )
     if np.isposinf(log_proba).any():
         raise ValueError(f"{name} has infinite values: give log-probabilities.")
-    log_proba = normalised(log_proba, name)
+    log_proba = normalized(log_proba, name)
     return np.where(np.isneginf(log_proba), _LOG_TINY, log_proba)
 
 
-def normalised(log_proba, name="log_proba"):
+def normalized(log_proba, name="log_proba"):
     """Take out what rounding leaves in the sum of probabilities, or raise for more.
 
     Parameters
@@ -88,7 +88,7 @@ def normalised(log_proba, name="log_proba"):
             "Pass np.log(predict_proba(X)), or scipy.special.log_softmax(logits, -1)."
         )
     # what is rounding of the input stays: sure predictions would lose digits
-    total[np.abs(total) < _NORMALISED] = 0.0
+    total[np.abs(total) < _NORMALIZED] = 0.0
     return log_proba - total
 
 

@@ -71,10 +71,10 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         evidence; with a large one there is none at all.
 
     propagation : {"vacuity", "evidence", "both"} or None, default=None
-        What `predict_uncertainty` averages over the neighbours of a node, by a random
+        What `predict_uncertainty` averages over the neighbors of a node, by a random
         walk with restarts: the vacuity; the parameters, from which all uncertainties
         follow; or first these and then the vacuity. It can be changed without another
-        fit. Predictions do not change. Rows of arrays have no neighbours.
+        fit. Predictions do not change. Rows of arrays have no neighbors.
 
     steps : int, default=None
         Steps of the walk. None: 30 for the vacuity, 10 for the parameters.

@@ -6,7 +6,7 @@ difference of large numbers: with
 .. math:: \log\Gamma(x) = (x - \tfrac12) \log x - x + \tfrac12 \log 2\pi + \Delta(x),
    \qquad \psi(x) = \log x - \delta(x),
 
-the large terms are cancelled on paper, and what is computed is left of them.
+the large terms are canceled on paper, and what is computed is left of them.
 """
 
 # Authors: The skood developers
@@ -155,7 +155,7 @@ def totals(alpha):
 
 
 def dirichlet_log_normalizer(alpha):
-    r"""Logarithm of the normaliser of Dirichlet distributions.
+    r"""Logarithm of the normalizer of Dirichlet distributions.
 
     .. math:: \log B(\alpha) = \sum_c \log\Gamma(\alpha_c) - \log\Gamma(S),
        \qquad S = \sum_c \alpha_c.

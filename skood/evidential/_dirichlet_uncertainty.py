@@ -1,4 +1,4 @@
-"""What Dirichlet distributions say of the uncertainty of samples, and of neighbours."""
+"""What Dirichlet distributions say of the uncertainty of samples, and of neighbors."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -54,8 +54,8 @@ def evidential_uncertainty(alpha, X, *, propagation=None, steps=None, teleport=N
         The samples.
 
     propagation : {"vacuity", "evidence", "both"} or None, default=None
-        What a random walk averages over neighbours: the vacuity; the parameters; or
-        first these and then the vacuity. Rows have no neighbours.
+        What a random walk averages over neighbors: the vacuity; the parameters; or
+        first these and then the vacuity. Rows have no neighbors.
 
     steps : int, default=None
         Steps of the walk. None: 30 of "vacuity", 10 of "evidence".
@@ -91,7 +91,7 @@ def evidential_uncertainty(alpha, X, *, propagation=None, steps=None, teleport=N
 
 
 def dirichlet_uncertainty(alpha, u=None):
-    """Total, aleatoric and epistemic uncertainty of samples without neighbours.
+    """Total, aleatoric and epistemic uncertainty of samples without neighbors.
 
     Parameters
     ----------

@@ -102,15 +102,15 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         another layer, see :class:`~skood.nn.FeatureExtractor`.
 
     propagation : str, default="vacuity"
-        What `predict_uncertainty` averages over the neighbours of a node; None:
+        What `predict_uncertainty` averages over the neighbors of a node; None:
         nothing. It can be changed without another fit. Predictions do not change. Rows
-        of arrays have no neighbours.
+        of arrays have no neighbors.
 
         - "vacuity": u, by a random walk of 30 steps with teleport 0.02;
         - "evidence": :math:`\alpha`, by a random walk of 10 steps with teleport 0.1;
         - "both": first :math:`\alpha`, then u;
         - "evidence-sym": :math:`\alpha`, with the symmetric norm, as equation 91 of
-          [1]_ has it; nodes with many neighbours so get more evidence;
+          [1]_ has it; nodes with many neighbors so get more evidence;
         - "vacuity-paper": C + e, by a random walk of 2 steps with teleport 0.5, as
           equation 90 of [1]_ has it.
 
@@ -398,12 +398,12 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         center, scale = input_scale(seen.inputs, self.layer == "last", self.e_id)
         device = resolve_device(self.device)
 
-        def part(seen, codes, regularised=True):
+        def part(seen, codes, regularized=True):
             return Part(
                 (seen.inputs - center) / scale,
                 seen.proba,
                 codes,
-                regularised=regularised,
+                regularized=regularized,
                 corrected=self.confidence == "corrected",
                 device=device,
             )

@@ -243,7 +243,7 @@ def input_scale(z, is_logits, e_id):
 
     is_logits : bool
         Whether they are logits. These are divided by one temperature, or not at all.
-        Features are standardised.
+        Features are standardized.
 
     e_id : float
         Evidence of a sample that is known.

@@ -83,8 +83,8 @@ class Part:
     codes : ndarray of shape (n_rows,), dtype int, default=None
         Classes, for the expected cross-entropy. None: these rows are not in it.
 
-    regularised : bool, default=True
-        Whether the regularisers are on these rows.
+    regularized : bool, default=True
+        Whether the regularizers are on these rows.
 
     corrected : bool, default=True
         See `confidence`.
@@ -93,7 +93,7 @@ class Part:
         Where the tensors are: float64, but float32 where there is no such.
     """
 
-    def __init__(self, features, proba, codes=None, *, regularised, corrected, device):
+    def __init__(self, features, proba, codes=None, *, regularized, corrected, device):
         dtype = torch.float32 if device.type == "mps" else torch.float64
         r = confidence(proba, corrected)
 
@@ -103,7 +103,7 @@ class Part:
         self.features = tensor(features)
         self.proba = tensor(proba)
         self.ood_weight = tensor((1.0 - r) / r)
-        self.regularised = regularised
+        self.regularized = regularized
         self.proba_y = None
         if codes is not None:
             self.proba_y = tensor(proba[np.arange(len(codes)), codes])
@@ -120,7 +120,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Objective:
-    r"""Expected cross-entropy and regularisers of the evidence of a linear probe.
+    r"""Expected cross-entropy and regularizers of the evidence of a linear probe.
 
     With :math:`q = g(W z + b)`, :math:`e = \sum_c q_c`, :math:`\tilde p` the
     probabilities and r the confidence of the network,
@@ -133,12 +133,12 @@ class Objective:
         + \tfrac{1 - r}{r} \max(0, e - e_{OOD})^2\bigr),
 
     the mean over the rows of parts with classes of the first term, and over those of
-    regularised parts of the others.
+    regularized parts of the others.
 
     Parameters
     ----------
     lambda_ice, lambda_pcl : float
-        Weights of the regularisers.
+        Weights of the regularizers.
 
     activation : {"exp", "softplus"}
         The function g.
@@ -178,8 +178,8 @@ class Objective:
         gradients : list of torch.Tensor
             For W and b. Empty if not asked for.
         """
-        n_labelled = sum(len(part) for part in parts if part.proba_y is not None)
-        n_regularised = sum(len(part) for part in parts if part.regularised)
+        n_labeled = sum(len(part) for part in parts if part.proba_y is not None)
+        n_regularized = sum(len(part) for part in parts if part.regularized)
         value = W.new_zeros(())
         gradients = [torch.zeros_like(W), torch.zeros_like(b)] if gradient else []
         for part in parts:
@@ -187,7 +187,7 @@ class Objective:
                 z = part.features[rows]
                 scores = torch.addmm(b, z, W.T)
                 row_values, slope = self._rows(
-                    scores, part, rows, n_labelled, n_regularised, gradient
+                    scores, part, rows, n_labeled, n_regularized, gradient
                 )
                 value += row_values.sum()
                 if gradient:
@@ -195,7 +195,7 @@ class Objective:
                     gradients[1] += slope.sum(dim=0)
         return float(value), gradients
 
-    def _rows(self, scores, part, rows, n_labelled, n_regularised, gradient):
+    def _rows(self, scores, part, rows, n_labeled, n_regularized, gradient):
         """Values of rows and their derivatives by the scores, which are overwritten."""
         n_classes, q = scores.shape[1], self._activate(scores)
         e = q.sum(dim=1)
@@ -204,18 +204,18 @@ class Objective:
         if part.proba_y is not None:
             p = part.proba_y[rows]
             total, own = e + n_classes, e * p + 1.0
-            value += (torch.digamma(total) - torch.digamma(own)) / n_labelled
+            value += (torch.digamma(total) - torch.digamma(own)) / n_labeled
             if gradient:
                 trigamma = torch.polygamma(1, total) - p * torch.polygamma(1, own)
-                by_e += trigamma / n_labelled
-        if part.regularised and self.lambda_pcl:
-            scale = self.lambda_pcl / n_regularised
+                by_e += trigamma / n_labeled
+        if part.regularized and self.lambda_pcl:
+            scale = self.lambda_pcl / n_regularized
             below, above = (self.e_id - e).relu_(), (e - self.e_ood).relu_()
             weighted = part.ood_weight[rows] * above
             value += scale * (below * below + weighted * above)
             by_e += (2.0 * scale) * (weighted - below)
-        if part.regularised and self.lambda_ice:
-            scale = self.lambda_ice / n_regularised
+        if part.regularized and self.lambda_ice:
+            scale = self.lambda_ice / n_regularized
             proba = part.proba[rows]
             by_q = torch.addcmul(q, (e + n_classes)[:, None], proba, value=-1.0)
             value += scale * torch.linalg.vecdot(by_q, by_q)
@@ -257,12 +257,12 @@ def train_probe(
     tol,
     bar,
 ):
-    """Minimise an objective by Adam, each step from all rows.
+    """Minimize an objective by Adam, each step from all rows.
 
     Parameters
     ----------
     objective : Objective
-        What to minimise.
+        What to minimize.
 
     parts : list of Part
         Rows to train on.

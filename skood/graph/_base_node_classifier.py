@@ -33,7 +33,7 @@ from skood.utils._torch import parameter_dtype, resolve_device, to_tensor, train
 
 __all__ = ["BaseGraphClassifier", "check_widths"]
 
-# Above so many bytes of activations in an epoch, neighbourhoods are sampled.
+# Above so many bytes of activations in an epoch, neighborhoods are sampled.
 _MAX_EPOCH_BYTES = 8 * 2**30
 _SAMPLED_BATCH = 1024
 

@@ -25,7 +25,7 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
     r"""A classifier of nodes that trains a graph network in `fit`.
 
     Each layer of the network maps what the nodes have, and aggregates it over
-    neighbours. A GCN [1]_ with one hidden layer has the logits
+    neighbors. A GCN [1]_ with one hidden layer has the logits
 
     .. math:: L = \hat A \, \max(0, \hat A X W_1 + b_1) \, W_2 + b_2 , \qquad
         \hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2} .
@@ -37,7 +37,7 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
     conv : {"gcn", "gat", "sage", "appnp"} or callable, default="gcn"
         The kind of network: graph convolutions [1]_, attention [2]_ (eight heads in
         hidden layers), GraphSAGE with means [3]_, or a perceptron whose embeddings are
-        propagated by personalised PageRank [4]_. Or a module class or another
+        propagated by personalized PageRank [4]_. Or a module class or another
         factory, called as ``conv(n_features, n_classes, **conv_params)``, of a module
         that is called as ``module(x, edge_index)`` and returns logits for all nodes.
         If it has a parameter ``edge_weight``, it is given the weights of a graph that
@@ -86,12 +86,12 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
         parameters of its own, they are not trained. None: the cross-entropy.
 
     batch_size : int, default=None
-        Training nodes per step, each step with a sampled neighbourhood of the batch.
+        Training nodes per step, each step with a sampled neighborhood of the batch.
         None: all nodes and the whole graph in one step, as long as the activations
         need less than 8 GiB, else 1024.
 
     n_neighbors : int, default=10
-        Incoming edges of a node that a sampled neighbourhood keeps, at most. Their
+        Incoming edges of a node that a sampled neighborhood keeps, at most. Their
         weights are raised in place of those that are left out, and "gcn" and "appnp"
         know the degrees in the whole graph, so that nothing is lost if no node has
         more edges.

@@ -1,4 +1,4 @@
-"""Evidence of labelled nodes by a kernel of their distance: GKDE."""
+"""Evidence of labeled nodes by a kernel of their distance: GKDE."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -55,7 +55,7 @@ def resolve_metric(metric, X):
 
 
 class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
-    r"""Graph-based kernel Dirichlet estimation: near labelled nodes are evidence.
+    r"""Graph-based kernel Dirichlet estimation: near labeled nodes are evidence.
 
     Each training node is evidence for its class, in all nodes that can be reached from
     it, the less the longer the path. With :math:`d_{ij}` the number of edges on the

@@ -1,4 +1,4 @@
-"""A graph network that is drawn to the evidence of near labelled nodes: SGNN-GKDE."""
+"""A graph network that is drawn to the evidence of near labeled nodes: SGNN-GKDE."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -49,7 +49,7 @@ def _given(teacher, samples):
 
 
 class GKDENetwork(DirichletMixin, BaseGraphClassifier):
-    r"""A graph network whose evidence is drawn to that of near labelled nodes.
+    r"""A graph network whose evidence is drawn to that of near labeled nodes.
 
     The outputs of the network are evidence :math:`e = g(l)`, and :math:`\alpha = e + 1`
     the parameters of the Dirichlet distribution of a node, with the total S and the
@@ -57,15 +57,15 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
 
     .. math::
 
-        \frac{1}{n} \sum_{i \text{ labelled}} \sum_k \Bigl( (y_{ik} - \bar p_{ik})^2 +
+        \frac{1}{n} \sum_{i \text{ labeled}} \sum_k \Bigl( (y_{ik} - \bar p_{ik})^2 +
         \frac{\bar p_{ik} (1 - \bar p_{ik})}{S_i + 1} \Bigr)
         + \frac{1}{N} \sum_{j = 1}^N \Bigl( \lambda_1 \, KL \bigl(
         \mathrm{Dir}(\alpha_j) \,\|\, \mathrm{Dir}(\hat\alpha_j) \bigr)
         + \lambda_2 \, KL \bigl( \bar p_j \,\|\, \hat p_j \bigr) \Bigr):
 
-    the expected squared error of the n labelled nodes; and of all N nodes of the graph
+    the expected squared error of the n labeled nodes; and of all N nodes of the graph
     how far they are from the distributions with the parameters :math:`\hat\alpha` that
-    `GKDE` estimates from the labelled nodes, and from the probabilities
+    `GKDE` estimates from the labeled nodes, and from the probabilities
     :math:`\hat p` of a teacher, a plain graph network. So nodes that are far from all
     labels have little evidence, unless their features tell a class.
 
@@ -93,7 +93,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         Bandwidth of `GKDE`, in edges, or in units of the features.
 
     cutoff : float, default=10.0
-        Labelled nodes at a greater distance are no evidence for `GKDE`. None: all are
+        Labeled nodes at a greater distance are no evidence for `GKDE`. None: all are
         that can be reached.
 
     metric : {"auto", "hops", "euclidean"}, default="auto"
@@ -145,7 +145,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         Training nodes per step, see `GraphClassifier`.
 
     n_neighbors : int, default=10
-        Incoming edges of a node that a sampled neighbourhood keeps, at most.
+        Incoming edges of a node that a sampled neighborhood keeps, at most.
 
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights, dropout, held-out nodes and samples, and those of
@@ -203,7 +203,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
     `evidence` "exp" the logarithms of the evidence, so that
     :class:`~skood.detectors.Energy` is that of the total evidence.
 
-    Where neighbourhoods are sampled, the means over all nodes are those over the nodes
+    Where neighborhoods are sampled, the means over all nodes are those over the nodes
     of a sample.
 
     References

@@ -41,12 +41,12 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     r"""Graph posterior network (GPN): class densities as evidence, along edges.
 
     A perceptron maps each node to a point z of a small latent space, where a
-    normalising flow for each class has a density. How many training nodes of a class
+    normalizing flow for each class has a density. How many training nodes of a class
     are to be expected there is the evidence of the node,
 
     .. math:: \beta_c = N \, p(z \mid c) \, p(c),
 
-    which is then carried along edges by personalised PageRank, from
+    which is then carried along edges by personalized PageRank, from
     :math:`\beta^{(0)} = \beta`, and added to a uniform prior [1]_:
 
     .. math:: \beta^{(t+1)} = (1 - \gamma) \hat A \beta^{(t)} + \gamma \beta^{(0)},
@@ -87,7 +87,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
 
     warmup_epochs : int, default=5
         So many epochs the flows are trained first, on the likelihood of the training
-        nodes, while the perceptron stays as it was initialised.
+        nodes, while the perceptron stays as it was initialized.
 
     lambda_entropy : float, default=1e-3
         Weight of the entropy of the Dirichlet distribution, which the loss rewards.
@@ -163,12 +163,12 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     See Also
     --------
     GraphClassifier : A graph network with logits.
-    GKDE : Evidence by paths to labelled nodes.
+    GKDE : Evidence by paths to labeled nodes.
     skood.base.UncertaintyDetector : Makes a detector of an uncertainty.
 
     Notes
     -----
-    With :math:`\alpha_0 = \sum_c \alpha_c` the network minimises the mean over the
+    With :math:`\alpha_0 = \sum_c \alpha_c` the network minimizes the mean over the
     training nodes of the expected cross-entropy, less a reward for entropy,
 
     .. math:: \psi(\alpha_0) - \psi(\alpha_y) - \lambda H[\mathrm{Dir}(\alpha)] ,

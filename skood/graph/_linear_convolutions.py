@@ -102,7 +102,7 @@ def _changed(layer, modules, parameters):
     return twin
 
 
-# --- GCNConv: sum over neighbours of weight * W x, plus b --------------------------
+# --- GCNConv: sum over neighbors of weight * W x, plus b --------------------------
 
 
 def _gcn(layer):
@@ -140,7 +140,7 @@ def _sage_features(layer, x, edge_index, size=None):
     return torch.cat([features, x], dim=1) if layer.root_weight else features
 
 
-# --- GATConv: for each head, sum over neighbours of attention * W x ------------------
+# --- GATConv: for each head, sum over neighbors of attention * W x ------------------
 
 
 def _gat_map(layer):

@@ -152,12 +152,12 @@ class GCN(_GraphNetwork):
         return graph.aggregate("symmetric", h)
 
 
-class _OwnAndNeighbours(nn.Module):
-    """Two linear maps: of a node, and of the mean of its neighbours."""
+class _OwnAndNeighbors(nn.Module):
+    """Two linear maps: of a node, and of the mean of its neighbors."""
 
     def __init__(self, n_in, n_out):
         super().__init__()
-        self.neighbours = FeatureLinear(n_in, n_out)
+        self.neighbors = FeatureLinear(n_in, n_out)
         self.own = FeatureLinear(n_in, n_out)
 
 
@@ -167,23 +167,23 @@ class SAGE(_GraphNetwork):
     head_factor = 2
 
     def _layer(self, n_in, n_out):
-        return _OwnAndNeighbours(n_in, n_out)
+        return _OwnAndNeighbors(n_in, n_out)
 
     def _hidden(self, graph, layer, h):
-        told = _map_and_aggregate(graph, "mean", layer.neighbours, h)
+        told = _map_and_aggregate(graph, "mean", layer.neighbors, h)
         return told + layer.own(h)
 
     def _embedding(self, graph, h):
         return torch.cat([graph.aggregate("mean", h), h], dim=1)
 
     def _embedding_map(self, graph, h, weight):
-        of_neighbours, of_own = weight.chunk(2, dim=1)
-        told = graph.aggregate("mean", functional.linear(h, of_neighbours))
+        of_neighbors, of_own = weight.chunk(2, dim=1)
+        told = graph.aggregate("mean", functional.linear(h, of_neighbors))
         return told + functional.linear(h, of_own)
 
 
 class APPNP(_GraphNetwork):
-    """Predict, then propagate by personalised PageRank (Gasteiger et al., 2019).
+    """Predict, then propagate by personalized PageRank (Gasteiger et al., 2019).
 
     Parameters
     ----------

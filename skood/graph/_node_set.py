@@ -103,7 +103,7 @@ class Graph:
         return self._derived[key]
 
     def operator(self, kind):
-        r"""Matrix that aggregates what the in-neighbours of each node have.
+        r"""Matrix that aggregates what the in-neighbors of each node have.
 
         With :math:`B` the transposed adjacency matrix and :math:`\tilde B` the same
         with a weight of one where a node has no loop:

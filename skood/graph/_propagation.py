@@ -62,7 +62,7 @@ def propagate(
     :math:`\tilde D`, is the same with a weight of one where a node has no loop. One
     step of the scheme
 
-    - "random-walk" is a personalised PageRank with the restart probability
+    - "random-walk" is a personalized PageRank with the restart probability
       :math:`\gamma` = `teleport` [1]_:
 
       .. math:: v^{(t+1)} = (1 - \gamma) \tilde D^{-1} \tilde B v^{(t)}

@@ -1,4 +1,4 @@
-"""Radial normalising flows: a density of each class, all of them at once."""
+"""Radial normalizing flows: a density of each class, all of them at once."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,7 +28,7 @@ _NEAR = 1e-6
 class RadialFlows(torch.nn.Module):
     r"""A density of each class, by radial flows to a standard normal distribution.
 
-    A layer moves points along the rays from its centre :math:`c`: with
+    A layer moves points along the rays from its center :math:`c`: with
     :math:`r = \|z - c\|`
 
     .. math:: f(z) = z + \frac{\beta}{a + r} (z - c), \qquad a > 0, \beta > -a,
@@ -64,7 +64,7 @@ class RadialFlows(torch.nn.Module):
         bound = 1 / math.sqrt(n_features)
         self.centers = self._parameter(bound, n_layers, n_classes, n_features)
         self.raw_a = self._parameter(bound, n_layers, n_classes)
-        # not quite a: the gradient of the centres would be nothing but rounding
+        # not quite a: the gradient of the centers would be nothing but rounding
         self.raw_s = self._parameter(0.1 * bound, n_layers, n_classes)
         with torch.no_grad():
             self.raw_s += self.raw_a
@@ -132,7 +132,7 @@ class RadialFlows(torch.nn.Module):
         Returns
         -------
         blocks : list of slice
-            Neighbouring points, in order.
+            Neighboring points, in order.
         """
         n_layers, _, n_features = self.centers.shape
         row_bytes = 4 * self.n_classes * n_features * 4 * (1 + n_layers)

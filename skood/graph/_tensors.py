@@ -214,7 +214,7 @@ class GraphTensors:
         return torch.tensor(weights, device=self.device, dtype=self.dtype)
 
     def aggregate(self, kind, values):
-        """Aggregate what the in-neighbours of each node have.
+        """Aggregate what the in-neighbors of each node have.
 
         Parameters
         ----------

@@ -18,7 +18,7 @@ from skood.nn._training import check_finite
 from skood.nn._training_data import row_batches
 from skood.utils._torch import evaluating
 
-__all__ = ["NodeRows", "cross_entropy", "neighbourhood", "train_nodes"]
+__all__ = ["NodeRows", "cross_entropy", "neighborhood", "train_nodes"]
 
 
 def cross_entropy(outputs, codes):
@@ -129,8 +129,8 @@ def _incoming(graph):
     return sparse.csr_array(edges), graph.adjacency.diagonal(), _degrees(graph)
 
 
-def neighbourhood(graph, nodes, n_layers, n_neighbors, rng):
-    """Sample the neighbourhood of some nodes: a graph of what they are told.
+def neighborhood(graph, nodes, n_layers, n_neighbors, rng):
+    """Sample the neighborhood of some nodes: a graph of what they are told.
 
     For each layer, from the last to the first, each node that was reached last keeps
     at most `n_neighbors` of its incoming edges, drawn without replacement, and its
@@ -260,14 +260,14 @@ def train_nodes(
         The gain that counts.
 
     batch_size : int, default=None
-        Training nodes per step, each batch with a sampled neighbourhood. None: all
+        Training nodes per step, each batch with a sampled neighborhood. None: all
         nodes in one step, with the whole graph.
 
     n_neighbors, n_layers : int
-        See `neighbourhood`.
+        See `neighborhood`.
 
     seed : int, default=0
-        Of the order of batches and of the neighbourhoods; the rest is drawn from
+        Of the order of batches and of the neighborhoods; the rest is drawn from
         torch.
 
     bar : object, default=None
@@ -354,7 +354,7 @@ def _sampled(rows, batch_size, n_layers, n_neighbors, rng):
     tensors = rows.tensors
     for part in row_batches(len(rows.nodes), batch_size, shuffle=True):
         batch = rows.part(part)
-        graph, numbers, of_nodes = neighbourhood(
+        graph, numbers, of_nodes = neighborhood(
             tensors.graph, batch.nodes, n_layers, n_neighbors, rng
         )
         sampled = GraphTensors(graph, tensors.device, tensors.dtype)

@@ -6,7 +6,7 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skood.metrics._plot._risk_coverage_display import COLOURS, get_axes
+from skood.metrics._plot._risk_coverage_display import COLORS, get_axes
 from skood.metrics._scorers import concept_columns, unwrap
 from skood.utils._labels import ood_mask
 from skood.utils._metaestimators import n_rows
@@ -16,7 +16,7 @@ __all__ = ["ConstraintContributionDisplay"]
 # More bars than this are no picture of single samples any more.
 _MAX_BARS = 40
 
-# Colours are used again with these hatchings.
+# Colors are used again with these hatchings.
 _HATCHES = ("", "//", "..", "xx")
 
 # Longer texts of constraints are cut in the legend.
@@ -240,8 +240,8 @@ def _draw(ax, parts, n_bars, has_others, style):
                 left=left,
                 **{
                     "label": name,
-                    "color": "0.7" if is_rest else COLOURS[i % len(COLOURS)],
-                    "hatch": _HATCHES[i // len(COLOURS) % len(_HATCHES)],
+                    "color": "0.7" if is_rest else COLORS[i % len(COLORS)],
+                    "hatch": _HATCHES[i // len(COLORS) % len(_HATCHES)],
                     "edgecolor": "white",
                     **style,
                 },

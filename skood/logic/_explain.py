@@ -10,7 +10,7 @@ from skood.logic.language._compiler import compile_formula, evaluate
 from skood.logic.language._formulas import And, C, Equals, Iff, Implies, Not, Or, Same
 from skood.utils._pandas import import_pandas
 
-__all__ = ["explained_rows", "explanation_frame", "fact", "offence"]
+__all__ = ["explained_rows", "explanation_frame", "fact", "offense"]
 
 
 # Values that say nothing without the name of their concept.
@@ -141,7 +141,7 @@ def _atom(formula, sample):
     return f"not {sample.state(formula.name, asked)} ({_word(actual)})"
 
 
-def offence(formula, sample):
+def offense(formula, sample):
     """Say how a sample breaks a constraint, or satisfies one that it should break.
 
     Parameters
@@ -198,7 +198,7 @@ def explained_rows(detector, reading):
         clauses = []
         for j in broken:
             size = f": {_number(soft[i, j])}" if detector._is_weighted else ""
-            clauses.append(_offence_of(kb, j, sample, detector) + size)
+            clauses.append(_offense_of(kb, j, sample, detector) + size)
         if len(kb) and not clauses:
             clauses.append(
                 "all constraints hold" if all_hold[i] else "no constraint counts"
@@ -220,12 +220,12 @@ def explained_rows(detector, reading):
     return rows
 
 
-def _offence_of(kb, j, sample, detector):
+def _offense_of(kb, j, sample, detector):
     """Say how a constraint is broken; that of the ID classifier in its own words."""
     formula = kb.formulas[j]
     if isinstance(formula, C) and formula.name not in detector.concepts_:
         return "the classifier of ID rows takes it for OOD"
-    return offence(formula, sample)
+    return offense(formula, sample)
 
 
 def explanation_frame(rows, detector, X):

@@ -79,7 +79,7 @@ default="auto"
         "grouping" through all distinct truth vectors, "components" groups the worlds of
         each connected component, "elimination" eliminates concepts. "auto" groups each
         component, or eliminates in those that are too large; where the tables of this
-        are too large, too, weights maximise the pseudo-likelihood, and a warning says
+        are too large, too, weights maximize the pseudo-likelihood, and a warning says
         so.
 
     Attributes
@@ -130,7 +130,7 @@ default="auto"
 
     See Also
     --------
-    MLNDetector : Detector that reads concepts and penalises broken constraints.
+    MLNDetector : Detector that reads concepts and penalizes broken constraints.
     parse_constraint : The language.
 
     References
@@ -382,7 +382,7 @@ default="auto"
     def fit_weights(self, Z, prior=1.0, *, fixed=None):
         r"""Fit the weights to rows.
 
-        They minimise the convex :math:`\log Z(w) - w^\top m`, where
+        They minimize the convex :math:`\log Z(w) - w^\top m`, where
 
         .. math:: m = \frac{n \bar\varphi + \alpha u}{n + \alpha}
 
@@ -424,8 +424,8 @@ default="auto"
             return self.fit_weights_to(counts / len(Z), len(Z), prior, fixed=fixed)
         largest = max(len(c["concepts"]) for c in self.components_)
         warn(
-            "Weights maximise the pseudo-likelihood, which leaves out how concepts "
-            f"depend on each other beyond their neighbours: constraints tie {largest} "
+            "Weights maximize the pseudo-likelihood, which leaves out how concepts "
+            f"depend on each other beyond their neighbors: constraints tie {largest} "
             "concepts together, too many for exact sums. Remove constraints that "
             "connect concepts, or merge values that are alike."
         )

@@ -29,12 +29,12 @@ _IS_ID = "is_id"
 
 
 class MLNDetector(ConceptDetector):
-    r"""Detector that reads concepts and penalises broken constraints.
+    r"""Detector that reads concepts and penalizes broken constraints.
 
     Classifiers read the concepts :math:`z(x)` of a sample, such as its class, its
-    colour and its shape. A Markov logic network [1]_ holds them against constraints
+    color and its shape. A Markov logic network [1]_ holds them against constraints
     :math:`\varphi_i` with weights :math:`w_i` that are fitted to in-distribution (ID)
-    rows, and penalises what is improbable:
+    rows, and penalizes what is improbable:
 
     .. math:: D(x) = -\sum_i w_i \varphi_i(z(x)).
 
@@ -181,7 +181,7 @@ class MLNDetector(ConceptDetector):
 
     Notes
     -----
-    With the constraints ``[]`` it is its detector, whose scores are normalised.
+    With the constraints ``[]`` it is its detector, whose scores are normalized.
 
     A frozen network of :func:`skood.nn.pretrained` that both a concept and the detector
     read runs once per call of a method.

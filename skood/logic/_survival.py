@@ -23,7 +23,7 @@ NORMALIZERS = frozenset(
     {"genextreme", "norm", "gennorm", "lognorm", "uniform", "empirical", "none"}
 )
 
-# A generalised extreme value distribution that is further from the scores is not used.
+# A generalized extreme value distribution that is further from the scores is not used.
 _MAX_DISTANCE = 0.1
 
 _EULER = 0.5772156649015329
@@ -181,7 +181,7 @@ def _distance(survival, outlier):
 
 
 # ---------------------------------------------------------------------------------
-# Generalised extreme values
+# Generalized extreme values
 
 
 def _log_sf_genextreme(z, c):
@@ -239,7 +239,7 @@ def _fit_genextreme(x):
 
 
 def _minimum(loss, *starts):
-    """Minimise a smooth function of few variables that is infinite in places."""
+    """Minimize a smooth function of few variables that is infinite in places."""
     best = None
     with np.errstate(over="ignore"):
         for start in starts:

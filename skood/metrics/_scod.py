@@ -219,7 +219,7 @@ def _cost_rules(**params):
 
 
 def _worth_trying(lam, N, E, F):
-    """Drop operating points that are never better than one of their neighbours.
+    """Drop operating points that are never better than one of their neighbors.
 
     Accepting an OOD row is no gain, accepting an ID row without loss is none to miss:
     both whatever the costs, so that all of them are searched on few points.

@@ -39,7 +39,7 @@ def _transformer_has(name):
 class IDOnly(TransformerMixin, SkoodEstimator):
     """Fit a transformer on the in-distribution (ID) samples only.
 
-    Detectors and classifiers of skood leave samples that are labelled `ood_label` out
+    Detectors and classifiers of skood leave samples that are labeled `ood_label` out
     of their fits. The steps before them in a :class:`~sklearn.pipeline.Pipeline` do
     not: a scaler takes the mean and the standard deviation of all samples, an encoder
     learns the categories of OOD samples. In this wrapper such a step is fitted on the
@@ -105,7 +105,7 @@ class IDOnly(TransformerMixin, SkoodEstimator):
             Training data.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels; samples labelled `ood_label` are left out. None: all samples
+            Class labels; samples labeled `ood_label` are left out. None: all samples
             are ID.
 
         Returns

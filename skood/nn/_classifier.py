@@ -162,7 +162,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     Notes
     -----
     With :math:`l(x; \theta)` the logits and :math:`w_i` the product of sample and
-    class weight, training minimises
+    class weight, training minimizes
 
     .. math::
 

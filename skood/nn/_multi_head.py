@@ -37,7 +37,7 @@ class MultiHeadClassifier(
     r"""A network with one body and a linear head per column of labels.
 
     The columns of `y` are labels of different kinds for the same rows, such as the
-    class, the colour and the shape of a traffic sign. A body, which all of them share,
+    class, the color and the shape of a traffic sign. A body, which all of them share,
     turns rows into features, and a linear head for each column turns features into
     logits. Body and heads are trained together, as :class:`TorchClassifier` trains a
     network, on the weighted mean of the heads' losses. With one column it is a
@@ -154,7 +154,7 @@ class MultiHeadClassifier(
     -----
     With :math:`z(x; \theta)` the features, :math:`l_k = W_k z + b_k` the logits of
     head k and :math:`w_{ik}` the product of sample and class weight, training
-    minimises
+    minimizes
 
     .. math::
 

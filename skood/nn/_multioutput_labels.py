@@ -126,7 +126,7 @@ class LabelColumns(_Classifier):
                 raise ValueError(
                     f"The labels in column {name!r} of y are of several kinds: "
                     f"{', '.join(kinds)}. Make them all of one, and leave rows out "
-                    "that are labelled as OOD."
+                    "that are labeled as OOD."
                 )
             try:
                 check_classification_targets(column)

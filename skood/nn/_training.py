@@ -188,7 +188,7 @@ class TrainingNet(NeuralNetClassifier):
 
 
 def make_net(config, device, kind=TrainingNet):
-    """Return an initialised, untrained net; inside `training`.
+    """Return an initialized, untrained net; inside `training`.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, t
     Parameters
     ----------
     net : TrainingNet
-        An initialised net. It is trained in place.
+        An initialized net. It is trained in place.
 
     rows : Rows
         Training rows.

@@ -254,7 +254,7 @@ def row_batches(n_rows, batch_size, shuffle):
     """Yield the row numbers of each batch of an epoch.
 
     A last batch of a single row is joined to the one before, because batch
-    normalisation cannot train on one row. If there is only one batch it is not
+    normalization cannot train on one row. If there is only one batch it is not
     shuffled: nothing depends on its order.
     """
     order = np.arange(n_rows)

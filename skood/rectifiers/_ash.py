@@ -42,7 +42,7 @@ class ASH(ShapingRectifier):
         Share of the features of each row to prune, in percent, in [0, 100).
 
     variant : {"s", "b", "p"}, default="s"
-        What happens to the survivors: they are scaled, made equal ("binarised") or
+        What happens to the survivors: they are scaled, made equal ("binarized") or
         left as they are.
 
     Attributes

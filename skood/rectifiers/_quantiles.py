@@ -83,7 +83,7 @@ def _bracket(drawn, share):
     return drawn[first], drawn[last]
 
 
-def _neighbours(values, rank):
+def _neighbors(values, rank):
     """Return the value of a rank, counted from 0, and the next one (or itself).
 
     While too many values are left to look at, two of them that probably enclose the
@@ -123,7 +123,7 @@ def _following(values, value, n_left):
 
 
 def _interpolate(low, high, weight):
-    """Value between two neighbours, in float64, exact at both ends."""
+    """Value between two neighbors, in float64, exact at both ends."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     if weight < 0.5:
         return low + (high - low) * weight
@@ -152,7 +152,7 @@ def pooled_quantile(X, quantile, rows=None):
     values = _Values(X, rows)
     position = quantile * (len(values) - 1)
     rank = int(position)
-    low, high = _neighbours(values, rank)
+    low, high = _neighbors(values, rank)
     return float(_interpolate(low, high, position - rank))
 
 

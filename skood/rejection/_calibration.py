@@ -68,7 +68,7 @@ def check_calibration(owner, parts, X_ood):
     owner.rule.check_params()
     if owner.rule.needs_ood and X_ood is None:
         raise ValueError(
-            f"{owner.rule!r} needs OOD rows: rows labelled ood_label="
+            f"{owner.rule!r} needs OOD rows: rows labeled ood_label="
             f"{owner.ood_label!r} in y. Give some, or use a rule that needs none, "
             "such as BoundedAbstention."
         )

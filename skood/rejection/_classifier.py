@@ -29,7 +29,7 @@ from skood.rejection._explanation import explain, make_reference
 from skood.rejection._inputs import INPUTS, describe, detector_input, reading_x
 from skood.rejection._report import make_report, possible_losses
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import blockwise, labelled_rows
+from skood.utils._batches import blockwise, labeled_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import (
     check_labels,
@@ -165,7 +165,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     random_state : int, RandomState instance or None, default=None
         Draws the held-out samples, the parts of a guarantee, and the decisions of a
-        randomised rule: with an int the same in every call of `predict`. Seeds the
+        randomized rule: with an int the same in every call of `predict`. Seeds the
         classifier and the detectors where their own `random_state` is None.
 
     n_jobs : int, default=None
@@ -355,7 +355,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         ValueError
             If the data or a parameter is invalid.
         """
-        X, y = labelled_rows(X, y)
+        X, y = labeled_rows(X, y)
         check_given(X)
         if y is None:
             raise ValueError(
@@ -496,7 +496,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         Returns
         -------
         accept : ndarray of shape (n_samples,), dtype float64
-            0 or 1, or ``tau_`` at the threshold of a randomised rule; 1 with
+            0 or 1, or ``tau_`` at the threshold of a randomized rule; 1 with
             ``rule=None``.
         """
         check_is_fitted(self, "estimator_")

@@ -210,8 +210,8 @@ def nearest(points, centers):
     index = xp.argmin(gaps, axis=1)
     norms = row_dots(points, points)
     squared = norms + gaps[row_indices(gaps), index]
-    cancelled = squared < _CANCELS * norms
-    if xp.any(cancelled):
-        gaps = points[cancelled] - centers[index[cancelled]]
-        squared[cancelled] = row_dots(gaps, gaps)
+    canceled = squared < _CANCELS * norms
+    if xp.any(canceled):
+        gaps = points[canceled] - centers[index[canceled]]
+        squared[canceled] = row_dots(gaps, gaps)
     return squared, index

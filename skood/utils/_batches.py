@@ -24,7 +24,7 @@ __all__ = [
     "is_lazy",
     "is_torch_data",
     "joined",
-    "labelled_rows",
+    "labeled_rows",
     "loaded",
     "loaded_blocks",
 ]
@@ -122,7 +122,7 @@ def as_rows(X, *, for_fit=False):
     return rows_of(X, for_fit=for_fit)
 
 
-def labelled_rows(X, y, *, wait=False):
+def labeled_rows(X, y, *, wait=False):
     """Rows to fit on, and their labels: of torch data those that the items have.
 
     Parameters

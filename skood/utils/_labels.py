@@ -313,7 +313,7 @@ def ood_mask(y, *, ood_label=-1, classes=None):
     """Tell which rows of `y` are out-of-distribution.
 
     A row is OOD when its label is `ood_label`, or is not among `classes` (which
-    is how left-out-class protocols work without relabelling). If `y` has several
+    is how left-out-class protocols work without relabeling). If `y` has several
     columns, a row is OOD when any of its labels is `ood_label`, or that of the first
     column is not among `classes`.
 
@@ -401,7 +401,7 @@ def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
         Labels of ID samples.
 
     n_left_out : int
-        Number of samples that are labelled `ood_label`.
+        Number of samples that are labeled `ood_label`.
 
     ood_label : int or str
         Label of known OOD samples.
@@ -418,7 +418,7 @@ def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
     if y is not None and n_left_out and not np.any(y[1:] != y[:1]):
         why = (
             f"Only the class {y[:1].tolist()[0]!r} is left in y, because the "
-            f"{n_left_out} samples labelled ood_label={ood_label!r} are taken for "
+            f"{n_left_out} samples labeled ood_label={ood_label!r} are taken for "
             f"known OOD samples. If {ood_label!r} is a class, set ood_label to a label "
             "that no class has."
         )

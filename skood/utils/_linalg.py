@@ -1,4 +1,4 @@
-"""Factorisations in float64, on one thread where that is faster."""
+"""Factorizations in float64, on one thread where that is faster."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,12 +23,12 @@ _LEAST_ERRORS = 32
 
 @cache
 def _controller():
-    """Find the libraries that factorise, once: it takes as long as a small matrix."""
+    """Find the libraries that factorize, once: it takes as long as a small matrix."""
     return ThreadpoolController()
 
 
 def _threads(matrix):
-    """Limit the threads that factorise a matrix, where that is faster."""
+    """Limit the threads that factorize a matrix, where that is faster."""
     if len(matrix) >= _ONE_THREAD_BELOW:
         return nullcontext()
     return _controller().limit(limits=1)

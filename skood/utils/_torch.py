@@ -290,7 +290,7 @@ def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
     Yields
     ------
     rows : slice
-        Neighbouring rows, in order, all but the last of one length.
+        Neighboring rows, in order, all but the last of one length.
 
     Examples
     --------

@@ -79,7 +79,7 @@ def check_polarity(detector):
         labels = np.concatenate([y, np.full(len(X_ood), label)])
         score = detector.score(np.concatenate([X, X_ood]), labels)
         np.testing.assert_allclose(
-            score, auroc, rtol=1e-9, err_msg=f"score(X, y), OOD rows labelled {what}"
+            score, auroc, rtol=1e-9, err_msg=f"score(X, y), OOD rows labeled {what}"
         )
 
 
@@ -370,7 +370,7 @@ def check_label_kinds(detector):
         _same(fitted.score_samples(X_ood), expected, "Renaming the classes")
 
 
-def check_serialisation(detector):
+def check_serialization(detector):
     """A pickled detector scores as before."""
     X, y, X_ood = _data()
     fitted = _fit(detector, X, y)
@@ -405,7 +405,7 @@ _CHECKS = (
     check_bad_input,
     check_ood_rows_are_left_out,
     check_label_kinds,
-    check_serialisation,
+    check_serialization,
     check_input_is_kept,
 )
 

@@ -545,7 +545,7 @@ def test_infinite_scores():
 
 
 def test_labels_in_place_of_sets():
-    """Samples labelled `ood_label` are the set "ood"."""
+    """Samples labeled `ood_label` are the set "ood"."""
     rng = np.random.default_rng(0)
     y = np.arange(120) % 4 - 1
     X = rng.normal(size=(120, 4)) + 3 * np.eye(4)[y]

@@ -285,7 +285,7 @@ def test_names_are_text(tmp_path):
 
 
 def test_many_detectors_and_repeats(tmp_path):
-    many = {f"{k} neighbours": KNN(n_neighbors=k) for k in range(1, 14)}
+    many = {f"{k} neighbors": KNN(n_neighbors=k) for k in range(1, 14)}
     _, found, text = report(tmp_path, many, repeats=2, confidence_level=0.8)
     assert "2 repeats, of which values are averages; seed 0; 80 % intervals" in text
     assert "ROC curves of the first repeat" in text

@@ -632,9 +632,9 @@ def test_guarantee_with_many_rare_classes():
     rng = np.random.default_rng(0)
     rejected = []
     for seed in range(60):
-        centres = 40 * rng.normal(size=(3000, 4))
+        centers = 40 * rng.normal(size=(3000, 4))
         y = np.where(rng.random(500) < 0.4, rng.integers(3, 3000, 500), 0)
-        X = centres[y] + rng.normal(size=(500, 4))
+        X = centers[y] + rng.normal(size=(500, 4))
         ensemble = DetectorEnsemble(
             [("knn", KNN(n_neighbors=1, normalize=False))],
             calibration=0.3,

@@ -262,7 +262,7 @@ def test_both_graphs_of_citeseer(tmp_path):
 
 @pytest.mark.parametrize("name", ["CoraML", "CiteSeerFull"])
 def test_as_torch_geometric_reads_it(tmp_path, name):
-    """Its binarised, symmetric version of the same file, dense."""
+    """Its binarized, symmetric version of the same file, dense."""
     pytest.importorskip("torch_geometric", minversion="2.6")  # older: old torch.load
     from torch_geometric import datasets
 

@@ -50,7 +50,7 @@ def test_ink_covers_the_area_of_the_strokes():
     assert picture("bar").sum() * PIXEL**2 == pytest.approx(expected, abs=0.02)
 
 
-def test_pictures_are_grey_values_with_an_empty_margin():
+def test_pictures_are_gray_values_with_an_empty_margin():
     atlas = glyph_atlas()
     assert atlas.dtype == np.float32
     assert atlas.min() == 0
@@ -80,7 +80,7 @@ def test_left_is_right_mirrored(name):
     )
 
 
-def test_samples_at_centres_of_pixels_are_the_pictures():
+def test_samples_at_centers_of_pixels_are_the_pictures():
     axis = ((np.arange(32) + 0.5) * PIXEL - 1.25).astype(np.float32)
     y, x = np.meshgrid(axis, axis, indexing="ij")
     ink = sample_glyphs(np.array([3, 8]), np.stack([x, x]), np.stack([y, y]))

@@ -51,7 +51,7 @@ def masks(n_images, shape, rotation, rng):
 
 
 def n_colors(image):
-    """The dimension of the space that the colours of an image span, around one."""
+    """The dimension of the space that the colors of an image span, around one."""
     pixels = image.reshape(3, -1).T.astype(np.float64)
     return np.linalg.matrix_rank(pixels - pixels[0], tol=1e-3)
 
@@ -126,14 +126,14 @@ def test_shapes_by_the_share_of_their_box(shape, expected, rng):
 
 
 def test_triangles_stand_on_their_base_or_their_point(rng):
-    """The centre of mass is a sixth of the height off the middle."""
+    """The center of mass is a sixth of the height off the middle."""
     for shape, sign in (("triangle", 1), ("inverted_triangle", -1)):
         for mask in masks(20, shape, 0, rng):
             weights = mask.sum(axis=1)
             rows = np.flatnonzero(weights > 0.2)
             height = rows[-1] - rows[0] + 1
-            centre = weights @ np.arange(32) / weights.sum()
-            offset = centre - (rows[0] + rows[-1]) / 2
+            center = weights @ np.arange(32) / weights.sum()
+            offset = center - (rows[0] + rows[-1]) / 2
             assert sign * offset / height == pytest.approx(1 / 6, abs=0.04)
 
 
@@ -148,16 +148,16 @@ def test_squares_are_turned_by_the_angle(rng):
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("color", COLORS)
 def test_colors_of_rim_and_ground(style, color, rng):
-    """At the centre is the ground; rims show between it and what lies behind."""
+    """At the center is the ground; rims show between it and what lies behind."""
     images = np.zeros((400, 3, 32, 32), dtype=np.float32)
     draw_signs(images, *codes(400, "square", color, style), 0, rng)
-    centre = images[:, :, 15:17, 15:17].mean(axis=(0, 2, 3))
+    center = images[:, :, 15:17, 15:17].mean(axis=(0, 2, 3))
     pure = {"red": (0.76, 0.09, 0.12), "blue": (0.07, 0.27, 0.66),
             "yellow": (0.94, 0.74, 0.09), "white": (0.92, 0.92, 0.91)}  # fmt: skip
     ground = "white" if style == "rim" else color
-    # a quarter of the mean fading towards the mean grey
+    # a quarter of the mean fading towards the mean gray
     expected = 0.75 * np.array(pure[ground]) + 0.25 * 0.5
-    assert_allclose(centre, expected, atol=0.02)
+    assert_allclose(center, expected, atol=0.02)
 
 
 def test_widths_of_rims():
@@ -196,13 +196,13 @@ def test_pictograms_are_light_on_dark_and_dark_on_light(style, color, sign):
     assert change.max(axis=(1, 2)).min() > 0.1
 
 
-def test_background_without_clutter_has_two_colours(rng):
+def test_background_without_clutter_has_two_colors(rng):
     for image in draw_backgrounds(20, 0.0, rng):
         assert n_colors(image) <= 1
     assert n_colors(draw_backgrounds(1, 1.0, rng)[0]) == 3
 
 
-def test_textures_have_two_colours(rng):
+def test_textures_have_two_colors(rng):
     images = draw_textures(50, rng)
     assert [n_colors(image) for image in images] == [1] * 50
     assert images.min() >= 0
@@ -281,14 +281,14 @@ def test_noise_of_the_camera_has_at_most_the_standard_deviation(rng):
 
 
 def test_light_darkens_and_haze_brightens_the_dark(rng):
-    grey = np.full((500, 3, 32, 32), 0.5, dtype=np.float32)
-    Camera(lighting=1.0, blur=0.0, noise=0.0).take(grey, rng)
-    means = grey.mean(axis=(1, 2, 3))
+    gray = np.full((500, 3, 32, 32), 0.5, dtype=np.float32)
+    Camera(lighting=1.0, blur=0.0, noise=0.0).take(gray, rng)
+    means = gray.mean(axis=(1, 2, 3))
     assert means.mean() < 0.45
     assert means.std() > 0.05
     black = np.zeros((500, 3, 32, 32), dtype=np.float32)
     Camera(lighting=1.0, blur=0.0, noise=0.0).take(black, rng)
-    # haze is uniform up to 0.3, of a grey of 0.6
+    # haze is uniform up to 0.3, of a gray of 0.6
     assert black.max() <= 0.18 + 1e-6
     assert black.mean() == pytest.approx(0.09, abs=0.01)
     strong = np.zeros((20, 3, 32, 32), dtype=np.float32)

@@ -159,7 +159,7 @@ def test_changed_looks_are_no_look_of_a_class(column, n_values):
 
 
 def read_color(image):
-    """The colour of a sign before a plain background, by its most coloured pixels."""
+    """The color of a sign before a plain background, by its most colored pixels."""
     red, green, blue = image
     counts = {
         "red": np.sum((red - green > 0.2) & (red - blue > 0.2)),

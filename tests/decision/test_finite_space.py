@@ -661,7 +661,7 @@ def test_rule_must_be_a_rule():
 @pytest.mark.parametrize("n", [201, 401, 801])
 @pytest.mark.parametrize("ends", [(-7, 10), (-5, 8), (-10, 14)])
 def test_densities_far_out(n, ends):
-    # coefficients of neighbouring atoms are many orders of magnitude apart
+    # coefficients of neighboring atoms are many orders of magnitude apart
     x = np.linspace(*ends, n)
     model = make_reject_option_1d(1, random_state=0).model
     p, q = model.density_id(x), model.density_ood(x)

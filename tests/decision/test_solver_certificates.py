@@ -171,7 +171,7 @@ def test_never_worse_than_the_grid_or_a_single_score(name):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("solver", ["exact", "bnb"])
-def test_randomised_rules_are_brute_force(name, solver):
+def test_randomized_rules_are_brute_force(name, solver):
     gains = 0
     for seed in range(40):
         rule, bounds, objective = _model(name, seed)
@@ -206,8 +206,8 @@ def test_randomised_rules_are_brute_force(name, solver):
     assert (gains > 0) == (name != "cost")
 
 
-def test_ties_randomised():
-    # A-ties-randomised
+def test_ties_randomized():
+    # A-ties-randomized
     score = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3, 3], dtype=float)
     is_ood = np.array([0, 0, 1, 0, 0, 0, 1, 1, 1, 0], dtype=bool)
     loss = np.array([0, 0, 0, 1, 0, 0, 0, 0, 0, 1], dtype=float)
@@ -504,7 +504,7 @@ def test_attainable_risk_is_that_of_all_angles():
             solve(BoundedImprovement(0.1), *data, None, None, solver=solver)
 
 
-def test_attainable_bounds_of_randomised_rules():
+def test_attainable_bounds_of_randomized_rules():
     args = [0, 0, 1, 1], None, [0, 0, 0, 0], [0, 0, 0, 1], None
     point = search(BoundedTPRFPR(0.6, 0.1), *args, randomize=True)
     # tau of the first group with 3 tau of 4 OOD rows; then all of it and .2 of two

@@ -57,7 +57,7 @@ def test_equals_naive_loop(dtype):
 
 
 def test_labels_are_not_read():
-    """Means are of what is predicted, not of what is labelled."""
+    """Means are of what is predicted, not of what is labeled."""
     head, Z = _network()
     y = np.resize(list("abcd"), len(Z))
     expected = CARef(head).fit(Z).score_samples(Z)

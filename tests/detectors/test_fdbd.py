@@ -138,8 +138,8 @@ def test_a_row_at_the_origin_of_the_normalizer(normalizer):
     assert np.isfinite(score) and score > 1e12
     assert detector.score_samples(np.add([origin], 1e-6)) < score
     # also where the mean itself is zero
-    centred = FDBD(head, normalizer=normalizer).fit(Z - Z.mean(axis=0))
-    score = centred.score_samples([[0.0, 0.0]])
+    centered = FDBD(head, normalizer=normalizer).fit(Z - Z.mean(axis=0))
+    score = centered.score_samples([[0.0, 0.0]])
     assert np.isfinite(score) and score > 1e12
 
 

@@ -1,4 +1,4 @@
-"""Tests of the generalised entropy."""
+"""Tests of the generalized entropy."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

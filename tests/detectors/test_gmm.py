@@ -115,7 +115,7 @@ def test_without_labels_there_is_one_component(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_expectation_maximisation_is_scikit_learns(kind):
+def test_expectation_maximization_is_scikit_learns(kind):
     X, y, queries = _data()
     options = {"tol": 1e-4, "max_iter": 50, "n_init": 2, "reg_covar": 1e-3}
     detector = GMM(n_components=2, covariance_type=kind, random_state=0, **options)

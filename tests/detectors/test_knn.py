@@ -68,7 +68,7 @@ def test_known_distances_on_a_circle():
     np.testing.assert_allclose(knn.score_samples(5 * bank), expected, rtol=1e-14)
 
 
-def test_training_sample_is_its_own_first_neighbour(algorithm):
+def test_training_sample_is_its_own_first_neighbor(algorithm):
     bank, _ = _data()
     knn = KNN(n_neighbors=1, algorithm=algorithm).fit(bank)
     np.testing.assert_array_equal(knn.score_samples(bank), 0)
@@ -76,7 +76,7 @@ def test_training_sample_is_its_own_first_neighbour(algorithm):
     assert knn.offset_ == middle_of_gap(others, 0.05)  # not its own for the threshold
 
 
-def test_normalising_makes_scores_independent_of_lengths(algorithm):
+def test_normalizing_makes_scores_independent_of_lengths(algorithm):
     bank, queries = _data()
     knn = KNN(n_neighbors=4, algorithm=algorithm)
     scores = knn.fit(bank).score_samples(queries)
@@ -310,7 +310,7 @@ def test_max_samples_is_reproducible():
 
 
 @pytest.mark.parametrize("max_samples", [None, 10, 0.1])
-def test_more_neighbours_than_rows(max_samples):
+def test_more_neighbors_than_rows(max_samples):
     n_samples = 40 if max_samples is None else max_samples
     n_samples = 4 if n_samples == 0.1 else n_samples
     message = f"n_neighbors=41 is more than the training rows.*n_samples = {n_samples}"
@@ -411,7 +411,7 @@ def test_ranks_the_far_below_the_near():
     assert np.all(np.diff(knn.score_samples(path)) < 0)
 
 
-def test_explain_names_as_many_neighbours_as_there_are():
+def test_explain_names_as_many_neighbors_as_there_are():
     bank, queries = _data()
     for k, named in ((3, 3), (9, 5)):
         frame = KNN(n_neighbors=k).fit(bank).explain(queries)
@@ -421,7 +421,7 @@ def test_explain_names_as_many_neighbours_as_there_are():
 
 
 @pytest.mark.parametrize("n_neighbors", [-1, 4, 2.0])
-def test_explain_cannot_name_more_neighbours_than_the_score_has(n_neighbors):
+def test_explain_cannot_name_more_neighbors_than_the_score_has(n_neighbors):
     bank, queries = _data()
     knn = KNN(n_neighbors=3).fit(bank)
     message = f"name from 0 to 3 .*got n_neighbors={n_neighbors}. Name fewer, or fit"

@@ -204,7 +204,7 @@ def test_ssd_is_a_distance_and_not_the_largest_probability(blobs):
 
 
 @pytest.mark.parametrize("algorithm", ["torch", "sklearn"])
-def test_neighbours_are_sought_among_all_rows(algorithm):
+def test_neighbors_are_sought_among_all_rows(algorithm):
     """And not among the first thousand."""
     rng = np.random.default_rng(0)
     Z = np.concatenate([rng.normal(5, 1, (1500, 3)), rng.normal(-5, 1, (500, 3))])

@@ -25,7 +25,7 @@ from tests.nn._reading import run
 NAMES = ["conv1", "conv2"]
 
 
-def _labelled(n_samples=90, dtype=np.float64):
+def _labeled(n_samples=90, dtype=np.float64):
     """Images with labels that the network does not know of."""
     X = images(n_samples, dtype=dtype)
     y = np.arange(n_samples) % 3
@@ -49,7 +49,7 @@ def _naive(X, y, new):
 
 def test_equals_naive_loop_on_a_convolutional_network():
     _, clf = conv_classifier(dtype=torch.float64)
-    X, y = _labelled()
+    X, y = _labeled()
     new = images(15, seed=1, dtype=np.float64)
     detector = MultiLayerMahalanobis(clf, layers=NAMES).fit(X, y)
     assert detector.layers_ == NAMES
@@ -68,7 +68,7 @@ def test_equals_naive_loop_on_a_convolutional_network():
 
 def test_one_layer_is_mahalanobis_of_its_features():
     _, clf = conv_classifier()
-    X, y = _labelled(dtype=np.float32)
+    X, y = _labeled(dtype=np.float32)
     for covariance in (None, LedoitWolf()):
         body = FeatureExtractor(clf, layer="conv2").fit(X, y)
         single = Mahalanobis(covariance=covariance).fit(body.transform(X), y)
@@ -82,7 +82,7 @@ def test_one_layer_is_mahalanobis_of_its_features():
 
 def test_all_layers():
     _, clf = conv_classifier()
-    X, y = _labelled()
+    X, y = _labeled()
     assert MultiLayerMahalanobis(clf).fit(X, y).layers_ == ["conv1", "conv2"]
     X, y = load_iris(return_X_y=True)
     with warnings.catch_warnings():
@@ -98,7 +98,7 @@ def test_all_layers():
 
 def test_without_labels_there_is_one_class():
     _, clf = conv_classifier()
-    X, _ = _labelled()
+    X, _ = _labeled()
     detector = MultiLayerMahalanobis(clf, layers=NAMES).fit(X)
     assert [len(one.location_) for one in detector.detectors_] == [1, 1]
 
@@ -200,7 +200,7 @@ def test_layer_that_does_not_tell_rows_apart():
     id_scores = np.column_stack([ones[:4], [-1, -2, -3, -4]])
     ood_scores = np.column_stack([ones[4:], [-3, -5, -6, -7]])
     features = [np.zeros((4, 1))] * 2  # so that none can be held out
-    with pytest.warns(SkoodWarning, match="favours layers with many channels"):
+    with pytest.warns(SkoodWarning, match="favors layers with many channels"):
         alphas = detector._learned_alphas(features, np.arange(4), id_scores, ood_scores)
     assert alphas[0] == 0 and alphas[1] > 0
 
@@ -232,7 +232,7 @@ def test_too_few_rows_to_hold_some_out():
 )
 def test_bad_parameters(params, message):
     _, clf = conv_classifier()
-    X, y = _labelled()
+    X, y = _labeled()
     with pytest.raises(ValueError, match=message):
         MultiLayerMahalanobis(clf, **{"layers": NAMES, **params}).fit(X, y)
 
@@ -244,7 +244,7 @@ def test_what_cannot_be_fitted():
     net, clf = conv_classifier()
     with torch.no_grad():
         net.conv2.weight.zero_()
-    X, y = _labelled()
+    X, y = _labeled()
     message = "layer='conv2': The within-class covariance is zero"
     with pytest.raises(ValueError, match=message):
         MultiLayerMahalanobis(clf, layers=NAMES).fit(X, y)
@@ -256,7 +256,7 @@ def test_against_pytorch_ood():
     """Its covariance is a sum that is not divided by n, and it halves distances."""
     detector = pytest.importorskip("pytorch_ood.detector")
     net = conv_net(inplace=False).eval()
-    X, y = _labelled(dtype=np.float32)
+    X, y = _labeled(dtype=np.float32)
     parts = list(net)
     peer = detector.MultiMahalanobis(
         [torch.nn.Sequential(*parts[:1]), torch.nn.Sequential(*parts[1:5])]

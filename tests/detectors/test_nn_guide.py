@@ -1,4 +1,4 @@
-"""Tests of nearest-neighbour guidance."""
+"""Tests of nearest-neighbor guidance."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -90,8 +90,8 @@ def test_float32_changes_no_rank_but_of_ties():
         assert np.abs(others / double[i] - 1).min() < 2e-6
 
 
-def test_a_row_of_the_bank_is_its_own_neighbour():
-    """With one neighbour and equal energies, a training row scores E²."""
+def test_a_row_of_the_bank_is_its_own_neighbor():
+    """With one neighbor and equal energies, a training row scores E²."""
     rng = np.random.default_rng(0)
     Z = rng.normal(size=(30, 4))
     head = FrozenEstimator(LinearHead(np.zeros((2, 4)), [3.0, 3.0]))
@@ -193,7 +193,7 @@ def test_chunks_and_tiles_change_nothing(monkeypatch):
     # 4 parts of 150 rows, and one of 100
     actual = NNGuide(head).fit(Z).score_samples(Z)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
-    # a part with fewer rows than neighbours
+    # a part with fewer rows than neighbors
     monkeypatch.setattr(NNGuide, "_tile_bytes", 13 * 8 * 699)
     actual = NNGuide(head).fit(Z).score_samples(Z)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)

@@ -102,7 +102,7 @@ def _assert_equal_fits(got, expected, X):
 @pytest.mark.parametrize("order", ["mixed", "by class"])
 def test_batches_equal_one_fit(detector, size, order):
     X, y = _learnable(detector)
-    if size == 1:  # each row costs a factorisation
+    if size == 1:  # each row costs a factorization
         X, y = X[:40], y[:40]
     if order == "by class":
         rows = np.argsort(y, kind="stable")

@@ -52,7 +52,7 @@ def logits(features, head):
 
 
 @pytest.mark.parametrize("scale", [True, False])
-def test_scikit_learn_neighbours(features, scale):
+def test_scikit_learn_neighbors(features, scale):
     Z, _, queries = features
     bank, asked = (normalize(Z), normalize(queries)) if scale else (Z, queries)
     distances, _ = NearestNeighbors(n_neighbors=50).fit(bank).kneighbors(asked)
@@ -91,7 +91,7 @@ def test_scipy_mixture_of_gaussians(features):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [1, 50])
-def test_faiss_neighbours(features, dtype, k):
+def test_faiss_neighbors(features, dtype, k):
     faiss = pytest.importorskip("faiss")
     Z, _, queries = (np.asarray(a, dtype=dtype) for a in features)
     index = faiss.IndexFlatL2(Z.shape[1])

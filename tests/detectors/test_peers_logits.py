@@ -131,7 +131,7 @@ def test_openmax_of_a_batch_with_all_classes(correct, alpha, distance, weight):
     fitted = _fit_peer_openmax(rows, y, alpha=alpha, euclid_weight=weight)
     expected = 1 - fitted.predict_logits(torch.from_numpy(rows)).numpy()
     ours = OpenMax(alpha=alpha, distance=distance).fit(rows, y)
-    # there scipy's general optimiser fits the Weibull distribution
+    # there scipy's general optimizer fits the Weibull distribution
     np.testing.assert_allclose(np.exp(ours.score_samples(rows)), expected, rtol=1e-3)
 
 

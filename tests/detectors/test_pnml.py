@@ -1,4 +1,4 @@
-"""Tests of the regret of predictive normalised maximum likelihood."""
+"""Tests of the regret of predictive normalized maximum likelihood."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

@@ -49,7 +49,7 @@ each_dtype = pytest.mark.parametrize("dtype", [np.float32, np.float64])
 
 
 def _data(n_samples=60, seed=0):
-    """Rows that the head predicts as they are labelled, and others."""
+    """Rows that the head predicts as they are labeled, and others."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n_samples, 12))
     y = _HEAD.predict(X)
@@ -191,7 +191,7 @@ def test_equal_rows(name):
     scores = detector.score_samples(rows).reshape(4, 5)
     spread = np.ptp(scores, axis=1)
     assert np.all(spread <= 1e-9 * np.abs(scores).max())
-    if name == "KNN":  # whose second neighbour then is the first
+    if name == "KNN":  # whose second neighbor then is the first
         return
     once, _ = _fit(name, X, y)
     np.testing.assert_allclose(

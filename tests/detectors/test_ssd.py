@@ -74,10 +74,10 @@ def test_is_mahalanobis_on_unit_features():
 def test_labels_are_not_used():
     X, queries = _data()
     y = np.arange(len(X)) % 3
-    labelled = SSD().fit(X, y)
+    labeled = SSD().fit(X, y)
     scores = SSD().fit(X).score_samples(queries)
-    np.testing.assert_array_equal(labelled.score_samples(queries), scores)
-    np.testing.assert_array_equal(labelled.classes_, [0, 1, 2])
+    np.testing.assert_array_equal(labeled.score_samples(queries), scores)
+    np.testing.assert_array_equal(labeled.classes_, [0, 1, 2])
 
 
 def test_zero_vectors_stay_zero():

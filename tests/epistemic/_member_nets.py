@@ -59,7 +59,7 @@ def disturbed(network):
 
 
 def member_norm(norm, n_members, m):
-    """Batch normalisation of member m, cut out of that of all members."""
+    """Batch normalization of member m, cut out of that of all members."""
     width = norm.num_features // n_members
     new = type(norm)(width, eps=norm.eps, momentum=norm.momentum, affine=norm.affine)
     state = {

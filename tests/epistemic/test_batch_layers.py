@@ -206,7 +206,7 @@ def test_part_that_is_not_there():
 
 
 def _with_hook(layer):
-    """Weight normalisation as torch had it before parametrisations."""
+    """Weight normalization as torch had it before parametrizations."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return nn.utils.weight_norm(layer)

@@ -110,7 +110,7 @@ def test_many_targets_have_no_legend():
     styles = {
         (line.get_color(), line.get_linestyle()) for line in display.lines_["weights"]
     }
-    assert len(styles) > 20  # more than there are colours
+    assert len(styles) > 20  # more than there are colors
 
 
 def test_errors(data, quam):

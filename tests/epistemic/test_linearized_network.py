@@ -1,4 +1,4 @@
-"""Networks linearised in many weights, with and without laplace-torch."""
+"""Networks linearized in many weights, with and without laplace-torch."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -196,7 +196,7 @@ def test_blocks_of_factors_against_dense_matrices():
     np.testing.assert_allclose(half @ half, inverse, atol=1e-12)
 
 
-def test_linear_model_is_its_own_linearisation(data):
+def test_linear_model_is_its_own_linearization(data):
     """Of a linear classifier all weights are those of the last layer."""
     X, y = data
     net = FrozenEstimator(LogisticRegression().fit(X, y))

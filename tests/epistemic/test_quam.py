@@ -152,7 +152,7 @@ def test_weights_from_evaluation_rows(data, mlp):
     np.testing.assert_array_equal(plain.trace(X[:1]).log_proba, trace.log_proba)
 
 
-def test_weights_are_not_normalised_across_points(data, quam):
+def test_weights_are_not_normalized_across_points(data, quam):
     """What is said of a point depends on no other one."""
     X, _ = data
     points = np.r_[X[:4], [[50.0] * 5]]

@@ -108,7 +108,7 @@ class CosineHead(nn.Linear):
     """Its weights are not what the linear map is called with."""
 
     def forward(self, x):
-        """Of normalised rows."""
+        """Of normalized rows."""
         weight = functional.normalize(self.weight)
         return functional.linear(functional.normalize(x), weight)
 

@@ -195,12 +195,12 @@ def test_propagation(graph, fitted, propagation):
     assert_allclose(found.epistemic, u[80:], rtol=1e-12)
     proba = alpha[80:] / alpha[80:].sum(axis=1, keepdims=True)
     assert_allclose(found.aleatoric, -proba.max(axis=1), rtol=1e-12)
-    alone = test[-1:]  # has no neighbours
+    alone = test[-1:]  # has no neighbors
     own = 3 / fitted.predict_alpha(alone).sum(axis=1)
     assert_array_equal(fitted.predict_uncertainty(alone).epistemic, own)
 
 
-def test_neighbours_help(graph, fitted):
+def test_neighbors_help(graph, fitted):
     test = graph[80:]
     plain = fitted.predict_uncertainty(test).epistemic
     smooth = pickle.loads(pickle.dumps(fitted))

@@ -57,7 +57,7 @@ def expected_uncertainty(alpha, u=None):
     }
 
 
-def test_samples_without_neighbours(alpha):
+def test_samples_without_neighbors(alpha):
     for u in (None, np.linspace(0.1, 0.8, 8)):
         expected = expected_uncertainty(alpha, u)
         found = dirichlet_uncertainty(alpha, u)
@@ -101,7 +101,7 @@ def test_propagation(nodes, alpha, options, of_evidence, of_vacuity):
         found = evidential_uncertainty(alpha, nodes, propagation=propagation, **options)
         for name in FIELDS:
             assert_allclose(found[name], values[name], rtol=1e-12)
-            # the last node has no neighbours
+            # the last node has no neighbors
             assert found[name][7] == expected_uncertainty(alpha)[name][7]
 
 

@@ -94,7 +94,7 @@ def test_training_lowers_its_objective_and_evidence_follows_confidence():
     assert e[confidence < 0.6].max() < 100 < e[confidence > 0.95].min() * 2
 
 
-def test_without_regularisers_evidence_grows_to_the_cap():
+def test_without_regularizers_evidence_grows_to_the_cap():
     both = {"lambda_ice": 0.0, "lambda_pcl": 0.0, "early_stopping": False}
     short, long = (
         EvidentialProbe(FROZEN, **both, max_epochs=n).fit(X, Y) for n in (100, 800)
@@ -165,7 +165,7 @@ def test_temperature_is_only_for_large_logits():
 # --- what it reads -------------------------------------------------------------------
 
 
-def test_features_are_standardised():
+def test_features_are_standardized():
     """The scale and place of features do not count, if the logits are the same."""
     other = LogisticRegression().fit(X, Y)
     other.coef_ = NETWORK.coef_ / 50
@@ -340,10 +340,10 @@ def test_rows_of_unknown_classes_are_left_out():
 
 def test_without_labels():
     probe = EvidentialProbe(FROZEN, early_stopping=False).fit(X)
-    labelled = EvidentialProbe(FROZEN, early_stopping=False).fit(X, Y)
+    labeled = EvidentialProbe(FROZEN, early_stopping=False).fit(X, Y)
     assert_array_equal(probe.classes_, [0, 1, 2])
-    # the expected cross-entropy hardly matters beside the regularisers
-    e, expected = (one.predict_evidence(X) for one in (probe, labelled))
+    # the expected cross-entropy hardly matters beside the regularizers
+    e, expected = (one.predict_evidence(X) for one in (probe, labeled))
     assert np.corrcoef(e, expected)[0, 1] > 0.999
     held_out = _probe().fit(X)
     assert "valid_loss" in held_out.history_[0]
@@ -367,8 +367,8 @@ def test_given_validation_rows():
     for one, other in zip(given.history_, plain.history_, strict=True):
         assert one["train_loss"] == other["train_loss"]
         assert "valid_loss" in one
-    unlabelled = _probe(max_epochs=5).fit(X[:60], X_val=X[60:])
-    assert "valid_loss" in unlabelled.history_[0]
+    unlabeled = _probe(max_epochs=5).fit(X[:60], X_val=X[60:])
+    assert "valid_loss" in unlabeled.history_[0]
 
 
 def test_validation_rows_go_on_to_a_network_that_takes_them():

@@ -77,7 +77,7 @@ def test_the_network_runs_once_for_all_nodes():
     assert len(calls) == 1
 
 
-def test_regularisers_are_on_all_nodes():
+def test_regularizers_are_on_all_nodes():
     """The loss of the first epoch, from its formula."""
     probe = _probe(max_epochs=1, early_stopping=False).fit(NODES[KNOWN], Y[KNOWN])
     p = FITTED.predict_proba(NODES)
@@ -92,7 +92,7 @@ def test_regularisers_are_on_all_nodes():
     assert_allclose(probe.history_[0]["train_loss"], expected, rtol=1e-5)
 
 
-def test_without_regularisers_only_samples_count():
+def test_without_regularizers_only_samples_count():
     both = {"lambda_ice": 0.0, "lambda_pcl": 0.0}
     probe = _probe(**both).fit(NODES[KNOWN], Y[KNOWN])
     moved = NODES.with_features(NODES.graph.X)
@@ -214,7 +214,7 @@ def test_schemes(propagation, given):
     assert_array_equal(probe.predict_alpha(NODES[:4]), probe.predict_alpha(NODES)[:4])
 
 
-def test_rows_have_no_neighbours():
+def test_rows_have_no_neighbors():
     X = NODES.features
     found = {}
     for propagation in (None, "vacuity", "evidence-sym", "both"):

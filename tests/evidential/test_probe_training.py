@@ -30,12 +30,12 @@ LAMBDAS = [(0.0, 0.0), (1e-3, 0.0), (0.0, 2e-3), (1e-3, 2e-3)]
 activations = pytest.mark.parametrize("activation", ["exp", "softplus"])
 
 
-def _part(z=LOGITS, codes=CODES, *, logits=None, regularised=True, corrected=True):
+def _part(z=LOGITS, codes=CODES, *, logits=None, regularized=True, corrected=True):
     return Part(
         z,
         softmax(z if logits is None else logits, axis=1),
         codes,
-        regularised=regularised,
+        regularized=regularized,
         corrected=corrected,
         device=CPU,
     )
@@ -126,17 +126,17 @@ def test_gradients_are_those_of_autograd(activation):
 
 
 def test_terms_are_means_over_their_own_rows():
-    """The first over rows with classes, the others over regularised ones."""
+    """The first over rows with classes, the others over regularized ones."""
     objective = Objective(1e-3, 1e-3, "exp", e_id=20.0, e_ood=0.0)
-    labelled = _part(LOGITS[:5], CODES[:5], regularised=False)
+    labeled = _part(LOGITS[:5], CODES[:5], regularized=False)
     free = _part(LOGITS[3:], None)
-    value, gradients = objective(*_tensors(W, B), [labelled, free])
+    value, gradients = objective(*_tensors(W, B), [labeled, free])
     plain = Objective(0.0, 0.0, "exp", e_id=20.0, e_ood=0.0)
     expected = _naive(W, B, LOGITS[:5], LOGITS[:5], CODES[:5], plain)
     expected += _naive(W, B, LOGITS[3:], LOGITS[3:], None, objective)
     assert_allclose(value, expected, rtol=1e-12)
     apart = [
-        plain(*_tensors(W, B), [labelled])[1],
+        plain(*_tensors(W, B), [labeled])[1],
         objective(*_tensors(W, B), [free])[1],
     ]
     for found, one, other in zip(gradients, *apart, strict=True):

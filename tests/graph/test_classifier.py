@@ -54,7 +54,7 @@ def _fitted(conv="gcn", **kwargs):
 
 
 class Sums(nn.Module):
-    """A network of a user: sums over in-neighbours and the node, twice."""
+    """A network of a user: sums over in-neighbors and the node, twice."""
 
     def __init__(self, n_features, n_classes, width=16):
         super().__init__()
@@ -82,7 +82,7 @@ class WeightedSums(Sums):
 
 
 @CONVS
-def test_neighbours_help(conv):
+def test_neighbors_help(conv):
     """Features alone say little; edges are within classes."""
     nodes, y = _blocks(300, feature_signal=1.5, average_degree=8.0, homophily=0.9)
     train, test = np.arange(0, 300, 3), np.arange(1, 300, 3)
@@ -368,7 +368,7 @@ def test_refit_forgets_validation():
 
 @pytest.mark.parametrize("library", ["pickle", "joblib", "skops"])
 @CONVS
-def test_serialisation(conv, library):
+def test_serialization(conv, library):
     clf = _fitted(conv, max_epochs=3)
     if library == "pickle":
         loaded = pickle.loads(pickle.dumps(clf))
@@ -594,7 +594,7 @@ def test_a_factory_without_a_signature(monkeypatch):
     assert _fitted("appnp", conv_params={"steps": 3}, max_epochs=1).module_.steps == 3
 
 
-# --- sampled neighbourhoods --------------------------------------------------------
+# --- sampled neighborhoods --------------------------------------------------------
 
 
 @pytest.mark.parametrize("conv", ["gcn", "sage"])

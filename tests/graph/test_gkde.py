@@ -1,4 +1,4 @@
-"""Evidence of labelled nodes by a kernel of their distance."""
+"""Evidence of labeled nodes by a kernel of their distance."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -198,7 +198,7 @@ def test_nodes_that_are_there_twice_count_twice():
     np.testing.assert_allclose(weighted.predict_alpha(nodes), twice, rtol=1e-14)
 
 
-def test_nodes_may_be_labelled_twice():
+def test_nodes_may_be_labeled_twice():
     """Evidence for both labels, with the weights of each."""
     nodes, A = _random_graph(20, 40, seed=6)
     train, y, w = [4, 4, 9], ["b", "a", "b"], [0.5, 2.0, 3.0]

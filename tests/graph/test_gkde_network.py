@@ -1,4 +1,4 @@
-"""A graph network that is drawn to the evidence of near labelled nodes."""
+"""A graph network that is drawn to the evidence of near labeled nodes."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -76,7 +76,7 @@ def _naive_penalty(clf, nodes, prior, teacher):
 
 
 def _naive_risk(clf, nodes, codes, weight):
-    """Expected squared error of labelled nodes by the moments of the distribution."""
+    """Expected squared error of labeled nodes by the moments of the distribution."""
     risks = []
     for a, k in zip(clf.predict_alpha(nodes), codes, strict=True):
         total, risk = sum(a), 0.0
@@ -241,7 +241,7 @@ def test_other_networks(conv):
     assert clf.teacher_.conv == conv
 
 
-def test_sampled_neighbourhoods():
+def test_sampled_neighborhoods():
     nodes, y = _blocks()
     clf = GKDENetwork(batch_size=16, n_neighbors=3, **_QUICK).fit(nodes[::2], y[::2])
     assert clf.score(nodes[1::2], y[1::2]) > 0.9

@@ -130,7 +130,7 @@ def test_prior_is_the_share_of_the_training_weight():
 
 
 def test_budgets_scale_the_evidence():
-    """Of networks that have not moved from where they were initialised."""
+    """Of networks that have not moved from where they were initialized."""
     nodes, y = _blocks()
     evidence = {}
     for budget in ("latent", "latent-classes", 50.0):
@@ -319,7 +319,7 @@ def test_loss_of_extreme_evidence_has_a_finite_gradient():
 
 
 def _until_warm(monkeypatch, **params):
-    """A network after its warm-up, and one that is as it was initialised."""
+    """A network after its warm-up, and one that is as it was initialized."""
     found = []
 
     def stop(self, module, train, valid, seed, bar):

@@ -85,7 +85,7 @@ def test_sage_is_a_stack_of_sage_convolutions(hidden, dtype, tolerance):
     graph = _graph(dtype, weighted=False)
     network = _network(SAGE, dtype, hidden=hidden)
     h = graph.x
-    maps = [(m.neighbours.weight, m.own.weight) for m in network.layers]
+    maps = [(m.neighbors.weight, m.own.weight) for m in network.layers]
     maps.append(network.head.weight.chunk(2, dim=1))
     biases = [*network.biases, network.head.bias]
     for i, ((told, own), bias) in enumerate(zip(maps, biases, strict=True)):
@@ -291,7 +291,7 @@ def test_feature_linear():
 
 
 class _Sums(nn.Module):
-    """Sums over in-neighbours; writes to what it is given."""
+    """Sums over in-neighbors; writes to what it is given."""
 
     def __init__(self):
         super().__init__()

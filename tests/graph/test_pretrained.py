@@ -143,7 +143,7 @@ def test_bad_arguments():
 
 
 class Plain(nn.Module):
-    """Sums over in-neighbours, whatever edges weigh."""
+    """Sums over in-neighbors, whatever edges weigh."""
 
     def __init__(self):
         super().__init__()

@@ -134,7 +134,7 @@ def test_nodes_that_receive_nothing_keep_their_value_to_the_last_digit(scheme):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_loop_is_no_neighbour(scheme):
+def test_a_loop_is_no_neighbor(scheme):
     """A node that only it itself sends to keeps its value, whatever the weight."""
     nodes = NodeSet((np.eye(3), [[0.3, 0, 0], [0, 0, 1], [0, 1, 0]]))
     found = propagate([0.1, 5.0, 7.0], nodes, scheme=scheme)
@@ -187,8 +187,8 @@ def test_averages(scheme):
     assert np.ptp(found[:-2]) < np.ptp(values[:-2])
 
 
-def test_symmetric_favours_nodes_with_many_edges():
-    """Of equal values of a star's nodes, that of the centre grows with its degree."""
+def test_symmetric_favors_nodes_with_many_edges():
+    """Of equal values of a star's nodes, that of the center grows with its degree."""
     adjacency = np.zeros((6, 6))
     adjacency[0, 1:] = adjacency[1:, 0] = 1
     nodes = NodeSet((np.eye(6), adjacency))
@@ -392,7 +392,7 @@ def test_no_steps_is_the_detector():
     )
 
 
-def test_neighbours_help():
+def test_neighbors_help():
     """Noisy features of nodes that are linked with their own kind."""
     nodes, y = _blocks()
     clf = _frozen(nodes[:90:2], y[:90:2])  # the last class is left out

@@ -135,7 +135,7 @@ def test_classes_do_not_see_each_other():
 @pytest.mark.parametrize("distance", [0.0, 1e3, 1e10, 3e38])
 @pytest.mark.parametrize("raw", [0.0, -200.0, 200.0])
 def test_points_anywhere_have_finite_densities_and_gradients(distance, raw):
-    """At the centre of a layer, and as far as float32 reaches."""
+    """At the center of a layer, and as far as float32 reaches."""
     flows = RadialFlows(2, 16, 10)
     with torch.no_grad():
         flows.centers.zero_()

@@ -415,8 +415,8 @@ def test_a_network_that_is_one_convolution():
         _assert_head(_wrapped(make), nodes, N_FEATURES)
 
 
-def test_batch_normalisation_and_half_trained_modes():
-    class Normalised(Two):
+def test_batch_normalization_and_half_trained_modes():
+    class Normalized(Two):
         def __init__(self):
             super().__init__(GCNConv(8, 3))
             self.norm = nn.BatchNorm1d(8)
@@ -426,7 +426,7 @@ def test_batch_normalisation_and_half_trained_modes():
             return self.last(torch.relu(h), edge_index)
 
     nodes = _nodes()
-    clf = _wrapped(Normalised)
+    clf = _wrapped(Normalized)
     module = clf.estimator.module.train()
     module.norm.eval()
     _assert_head(clf, nodes, 8)

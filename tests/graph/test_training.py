@@ -1,4 +1,4 @@
-"""Training on nodes: against plain loops, early stopping, sampled neighbourhoods."""
+"""Training on nodes: against plain loops, early stopping, sampled neighborhoods."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,7 +14,7 @@ from torch.nn import functional
 from skood.graph import NodeSet
 from skood.graph._modules import NETWORKS
 from skood.graph._tensors import GraphTensors, graph_tensors
-from skood.graph._training import NodeRows, cross_entropy, neighbourhood, train_nodes
+from skood.graph._training import NodeRows, cross_entropy, neighborhood, train_nodes
 from tests.graph._messy import messy_graph
 
 pytest.importorskip("torch_geometric")
@@ -264,7 +264,7 @@ def test_outputs_that_are_not_a_row_for_each_node(outputs, found):
         train_nodes(_Returns(outputs), _rows())
 
 
-# --- neighbourhoods ----------------------------------------------------------------
+# --- neighborhoods ----------------------------------------------------------------
 
 
 def _naive_reach(A, nodes, n_layers):
@@ -277,12 +277,12 @@ def _naive_reach(A, nodes, n_layers):
 
 @pytest.mark.parametrize("n_layers", [0, 1, 2, 3])
 @pytest.mark.parametrize("loops", [True, False])
-def test_whole_neighbourhood_against_a_loop(n_layers, loops):
+def test_whole_neighborhood_against_a_loop(n_layers, loops):
     graph = messy_graph(density=0.06, loops=loops).graph
     A = graph.adjacency.toarray()
     nodes = np.array([4, 9, 4, 28])  # one of them twice, one without edges
     rng = np.random.default_rng(0)
-    sample, numbers, of_nodes = neighbourhood(graph, nodes, n_layers, 30, rng)
+    sample, numbers, of_nodes = neighborhood(graph, nodes, n_layers, 30, rng)
     assert set(numbers) == _naive_reach(A, nodes, n_layers)
     assert len(set(numbers)) == len(numbers) == sample.n_nodes
     np.testing.assert_array_equal(numbers[of_nodes], nodes)
@@ -302,16 +302,14 @@ def test_whole_neighbourhood_against_a_loop(n_layers, loops):
 
 @pytest.mark.parametrize("name", ["gcn", "gat", "sage", "appnp"])
 @pytest.mark.parametrize("sparse_features", [True, False])
-def test_whole_neighbourhood_gives_the_outputs_of_the_whole_graph(
-    name, sparse_features
-):
+def test_whole_neighborhood_gives_the_outputs_of_the_whole_graph(name, sparse_features):
     """Of the nodes that were asked for: "gcn" knows the degrees at the border."""
     nodes = messy_graph(n_nodes=60, density=0.03, sparse_features=sparse_features)
     options = {"steps": 3} if name == "appnp" else {}
     module = _network(name, hidden=(8, 16), **options).eval()
     wanted = np.array([3, 17, 40, 59, 3])
     rng = np.random.default_rng(0)
-    sample, numbers, of_nodes = neighbourhood(
+    sample, numbers, of_nodes = neighborhood(
         nodes.graph, wanted, module.n_layers, 60, rng
     )
     assert len(numbers) < 55  # something is left out
@@ -321,13 +319,13 @@ def test_whole_neighbourhood_gives_the_outputs_of_the_whole_graph(
     torch.testing.assert_close(found, whole, rtol=1e-5, atol=1e-5)
 
 
-def test_few_neighbours_are_drawn_without_replacement():
+def test_few_neighbors_are_drawn_without_replacement():
     graph = messy_graph(n_nodes=60, density=0.3).graph
     A = graph.adjacency.toarray()
     in_degrees = ((A > 0) & ~np.eye(60, dtype=bool)).sum(axis=0)
     rng = np.random.default_rng(0)
     wanted = np.arange(10)
-    sample, numbers, _ = neighbourhood(graph, wanted, 1, 4, rng)
+    sample, numbers, _ = neighborhood(graph, wanted, 1, 4, rng)
     edges = sample.adjacency.toarray()
     for place, j in enumerate(numbers[:10]):
         column = edges[:, place].copy()
@@ -347,7 +345,7 @@ def test_sums_over_samples_are_right_in_expectation(kind):
     rng = np.random.default_rng(0)
     drawn = np.zeros((1500, 30))
     for row in drawn:
-        sample, numbers, of_nodes = neighbourhood(graph, np.array([0]), 1, 3, rng)
+        sample, numbers, of_nodes = neighborhood(graph, np.array([0]), 1, 3, rng)
         row[numbers] = sample.operator(kind).toarray()[of_nodes[0]]
     error = drawn.std(axis=0) / np.sqrt(len(drawn))
     assert (np.abs(drawn.mean(axis=0) - expected) <= 4.5 * error + 1e-6).all()
@@ -355,14 +353,14 @@ def test_sums_over_samples_are_right_in_expectation(kind):
 
 
 def test_each_edge_is_drawn_as_often():
-    """Of a node with 6 neighbours, 2 are drawn: each in a third of the samples."""
+    """Of a node with 6 neighbors, 2 are drawn: each in a third of the samples."""
     A = np.zeros((7, 7))
     A[1:, 0] = 1.0
     graph = NodeSet((np.eye(7), A)).graph
     rng = np.random.default_rng(0)
     counts = np.zeros(7)
     for _ in range(3000):
-        counts[neighbourhood(graph, np.array([0]), 1, 2, rng)[1]] += 1
+        counts[neighborhood(graph, np.array([0]), 1, 2, rng)[1]] += 1
     assert counts[0] == 3000
     # the standard deviation is 26
     np.testing.assert_allclose(counts[1:], 1000, atol=110)
@@ -371,7 +369,7 @@ def test_each_edge_is_drawn_as_often():
 # --- training on samples -----------------------------------------------------------
 
 
-def test_batches_with_whole_neighbourhoods_are_steps_of_a_plain_loop():
+def test_batches_with_whole_neighborhoods_are_steps_of_a_plain_loop():
     rows = _rows(weight=np.random.default_rng(1).uniform(0.2, 1.8, size=15))
     module = _network()
     plain = copy.deepcopy(module)

@@ -67,7 +67,7 @@ def columns():
 
 
 def signs(n=300, n_ood=0, noise=0.1, seed=0):
-    """Signs that obey the rules, and OOD signs that break them, labelled -1.
+    """Signs that obey the rules, and OOD signs that break them, labeled -1.
 
     Returns
     -------

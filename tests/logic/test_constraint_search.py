@@ -380,8 +380,8 @@ def test_likelihood_needs_no_ood_rows():
     np.testing.assert_allclose(both.score_samples(X), search.score_samples(X))
     assert both.test_auroc_ > 0.5
     # frozen concepts need no labels
-    unlabelled = clone(search).fit(X[is_id])
-    assert unlabelled.found_ == search.found_
+    unlabeled = clone(search).fit(X[is_id])
+    assert unlabeled.found_ == search.found_
 
 
 def test_no_test_rows():
@@ -492,7 +492,7 @@ def test_errors():
     with pytest.raises(
         ValueError,
         match=r"objective='auroc' needs OOD rows, at least 2 with test=0\.2, and y has "
-        r"0 that are labelled ood_label=-1\. Add some, such as rows of classes that "
+        r"0 that are labeled ood_label=-1\. Add some, such as rows of classes that "
         r"are left out, or search with objective='likelihood', which needs none\.",
     ):
         search.fit(X[is_id], y[is_id])

@@ -85,7 +85,7 @@ def test_small_contributions_are_added_up():
     assert legend_texts(display) == ["b", "d", "a"]  # c adds nothing
 
 
-def test_many_constraints_differ_by_colour_or_hatching():
+def test_many_constraints_differ_by_color_or_hatching():
     names = [f"rule {j}" for j in range(15)]
     display = ConstraintContributionDisplay(contributions=np.ones((2, 15)), names=names)
     display.plot(max_constraints=15)

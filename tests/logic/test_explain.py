@@ -12,7 +12,7 @@ import pytest
 
 from skood.detectors import SSD
 from skood.logic import KnowledgeBase, MLNDetector
-from skood.logic._explain import Sample, _number, fact, offence
+from skood.logic._explain import Sample, _number, fact, offense
 from tests.logic._signs import RULES, Column, mln, signs
 
 DOMAINS = {
@@ -149,7 +149,7 @@ def test_phrases(rule, values, phrase):
     one = sample(**values)
     found = formula(rule)
     assert one.holds(found) == phrase.endswith("unusual")
-    assert offence(found, one) == phrase
+    assert offense(found, one) == phrase
 
 
 @pytest.mark.parametrize(
@@ -170,12 +170,12 @@ def test_values_that_are_no_words_of_their_own(rule, phrase):
     one = Sample([0, 0, 2, 0, 1], ALIKE)
     found = formula(rule, ALIKE)
     assert one.holds(found) == phrase.endswith("unusual")
-    assert offence(found, one) == phrase
+    assert offense(found, one) == phrase
 
 
 def test_values_in_common():
     one = Sample([0, 0, 0, 0, 0], ALIKE)
-    assert offence(formula("color != rim", ALIKE), one) == "color and rim both red"
+    assert offense(formula("color != rim", ALIKE), one) == "color and rim both red"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Fusions: the numbers, and what a relabelling of constraints must not change."""
+"""Fusions: the numbers, and what a relabeling of constraints must not change."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -69,8 +69,8 @@ def test_logarithms_that_are_too_large():
     assert found[0] < found[1] == 0
 
 
-def _relabelled(negated, n=4000):
-    """Penalties of an ID and an OOD sample before and after a relabelling."""
+def _relabeled(negated, n=4000):
+    """Penalties of an ID and an OOD sample before and after a relabeling."""
     rng = np.random.default_rng(0)
     is_ood = np.arange(n) % 2 == 1
     broken = rng.random((n, 3)) < np.where(is_ood, 0.15, 0.05)[:, None]
@@ -86,7 +86,7 @@ def test_negating_all_constraints_and_weights_changes_nothing():
     """It leaves the network the same; the plain product of D and p it does not."""
     y, aurocs = None, {}
     for negated in (False, True):
-        is_ood, penalty, log_p, largest = _relabelled(negated)
+        is_ood, penalty, log_p, largest = _relabeled(negated)
         y = np.where(is_ood, -1, 1)
         scores = {
             "log": fuse(penalty, log_p),
@@ -100,7 +100,7 @@ def test_negating_all_constraints_and_weights_changes_nothing():
         assert aurocs[True][name] == pytest.approx(aurocs[False][name], abs=1e-4)
     assert aurocs[False]["plain"] - aurocs[True]["plain"] > 0.1
     # so that the product is refused there
-    _, penalty, log_p, largest = _relabelled(True)
+    _, penalty, log_p, largest = _relabeled(True)
     with pytest.raises(ValueError, match="turns its order round"):
         fuse(penalty, log_p, fusion="product", max_penalty=largest)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skood.logic import KnowledgeBase
-from skood.logic.inference._world_groups import Groups, Split, inverse_of, minimised
+from skood.logic.inference._world_groups import Groups, Split, inverse_of, minimized
 from skood.logic.search import _incremental_network as module
 from skood.logic.search._incremental_network import Factor, SearchModel
 
@@ -255,7 +255,7 @@ def test_inverse_of_a_covariance():
     np.testing.assert_allclose(inverse_of(flat, np.ones(2, dtype=bool)), flat / 4)
 
 
-def test_minimised_gives_up():
+def test_minimized_gives_up():
     """None where the minimum is at infinity, or no step leads down."""
     free = np.ones(1, dtype=bool)
 
@@ -264,14 +264,14 @@ def test_minimised_gives_up():
         return value, 1.0 / (1.0 + np.exp(-weights))
 
     start = np.zeros(1)
-    found = minimised(rising, np.full(1, 0.9), start, np.eye(1), free)
+    found = minimized(rising, np.full(1, 0.9), start, np.eye(1), free)
     np.testing.assert_allclose(found, [math.log(9.0)], rtol=1e-9)
-    assert minimised(rising, np.full(1, 1.5), start, np.eye(1), free) is None
+    assert minimized(rising, np.full(1, 1.5), start, np.eye(1), free) is None
     for inverse in (np.zeros((1, 1)), -np.eye(1)):
-        assert minimised(rising, np.full(1, 0.9), start, inverse, free) is None
+        assert minimized(rising, np.full(1, 0.9), start, inverse, free) is None
 
     def wrong(weights):
         value, gradient = rising(weights)
         return value, 1.0 - gradient
 
-    assert minimised(wrong, np.full(1, 0.1), start, np.eye(1), free) is None
+    assert minimized(wrong, np.full(1, 0.1), start, np.eye(1), free) is None

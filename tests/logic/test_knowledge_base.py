@@ -87,7 +87,7 @@ def test_a_constraint_that_no_row_breaks_has_no_weight_without_a_prior():
 
 
 def _traffic_signs():
-    """43 classes, each with one colour and one shape."""
+    """43 classes, each with one color and one shape."""
     domains = {
         "class": [f"c{i}" for i in range(43)],
         "color": ["red", "blue", "white", "yellow"],

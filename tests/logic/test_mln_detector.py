@@ -183,7 +183,7 @@ def test_negated_constraints_give_the_same_order(fusion):
         mln(negated, weights=[-3.0, -1.5], fusion="product").fit(X, y)
 
 
-def test_relabelled_constraints_rank_alike_by_shifted_product():
+def test_relabeled_constraints_rank_alike_by_shifted_product():
     """With fitted weights, and rows of the largest penalty, which are tied."""
     X, y = signs(600, 200, noise=0.6, seed=3)
     rules = [
@@ -237,8 +237,8 @@ def test_frozen_parts_may_be_calibrated_on_all_rows():
         X[:200]
     ).offset_ == pytest.approx(one.offset_)
     assert one.classes_.tolist() == ["other", "stop_sign", "yield"]
-    unlabelled = MLNDetector(RULES, fitted, GAUSSIAN).fit(X[:200])
-    assert unlabelled.classes_.tolist() == one.classes_.tolist()
+    unlabeled = MLNDetector(RULES, fitted, GAUSSIAN).fit(X[:200])
+    assert unlabeled.classes_.tolist() == one.classes_.tolist()
     for concepts, unfitted, name in (
         (columns(), detector, "class"),
         (fitted, GAUSSIAN, "detector"),

@@ -189,7 +189,7 @@ def test_chain_of_200_concepts_against_its_transfer_matrix():
     partition = Partition([2] * 200, factors)
     assert partition.method_ == "elimination"
     assert partition.log_partition(weights) == pytest.approx(log_z, abs=1e-10)
-    # xor of neighbours are independent of each other
+    # xor of neighbors are independent of each other
     proba = 1 / (1 + np.exp(-weights))
     np.testing.assert_allclose(partition.expected_truth(weights), proba, atol=1e-12)
     np.testing.assert_allclose(

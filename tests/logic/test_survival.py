@@ -55,14 +55,14 @@ FAMILIES = {
         ),
     ],
 )
-def test_survival_of_generalised_extreme_values(c, expected):
+def test_survival_of_generalized_extreme_values(c, expected):
     survival = SurvivalFunction("genextreme", {"c": c, "loc": 0.0, "scale": 1.0})
     x = np.array([-1.0, 0.0, 2.0, 5.0, 20.0])
     np.testing.assert_allclose(survival.sf(x), expected, rtol=1e-12)
     np.testing.assert_allclose(survival.log_sf(x), np.log(expected), rtol=1e-12)
 
 
-def test_fit_of_generalised_extreme_values():
+def test_fit_of_generalized_extreme_values():
     """Quantiles at plotting positions; the maximum of the likelihood is SciPy's."""
     q = stats.genextreme.ppf((np.arange(2000) + 0.5) / 2000, 0.1, 2.0, 3.0)
     params = fit_survival("genextreme", q).params

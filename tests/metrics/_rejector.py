@@ -16,8 +16,8 @@ def make_blobs_ood(seed, n=120):
     """Rows of two overlapping classes, then OOD rows (-1) further from the origin."""
     rng = np.random.default_rng(seed)
     y = np.repeat([0, 1, -1], n // 3)
-    centre = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, 4.0]])
-    return rng.normal(size=(y.size, 2)) + centre[y], y
+    center = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, 4.0]])
+    return rng.normal(size=(y.size, 2)) + center[y], y
 
 
 def fit_rejector(rule, ood_detector=True, **params):

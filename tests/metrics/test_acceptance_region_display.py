@@ -192,7 +192,7 @@ def test_part_of_many_rows_is_drawn():
     assert part.ax_.get_xlim() == whole.ax_.get_xlim()
 
 
-def test_randomised_rule():
+def test_randomized_rule():
     y_true, y_score = [0, 0, 0, 0, -1], [3.0, 2.0, 2.0, 1.0, 2.0]
     point = OperatingPoint(theta=0.0, lam=-2.0, tau=0.25)
     display = AcceptanceRegionDisplay.from_predictions(

@@ -143,8 +143,8 @@ def test_several_displays_on_the_same_axes():
     assert first.single_lines_ == []
     second = first.plot(first.ax_)
     third = second.plot(first.ax_)
-    colours = [line.get_color() for line in third.ax_.lines]
-    assert len(set(colours)) == len(colours) == 7
+    colors = [line.get_color() for line in third.ax_.lines]
+    assert len(set(colors)) == len(colors) == 7
     assert first.figure_ is first.ax_.figure
 
 

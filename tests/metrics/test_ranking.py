@@ -217,7 +217,7 @@ def test_ood_label_and_classes(metric):
     y_true, y_score = _tied(7)
     expected = metric(y_true, y_score)
     assert metric(np.where(y_true == -1, 9, y_true), y_score, ood_label=9) == expected
-    # a left-out class needs no relabelling, and ood_label still counts
+    # a left-out class needs no relabeling, and ood_label still counts
     left_out = np.where(y_true == -1, np.arange(y_true.size) % 2 * 10 - 1, y_true)
     assert set(left_out[y_true == -1]) == {-1, 9}
     assert metric(left_out, y_score, classes=[0, 1, 2]) == expected

@@ -57,9 +57,9 @@ def test_several_scores():
         coverage, risk, _ = risk_coverage_curve(Y, PRED, score)
         assert_array_equal(line.get_xydata(), np.column_stack([coverage, risk]))
         assert line.get_label() == f"{name} (AURC = {aurc(Y, PRED, score):.4f})"
-    colours = {line.get_color() for line in display.line_}
+    colors = {line.get_color() for line in display.line_}
     dashes = {line.get_linestyle() for line in display.line_}
-    assert len(colours) == len(dashes) == 2
+    assert len(colors) == len(dashes) == 2
 
 
 def test_reference_lines():
@@ -86,7 +86,7 @@ def test_losses_instead_of_predictions():
     assert_allclose(display.oracle_risk[0], loss[Y != -1].min())
 
 
-def test_plot_on_given_axes_goes_on_with_the_colours():
+def test_plot_on_given_axes_goes_on_with_the_colors():
     first = RiskCoverageDisplay.from_predictions(Y, PRED, SCORE, name="a")
     second = RiskCoverageDisplay.from_predictions(
         Y, PRED, -SCORE, name="b", ax=first.ax_

@@ -73,7 +73,7 @@ def test_value_of_each_metric(metric, expected):
     ],
 )
 def test_our_functions_are_their_names(function, name):
-    """Otherwise fpr_at_tpr given as a function would be maximised."""
+    """Otherwise fpr_at_tpr given as a function would be maximized."""
     by_function, by_name = make_ood_scorer(function), make_ood_scorer(name)
     assert repr(by_function) == repr(by_name)
     detector = Detector().fit()

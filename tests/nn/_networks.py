@@ -94,7 +94,7 @@ class Interrupting(MLP):
 
 
 class Normalized(nn.Sequential):
-    """Has batch normalisation and dropout, so it differs between modes."""
+    """Has batch normalization and dropout, so it differs between modes."""
 
     def __init__(self, input_shape, n_classes):
         super().__init__(

@@ -93,7 +93,7 @@ def with_value(value):
         (
             with_value(-1),
             r"labels in column 'third' .* several kinds: int, str\. Make them all of "
-            "one, and leave rows out that are labelled as OOD",
+            "one, and leave rows out that are labeled as OOD",
         ),
         (FRAME.set_axis(["a", "a"], axis=1), r"must differ in name, got \['a', 'a'\]"),
         (X[:, :2], "Column 0 of y: Unknown label type: continuous"),
@@ -234,7 +234,7 @@ def test_errors_of_class_weight(y, class_weight, match):
         ([1.0, np.nan], "Input head_weights contains NaN"),
         ([[1.0, 2.0]], "must be 2 numbers above zero"),
         ({"parity": 0}, "must be 2 numbers above zero, .* got {'parity': 0}"),
-        ({"colour": 2}, r"weights of \['colour'\], but .* are \['parity', 'third'\]"),
+        ({"color": 2}, r"weights of \['color'\], but .* are \['parity', 'third'\]"),
         ({0: 2}, r"weights of \[0\], but the columns of y are \['parity', 'third'\]"),
     ],
 )

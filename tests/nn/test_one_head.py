@@ -254,7 +254,7 @@ def test_a_head_is_not_trained(clf, data):
         head.estimator.fit(X, y["long"])
 
 
-@pytest.mark.parametrize("column", ["colour", 2, -3, 1.5, None])
+@pytest.mark.parametrize("column", ["color", 2, -3, 1.5, None])
 def test_unknown_column(column, clf):
     with pytest.raises(
         ValueError, match=r"no column .*\['species', 'long'\], or a num"

@@ -88,7 +88,7 @@ def test_zeros_do_not_survive():
 
 
 @pytest.mark.parametrize("kind", ["positive", "relu", "ties"])
-def test_binarising_keeps_the_sum(kind):
+def test_binarizing_keeps_the_sum(kind):
     Z = _features(kind, np.float64)
     out = ASH(percentile=80, variant="b").fit_transform(Z)
     np.testing.assert_allclose(out.sum(axis=1), Z.sum(axis=1), rtol=1e-12)

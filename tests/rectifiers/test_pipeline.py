@@ -22,7 +22,7 @@ from skood.nn import TorchClassifier, pretrained, split
 from skood.rectifiers import ASH, DICE, LTS, SCALE, VRA, ReAct
 
 N_TRAIN = 300
-N_NEIGHBOURS = 5
+N_NEIGHBORS = 5
 
 
 # ---------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def _unit(z):
 def _knn(train, rows):
     bank = [_unit(z) for z in train]
     return [
-        -sorted(math.dist(_unit(z), other) for other in bank)[N_NEIGHBOURS - 1]
+        -sorted(math.dist(_unit(z), other) for other in bank)[N_NEIGHBORS - 1]
         for z in rows
     ]
 
@@ -198,11 +198,11 @@ def test_equals_naive_loop(name, detector, network, naive, data):
     last = {
         "energy": Energy(estimator=head),
         "msp": MSP(estimator=head),
-        "knn": KNN(n_neighbors=N_NEIGHBOURS),
+        "knn": KNN(n_neighbors=N_NEIGHBORS),
     }[detector]
     pipeline = make_pipeline(body, clone(rectifier), last)
     got = pipeline.fit(X[known], y[known]).score_samples(test)
-    # binarised features have neighbours at a distance of zero
+    # binarized features have neighbors at a distance of zero
     atol = 1e-14 if detector == "knn" else 0.0
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=atol)
 

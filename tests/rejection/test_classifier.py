@@ -314,7 +314,7 @@ def test_classes_minus_one_and_one(rule):
     y = np.where(Y[Y >= 0] == 1, 1, -1)
     with pytest.raises(
         ValueError,
-        match=r"Only the class 1 is left in y, because the 100 samples labelled "
+        match=r"Only the class 1 is left in y, because the 100 samples labeled "
         r"ood_label=-1 .* If -1 is a class, set ood_label",
     ):
         make_clf(rule=rule).fit(X[Y >= 0], y)
@@ -337,7 +337,7 @@ def test_rows_that_the_rule_needs():
     clf = make_clf(ood_label=-7)
     with pytest.raises(
         ValueError,
-        match=r"BoundedTPRFPR\(.*\) needs OOD rows: rows labelled ood_label=-7 in y. "
+        match=r"BoundedTPRFPR\(.*\) needs OOD rows: rows labeled ood_label=-7 in y. "
         "Give some, or use a rule that needs none, such as BoundedAbstention.",
     ):
         clf.fit(X[Y >= 0], Y[Y >= 0])

@@ -1,4 +1,4 @@
-"""Tests of RejectOptionClassifier with every rule, randomised and with guarantees."""
+"""Tests of RejectOptionClassifier with every rule, randomized and with guarantees."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -132,51 +132,51 @@ def test_nothing_is_accepted_if_rejection_is_free():
 
 
 @pytest.fixture(scope="module")
-def randomised():
+def randomized():
     # a tree has few different probabilities: many samples are tied
     tree = DecisionTreeClassifier(max_depth=2, random_state=0)
     params = {"ood_detector": None, "rule": BoundedAbstention(0.55)}
     return make_clf(tree, randomize=True, calibration=0.5, **params).fit(X, Y)
 
 
-def test_randomised_acceptance(randomised):
-    plain = clone(randomised).set_params(randomize=False).fit(X, Y)
-    assert randomised.operating_point_.risk < plain.operating_point_.risk
-    tau = randomised.tau_
+def test_randomized_acceptance(randomized):
+    plain = clone(randomized).set_params(randomize=False).fit(X, Y)
+    assert randomized.operating_point_.risk < plain.operating_point_.risk
+    tau = randomized.tau_
     assert 0 < tau < 1
-    proba = randomised.accept_proba(X_NEW)
+    proba = randomized.accept_proba(X_NEW)
     assert_array_equal(np.unique(proba), [0.0, tau, 1.0])
     risk = (
-        score_parts(randomised._parts(), X_NEW)[0]
-        / randomised.operating_point_.scales[0]
+        score_parts(randomized._parts(), X_NEW)[0]
+        / randomized.operating_point_.scales[0]
     )
-    point = randomised.operating_point_
+    point = randomized.operating_point_
     tied = (risk > point.lam_low) & (risk <= point.lam)
     assert_array_equal(proba == tau, tied)
     assert len(np.unique(risk[tied])) == 1  # one leaf of the tree
 
 
-def test_randomised_decisions(randomised):
-    proba = randomised.accept_proba(X_NEW)
-    first = randomised.predict(X_NEW)
-    assert_array_equal(first, randomised.predict(X_NEW))  # random_state=0
+def test_randomized_decisions(randomized):
+    proba = randomized.accept_proba(X_NEW)
+    first = randomized.predict(X_NEW)
+    assert_array_equal(first, randomized.predict(X_NEW))  # random_state=0
     unsure = (proba > 0) & (proba < 1)
     assert 0 < np.mean(first[unsure] == -1) < 1
     assert_array_equal(first[~unsure] == -1, proba[~unsure] == 0)
     # reports and reasons are about the same decisions
-    report = randomised.report(X_NEW, Y_NEW)
+    report = randomized.report(X_NEW, Y_NEW)
     assert report.n_accepted_id == np.sum(first[Y_NEW >= 0] != -1)
     assert report.n_accepted_ood == np.sum(first[Y_NEW < 0] != -1)
-    reason = randomised.reject_reason(X_NEW).reason
+    reason = randomized.reject_reason(X_NEW).reason
     assert_array_equal(reason == "accepted", first != -1)
     # other draws, the same share
-    other = clone(randomised)
+    other = clone(randomized)
     shares = []
     for seed in range(200):
-        other.__dict__.update(vars(randomised), random_state=seed)
+        other.__dict__.update(vars(randomized), random_state=seed)
         shares.append(np.mean(other.predict(X_NEW)[unsure] != -1))
-    error = np.sqrt(randomised.tau_ * (1 - randomised.tau_) / (200 * unsure.sum()))
-    assert abs(np.mean(shares) - randomised.tau_) < 4 * error
+    error = np.sqrt(randomized.tau_ * (1 - randomized.tau_) / (200 * unsure.sum()))
+    assert abs(np.mean(shares) - randomized.tau_) < 4 * error
 
 
 @pytest.mark.parametrize("guarantee", ["high_probability", "ltt", "expectation"])

@@ -98,7 +98,7 @@ def _skops_file(clf, path):
 
 
 @pytest.mark.parametrize("round_trip", [_pickled, _joblib_file, _skops_file])
-def test_serialisation(fitted, round_trip, tmp_path):
+def test_serialization(fitted, round_trip, tmp_path):
     loaded = round_trip(fitted, tmp_path)
     assert_equal(asdict(loaded.operating_point_), asdict(fitted.operating_point_))
     assert_array_equal(loaded.predict(X_NEW), fitted.predict(X_NEW))

@@ -22,7 +22,7 @@ from skood.utils._batches import (
     is_lazy,
     is_torch_data,
     joined,
-    labelled_rows,
+    labeled_rows,
     loaded,
     loaded_blocks,
 )
@@ -96,26 +96,26 @@ def test_rows(X_lazy):
 def test_rows_in_memory_pass_through():
     assert loaded(X) is X
     assert as_rows(X) is X
-    assert labelled_rows(X, None) == (X, None)
+    assert labeled_rows(X, None) == (X, None)
     assert [block is X for block in loaded_blocks(X)] == [True]
     assert not is_lazy(X.tolist())
 
 
 def test_labels():
-    rows, y = labelled_rows(DATA, None)
+    rows, y = labeled_rows(DATA, None)
     np.testing.assert_array_equal(y, np.arange(12) % 2)
-    rows, y = labelled_rows(DATA, None, wait=True)
+    rows, y = labeled_rows(DATA, None, wait=True)
     assert y is None
     given = np.arange(12)
-    assert labelled_rows(DATA, given)[1] is given
+    assert labeled_rows(DATA, given)[1] is given
     assert len(rows) == 12
 
 
 def test_given_labels_do_not_go_with_a_shuffling_loader():
     loader = DataLoader(DATA, shuffle=True)
-    assert labelled_rows(loader, None)[1] is not None
+    assert labeled_rows(loader, None)[1] is not None
     with pytest.raises(ValueError, match="The DataLoader shuffles"):
-        labelled_rows(loader, np.arange(12))
+        labeled_rows(loader, np.arange(12))
 
 
 @pytest.mark.parametrize("n_tables", [1, 2])

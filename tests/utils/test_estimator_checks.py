@@ -123,7 +123,7 @@ class InSampleScores(Good):
         return -NearestNeighbors(n_neighbors=1).fit(self.rows_).kneighbors(X)[0][:, 0]
 
 
-class CentredBatch(Good):
+class CenteredBatch(Good):
     def _score(self, X):
         scores = super()._score(X)
         return scores - scores.mean() / 10
@@ -297,7 +297,7 @@ class RemembersByIdentity(Good):
         return super()._score(X) - _REGISTRY.get(id(self), 0)
 
 
-class CentresInPlace(Good):
+class CentersInPlace(Good):
     def _fit(self, X, y):
         X -= X.mean(axis=0)
         return super()._fit(X, y)
@@ -334,7 +334,7 @@ BROKEN = [
     ("check_contamination", ThresholdOfZero, "rejects 1.0000 of new ID samples, as"),
     ("check_contamination", FewValues, "rejects 0.00.. of new ID samples, as"),
     ("check_contamination", InSampleScores, "of new ID.*samples that are left out"),
-    ("check_batch_of_one", CentredBatch, "scoring one by one changed the scores"),
+    ("check_batch_of_one", CenteredBatch, "scoring one by one changed the scores"),
     ("check_batch_of_one", DependsOnPlace, "scoring one by one changed the scores"),
     ("check_ties", ThresholdAtAScore, "predict one by one is not predict of one batch"),
     ("check_refit", KeepsTheFirstStatistics, "A refit changed the scores"),
@@ -366,9 +366,9 @@ BROKEN = [
     ("check_ood_rows_are_left_out", FitsOODRowsOnly, "'ood_label', nothing raised"),
     ("check_label_kinds", ReadsLabelsAsNumbers, "could not convert string to float"),
     ("check_label_kinds", RanksLabels, "Arrays are not equal"),
-    ("check_serialisation", LosesItsThreshold, "Pickling changed the scores"),
-    ("check_serialisation", RemembersByIdentity, "Pickling changed the scores"),
-    ("check_input_is_kept", CentresInPlace, "read-only"),
+    ("check_serialization", LosesItsThreshold, "Pickling changed the scores"),
+    ("check_serialization", RemembersByIdentity, "Pickling changed the scores"),
+    ("check_input_is_kept", CentersInPlace, "read-only"),
     ("check_input_is_kept", SortsLabelsInPlace, "Arrays are not equal"),
     ("check_input_is_kept", WritesThroughTheFlag, "Arrays are not equal"),
 ]

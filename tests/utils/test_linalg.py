@@ -32,9 +32,9 @@ def test_known_eigenvalues(dtype):
 def test_rank_of_few_samples(rank, scale):
     Z = np.random.default_rng(1).normal(size=(rank, 10)) * scale
     assert symmetric_eigh(Z.T @ Z)[2] == rank
-    # centring takes one away
-    centred = Z - Z.mean(0)
-    assert symmetric_eigh(centred.T @ centred)[2] == rank - 1 or rank == 10
+    # centering takes one away
+    centered = Z - Z.mean(0)
+    assert symmetric_eigh(centered.T @ centered)[2] == rank - 1 or rank == 10
 
 
 def test_zero_matrix_has_rank_zero():
@@ -49,13 +49,13 @@ def test_an_eigenvalue_above_rounding_counts():
     np.testing.assert_allclose(values, [1e-20, 1e-10, 1.0], atol=1e-25)
 
 
-@pytest.mark.parametrize("factorise", [symmetric_eigh, precision_cholesky])
+@pytest.mark.parametrize("factorize", [symmetric_eigh, precision_cholesky])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_raise(factorise, value):
+def test_values_that_are_not_finite_raise(factorize, value):
     matrix = np.eye(2)
     matrix[1, 0] = matrix[0, 1] = value
     with pytest.raises(ValueError, match="covariance matrix overflows float64: X"):
-        factorise(matrix)
+        factorize(matrix)
 
 
 def test_threads(monkeypatch):

@@ -19,7 +19,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from skood.utils._batches import labelled_rows
+from skood.utils._batches import labeled_rows
 from skood.utils._torch_batches import DatasetRows, iter_batches, rows_of
 from tests.nn._items import Items, Stream, as_arrays, loses_rows, one_too_few
 
@@ -316,7 +316,7 @@ LABELS_OF_OTHER_KINDS = {
 )
 def test_labels_are_not_looked_at_if_nobody_asks(data):
     assert rows(data) == X.tolist()
-    given, y = labelled_rows(data, Y)
+    given, y = labeled_rows(data, Y)
     assert rows(given) == X.tolist()
     assert y is Y
 

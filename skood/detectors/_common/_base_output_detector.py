@@ -16,7 +16,7 @@ from skood.nn._linear_head import LinearHead
 from skood.nn._outputs import Reading, concatenate
 from skood.nn._sklearn_network import make_reader
 from skood.utils._array_api import array_device, as_double, to_host
-from skood.utils._batches import is_lazy, is_torch_data, labelled_rows, loaded
+from skood.utils._batches import is_lazy, is_torch_data, labeled_rows, loaded
 from skood.utils._left_out import (
     cross_fitted,
     is_fixed,
@@ -152,10 +152,10 @@ class ReadingDetector(BaseDetector):
             "where no labels are needed, fit without y."
         )
 
-    def _labelled_rows(self, X, y):
+    def _labeled_rows(self, X, y):
         """Rows and labels; of a torch dataset the labels come with what is read."""
         is_frozen = isinstance(self.estimator, FrozenEstimator)
-        rows, labels = labelled_rows(X, y, wait=self.estimator is None or is_frozen)
+        rows, labels = labeled_rows(X, y, wait=self.estimator is None or is_frozen)
         if self.estimator is not None or not is_lazy(X):
             return rows, labels
         array = loaded(rows)  # it is what is learned from

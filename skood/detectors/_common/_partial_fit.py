@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from skood.nn._outputs import Reading, concatenate
 from skood.utils._atomic_fit import kept_state
-from skood.utils._batches import labelled_rows, loaded
+from skood.utils._batches import labeled_rows, loaded
 from skood.utils._left_out import MAX_OFFSET_ROWS, folds
 from skood.utils._param_validation import fit_context
 from skood.utils._warnings import quiet
@@ -123,7 +123,7 @@ class PartialFitMixin(_Detector):
         self._settle(reading, y)
 
     def _start(self, reading, y):
-        self._labelled = y is not None
+        self._labeled = y is not None
         self._summed_with = {name: getattr(self, name) for name in self._sums_need}
         self._sums, self._sample = None, RowSample()
         self._begin(reading)
@@ -202,7 +202,7 @@ class PartialFitMixin(_Detector):
 
         The result is that of one `fit` on all rows of all calls (but for ``alpha_`` of
         :class:`ViM`, which then comes from at most 5,000 rows). Each call costs a
-        factorisation and, for the threshold, the scores of up to 5,000 kept rows:
+        factorization and, for the threshold, the scores of up to 5,000 kept rows:
         give thousands of rows at a time.
 
         Parameters
@@ -211,7 +211,7 @@ class PartialFitMixin(_Detector):
             More training data.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels, given in every call or in none. Rows labelled `ood_label`
+            Class labels, given in every call or in none. Rows labeled `ood_label`
             are left out, of which not all may be. Classes may turn up in any call.
 
         Returns
@@ -236,14 +236,14 @@ class PartialFitMixin(_Detector):
 
     def _add(self, X, y):
         """Add rows to the sums and to the sample, and settle."""
-        X, y = labelled_rows(X, y)
+        X, y = labeled_rows(X, y)
         if self.estimator is None:
             X = loaded(X)
         first = not hasattr(self, "_sums")
-        if not first and (y is not None) != self._labelled:
+        if not first and (y is not None) != self._labeled:
             raise ValueError(
                 "y must be given in every call of partial_fit or in none: it was "
-                f"{'given' if self._labelled else 'not given'} before."
+                f"{'given' if self._labeled else 'not given'} before."
             )
         if not first:
             self._check_unchanged()

@@ -34,8 +34,8 @@ def head_origin(head):
 
 def added_scatter(scatter, part, origin):
     """Return a scatter around `origin` (None at first) with a chunk of rows added."""
-    centred = as_double(part.features) - part.asarray(origin)
-    added = to_host(centred.T @ centred)
+    centered = as_double(part.features) - part.asarray(origin)
+    added = to_host(centered.T @ centered)
     return added if scatter is None else scatter + added
 
 

@@ -24,7 +24,7 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
     .. math:: W_m = W \circ s_m r_m^T, \qquad W_m x = s_m \circ W (r_m \circ x),
 
     with W common to all members, and a bias of its own; convolutions have a factor for
-    each channel in and out, batch normalisation the statistics and weights of each
+    each channel in and out, batch normalization the statistics and weights of each
     member. The members cost nearly no memory, and their
     computations are one matrix product on M copies of a batch.
 
@@ -36,7 +36,7 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
         A module class or factory, called as ``module(input_shape, n_classes,
         **module_params)``, see :class:`~skood.nn.TorchClassifier`. None: its default
         networks. Instances of :class:`torch.nn.Linear`, :class:`torch.nn.Conv2d` and
-        batch normalisation in it are replaced; weights of other layers are shared by
+        batch normalization in it are replaced; weights of other layers are shared by
         all members as they are.
 
     n_members : int, default=4

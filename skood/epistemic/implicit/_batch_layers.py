@@ -199,7 +199,7 @@ class BatchEnsembleConv2d(nn.Conv2d):
 
 
 class MemberBatchNorm(nn.Module):
-    """Batch normalisation with statistics and weights of each member.
+    """Batch normalization with statistics and weights of each member.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ class MemberBatchNorm(nn.Module):
         self.n_members = n_members
 
     def forward(self, x):
-        """Normalise rows ordered by member, shape (n_members * n, channels, ...)."""
+        """Normalize rows ordered by member, shape (n_members * n, channels, ...)."""
         x = _by_member(x, self.n_members).transpose(0, 1)
         x = self.norm(x.flatten(1, 2))
         return x.unflatten(1, (self.n_members, -1)).transpose(0, 1).flatten(0, 1)
@@ -247,7 +247,7 @@ def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign")
     ----------
     module : torch.nn.Module
         The network, which is used up: its weights become the common ones. Linear
-        layers, convolutions of images and batch normalisation get factors, biases and
+        layers, convolutions of images and batch normalization get factors, biases and
         statistics for each member; all else, with whatever weights it has, is shared.
 
     input_shape : tuple of int, default=None

@@ -101,7 +101,7 @@ class NetworkFactory:
 def is_plain(layer, kind):
     """Tell whether a layer computes what its kind does, from weights of its own.
 
-    Subclasses that torch defines (with a parametrised weight, or inside attention)
+    Subclasses that torch defines (with a parametrized weight, or inside attention)
     do not, nor do layers whose weight is computed by a hook; subclasses of a user do
     unless they have a `forward` of their own.
     """
@@ -165,7 +165,7 @@ def replaced(module, convert):
 
 
 def resized_norm(layer, width):
-    """Return batch normalisation like a layer for another number of channels.
+    """Return batch normalization like a layer for another number of channels.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def resized_norm(layer, width):
     Returns
     -------
     norm : torch.nn.Module or None
-        In its initial state. None: the layer is no batch normalisation.
+        In its initial state. None: the layer is no batch normalization.
     """
     for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         if is_plain(layer, kind):
@@ -246,5 +246,5 @@ class SharedMembersClassifier(MembersMixin, TorchClassifier):
 
 
 def _mixture(log_proba):
-    """Log-probabilities of the equally weighted mixture, exactly normalised."""
+    """Log-probabilities of the equally weighted mixture, exactly normalized."""
     return log_softmax(logsumexp(log_proba, axis=0), axis=1)

@@ -39,7 +39,7 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
         A module class or factory, called as ``module(input_shape, n_classes,
         **module_params)``, see :class:`~skood.nn.TorchClassifier`. None: its default
         networks. Instances of :class:`torch.nn.Linear`, :class:`torch.nn.Conv2d` and
-        batch normalisation in it are replaced by grouped ones, built anew from their
+        batch normalization in it are replaced by grouped ones, built anew from their
         sizes; other layers must have no weights and keep channels apart.
 
     n_members : int, default=4

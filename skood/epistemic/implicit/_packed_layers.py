@@ -186,7 +186,7 @@ class _Packer:
             raise TypeError(
                 f"The layer {name!r} of the module is a {type(layer).__name__}, whose "
                 "weights cannot be packed: only torch.nn.Linear, Conv2d and batch "
-                "normalisation can, with weights that nothing computes. Use "
+                "normalization can, with weights that nothing computes. Use "
                 "BatchEnsembleClassifier or DeepEnsemble."
             )
         return None
@@ -365,7 +365,7 @@ def _check_separate(network, rows):
                 f"The module {type(network.body).__name__} cannot be packed: the "
                 f"logits of member {m} would depend on the channels of the members "
                 f"{others}. Something in it mixes channels, such as a "
-                "concatenation, a permutation, or a normalisation or softmax over "
+                "concatenation, a permutation, or a normalization or softmax over "
                 "channels. Use BatchEnsembleClassifier or DeepEnsemble."
             )
 
@@ -377,7 +377,7 @@ def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
     ----------
     module : torch.nn.Module
         The network, which is used up. Linear layers, convolutions of images and
-        batch normalisation are built anew, from their sizes, with grouped channels;
+        batch normalization are built anew, from their sizes, with grouped channels;
         other layers must not have weights and must keep channels apart.
 
     input_shape : tuple of int

@@ -3,7 +3,7 @@
 A head has Q outputs of D features, the last of which is 1 if there is a bias. For a
 row with features φ and probabilities p, the Hessian of the cross-entropy in the
 weights, row by row, is G ⊗ φφᵀ with G = diag(p) - ppᵀ: it does not depend on the label
-and is also the Fisher information and the generalised Gauss-Newton matrix. The sum H
+and is also the Fisher information and the generalized Gauss-Newton matrix. The sum H
 over the training rows is kept in one of three forms, each with its eigenvalues, so that
 all that needs H + τI, for any prior precision τ, is cheap.
 """

@@ -110,7 +110,7 @@ class Laplace(BaseMembers):
     subset : {"last_layer", "all"} or list of str, default="last_layer"
         Which weights are uncertain: those of the linear layer that gives the logits,
         all, or those of the layers with these names. For others than "last_layer" the
-        network is linearised in its weights, in float64.
+        network is linearized in its weights, in float64.
 
     hessian : {"kron", "diag", "full"}, default="kron"
         Form of H: a Kronecker product per layer, its diagonal, or all of it (a square

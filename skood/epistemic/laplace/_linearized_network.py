@@ -1,4 +1,4 @@
-"""A network linearised in many of its weights, and the curvature in these.
+"""A network linearized in many of its weights, and the curvature in these.
 
 Of H, see ``_curvature``, the diagonal or all are sums over the Jacobians. Kronecker
 factors per layer are those of laplace-torch; of them, too, only eigenvalues and
@@ -119,8 +119,8 @@ class Linearized(Outputs):
         if self.network.is_margin:
             features = self.spread @ features
         # sum of p (J - mean)(J - mean)ᵀ, whose terms are not negative
-        centred = features - (p * features).sum(1, keepdim=True)
-        stacked = (p.sqrt() * centred).flatten(0, 1)
+        centered = features - (p * features).sum(1, keepdim=True)
+        stacked = (p.sqrt() * centered).flatten(0, 1)
         if hessian == "diag":
             return ((stacked**2).sum(0),)
         return (stacked.T @ stacked,)
@@ -276,7 +276,7 @@ def kronecker_curvature(part, rows, codes, batch_size, verbose=0):
     Returns
     -------
     curvature : Eigenbasis
-        Of the generalised Gauss-Newton matrix.
+        Of the generalized Gauss-Newton matrix.
 
     log_likelihood : float
         Of the rows.

@@ -282,7 +282,7 @@ def sample(
 
 
 def r_hat(draws):
-    r"""Rank-normalised split R-hat, for the bulk and the tails.
+    r"""Rank-normalized split R-hat, for the bulk and the tails.
 
     The halves of the chains are compared as chains of their own. Draws are replaced
     by normal scores of their ranks, and

@@ -132,7 +132,7 @@ class CyclicalSGHMC(BaseSampler):
     rate, at any momentum: by the length of the steps, and by the noise of the
     mini-batches, for which nothing is corrected.
 
-    Layers run in eval mode: batch normalisation keeps the statistics of the given
+    Layers run in eval mode: batch normalization keeps the statistics of the given
     model, and there is no dropout. All parameters of the network are sampled. The
     network of a binary classifier of scikit-learn has a logit for each class, so that
     the prior of its margin, their difference, has :math:`\sqrt 2` times `prior_scale`.

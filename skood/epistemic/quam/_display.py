@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from skood.metrics._plot._risk_coverage_display import COLOURS, get_axes
+from skood.metrics._plot._risk_coverage_display import COLORS, get_axes
 from skood.metrics._scorers import unwrap
 
 __all__ = ["AdversarialModelDisplay"]
@@ -193,8 +193,8 @@ class AdversarialModelDisplay:
             lines = []
             for j, target in enumerate(self.trace.targets):
                 style = {
-                    "color": COLOURS[j % len(COLOURS)],
-                    "linestyle": _STYLES[j // len(COLOURS) % len(_STYLES)],
+                    "color": COLORS[j % len(COLORS)],
+                    "linestyle": _STYLES[j // len(COLORS) % len(_STYLES)],
                     "linewidth": 1.4,
                     "label": str(target),
                     **kwargs,

@@ -22,7 +22,7 @@ from skood.epistemic.quam._base_quam import (
 from skood.nn._functional_network import OpenNetwork
 from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import blockwise, labelled_rows
+from skood.utils._batches import blockwise, labeled_rows
 from skood.utils._metaestimators import check_one_column, fit_wrapped
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 
@@ -165,7 +165,7 @@ class QUAM(SearchMixin, BaseMembers):
     Notes
     -----
     The searches of many points and classes are rows of the same matrix products.
-    Layers in front of the searched ones run once, batch normalisation and dropout are
+    Layers in front of the searched ones run once, batch normalization and dropout are
     in eval mode, and the network itself is not touched.
 
     `predict_proba` and `predict` are those of the given network in both settings.
@@ -268,7 +268,7 @@ class QUAM(SearchMixin, BaseMembers):
             if is_loader(X):
                 check_loader(self.estimator, y)
             else:
-                X, y = labelled_rows(X, y)
+                X, y = labeled_rows(X, y)
                 y = check_target(y, self)
             self.estimator_ = fit_wrapped(self, self.estimator, X, y)
             check_one_column(self.estimator_)

@@ -22,7 +22,7 @@ from skood.epistemic.quam._base_quam import (
     member_weights,
 )
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import blockwise, labelled_rows
+from skood.utils._batches import blockwise, labeled_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._metaestimators import fit_wrapped, wrapped_tags
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
@@ -243,7 +243,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
                 check_loader(self.estimator, y)
                 self.estimator_ = self.estimator
             else:
-                X, y = labelled_rows(X, y)
+                X, y = labeled_rows(X, y)
                 if y is None:
                     raise ValueError(
                         "QUAMRegressor requires y to be passed, but the target y is "

@@ -34,7 +34,7 @@ _MAX_WEIGHT = 1e4
 
 
 class Fit:
-    """A convex function of some weights, and how it is minimised.
+    """A convex function of some weights, and how it is minimized.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Fit:
         hessian = self.basis.T @ hessian @ self.basis
         return gradient, hessian + self.ridge * np.eye(len(hessian))
 
-    def minimise(self, start):
+    def minimize(self, start):
         """Find the minimum of least norm by Newton's method from `start`.
 
         Weights that are not asked for stay. Sets ``weights``, ``gradient`` (its largest
@@ -145,7 +145,7 @@ def _damped_solution(hessian, gradient):
 
 
 def minimum(fit, start, at_infinity):
-    """Minimise from `start`, with a ridge where the optimum is at infinity.
+    """Minimize from `start`, with a ridge where the optimum is at infinity.
 
     Parameters
     ----------
@@ -155,12 +155,12 @@ def minimum(fit, start, at_infinity):
     origin = np.where(fit.asked, 0.0, start)
     if not at_infinity.any():
         for begin in [start, origin] if (start != origin).any() else [origin]:
-            fit.minimise(begin)
+            fit.minimize(begin)
             if fit.converged and not fit.unbounded.any():
                 return fit
     unbounded = at_infinity | fit.unbounded
     if unbounded.any():
         fit.ridge = RIDGE
-        fit.minimise(origin)
+        fit.minimize(origin)
         fit.unbounded = unbounded
     return fit

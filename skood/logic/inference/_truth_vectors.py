@@ -240,8 +240,8 @@ class GroupedWorlds:
         covariance = np.zeros((len(mean), len(mean)))
         total = 0.0
         for truth, proba in self._weighted(weights):
-            centred = truth - mean
-            covariance += (centred * proba[:, np.newaxis]).T @ centred
+            centered = truth - mean
+            covariance += (centered * proba[:, np.newaxis]).T @ centered
             total += proba.sum()
         covariance /= total
         return (covariance + covariance.T) / 2

@@ -106,7 +106,7 @@ class EliminationPlan:
 
         Ties are broken by the size of the table, then by the number of the concept.
         """
-        near = [0] * len(sizes)  # the neighbours of each concept, as bits
+        near = [0] * len(sizes)  # the neighbors of each concept, as bits
         for scope in scopes:
             mask = sum(1 << c for c in scope)
             for c in scope:

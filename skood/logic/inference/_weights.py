@@ -1,7 +1,7 @@
 r"""Weights of constraints: the maximum of the likelihood, or of the pseudo-likelihood.
 
 With the mean truth :math:`\bar\varphi` of n rows, the mean truth u of all worlds, and α
-pseudo-rows, the weights minimise the convex
+pseudo-rows, the weights minimize the convex
 
 .. math:: \log Z(w) - w^\top m, \qquad m = \frac{n \bar\varphi + \alpha u}{n + \alpha}.
 
@@ -48,7 +48,7 @@ def fit_weights(
 ):
     r"""Weights of the maximum of the likelihood, given the mean truth of rows.
 
-    They minimise :math:`\log Z(w) - w^\top m`, where :math:`m` is the mean truth of `n`
+    They minimize :math:`\log Z(w) - w^\top m`, where :math:`m` is the mean truth of `n`
     rows and `prior` pseudo-rows that are spread over all worlds.
 
     Parameters
@@ -251,9 +251,9 @@ class _Conditionals:
             proba = softmax(truth @ weights[members], axis=1)
             mean = np.einsum("gv,gvm->gm", proba, truth)
             gradient[members] += own @ mean
-            centred = (truth - mean[:, np.newaxis]).reshape(-1, len(members))
+            centered = (truth - mean[:, np.newaxis]).reshape(-1, len(members))
             share = (proba * own[:, np.newaxis]).reshape(-1, 1)
-            hessian[np.ix_(members, members)] += (centred * share).T @ centred
+            hessian[np.ix_(members, members)] += (centered * share).T @ centered
         return gradient, hessian
 
 
@@ -291,7 +291,7 @@ def fit_pseudo_weights(
 ):
     r"""Weights of the maximum of the pseudo-likelihood of rows.
 
-    They maximise the mean over `Z` and `prior` pseudo-rows of
+    They maximize the mean over `Z` and `prior` pseudo-rows of
 
     .. math:: \sum_d \log P(z_d \mid z_{-d}),
 

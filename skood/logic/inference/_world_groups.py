@@ -14,7 +14,7 @@ import numpy as np
 from skood.logic.inference._truth_vectors import GroupedWorlds
 from skood.utils._linalg import symmetric_eigh
 
-__all__ = ["Groups", "Split", "inverse_of", "minimised"]
+__all__ = ["Groups", "Split", "inverse_of", "minimized"]
 
 # The weights are found where no gradient is larger: as many digits as a fit from
 # scratch has.
@@ -57,11 +57,11 @@ class Groups(GroupedWorlds):
 
     def evaluate(self, weights):
         """Logarithm of the partition function, and its gradient."""
-        log_z, p = self._normalised(weights)
+        log_z, p = self._normalized(weights)
         return log_z, p @ self.features
 
-    def _normalised(self, weights):
-        return _normalised(self.features @ weights + self._log_counts)
+    def _normalized(self, weights):
+        return _normalized(self.features @ weights + self._log_counts)
 
     def marginal(self, weights, axes):
         """Probabilities of the values of some concepts.
@@ -81,7 +81,7 @@ class Groups(GroupedWorlds):
         """
         key = weights.tobytes()
         if key not in self._kept:
-            p = self._normalised(weights)[1] / self.counts
+            p = self._normalized(weights)[1] / self.counts
             self._kept = {key: p[self.index]}
         others = tuple(axis for axis in range(self.index.ndim) if axis not in axes)
         return self._kept[key].sum(axis=others)
@@ -126,7 +126,7 @@ class Split:
         true = self._n_true * math.exp(weights[-1] - shift)
         mass = self._n_false * math.exp(-shift) + true
         with np.errstate(divide="ignore", invalid="ignore"):  # of a step too far
-            log_z, p = _normalised(truth @ weights[:-1] + np.log(mass) + shift)
+            log_z, p = _normalized(truth @ weights[:-1] + np.log(mass) + shift)
             return log_z, p, true / mass
 
     def evaluate(self, weights):
@@ -175,7 +175,7 @@ class Split:
         return larger + np.outer(edge, edge) / rest
 
 
-def _normalised(logits):
+def _normalized(logits):
     """Logarithm of a sum of exponentials, and their shares."""
     top = float(logits.max())
     p = np.exp(logits - top)
@@ -198,8 +198,8 @@ def inverse_of(covariance, free):
     return inverse
 
 
-def minimised(evaluate, target, weights, inverse, free):
-    r"""Minimise :math:`\log Z(w) - w^\top m` by a quasi-Newton method (BFGS).
+def minimized(evaluate, target, weights, inverse, free):
+    r"""Minimize :math:`\log Z(w) - w^\top m` by a quasi-Newton method (BFGS).
 
     Parameters
     ----------

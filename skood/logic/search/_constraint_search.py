@@ -334,7 +334,7 @@ class ConstraintSearch(FoundDetector):
         if self.objective == "auroc" and len(ood_rows) < needed:
             raise ValueError(
                 f"objective='auroc' needs OOD rows, at least {needed} with test="
-                f"{self.test}, and y has {len(ood_rows)} that are labelled ood_label="
+                f"{self.test}, and y has {len(ood_rows)} that are labeled ood_label="
                 f"{self.ood_label!r}. Add some, such as rows of classes that are left "
                 "out, or search with objective='likelihood', which needs none."
             )

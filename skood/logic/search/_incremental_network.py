@@ -16,7 +16,7 @@ from scipy.special import logit, rel_entr
 
 from skood.logic.inference._partition import Partition
 from skood.logic.inference._weights import fit_weights
-from skood.logic.inference._world_groups import Groups, Split, inverse_of, minimised
+from skood.logic.inference._world_groups import Groups, Split, inverse_of, minimized
 from skood.utils._warnings import quiet
 
 __all__ = ["Component", "Factor", "SearchModel"]
@@ -324,7 +324,7 @@ class SearchModel:
         free = np.array([_is_free(self.factors[i]) for i in component.members])
         if isinstance(worlds, Split):
             inverse = worlds.inverse_hessian(weights, inverse)
-        return minimised(worlds.evaluate, target, weights, inverse, free)
+        return minimized(worlds.evaluate, target, weights, inverse, free)
 
     def _fitted(self, component):
         """Weights by the solver that needs no start."""

@@ -16,19 +16,19 @@ from skood.metrics._plot._rejector import (
     detector_names,
     read_rejector,
 )
-from skood.metrics._plot._risk_coverage_display import COLOURS, get_axes, long_names
+from skood.metrics._plot._risk_coverage_display import COLORS, get_axes, long_names
 from skood.metrics._ranking import Number
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._param_validation import validate_params
 
 __all__ = ["AcceptanceRegionDisplay"]
 
-# kind of rows: colour and marker (as in the histograms for ID and OOD), height of
+# kind of rows: color and marker (as in the histograms for ID and OOD), height of
 # their strip if there is only one score
 _STYLES = {
-    "ID, right": (COLOURS[0], "o", 2.0),
+    "ID, right": (COLORS[0], "o", 2.0),
     "ID, wrong": ("black", "x", 1.0),
-    "OOD": (COLOURS[1], "^", 0.0),
+    "OOD": (COLORS[1], "^", 0.0),
 }
 
 
@@ -343,7 +343,7 @@ class AcceptanceRegionDisplay:
     def _draw_rows(self, ax, max_points, rng, kwargs):
         """Set the limits of the axes, and draw the rows."""
         groups = []
-        for (name, (colour, marker, height)), (x, ood) in zip(
+        for (name, (color, marker, height)), (x, ood) in zip(
             _STYLES.items(), self._kinds(), strict=True
         ):
             y = height + rng.uniform(-0.35, 0.35, x.size) if ood is None else ood
@@ -354,17 +354,17 @@ class AcceptanceRegionDisplay:
                 share = accept_proba(self.point, x, ood).mean()
                 label = f"{name}: {100 * share:.1f} % of {x.size} accepted"
                 label += _hidden(np.sum(~finite), np.sum(finite & ~shown))
-            groups.append((x[shown], y[shown], label, colour, marker))
+            groups.append((x[shown], y[shown], label, color, marker))
         _set_limits(ax.xaxis, ax.set_xlim, [group[0] for group in groups])
         # room for the legend above the rows
         _set_limits(ax.yaxis, ax.set_ylim, [group[1] for group in groups], above=0.35)
         drawn: list = []
-        for x, y, label, colour, marker in groups:
+        for x, y, label, color, marker in groups:
             style = {
                 "linestyle": "none",
                 "marker": marker,
                 "markersize": 4,
-                "color": colour,
+                "color": color,
                 "alpha": 0.6,
                 "label": label,
                 **long_names(kwargs),
@@ -389,7 +389,7 @@ class AcceptanceRegionDisplay:
             corners = np.concatenate([border, corners])
         (self.region_,) = ax.fill(
             *corners.T,
-            facecolor=(COLOURS[2], 0.18),
+            facecolor=(COLORS[2], 0.18),
             edgecolor="none",
             zorder=0.5,
             label="accepted region" if len(corners) else "no accepted region here",

@@ -21,7 +21,7 @@ from skood.metrics._plot._rejector import (
     read_rejector,
 )
 from skood.metrics._plot._risk_coverage_display import (
-    COLOURS,
+    COLORS,
     DASHES,
     get_axes,
     long_names,
@@ -136,7 +136,7 @@ class BoundDisplay:
         for i, curve in enumerate(curves):
             x, y, drawstyle, area = read(curve)
             style = {
-                "color": COLOURS[(n_before + i) % len(COLOURS)],
+                "color": COLORS[(n_before + i) % len(COLORS)],
                 "linestyle": DASHES[i],
                 "gid": "bound-curve",
                 "linewidth": 1.5 if i else 2.2,
@@ -248,7 +248,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
     PrecisionRecallDisplay : Precision and recall, for a share of OOD rows in use.
     AcceptanceRegionDisplay : One rule, in the plane of both scores.
     sklearn.metrics.RocCurveDisplay : Curves of single scores, with straight lines
-        between the thresholds; here a step is what rules reach without randomisation.
+        between the thresholds; here a step is what rules reach without randomization.
 
     Examples
     --------

@@ -14,9 +14,9 @@ from skood.utils._losses import per_sample_loss
 
 __all__ = ["RiskCoverageDisplay"]
 
-# The colours of Okabe and Ito, that differ for colour-blind readers too; lines also
+# The colors of Okabe and Ito, that differ for color-blind readers too; lines also
 # differ in their dashes, histograms in their hatching.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 
@@ -366,7 +366,7 @@ class RiskCoverageDisplay:
             zip(self.coverage, self.risk, strict=True)
         ):
             style = {
-                "color": COLOURS[(n_before + i) % len(COLOURS)],
+                "color": COLORS[(n_before + i) % len(COLORS)],
                 "linestyle": DASHES[(n_before + i) % len(DASHES)],
                 "label": _curve_label(names[i], areas[i]),
                 "gid": "risk-coverage",

@@ -5,7 +5,7 @@
 
 import numpy as np
 
-from skood.metrics._plot._risk_coverage_display import COLOURS, get_axes, long_names
+from skood.metrics._plot._risk_coverage_display import COLORS, get_axes, long_names
 from skood.metrics._ranking import check_ood, check_scores, require_both
 from skood.metrics._scorers import known_classes, unwrap
 
@@ -240,14 +240,14 @@ class ScoreHistogramDisplay:
     def _draw_histograms(self, ax, finite, density, kwargs):
         """Draw both histograms of the finite scores."""
         drawn = []
-        for scores, shown, label, colour, hatch in (
-            (self.scores_id, finite[0], "in-distribution", COLOURS[0], None),
-            (self.scores_ood, finite[1], "out-of-distribution", COLOURS[1], "///"),
+        for scores, shown, label, color, hatch in (
+            (self.scores_id, finite[0], "in-distribution", COLORS[0], None),
+            (self.scores_ood, finite[1], "out-of-distribution", COLORS[1], "///"),
         ):
             style = {
                 "histtype": "stepfilled",
-                "facecolor": (colour, 0.35),
-                "edgecolor": colour,
+                "facecolor": (color, 0.35),
+                "edgecolor": color,
                 "linewidth": 1.3,
                 "hatch": hatch,
                 "label": f"{label} ({_row_count(scores, shown)})",
