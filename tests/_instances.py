@@ -477,14 +477,17 @@ def instances_of(name, cls):
     return [cls()]
 
 
-def instances():
-    """Instances of all public estimators."""
-    return [one for name, cls in all_estimators() for one in instances_of(name, cls)]
+def instances(variants=True):
+    """Instances of all public estimators; without variants one of each class."""
+    most = None if variants else 1
+    return [
+        one for name, cls in all_estimators() for one in instances_of(name, cls)[:most]
+    ]
 
 
-def detectors():
-    """Instances of all public detectors, and some that read a frozen network."""
-    found = [one for one in instances() if isinstance(one, BaseDetector)]
+def detectors(variants=True):
+    """Instances of all public detectors, and some that use a frozen network."""
+    found = [one for one in instances(variants) if isinstance(one, BaseDetector)]
     rng = np.random.default_rng(0)
     y = np.arange(200) % 5
     X = rng.normal(size=(200, 5)) + 8 * np.eye(5)[y]

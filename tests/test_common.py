@@ -5,6 +5,7 @@
 
 import inspect
 import io
+import os
 import pickle
 import re
 import warnings
@@ -45,19 +46,22 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning"),
 ]
 
+# Other parameters than those of the first instance of a class are checked at night.
+VARIANTS = "SKOOD_NIGHTLY" in os.environ
+
 each_class = pytest.mark.parametrize(
     "cls", [pytest.param(cls, id=name) for name, cls in all_estimators()]
 )
-each_instance = pytest.mark.parametrize("estimator", instances(), ids=repr)
+each_instance = pytest.mark.parametrize("estimator", instances(VARIANTS), ids=repr)
 
 
-@parametrize_over(instances())
+@parametrize_over(instances(VARIANTS))
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
 def _ours():
-    for detector in detectors():
+    for detector in detectors(VARIANTS):
         reasons = expected_failed_checks(detector, suite="skood")
         for check in yield_detector_checks():
             name = check.__name__
