@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import ast
 import importlib.util
 from pathlib import Path
 
@@ -84,7 +85,28 @@ def _summaries_without_references(app, doctree):
                 summary.remove(reference)
 
 
+def _write_layout(app):
+    """Write a table of all files with the first lines of their docstrings."""
+    root = Path(skood.__file__).parent
+    lines = []
+    for room in (root, *sorted(path for path in root.iterdir() if path.is_dir())):
+        files = sorted(room.glob("*.py") if room == root else room.rglob("*.py"))
+        if not files:
+            continue
+        name = "skood" if room == root else f"skood/{room.name}"
+        lines += ["", name, "~" * len(name), "", ".. list-table::"]
+        lines += ["   :widths: 34 66", ""]
+        for path in files:
+            purpose = ast.get_docstring(ast.parse(path.read_text())).split("\n")[0]
+            lines.append(f"   * - ``{path.relative_to(room)}``")
+            lines.append(f"     - {purpose}")
+    folder = Path(app.srcdir) / "generated"
+    folder.mkdir(exist_ok=True)
+    (folder / "layout.inc").write_text("\n".join(lines) + "\n")
+
+
 def setup(app):
-    """Tell Sphinx about it."""
+    """Connect the functions of this file to events of Sphinx."""
+    app.connect("builder-inited", _write_layout)
     app.connect("autodoc-skip-member", _skip_what_others_wrote)
     app.connect("doctree-read", _summaries_without_references)
