@@ -17,8 +17,7 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items):
-    """Mark what the run against the oldest dependencies leaves out; skip GPU tests."""
-    _mark_variants(items)
+    """Skip tests that need a GPU where there is none."""
     gpu = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu:
         return
@@ -27,19 +26,3 @@ def pytest_collection_modifyitems(items):
     if not torch.cuda.is_available():
         for item in gpu:
             item.add_marker(pytest.mark.skip(reason="torch finds no CUDA device"))
-
-
-def _mark_variants(items):
-    """Mark common checks as slow, but for the first instance of each estimator.
-
-    These are half of all tests: lines are counted without them, which is faster.
-    """
-    first: dict[type, str] = {}
-    for item in items:
-        if item.path.name != "test_common.py" or not hasattr(item, "callspec"):
-            continue
-        params = item.callspec.params
-        one = params.get("estimator", params.get("detector"))
-        if one is not None and first.setdefault(type(one), repr(one)) != repr(one):
-            item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.no_cover)

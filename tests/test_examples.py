@@ -14,8 +14,16 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*/plot_*.py"))
 # Without SKOOD_DATA these say so, and do nothing else.
 NEED_DATA = {"plot_budget", "plot_cora_ml", "plot_mnist", "plot_model_library_mnist"}
 
-# These take a minute or more: the nightly part runs them, with the whole gallery.
-LONG = {"plot_model_library"}
+# These take 20 seconds or more: the nightly part runs them, with the whole gallery.
+LONG = {
+    "plot_ablation",
+    "plot_adversarial",
+    "plot_compare_detectors",
+    "plot_digits",
+    "plot_model_library",
+    "plot_nodes",
+    "plot_traffic_signs",
+}
 
 # What an example imports beside skood's own dependencies.
 NEEDS = {"plot_conformal": "mapie"}
