@@ -31,7 +31,7 @@ class Energy(ReadingDetector):
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose logits are read; cloned and fitted unless it is in a
+        The classifier whose logits are used; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
 
     temperature : float, default=1.0
@@ -43,13 +43,13 @@ class Energy(ReadingDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------

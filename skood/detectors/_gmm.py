@@ -44,7 +44,7 @@ class GMM(ReadingDetector):
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features are read; cloned and fitted unless it is in
+        The classifier whose features are used; cloned and fitted unless it is in
         a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
     n_components : int, default=None
@@ -71,7 +71,7 @@ class GMM(ReadingDetector):
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     random_state : int, RandomState instance or None, default=None
         Draws the starts of the iterations.

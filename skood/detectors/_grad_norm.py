@@ -35,7 +35,7 @@ class GradNorm(ReadingDetector):
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features and logits are read, with a linear head; cloned
+        The classifier whose features and logits are used, with a linear head; cloned
         and fitted unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None:
         `X` holds features, and a linear head is fitted on ``(X, y)``.
 
@@ -44,13 +44,13 @@ class GradNorm(ReadingDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -122,7 +122,7 @@ class GradNorm(ReadingDetector):
         self.temperature = temperature
 
     def _fit_reading(self, reading, y):
-        """Nothing to learn but the threshold."""
+        """Do nothing: only the threshold is learned, by the base class."""
 
     def _score_reading(self, reading):
         xp = reading.xp

@@ -94,7 +94,7 @@ class Gram(NetworkDetector):
         was trained on other samples.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------

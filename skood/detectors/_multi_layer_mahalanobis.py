@@ -64,7 +64,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         The weights :math:`\alpha_l`.
 
     device : str, default="auto"
-        Where a torch network runs: "auto" is where its classifier says, else CUDA if
+        Where a torch network runs: "auto" is the device of its classifier, else CUDA if
         there is one, else the CPU. Distances are computed there if it is given, else
         as in :class:`Mahalanobis`.
 
@@ -72,7 +72,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``. Only the weights are learned from them.
+        Label of known OOD samples in ``y``. Only the weights are learned from them.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ class ODIN(NetworkDetector):
         that they had before.
 
     device : str, default="auto"
-        Where a torch network runs: "auto" is where its classifier says, else CUDA if
+        Where a torch network runs: "auto" is the device of its classifier, else CUDA if
         there is one, else the CPU. scikit-learn's models run on the CPU.
 
     contamination : float, default=0.05
@@ -64,7 +64,7 @@ class ODIN(NetworkDetector):
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------

@@ -56,7 +56,7 @@ class PNML(PartialFitMixin, ReadingDetector):
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features, logits and head are read; cloned and fitted
+        The classifier whose features, logits and head are used; cloned and fitted
         unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X`
         holds features, and a linear head is fitted on ``(X, y)``.
 
@@ -66,14 +66,14 @@ class PNML(PartialFitMixin, ReadingDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------

@@ -61,7 +61,7 @@ class RankFeat(NetworkDetector):
         Temperature T > 0 of the energy.
 
     device : str, default="auto"
-        Where the network runs: "auto" is where its classifier says, else CUDA if
+        Where the network runs: "auto" is the device of its classifier, else CUDA if
         there is one, else the CPU.
 
     contamination : float, default=0.05
@@ -69,7 +69,7 @@ class RankFeat(NetworkDetector):
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------

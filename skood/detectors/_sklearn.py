@@ -48,7 +48,7 @@ class SklearnDetector(ReadingDetector):
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features are read; cloned and fitted unless it is in
+        The classifier whose features are used; cloned and fitted unless it is in
         a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
     detector : object, default=None
@@ -68,7 +68,7 @@ class SklearnDetector(ReadingDetector):
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------

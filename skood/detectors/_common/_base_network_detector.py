@@ -37,7 +37,7 @@ class NetworkDetector(BaseDetector):
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``.
+        Label of known OOD samples in ``y``.
     """
 
     _parameter_constraints: dict = {

@@ -64,13 +64,13 @@ class ReadingDetector(BaseDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``.
+        Label of known OOD samples in ``y``.
     """
 
     _parameter_constraints: dict = {

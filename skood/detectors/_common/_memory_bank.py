@@ -41,7 +41,7 @@ class BankDetector(ReadingDetector):
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``.
+        Label of known OOD samples in ``y``.
     """
 
     _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
