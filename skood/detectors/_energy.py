@@ -1,4 +1,4 @@
-"""Energy score."""
+"""Energy score (EBO), optionally weighted by class."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,7 +17,7 @@ from skood.utils._warnings import warn
 
 __all__ = ["Energy"]
 
-# Energies of log probabilities are 0, up to so much.
+# Energies up to this are zero up to rounding, as for log probabilities.
 _CONSTANT = 1e-12
 
 
@@ -65,7 +65,7 @@ class Energy(ReadingDetector):
 
     See Also
     --------
-    MaxLogit : Its limit for T -> 0.
+    MaxLogit : The limit for T -> 0.
 
     References
     ----------
@@ -146,7 +146,7 @@ class Energy(ReadingDetector):
         return scores
 
     def _score_reading(self, reading):
-        # w exp(l/T) = exp(l/T + log w): one shift serves both, nothing overflows.
+        # w exp(l/T) = exp(l/T + log w): one shift prevents overflow of both.
         logits = reading.logits
         if self.temperature != 1.0:
             logits = as_double(logits) / self.temperature

@@ -1,4 +1,4 @@
-"""Entropy of the predicted probabilities."""
+"""Negative entropy of the predicted probabilities."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,8 +18,8 @@ class Entropy(ReadingDetector):
     .. math:: s(x) = \sum_k p_k \log p_k, \qquad p = \operatorname{softmax}(l),
         \quad 0 \log 0 = 0
 
-    Computed from logits in float64, so that confident samples, whose entropy is
-    nearly zero, still rank.
+    It is computed from logits in float64, so that confident samples, whose entropy is
+    nearly zero, are still ranked.
 
     Read more in the :ref:`User Guide <detectors>`.
 
@@ -53,7 +53,7 @@ class Entropy(ReadingDetector):
 
     See Also
     --------
-    MSP : Reads the largest probability only.
+    MSP : Uses the largest probability only.
 
     References
     ----------

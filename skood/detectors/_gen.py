@@ -1,4 +1,4 @@
-"""Generalized entropy."""
+"""Generalized entropy (GEN)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,12 +22,12 @@ class GEN(ReadingDetector):
     .. math:: s(x) = -\sum_{j=1}^{M} p_{(j)}^\gamma \, (1 - p_{(j)})^\gamma
 
     with the probabilities :math:`p_{(1)} \ge p_{(2)} \ge \dots` of the softmax. A
-    small :math:`\gamma` lets small probabilities count; `top` leaves out the tail of
-    many classes, which then is noise.
+    small :math:`\gamma` increases the weight of small probabilities; `top` leaves out
+    the tail of many classes, which is noise then.
 
     The terms are powers of :math:`\log p` and :math:`\log (1 - p)`, the latter from
-    the sum of the other probabilities: nothing is clipped, and confident samples rank
-    also where :math:`p` and :math:`1 - p` are below the smallest float.
+    the sum of the other probabilities: nothing is clipped, and confident samples are
+    ranked even if :math:`p` or :math:`1 - p` is below the smallest float.
 
     Read more in the :ref:`User Guide <detectors_logits>`.
 
@@ -41,7 +41,7 @@ class GEN(ReadingDetector):
         Exponent :math:`\gamma > 0`.
 
     top : int, default=100
-        Number M of probabilities, the largest; all if there are not as many classes.
+        Number M of the largest probabilities; all if there are fewer classes.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
@@ -68,7 +68,7 @@ class GEN(ReadingDetector):
     See Also
     --------
     Entropy : Shannon's entropy.
-    MSP : Reads the largest probability only.
+    MSP : Uses the largest probability only.
 
     Notes
     -----
@@ -144,7 +144,7 @@ class GEN(ReadingDetector):
 
 
 def _log_others(others, shifted):
-    """Logarithm of the sum of all exponentials but the largest, also below floats."""
+    """Return log(sum of all exponentials except the largest), even if it underflows."""
     xp = array_namespace(others)
     lost = others < np.finfo(np.float64).tiny
     log_others = xp.log(xp.where(lost, xp.ones_like(others), others))

@@ -1,4 +1,4 @@
-"""Norm of the gradient of the head towards a uniform prediction."""
+"""Norm of the gradient of the head towards a uniform prediction (GradNorm)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,12 +23,12 @@ class GradNorm(ReadingDetector):
         \qquad p = \operatorname{softmax}((W z + b) / T)
 
     with the uniform distribution :math:`u = (1/C, \dots, 1/C)` and the weights W of the
-    linear head; the bias is not counted. The gradient is the outer product
-    :math:`(p - u) z^\top / T`, whose norm is the product of two norms: no backward
-    pass is needed.
+    linear head; the gradient with respect to the bias is left out. The gradient is the
+    outer product :math:`(p - u) z^\top / T`, whose norm is the product of two norms: no
+    backward pass is needed.
 
-    Where predictions are sure, :math:`\lVert p - u \rVert_1` is close to its maximum
-    :math:`2 - 2/C`, and the score is the length of the features.
+    For confident predictions, :math:`\lVert p - u \rVert_1` is close to its maximum
+    :math:`2 - 2/C`, and the score is proportional to the 1-norm of the features.
 
     Read more in the :ref:`User Guide <detectors_logits>`.
 
@@ -66,14 +66,14 @@ class GradNorm(ReadingDetector):
 
     See Also
     --------
-    MSP : Reads the prediction only.
-    ODIN : Takes a gradient in the input.
+    MSP : Uses the prediction only.
+    ODIN : Uses a gradient with respect to the input.
 
     Notes
     -----
     The code of the authors sums the cross-entropy over the classes instead of averaging
-    it, which multiplies all scores by C. pytorch-ood takes the gradient in all
-    parameters of the network unless it is told otherwise.
+    it, which multiplies all scores by C. By default, pytorch-ood uses the gradient with
+    respect to all parameters of the network.
 
     References
     ----------
@@ -96,7 +96,7 @@ class GradNorm(ReadingDetector):
         "temperature": [Interval(Real, 0, None, closed="neither")],
     }
 
-    # The head is not used, but the closed form holds only if there is one.
+    # The head is not used, but the closed form holds only for a linear head.
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
     _learns: ClassVar[bool] = False
     _elementwise: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Maximum logit."""
+"""Maximum logit score (MLS)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,4 +1,4 @@
-"""Maximum softmax probability."""
+"""Maximum softmax probability (MSP)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -19,9 +19,9 @@ class MSP(ReadingDetector):
     .. math:: s(x) = \max_k p_k - 1 = -\sum_{j \ne \hat y} p_j,
         \qquad p = \operatorname{softmax}(l / T)
 
-    The constant 1 is subtracted, and the difference computed as the sum of the
-    other probabilities, because a maximum close to 1 is rounded: so confident
-    samples still rank, instead of being tied at 1.
+    The constant 1 is subtracted, and the difference computed as the sum of the other
+    probabilities, since a maximum close to 1 is rounded: so confident samples are
+    ranked instead of tied at 1.
 
     Read more in the :ref:`User Guide <detectors>`.
 
@@ -58,7 +58,7 @@ class MSP(ReadingDetector):
 
     See Also
     --------
-    Entropy : Reads all probabilities.
+    Entropy : Uses all probabilities.
     Energy : Does not normalize the logits.
 
     References

@@ -1,4 +1,4 @@
-"""Virtual-logit matching."""
+"""Virtual-logit matching (ViM)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,15 +29,16 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
         \qquad u = -W^+ b, \qquad
         \alpha = \frac{\sum_i \max_k l_{ik}}{\sum_i \lVert (z_i - u) N \rVert_2}
 
-    where W, b are the weights of the linear head, the columns of N are the
+    where W, b are weights and biases of the linear head, the columns of N are the
     eigenvectors of :math:`\sum_i (z_i - u)(z_i - u)^\top` outside the principal
-    space, and the sums run over the training samples; in `partial_fit`, those for
-    :math:`\alpha` run over at most 5,000 of them. Features in float32 are projected
-    in float32. `explain` says which features make the residual.
+    space, and the sums are over the training samples; in `partial_fit`, the sums for
+    :math:`\alpha` are over at most 5,000 of them. Features in float32 are projected
+    in float32. `explain` returns the contributions of the features to the residual.
 
-    The eigenvectors are those of squares. Where features are r times as far from u as
-    they spread, they and :math:`\alpha` are known to about
-    :math:`2 \cdot 10^{-16} r^2`, and `partial_fit` agrees with `fit` no better.
+    The eigenvectors are computed from squares: if the distance of features from u is r
+    times their spread, the relative error of the eigenvectors and of :math:`\alpha` is
+    about :math:`2 \cdot 10^{-16} r^2`, and `partial_fit` agrees with `fit` to this
+    precision only.
 
     Read more in the :ref:`User Guide <detectors>`.
 
@@ -88,8 +89,8 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    Residual : Its second term alone.
-    Energy : Its first term.
+    Residual : The second term alone.
+    Energy : The first term.
 
     References
     ----------
