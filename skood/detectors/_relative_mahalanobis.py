@@ -219,7 +219,7 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         return whitener @ vectors[kept].T, 1.0 + spread[kept] ** 2
 
     def _background(self, whitener):
-        """Return all directions of the whitened space and their background variances."""
+        """Return directions spanning the whitened space and background variances."""
         covariance = whitener.T @ self.background_covariance_ @ whitener
         variances, vectors, rank = symmetric_eigh(covariance)
         if rank < len(variances):

@@ -1,4 +1,4 @@
-"""Checks that an estimator is known to fail, each with the reason."""
+"""Checks that an estimator is expected to fail, with reasons."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -74,7 +74,7 @@ _TIED_NEIGHBORS = (
     "the check passes depends on the machine."
 )
 
-# Checks of scikit-learn that fit on labels of more, or fewer, classes than columns.
+# Checks of scikit-learn that fit on labels with more, or fewer, classes than columns.
 _FITS_ON_FEATURES = (
     "check_dtype_object",
     "check_estimators_dtypes",
@@ -113,20 +113,20 @@ LOGIT_DETECTORS = (
 
 
 def _requires_y(estimator):
-    """Whether a detector cannot be fitted on `X` alone."""
+    """Return whether a detector cannot be fitted on `X` alone."""
     per_class = getattr(estimator, "per_class", False)
     return per_class or get_tags(estimator).target_tags.required
 
 
 def _part_name(detector):
-    """Name of the class of a detector, or of the detector that it propagates."""
+    """Return the class name of a detector, or of the detector that it propagates."""
     if type(detector).__name__ == "Propagation":
         return _part_name(detector.estimator)
     return type(detector).__name__
 
 
 def expected_failed_checks(estimator, *, suite="scikit-learn"):
-    """Return the checks that an estimator is known to fail, with the reasons.
+    """Return the checks that an estimator is expected to fail, with the reasons.
 
     Parameters
     ----------
@@ -134,24 +134,23 @@ def expected_failed_checks(estimator, *, suite="scikit-learn"):
         An estimator of skood, fitted or not.
 
     suite : {"scikit-learn", "skood"}, default="scikit-learn"
-        Whether the checks are those of
-        :func:`sklearn.utils.estimator_checks.check_estimator` or, of a detector, those
-        of :func:`check_detector`.
+        The checks of :func:`sklearn.utils.estimator_checks.check_estimator`, or, for a
+        detector, the checks of :func:`check_detector`.
 
     Returns
     -------
     reasons : dict of str to str
-        Names of checks, and a sentence for each, to be given to either function as
+        Names of checks, with a sentence for each. Pass it to either function as
         ``expected_failed_checks``.
 
     Raises
     ------
     ValueError
-        If there is no such suite.
+        If `suite` is unknown.
 
     See Also
     --------
-    check_detector : Checks of what is special to detectors.
+    check_detector : Checks of the conventions of detectors.
 
     Examples
     --------
@@ -179,7 +178,7 @@ def expected_failed_checks(estimator, *, suite="scikit-learn"):
 
 
 def _failures_of_scikit_learn(estimator):
-    """Checks of scikit-learn that an instance fails, each with the reason."""
+    """Return scikit-learn's checks that an instance fails, with the reasons."""
     name = type(estimator).__name__
     if name in (
         "BatchEnsembleClassifier",
@@ -220,7 +219,7 @@ def _failures_of_scikit_learn(estimator):
 
 
 def _failures_of_detectors(detector):
-    """Checks of `yield_detector_checks` that an instance fails, with the reason."""
+    """Return checks of `yield_detector_checks` that an instance fails, with reasons."""
     estimator = detector.get_params().get("estimator")
     if isinstance(estimator, RandomForestClassifier):
         nan = ("check_failed_fit_keeps_state", "check_bad_input")
