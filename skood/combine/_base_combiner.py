@@ -41,7 +41,7 @@ def check_pvalues(P):
         raise ValueError(
             "P must have the shape (n_samples, n_detectors), with one p-value of each "
             f"detector in a row. Got the shape {P.shape}. For the p-values of one "
-            "sample pass P.reshape(1, -1), for those of one detector P.reshape(-1, 1)."
+            "sample pass P.reshape(1, -1), of one detector P.reshape(-1, 1)."
         )
     if P.size == 0:
         return P

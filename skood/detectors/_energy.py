@@ -139,8 +139,8 @@ class Energy(ReadingDetector):
         scores = super()._fit(X, y)
         if np.abs(scores).max() <= _CONSTANT:
             warn(
-                "The energy of all training samples is 0 up to rounding: what was read "
-                "are log probabilities, not logits, and the score tells nothing. Use "
+                "The energy of all training samples is 0 up to rounding: the outputs "
+                "are log probabilities, not logits, and the score is meaningless. Use "
                 "MSP or Entropy."
             )
         return scores

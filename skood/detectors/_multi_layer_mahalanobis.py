@@ -271,9 +271,9 @@ class MultiLayerMahalanobis(NetworkDetector):
             id_scores = self._scores_of(detectors, [Z[rows] for Z in features])
         except ValueError:
             warn(
-                f"With n_samples = {len(id_scores)} ID rows the weights are learned on "
-                "rows that the Gaussians were fitted on, which favors layers with "
-                "many channels. Give more rows, or alphas."
+                f"With n_samples = {len(id_scores)} ID samples the weights are learned "
+                "on samples that the Gaussians were fitted on, which favors layers "
+                "with many channels. Give more samples, or alphas."
             )
         scores = np.concatenate([id_scores, ood_scores])
         spread = scores.std(axis=0)

@@ -169,7 +169,7 @@ class RankFeat(NetworkDetector):
             raise ValueError(
                 f"RankFeat needs feature maps (n, c, h, w) or tokens (n, tokens, d), "
                 f"but layer={self.layer!r} gave an array of shape {tuple(maps.shape)}, "
-                "of which nothing would be left. Name a layer before the pooling of a "
+                "from which nothing would remain. Name a layer before the pooling of a "
                 "convolutional network, or of a transformer."
             )
         kept = maps.new_empty(maps.shape)
@@ -192,7 +192,7 @@ class RankFeat(NetworkDetector):
         size = matrix.abs().amax((1, 2), keepdim=True)
         if not size.isfinite().all():
             raise ValueError(
-                f"layer={self.layer!r} gave NaN or infinity, of which no component can "
+                f"layer={self.layer!r} gave NaN or infinity, so that no component can "
                 "be removed. Scale X, or look at the weights of the network."
             )
         unit = matrix / size.clamp_min(1e-300)

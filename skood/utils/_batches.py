@@ -44,7 +44,7 @@ _TORCH_DATA = (
 def is_instance(thing, module, name):
     """Return whether `thing` is an instance of a class, without importing its module.
 
-    `module` and `name` are those of the class. False if the module is not imported.
+    `module` and `name` define the class. False if the module is not imported.
     """
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(thing, kind)

@@ -13,12 +13,12 @@ from skood.base import BaseDetector
 __all__ = ["expected_failed_checks"]
 
 _NO_OOD_ROWS = (
-    "`score` is the AUROC of ID against OOD samples, and the data of this check hold "
-    "no OOD rows."
+    "`score` is the AUROC of ID against OOD samples, and the data of this check have "
+    "no OOD samples."
 )
 _NEEDS_Y = (
     "The check fits without y, but a classifier, or one detector per class, has to be "
-    "fitted on (X, y); the error says so."
+    "fitted on (X, y); the error states this."
 )
 _FLOAT32_SUMS = (
     "A weight of two and a repeated row are summed in another order in float32: "
@@ -30,8 +30,8 @@ _FLOAT32_FLOWS = (
     "differences of 5e-6 to 4e-5 were measured), the check asks for 1e-7."
 )
 _NODES_HAVE_NO_WEIGHT = (
-    "Weights are those of labels: a row of weight zero is a node all the same, and is "
-    "drawn to the evidence of the others; a row that is there twice is two nodes."
+    "Weights apply to labels: a sample of weight zero is still a node, and is "
+    "regularized towards the evidence of the others; a repeated sample is two nodes."
 )
 _MASKS_ARE_DRAWN = (
     "The network is trained with dropout, whose masks are drawn for each row of a "
@@ -39,8 +39,8 @@ _MASKS_ARE_DRAWN = (
 )
 
 _MINUS_ONE = (
-    "The check names a class -1, which marks known OOD rows in `y` (`ood_label`) and "
-    "rejected rows in predictions (`reject_label`); other values of these pass it."
+    "The check names a class -1, which marks known OOD samples in `y` (`ood_label`) "
+    "and rejected rows in predictions (`reject_label`); other values of these pass it."
 )
 _TIES = (
     "Few trees give few values: with so many ties no threshold rejects the asked "
@@ -53,19 +53,19 @@ _ONE_WIDTH = (
 )
 _NEGATIVE_LOGITS = (
     "OpenMax scales logits down, which makes negative ones larger: the OOD samples of "
-    "this check, whose logits are all negative, look known. The docstring says so."
+    "this check, whose logits are all negative, look known; see the docstring."
 )
 _LEARNS_FROM_OOD = (
-    "The weights of the layers are learned from the OOD rows in `y`, as the docstring "
-    "says."
+    "The weights of the layers are learned from the OOD samples in `y`; see the "
+    "docstring."
 )
 _LONG_FEATURES = (
-    "The score is proportional to the length of the features, and those of the OOD "
-    "samples of this check are the longest."
+    "The score is proportional to the length of the features, and in this check the "
+    "features of the OOD samples are the longest."
 )
 _FEATURES_AS_LOGITS = (
     "The check fits on features and labels, but without a classifier `X` holds logits, "
-    "one column per class; the error says so."
+    "one column per class; the error states this."
 )
 
 _TIED_NEIGHBORS = (

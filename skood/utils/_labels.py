@@ -377,7 +377,7 @@ def id_rows(y, ood_label=-1):
     if not is_id.any():
         raise ValueError(
             f"No in-distribution rows to fit: every label in y equals "
-            f"ood_label={ood_label!r}. Known OOD rows are left out of the fit; pass "
+            f"ood_label={ood_label!r}. Known OOD samples are left out of the fit; pass "
             f"rows of at least one class, or another ood_label."
         )
     return is_id

@@ -84,7 +84,7 @@ class BankDetector(ReadingDetector):
 
     def _left_out_scores(self, reading, y, rows):
         own = own_rows(self._kept, rows)
-        if len(self._bank()[0]) == 1:  # of which nothing would be left
+        if len(self._bank()[0]) == 1:  # the bank would be empty
             rows, own = rows[own < 0], own[own < 0]
         if len(rows) == 0:
             return super()._left_out_scores(reading, y, np.arange(len(reading)))
