@@ -1,4 +1,4 @@
-"""Many detectors combined into one, by multiple testing."""
+"""Combination of detectors by multiple testing of their p-values."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

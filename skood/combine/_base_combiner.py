@@ -1,4 +1,4 @@
-"""What a combiner is: one statistic of the p-values of several detectors."""
+"""Base classes of combiners, which turn p-values of detectors into one statistic."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,14 +17,14 @@ from skood.utils._torch import row_chunks, to_numpy
 
 __all__ = ["BaseCombiner", "StepUp", "check_pvalues", "parameters_checked", "per_row"]
 
-# A chunk of rows, and what is computed of it, need this many bytes ...
+# Bytes that a chunk of samples and its intermediate results may take ...
 _BUDGET = 4 * 2**20
 
 # ... at this many bytes for each p-value.
 _BYTES = 32
 
-# Decorator of public methods: a parameter of the combiner that is out of its range
-# raises there, since a combiner has no fit.
+# Decorator of public methods that validates the parameters of the combiner there, since
+# a combiner has no fit.
 parameters_checked = fit_context(prefer_skip_nested_validation=True)
 
 
@@ -41,7 +41,7 @@ def check_pvalues(P):
         raise ValueError(
             "P must have the shape (n_samples, n_detectors), with one p-value of each "
             f"detector in a row. Got the shape {P.shape}. For the p-values of one "
-            "sample pass P.reshape(1, -1), for those of one detector P.reshape(-1, 1)."
+            "sample pass P.reshape(1, -1), of one detector P.reshape(-1, 1)."
         )
     if P.size == 0:
         return P
@@ -71,30 +71,11 @@ def _check_level(alpha):
 
 
 def per_row(combiner, P, function, *, dtype=np.float64, shape=()):
-    """Apply a function to sorted p-values, in chunks of rows and in threads.
+    """Apply a function to sorted p-values, in chunks of samples and in threads.
 
-    Parameters
-    ----------
-    combiner : BaseCombiner
-        Checks the number of p-values.
-
-    P : ndarray of shape (n_samples, n_detectors)
-        P-values that are checked.
-
-    function : callable
-        Takes p-values of shape (n_detectors, n_some_samples), ascending along the first
-        axis; returns an array whose last axis is that of the samples.
-
-    dtype : dtype, default=float64
-        Of the results.
-
-    shape : tuple, default=()
-        Shape of the result of one sample.
-
-    Returns
-    -------
-    results : ndarray of shape (n_samples, *shape)
-        One for each row.
+    `P` has shape (n_samples, n_detectors). `function` takes p-values of shape
+    (n_detectors, n_some_samples), ascending along the first axis, and returns an array
+    whose last axis is the samples. The result has shape (n_samples, *shape).
     """
     n, m = P.shape
     combiner._check_members(m)
@@ -111,17 +92,18 @@ def per_row(combiner, P, function, *, dtype=np.float64, shape=()):
 
 
 class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
-    r"""Interface of the combiners of :mod:`skood.combine`.
+    r"""Base class of combiners of p-values.
 
-    A combiner makes one statistic q of the p-values :math:`p_1, \dots, p_m` that m
-    detectors give a sample. It is the smallest level at which the combiner rejects the
-    sample: the sample counts as out-of-distribution (OOD) iff :math:`q \le \alpha`,
-    where a q that exceeds :math:`\alpha` by less than 1e-12 of it counts as equal: both
-    are rounded fractions. It is not clipped, so that it still ranks samples beyond 1. A
-    combiner has no state, and treats each sample on its own, in whatever order its
-    p-values are. Read more in the :ref:`User Guide <combine>`.
+    A combiner computes one statistic q of the p-values :math:`p_1, \dots, p_m` of a
+    sample, one from each of m detectors. The statistic is the smallest level at which
+    the combiner rejects the sample: the sample is classified as out-of-distribution
+    (OOD) iff :math:`q \le \alpha`. Both are rounded fractions, so a q that exceeds
+    :math:`\alpha` by less than a relative 1e-12 counts as equal. The statistic is not
+    clipped, so that it still ranks samples beyond 1. A combiner has no state, treats
+    each sample independently, and is invariant to the order of the p-values. Read more
+    in the :ref:`User Guide <combine>`.
 
-    A subclass implements two methods, which see p-values of shape
+    A subclass implements two methods, which take p-values of shape
     (n_detectors, n_samples) that ascend along the first axis:
 
     - ``_statistic(p)`` returns q, of shape (n_samples,);
@@ -130,18 +112,18 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
 
     It declares the ranges of its parameters in ``_parameter_constraints``, and may
     override ``_check_members(m)``, which raises if m detectors are too few, and
-    ``_correction(m)``: what the smallest of m p-values is multiplied by if all others
-    are large (None: nothing of the kind).
+    ``_correction(m)``: the factor of the smallest of m p-values if all others are large
+    (None: no such factor).
 
     See Also
     --------
-    BenjaminiHochberg : The combiner that ensembles use unless told otherwise.
-    DOSStorey : The same times an estimated share of true null hypotheses.
+    BenjaminiHochberg : The default combiner of `DetectorEnsemble`.
+    DOSStorey : Benjamini-Hochberg times an estimated proportion of true nulls.
     DetectorEnsemble : Fits detectors, and combines their p-values.
 
     Examples
     --------
-    A combiner that goes by the second smallest p-value:
+    A combiner that uses the second smallest p-value:
 
     >>> import numpy as np
     >>> from skood.combine import BaseCombiner
@@ -162,7 +144,7 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
 
     @abstractmethod
     def _statistic(self, p):
-        """Return q of sorted p-values of shape (n_detectors, n_samples)."""
+        """Return q for sorted p-values of shape (n_detectors, n_samples)."""
 
     @abstractmethod
     def _n_selected(self, p, alpha):
@@ -173,7 +155,7 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
         return
 
     def _correction(self, m):
-        """Return what the smallest of `m` p-values is multiplied by, or None."""
+        """Return the factor of the smallest of `m` p-values, or None."""
         return
 
     @parameters_checked
@@ -193,14 +175,14 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
         Raises
         ------
         ValueError
-            If `P` has not two axes, or a value that is not in [0, 1]; if a parameter
-            is out of its range.
+            If `P` does not have two axes, or has a value outside [0, 1]; if a
+            parameter is out of its range.
         """
         return per_row(self, check_pvalues(P), self._statistic)
 
     @parameters_checked
     def selected(self, P, alpha=0.05):
-        """Tell which detectors object to each sample.
+        """Return which detectors reject each sample.
 
         Parameters
         ----------
@@ -213,8 +195,8 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
         Returns
         -------
         selected : ndarray of shape (n_samples, n_detectors), dtype bool
-            True for those that do: none, or those with the smallest p-values. Equal
-            p-values of a sample are selected together.
+            True for the detectors that reject: none, or the ones with the smallest
+            p-values. Equal p-values of a sample are selected together.
 
         Raises
         ------
@@ -238,18 +220,19 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
 
 
 class StepUp(BaseCombiner):
-    """Combiners that compare ``factor * p_(k)`` with ``k * alpha``.
+    """Base class of combiners that compare ``factor * p_(k)`` with ``k * alpha``.
 
-    A subclass implements ``_factor(p)``. Then q is the smallest ``factor * p_(k) / k``,
-    and selected are the p-values up to the largest k for which this is at most alpha.
+    A subclass implements ``_factor(p)``. The statistic q is the smallest
+    ``factor * p_(k) / k``, and the p-values up to the largest k for which this is at
+    most alpha are selected.
     """
 
     @abstractmethod
     def _factor(self, p):
-        """Return the factor: a number, or one for each sample."""
+        """Return the factor: a scalar, or one value per sample."""
 
     def _scaled(self, p):
-        """Return ``factor * p_(k) / k``; equal products are equal in every use."""
+        """Return ``factor * p_(k) / k``, rounded the same way wherever it is used."""
         return p / np.arange(1, len(p) + 1)[:, None] * self._factor(p)
 
     def _statistic(self, p):

@@ -1,4 +1,4 @@
-"""What ensembles of detectors have in common, whatever combines their p-values."""
+"""Base class of ensembles of detectors, independent of the combiner."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,8 +29,8 @@ from skood.utils._warnings import warn
 
 __all__ = ["BaseDetectorEnsemble"]
 
-# Conformal levels are fractions with few values. This much of a score tells samples of
-# the same level apart, and moves no score past that of another level.
+# Conformal levels take few values. This weight of a tie-break separates samples of the
+# same level without changing the order of different levels.
 _TIE_BREAK = 1e-9
 
 
@@ -106,7 +106,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         X = _as_rows(X)
         names, detectors = self._check_parts(("fit", "score_samples"))
         combiner = self._combiner()
-        # a combiner that cannot do with so many members says so now
+        # a combiner that does not support so many members raises here, before the fit
         combiner.statistic(np.full((1, len(names)), 0.5))
         n_samples = n_rows(X)
         self._check_members(names, detectors, y)
@@ -137,7 +137,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         self._calibrate(folds, scores)
 
     def _check_members(self, names, detectors, y):
-        """Refuse, before a long fit, what would only come out after it."""
+        """Raise, before a long fit, errors that would otherwise occur after it."""
         if isinstance(self.calibration, str):
             check_same(names, detectors)
         if y is None:
@@ -159,7 +159,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         )
 
     def _store_inputs(self, fitted, y):
-        """Take what is known of the input from the first member that knows it."""
+        """Copy attributes of the input from the first member that has them."""
         for one in reversed(fitted):
             if one is not None:
                 copy_input_attributes(self, one)
@@ -170,7 +170,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
                     break
 
     def _calibrate(self, folds, scores):
-        """Keep the scores that p-values, and the statistics that levels, refer to."""
+        """Store the calibration scores of p-values and the statistics of levels."""
         self._calibrations = []
         statistics = []
         for fold, fold_scores in zip(folds, scores, strict=True):
@@ -192,7 +192,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         self._warn_if_deaf(smallest)
 
     def _statistic(self, P):
-        """What the combiner makes of p-values; NaN raises."""
+        """Return the combiner's statistic of p-values; raise if it is NaN."""
         q = np.asarray(self.combiner_.statistic(P), dtype=np.float64)
         if np.isnan(q).any():
             raise ValueError(
@@ -202,7 +202,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         return q
 
     def _warn_if_deaf(self, n_calibration):
-        """Warn where no sample, or none that one member objects to, can be rejected."""
+        """Warn if no sample, or no sample that one member rejects, can be rejected."""
         combiner, m = self.combiner_, len(self.named_detectors_)
         level = self._nominal_level(self._alpha)
         if self.level_ == "conformal":
@@ -228,19 +228,19 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
             warn_if_few(combiner, n_calibration, m, level)
 
     def _set_offset(self, scores):
-        """The threshold is the level: nothing is estimated from training scores."""
-        # A level that equals alpha up to rounding rejects.
+        """Set the threshold to log(alpha), without using training scores."""
+        # A level that equals alpha up to rounding is rejected.
         self.offset_ = float(np.log(loosened(float(self.alpha))))
 
     def _pvalues_of(self, counts, n_calibration):
-        """P-values from counts of calibration scores, see `conformal_pvalues`."""
+        """Return p-values from counts of scores, see `conformal_pvalues`."""
         if self._method == "ecdf":
             return counts / n_calibration
         return (1.0 + counts) / (n_calibration + 1.0)
 
     @blockwise
     def _evaluate(self, X):
-        """P-values, their statistic and the level of each row."""
+        """Return the p-values, the statistic and the level of each sample."""
         check_is_fitted(self, "offset_")
         X = _as_rows(X)
         counts, n_below = 0, 0
@@ -268,16 +268,16 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         return self._scores(self._evaluate(X))
 
     def _scores(self, found):
-        """Logarithm of the level, and of equal levels the statistic decides."""
+        """Return the logarithm of the level, with the statistic as tie-break."""
         scores = np.log(np.maximum(found.level, np.finfo(np.float64).tiny))
         if self.level_ == "conformal":
             with np.errstate(divide="ignore", over="ignore"):
-                evidence = np.log1p(1.0 / found.statistic)  # -log q of small ones
+                evidence = np.log1p(1.0 / found.statistic)  # about -log q for small q
             scores -= _TIE_BREAK * (1.0 - 1.0 / (1.0 + evidence))
         return scores
 
     def levels(self, X):
-        """Smallest level at which each sample is rejected as OOD.
+        """Return the smallest level at which each sample is rejected as OOD.
 
         Parameters
         ----------
@@ -287,16 +287,16 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         Returns
         -------
         levels : ndarray of shape (n_samples,), dtype float64
-            ``score_samples`` is its logarithm (of equal conformal levels, the smaller
-            statistic has the smaller score, by less than 1e-9), and ``predict`` rejects
-            where it is at most `alpha`. A conformal level is a p-value of the sample; a
-            nominal one can exceed 1.
+            The levels. ``score_samples`` returns their logarithm (among equal conformal
+            levels, a smaller statistic gives a score smaller by less than 1e-9), and
+            ``predict`` rejects samples with a level of at most `alpha`. A conformal
+            level is a p-value of the sample; a nominal level can exceed 1.
         """
         return self._evaluate(X).level
 
     @takes_input
     def pvalues(self, X):
-        """P-value of each sample by each member.
+        """Return the p-value of each sample under each member.
 
         Parameters
         ----------
@@ -306,13 +306,12 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         Returns
         -------
         pvalues : ndarray of shape (n_samples, n_members), dtype float64
-            Columns in the order of ``named_detectors_``. Small: unlike the calibration
-            rows.
+            Columns in the order of ``named_detectors_``. Small p-values indicate OOD.
         """
         return self._evaluate(X).pvalues
 
     def selected_detectors(self, X, alpha=None):
-        """Tell which members hold each sample for OOD.
+        """Return which members reject each sample as OOD.
 
         Parameters
         ----------
@@ -320,14 +319,14 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
             The samples.
 
         alpha : float, default=None
-            The level, in (0, 1). None: that of the fit.
+            The level, in (0, 1). None: the level given at fit time.
 
         Returns
         -------
         selected : ndarray of shape (n_samples, n_members), dtype bool
-            What the combiner selects at the nominal level that stands for `alpha`; see
-            the :ref:`User Guide <combine>`. With cross-conformal levels nothing is
-            selected for samples that are accepted.
+            The selection of the combiner at the nominal level that corresponds to
+            `alpha`; see the :ref:`User Guide <combine>`. With cross-conformal levels,
+            accepted samples have no selected members.
         """
         return self._selected(self._evaluate(X), self._checked_alpha(alpha))
 
@@ -345,12 +344,12 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
             return np.zeros(found.pvalues.shape, dtype=bool)
         selected = self.combiner_.selected(found.pvalues, level)
         if self.level_ == "conformal" and len(self._committees) > 1:
-            # levels are relative to the statistics of folds, p-values to all rows
+            # levels refer to statistics of single folds, p-values to all samples
             selected &= reaches(found.level, alpha)[:, None]
         return selected
 
     def _nominal_level(self, alpha):
-        """The level for the combiner that rejects what `alpha` does."""
+        """Return the level of the combiner that corresponds to `alpha`."""
         if self.level_ == "nominal":
             return alpha
         # (1 + n_below) / (n + 1) <= alpha: fewer than r statistics are at most q
@@ -362,9 +361,9 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
 
     @available_if(_combiner_has_pi0)
     def pi0(self, X):
-        """Estimated share of members for which each sample is in-distribution.
+        """Return the estimated proportion of members for which each sample is ID.
 
-        Only if the combiner estimates it.
+        Available only if the combiner estimates it.
 
         Parameters
         ----------
@@ -380,7 +379,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
 
     @takes_input
     def explain(self, X):
-        """Say why each sample is accepted or rejected.
+        """Return the p-values and the decision for each sample as a data frame.
 
         Parameters
         ----------
@@ -391,9 +390,9 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         -------
         explanation : pandas.DataFrame
             One row per sample, with the index of `X` if it is a data frame. Columns:
-            ``score``, ``is_ood``, ``level``, ``statistic`` (what the combiner made of
-            the p-values), ``pi0`` if the combiner estimates it, ``n_selected``, and
-            ``pvalue_NAME`` and ``selected_NAME`` for each member.
+            ``score``, ``is_ood``, ``level``, ``statistic`` (of the combiner), ``pi0``
+            if the combiner estimates it, ``n_selected``, and ``pvalue_NAME`` and
+            ``selected_NAME`` for each member.
 
         Raises
         ------
@@ -439,7 +438,7 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
 
 
 def _as_rows(X):
-    """Rows that can be counted, or it raises."""
+    """Return `X` with a length or a shape; raise for a scalar."""
     X = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
     if getattr(X, "shape", None) == ():
         raise ValueError(f"Expected 2D array, got scalar array instead: X={X!r}.")
@@ -447,5 +446,5 @@ def _as_rows(X):
 
 
 def _at_most(ranked, q):
-    """Count sorted statistics that are at most `q`, equal ones up to rounding."""
+    """Count the sorted statistics that are at most `q`, up to rounding."""
     return np.searchsorted(ranked, loosened(q), side="right")

@@ -1,4 +1,4 @@
-"""Combiners that add up evidence: one p-value for all detectors together."""
+"""Combination tests: Fisher, Stouffer, harmonic mean and Cauchy."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,10 +15,10 @@ __all__ = ["Cauchy", "Fisher", "HarmonicMean", "Stouffer"]
 
 
 class GlobalTest(BaseCombiner):
-    """Combiners whose statistic is a function of a sum over the p-values.
+    """Base class of combiners whose statistic is a function of a sum over p-values.
 
-    The terms of the sum fall with p, and are infinite at p = 0. Where a 0 meets a 1
-    whose term is minus infinity, the 0 counts: no evidence outweighs it.
+    The terms of the sum decrease with p, and are infinite at p = 0. If a p-value of 0
+    occurs together with a 1 whose term is minus infinity, the 0 prevails.
     """
 
     @abstractmethod
@@ -37,7 +37,7 @@ class GlobalTest(BaseCombiner):
         """Return the terms, and the sums over the 1, 2, … largest p-values."""
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             evidence = self._evidence(p)
-            # in this order whatever the number of samples is, which sum() is not
+            # accumulate has a fixed order for any number of samples; sum() has not
             totals = np.add.accumulate(evidence[::-1], axis=0)
         totals[np.isnan(totals)] = np.inf
         return evidence, totals
@@ -48,8 +48,8 @@ class GlobalTest(BaseCombiner):
 
     def _n_selected(self, p, alpha):
         # Closed testing: a member is selected if the test rejects every intersection
-        # that it is in. Of those with `size` members it rejects the one with the
-        # largest other p-values last, so only this one is looked at.
+        # hypothesis that contains it. Among intersections of `size` members, the one
+        # with the largest other p-values is rejected last, so only it is tested.
         m = len(p)
         evidence, totals = self._totals(p)
         k = np.full(p.shape[1], m)
@@ -58,8 +58,8 @@ class GlobalTest(BaseCombiner):
                 critical = self._critical(loosened(alpha), size)
                 missing = critical - totals[size - 2] if size > 1 else critical
             passed = np.count_nonzero(evidence[: m - size] >= missing, axis=0)
-            # The largest p-values together: if they pass, all do. They do, too, where
-            # `missing` is the NaN of inf - inf.
+            # If the largest p-values are rejected together, all are; so they are where
+            # `missing` is NaN from inf - inf.
             passed[totals[size - 1] >= critical] = m
             np.minimum(k, passed, out=k)
         return k
@@ -70,16 +70,16 @@ class Fisher(GlobalTest):
 
     .. math:: q = P\Bigl(\chi^2_{2m} \ge -2 \sum_j \log p_j\Bigr).
 
-    Powerful where many detectors each object a little. Only if they are independent is
-    q a p-value: detectors of the same images are not, and then far more than the share
-    :math:`\alpha` of ID samples is rejected; see the notes. Read more in the
-    :ref:`User Guide <combine>`.
+    Powerful if many detectors have moderately small p-values. The statistic q is a
+    p-value only if the detectors are independent. Detectors of the same images are not,
+    and then far more than the share :math:`\alpha` of ID samples is rejected; see the
+    notes. Read more in the :ref:`User Guide <combine>`.
 
     See Also
     --------
     Stouffer : Sums normal quantiles.
-    BenjaminiHochberg : Keeps its level under positive dependence.
-    DetectorEnsemble : Its conformal level is kept under any dependence.
+    BenjaminiHochberg : Valid under positive dependence.
+    DetectorEnsemble : Its conformal level is valid under any dependence.
 
     Notes
     -----
@@ -87,9 +87,9 @@ class Fisher(GlobalTest):
     0.9, the share of accepted ID samples at :math:`\alpha = 0.05` is 0.88 / 0.84 / 0.82
     instead of 0.95.
 
-    A p-value of 0 gives q = 0. `selected` names members by closed testing: a member
-    objects if the test rejects every set of members that it is in. So a sample can be
-    rejected without any member being named.
+    A p-value of 0 gives q = 0. `selected` is determined by closed testing: a member is
+    selected if the test rejects every set of members that contains it. So a sample can
+    be rejected without any selected member.
 
     References
     ----------
@@ -123,25 +123,25 @@ class Stouffer(GlobalTest):
 
     .. math:: q = \Phi\Bigl(\frac1{\sqrt m} \sum_j \Phi^{-1}(p_j)\Bigr)
 
-    with the normal distribution function :math:`\Phi`. The most powerful of these if
-    all detectors see the same small shift, the weakest if only a few see a large one.
-    Only if they are independent is q a p-value. Read more in the
-    :ref:`User Guide <combine>`.
+    with the normal distribution function :math:`\Phi`. The most powerful of the
+    combination tests if all detectors observe the same small shift, the least powerful
+    if only a few observe a large one. The statistic q is a p-value only if the
+    detectors are independent. Read more in the :ref:`User Guide <combine>`.
 
     See Also
     --------
     Fisher : Sums logarithms.
-    DetectorEnsemble : Its conformal level is kept under any dependence.
+    DetectorEnsemble : Its conformal level is valid under any dependence.
 
     Notes
     -----
-    A p-value of 0 gives q = 0, and else one of 1 gives q = 1: the largest conformal
-    p-value is a veto.
+    A p-value of 0 gives q = 0; otherwise a p-value of 1 gives q = 1, so the largest
+    conformal p-value is a veto.
 
     With equicorrelated normal scores of 7 detectors and a correlation of 0.3 / 0.6 /
     0.9, the share of accepted ID samples at :math:`\alpha = 0.05` is 0.84 / 0.78 / 0.74
-    instead of 0.95. `selected` names members by closed testing, see `Fisher`: a sample
-    can be rejected without any member being named.
+    instead of 0.95. `selected` is determined by closed testing, see `Fisher`: a sample
+    can be rejected without any selected member.
 
     References
     ----------
@@ -167,18 +167,18 @@ class Stouffer(GlobalTest):
 
 
 class HarmonicMean(GlobalTest):
-    r"""The harmonic mean of p-values, scaled for any dependence.
+    r"""Harmonic mean p-value, scaled to be valid under any dependence.
 
     .. math:: q = a_m \, \frac{m}{\sum_j 1 / p_j},
        \qquad a_1 = 1,\quad a_2 = 2,\quad a_m = e \log m \text{ for } m \ge 3.
 
-    With these factors q is a p-value under any dependence between the detectors [1]_;
-    so it is conservative. Read more in the :ref:`User Guide <combine>`.
+    With these factors q is a p-value under any dependence between the detectors [1]_,
+    and therefore conservative. Read more in the :ref:`User Guide <combine>`.
 
     See Also
     --------
-    Cauchy : For small p-values almost the same, without the factor.
-    BenjaminiYekutieli : Another statistic for any dependence.
+    Cauchy : Almost the same for small p-values, without the factor.
+    BenjaminiYekutieli : Another statistic that is valid under any dependence.
 
     Notes
     -----
@@ -186,9 +186,9 @@ class HarmonicMean(GlobalTest):
     is uniform on :math:`[0, \alpha]` and :math:`p_2 = \alpha - p_1` there, then
     :math:`2 \cdot 2 / (1/p_1 + 1/p_2)` reaches, but does not exceed, :math:`\alpha`.
 
-    A p-value of 0 gives q = 0. Where the ranks of samples alone count, as for the AUROC
-    or a conformal level, the factor does not matter. `selected` names members by closed
-    testing, see `Fisher`: a sample can be rejected without any member being named.
+    A p-value of 0 gives q = 0. Where only the ranks of samples matter, as for the AUROC
+    or a conformal level, the factor has no effect. `selected` is determined by closed
+    testing, see `Fisher`: a sample can be rejected without any selected member.
 
     References
     ----------
@@ -219,14 +219,14 @@ class HarmonicMean(GlobalTest):
 
 
 class Cauchy(GlobalTest):
-    r"""The Cauchy combination test.
+    r"""Cauchy combination test (Liu and Xie, 2020).
 
     .. math:: T = \frac1m \sum_j \cot(\pi p_j), \qquad
        q = \frac12 - \frac1\pi \arctan T.
 
-    If the detectors are independent or all the same, T has the Cauchy distribution, and
-    q is a p-value; in between it is one almost, the better the smaller the level [1]_.
-    Read more in the :ref:`User Guide <combine>`.
+    If the detectors are independent or identical, T has the Cauchy distribution, and q
+    is a p-value; otherwise q is approximately a p-value, more accurately so for smaller
+    levels [1]_. Read more in the :ref:`User Guide <combine>`.
 
     See Also
     --------
@@ -235,10 +235,10 @@ class Cauchy(GlobalTest):
 
     Notes
     -----
-    A p-value of 0 gives q = 0, and else one of 1 gives q = 1: p-values near 1 outweigh
-    those near 0, and the largest conformal p-value is a veto. Small q are as precise as
-    the p-values. `selected` names members by closed testing, see `Fisher`: a sample can
-    be rejected without any member being named.
+    A p-value of 0 gives q = 0; otherwise a p-value of 1 gives q = 1: p-values near 1
+    outweigh p-values near 0, and the largest conformal p-value is a veto. Small q are
+    as precise as the p-values. `selected` is determined by closed testing, see
+    `Fisher`: a sample can be rejected without any selected member.
 
     References
     ----------
@@ -257,7 +257,7 @@ class Cauchy(GlobalTest):
     """
 
     def _evidence(self, p):
-        # from whichever of p and 1 - p is smaller, so that no digit is lost near 1
+        # computed from the smaller of p and 1 - p, so that no digit is lost near 1
         return np.copysign(1.0 / np.tan(np.pi * np.minimum(p, 1.0 - p)), 0.5 - p)
 
     def _combined(self, total, size):

@@ -1,4 +1,4 @@
-"""Detectors whose p-values are combined by multiple testing."""
+"""DetectorEnsemble: detectors combined by multiple testing of their p-values."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,122 +11,123 @@ __all__ = ["DetectorEnsemble"]
 
 
 class DetectorEnsemble(BaseDetectorEnsemble):
-    r"""Detectors combined into one, by multiple testing.
+    r"""Ensemble of detectors combined by multiple testing of their p-values.
 
-    Each member, a detector with a network, features or a method of its own, turns a
-    sample into a p-value: the share of held-out in-distribution (ID) rows that look as
-    bad to it,
+    Each member is a detector, possibly with its own network, features or method, and
+    gives each sample a p-value: the share of held-out in-distribution (ID) samples with
+    a score that is at most the score of the sample,
 
     .. math:: p_j(x) = \frac{1 + \#\{i : s_j(x_i) \le s_j(x)\}}{n + 1}.
 
-    The `combiner` makes one statistic q(x) of these, the smallest level at which it
-    rejects. With ``level="conformal"`` this statistic is ranked among those of other
-    held-out rows, whose members share the images just as those of the sample do:
+    The `combiner` computes one statistic q(x) of these p-values, the smallest level at
+    which it rejects. With ``level="conformal"`` this statistic is ranked among the
+    statistics of other held-out samples, for which the members are dependent in the
+    same way as for x:
 
     .. math:: \ell(x) = \frac{1 + \#\{i : q(x_i) \le q(x)\}}{n_2 + 1}, \qquad
        P\bigl(\ell(x) \le \alpha \mid x \text{ is ID}\bigr) \le \alpha,
 
     under any dependence between the members, if the held-out samples are exchangeable
-    with x given the members. With cross-conformal calibration only about
-    :math:`2 \alpha` is proved. A sample is rejected where :math:`\ell(x) \le \alpha`,
-    and its score is :math:`\log \ell(x)`; samples of equal conformal level are ranked
-    by q.
+    with x given the members. With cross-conformal calibration, only a bound of about
+    :math:`2 \alpha` is proved. A sample is rejected if :math:`\ell(x) \le \alpha`, and
+    its score is :math:`\log \ell(x)`; samples of equal conformal level are ranked by q.
 
     Read more in the :ref:`User Guide <combine>`.
 
     Parameters
     ----------
     detectors : list of (str, object)
-        Names and detectors: of skood, of scikit-learn (with ``score_samples`` that is
-        high for inliers), or pipelines that end in one. They are cloned and fitted,
-        unless in a :class:`~sklearn.frozen.FrozenEstimator`. A member can be replaced
-        or left out: ``set_params(NAME="drop")``.
+        Names and detectors: detectors of skood, of scikit-learn (with a
+        ``score_samples`` that is high for inliers), or pipelines that end in one. They
+        are cloned and fitted, unless in a :class:`~sklearn.frozen.FrozenEstimator`. A
+        member can be replaced or left out: ``set_params(NAME="drop")``.
 
     combiner : object, default=None
-        Makes one statistic of a sample's p-values, such as `DOSStorey`. None:
+        Computes one statistic of a sample's p-values, such as `DOSStorey`. None:
         `BenjaminiHochberg`.
 
     estimator : object, default=None
-        A classifier that is fitted once, and read by all members whose own
-        ``estimator`` is None. None: these read `X` itself.
+        A classifier that is fitted once, and used by all members whose own
+        ``estimator`` is None. None: these members are given `X` itself.
 
     alpha : float, default=0.05
         Level in (0, 1): the share of ID samples that may be rejected.
 
     calibration : float, int, CV splitter or "same", default=0.2
-        Which ID samples p-values and levels refer to. A float in (0, 1): this share of
-        the samples is held out, and no member is fitted on it. An int (shuffled folds)
-        or a splitter: cross-conformal calibration; members are fitted once per fold,
-        each sample calibrates those that were not fitted on it, and a new sample is
-        scored by all. "same": all samples, for members that are all frozen, and were
-        fitted on *other* samples. Samples are drawn without regard to classes; with
-        folds that are stratified by a splitter, levels are not valid.
+        The ID samples that p-values and levels refer to. A float in (0, 1): this share
+        of the samples is held out, and no member is fitted on it. An int (shuffled
+        folds) or a splitter: cross-conformal calibration; members are fitted once per
+        fold, each sample calibrates the members that were not fitted on it, and a new
+        sample is scored by all. "same": all samples, for members that are all frozen,
+        and were fitted on *other* samples. Samples are drawn without regard to classes;
+        with folds that are stratified by a splitter, levels are not valid.
 
     level : {"auto", "conformal", "nominal"}, default="auto"
         "nominal": the level is the statistic, as published; the share of rejected ID
-        samples is `alpha` only as far as the combiner keeps it. "conformal": half of
-        the calibration rows give the p-values, and half rank the statistic.
-        "auto": "conformal" where the rows suffice, with cross-conformal calibration
-        those of each fold, else "nominal", with a warning.
+        samples is at most `alpha` only where the combiner guarantees it. "conformal":
+        half of the calibration samples give the p-values, and half rank the statistic.
+        "auto": "conformal" if there are enough calibration samples (with
+        cross-conformal calibration, in each fold), else "nominal", with a warning.
 
     method : {"conformal", "ecdf"}, default="conformal"
-        The p-values: as above, or those of the empirical distribution, which can be 0;
-        see `conformal_pvalues`.
+        The p-values: "conformal" is the formula above, "ecdf" the empirical
+        distribution function, which can be 0; see `conformal_pvalues`.
 
     n_jobs : int, default=None
-        How many groups of members are fitted, or score, at once (joblib). Members
-        that read the same network are one group.
+        Number of groups of members that are fitted, or score, at once (joblib). Members
+        that use the same network form one group.
 
     verbose : int, default=0
-        Whether joblib shows the progress of the fit.
+        Verbosity of joblib during the fit.
 
     random_state : int, RandomState instance or None, default=None
         Draws the samples that are held out, and seeds `estimator` and the members
         where their own `random_state` is None.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
     named_detectors_ : Bunch
-        The fitted members by name; with cross-conformal calibration those of the first
-        fold.
+        The fitted members by name; with cross-conformal calibration, the members of the
+        first fold.
 
     estimator_ : object
-        The fitted classifier, if `estimator` is given; of the first fold.
+        The fitted classifier, if `estimator` is given; with folds, that of the first.
 
     combiner_ : object
         The combiner that was calibrated.
 
     level_ : {"conformal", "nominal"}
-        What the levels are.
+        The kind of the levels.
 
     n_calibration_ : int
-        Number of rows that p-values refer to.
+        Number of samples that p-values refer to.
 
     n_level_ : int
-        Number of rows that conformal levels refer to; 0 if they are nominal.
+        Number of samples that conformal levels refer to; 0 if they are nominal.
 
     offset_ : float
         The logarithm of `alpha`.
 
     classes_ : ndarray of shape (n_classes,)
-        The classes, without `ood_label`. Only if `y` was given, or a member knows them.
+        The classes, without `ood_label`. Only if `y` was given, or a member has them.
 
     See Also
     --------
-    DSDE : The same with the estimated proportion of true null hypotheses.
-    PValuePlotDisplay : The p-values of a sample, and what the combiner makes of them.
+    DSDE : Ensemble with an estimated proportion of true null hypotheses.
+    PValuePlotDisplay : Plot of the p-values of a sample and their combination.
     conformal_pvalues : The p-values alone.
 
     Notes
     -----
-    Members that read the same frozen network, or `estimator`, share one forward pass;
+    Members that use the same frozen network, or `estimator`, share one forward pass;
     with cross-conformal calibration, one for each fold in the fit.
 
-    Scores that differ by less than 1e-5 of themselves and of their interquartile range
-    count as equal, so that rounding in float32 networks does not move p-values.
+    Scores whose difference is less than 1e-5 of their magnitude and of their
+    interquartile range count as equal, so that rounding in float32 networks does not
+    change p-values.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Detectors combined with an estimated proportion of true null hypotheses."""
+"""DSDE: detectors combined with an estimated proportion of true null hypotheses."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,19 +13,19 @@ __all__ = ["DSDE"]
 
 
 class DSDE(BaseDetectorEnsemble):
-    r"""Detectors combined by multiple testing with DOS-Storey (Geng et al., 2024).
+    r"""DSDE: detectors combined by DOS-Storey multiple testing (Geng et al., 2024).
 
-    A `DetectorEnsemble` whose combiner is `DOSStorey`: of the sorted p-values
-    :math:`p_{(1)} \le \dots \le p_{(m)}` of a sample, the one where the difference of
-    slopes is largest,
+    A `DetectorEnsemble` whose combiner is `DOSStorey`. Among the sorted p-values
+    :math:`p_{(1)} \le \dots \le p_{(m)}` of a sample, the index with the largest
+    difference of slopes (DOS),
 
     .. math:: \hat k = \arg\max_{m c_m \le i \le m/2}
        \frac{p_{(2i)} - 2 p_{(i)}}{i^\beta}, \qquad
        \hat\pi_0 = \min\Bigl(1, \frac{1 - \hat k / m}{1 - p_{(\hat k)}}\Bigr),
 
-    estimates for which share of the members the sample is in-distribution, and
-    :math:`q = \min_k \hat\pi_0\, m\, p_{(k)} / k` [1]_. Where the members that see a
-    shift are a part of a large library, this rejects more than Benjamini-Hochberg.
+    gives an estimate of the proportion of members for which the sample is ID, and
+    :math:`q = \min_k \hat\pi_0\, m\, p_{(k)} / k` [1]_. If a part of a large library of
+    members detects a shift, this rejects more than Benjamini-Hochberg.
 
     Read more in the :ref:`User Guide <combine>`.
 
@@ -42,75 +42,75 @@ class DSDE(BaseDetectorEnsemble):
         needs four members or more.
 
     fallback : {"bh", "argmax"}, default="bh"
-        What holds where no difference is positive; see `DOSStorey`.
+        The behavior if no difference is positive; see `DOSStorey`.
 
     estimator : object, default=None
-        A classifier that is fitted once, and read by all members whose own
-        ``estimator`` is None. None: these read `X` itself.
+        A classifier that is fitted once, and used by all members whose own
+        ``estimator`` is None. None: these members are given `X` itself.
 
     alpha : float, default=0.05
         Level in (0, 1): the share of ID samples that may be rejected.
 
     calibration : float, int, CV splitter or "same", default=0.2
-        Which ID rows p-values and levels refer to; see `DetectorEnsemble`.
+        The ID samples that p-values and levels refer to; see `DetectorEnsemble`.
 
     level : {"auto", "conformal", "nominal"}, default="auto"
-        What `alpha` means; see `DetectorEnsemble`. "nominal" is the paper's: at most
-        :math:`\alpha m / (m - \lfloor m/2 \rfloor)` of the ID samples are rejected if
-        the members are independent.
+        The kind of the levels; see `DetectorEnsemble`. "nominal" is the paper's: at
+        most :math:`\alpha m / (m - \lfloor m/2 \rfloor)` of the ID samples are rejected
+        if the members are independent.
 
     method : {"conformal", "ecdf"}, default="conformal"
-        The p-values; the paper's are "ecdf".
+        The kind of the p-values; the paper uses "ecdf".
 
     n_jobs : int, default=None
-        How many groups of members are fitted, or score, at once (joblib).
+        Number of groups of members that are fitted, or score, at once (joblib).
 
     verbose : int, default=0
-        Whether joblib shows the progress of the fit.
+        Verbosity of joblib during the fit.
 
     random_state : int, RandomState instance or None, default=None
         Draws the samples that are held out, and seeds `estimator` and the members
         where their own `random_state` is None.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
     named_detectors_ : Bunch
-        The fitted members by name; with cross-conformal calibration those of the first
-        fold.
+        The fitted members by name; with cross-conformal calibration, the members of the
+        first fold.
 
     estimator_ : object
-        The fitted classifier, if `estimator` is given; of the first fold.
+        The fitted classifier, if `estimator` is given; with folds, that of the first.
 
     combiner_ : object
         The combiner that was calibrated.
 
     level_ : {"conformal", "nominal"}
-        What the levels are.
+        The kind of the levels.
 
     n_calibration_ : int
-        Number of rows that p-values refer to.
+        Number of samples that p-values refer to.
 
     n_level_ : int
-        Number of rows that conformal levels refer to; 0 if they are nominal.
+        Number of samples that conformal levels refer to; 0 if they are nominal.
 
     offset_ : float
         The logarithm of `alpha`.
 
     classes_ : ndarray of shape (n_classes,)
-        The classes, without `ood_label`. Only if `y` was given, or a member knows them.
+        The classes, without `ood_label`. Only if `y` was given, or a member has them.
 
     See Also
     --------
-    DetectorEnsemble : The same with any combiner.
+    DetectorEnsemble : Ensemble with any combiner.
     DOSStorey : The combiner alone.
 
     Notes
     -----
-    The statistic is not monotone in a single p-value: a member that finds a sample
-    more normal can move the change point, and thereby lower the statistic.
+    The statistic is not monotone in a single p-value: a larger p-value of one member
+    can move the change point, and thereby decrease the statistic.
 
     References
     ----------
@@ -122,7 +122,7 @@ class DSDE(BaseDetectorEnsemble):
 
     Examples
     --------
-    Four networks, one method:
+    One method on four networks:
 
     >>> from sklearn.neural_network import MLPClassifier
     >>> from skood.combine import DSDE

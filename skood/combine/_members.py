@@ -1,4 +1,4 @@
-"""Members of an ensemble that were fitted together, and their calibration."""
+"""Fitting, scoring and calibration of the members of an ensemble."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -19,13 +19,13 @@ from skood.utils._torch import row_chunks
 
 __all__ = ["Calibration", "fit_committees", "score_committees"]
 
-# Members that share a network read this many rows at a time.
+# Number of samples at a time that members with a shared network are given.
 _SHARED_ROWS = 8192
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Scores of held-out rows, which p-values are relative to.
+    """Scores of held-out samples that p-values refer to.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Calibration:
         Each column sorted.
 
     scale : ndarray of shape (2, n_members)
-        Sizes that the tolerance of ties is relative to, see `tie_scale`.
+        Scales of the tolerance for ties, see `tie_scale`.
     """
 
     scores: np.ndarray
@@ -41,7 +41,7 @@ class Calibration:
 
     @classmethod
     def of(cls, scores):
-        """Calibrate on rows of scores."""
+        """Calibrate on scores of shape (n_calibration, n_members)."""
         scores = sorted_calibration(scores)
         return cls(scores, np.transpose([tie_scale(column) for column in scores.T]))
 
@@ -49,12 +49,12 @@ class Calibration:
         return len(self.scores)
 
     def counts(self, scores):
-        """Count calibration scores that are at most as large as each score, or tied."""
+        """Count the calibration scores that are at most each score, up to ties."""
         return counts_at_most(self.scores, scores + tolerance(scores, *self.scale))
 
 
 def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose):
-    """Fit the members once per fold, and score the rows that the fold holds out.
+    """Fit the members once per fold, and score the samples that the fold holds out.
 
     Parameters
     ----------
@@ -65,13 +65,13 @@ def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose)
         The members, unfitted or frozen.
 
     estimator : object or None
-        A classifier that members without one of their own read.
+        A classifier that is used by members without their own.
 
     X, y : array-like of shape (n_samples, ...), ndarray of shape (n_samples,) or None
-        ID rows.
+        ID samples.
 
     folds : list of (ndarray of int or None, ndarray of int)
-        Rows to fit on (None: all) and rows to score.
+        Indices of samples to fit on (None: all) and of samples to score.
 
     n_jobs, verbose : int or None, int
         See `DetectorEnsemble`.
@@ -85,7 +85,7 @@ def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose)
         The fitted classifiers, None without one.
 
     scores : list of ndarray of shape (n_held_out, n_members)
-        Scores of the rows held out by each fold.
+        Scores of the samples held out by each fold.
     """
     parallel = Parallel(n_jobs=n_jobs, verbose=verbose)
     estimators = [estimator] * len(folds)
@@ -142,7 +142,7 @@ def _fit_estimator(estimator, X, y, train):
 
 
 def _fit_clone(estimator, X, y):
-    """Fit a clone; what is not frozen need not know about labels."""
+    """Fit a clone; pass `y` only if it is given or the estimator is frozen."""
     estimator = clone(estimator)
     if y is None and not isinstance(estimator, FrozenEstimator):
         return estimator.fit(X)
@@ -150,7 +150,7 @@ def _fit_clone(estimator, X, y):
 
 
 def _fit_group(names, detectors, X, y, fold):
-    """Fit members that read the same network, and score the rows held out."""
+    """Fit members that use the same network, and score the held-out samples."""
     train, held_out = fold
     X_train, y_train = _rows(X, train), _rows(y, train)
     with shared_readings(detectors), unused_thresholds():
@@ -162,7 +162,7 @@ def _fit_group(names, detectors, X, y, fold):
 
 
 def _fit_member(name, detector, X, y):
-    """Fit a clone; an error names the member."""
+    """Fit a clone; add the name of the member to errors."""
     try:
         return _fit_clone(detector, X, y)
     except Exception as error:
@@ -171,7 +171,7 @@ def _fit_member(name, detector, X, y):
 
 
 def score_committees(names, committees, X, *, n_jobs):
-    """Score rows by the members of each committee.
+    """Score samples by the members of each committee.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def score_committees(names, committees, X, *, n_jobs):
         The fitted members.
 
     X : array-like of shape (n_samples, ...)
-        The rows.
+        The samples.
 
     n_jobs : int or None
         See `DetectorEnsemble`.
@@ -190,9 +190,9 @@ def score_committees(names, committees, X, *, n_jobs):
     Returns
     -------
     scores : list of ndarray of shape (n_samples, n_members)
-        Of each committee.
+        Scores of each committee.
     """
-    # all at once, for they may read the same network
+    # all at once, since they may use the same network
     members = [detector for committee in committees for detector in committee]
     groups = network_groups(members)
     results = Parallel(n_jobs=n_jobs)(
@@ -209,13 +209,13 @@ def score_committees(names, committees, X, *, n_jobs):
 
 
 def _score_group(names, detectors, X):
-    """Score rows by members that read the same network, which runs once."""
+    """Score samples by members that use the same network, which runs once."""
     n_samples = n_rows(X)
     scores = np.empty((n_samples, len(detectors)))
     shares = len(detectors) > 1 and n_samples > _SHARED_ROWS
     with shared_readings(detectors):
         most = _SHARED_ROWS if shares else max(n_samples, 1)
-        for rows in row_chunks(max(n_samples, 1), 1, most):  # members refuse no samples
+        for rows in row_chunks(max(n_samples, 1), 1, most):  # members reject empty X
             part = take_rows(X, rows) if shares else X
             for j, (name, detector) in enumerate(zip(names, detectors, strict=True)):
                 scores[rows, j] = _member_scores(name, detector, part)
@@ -223,7 +223,7 @@ def _score_group(names, detectors, X):
 
 
 def _member_scores(name, detector, X):
-    """Scores of one member: one number per row, not NaN, or it raises."""
+    """Return the scores of one member, of shape (n_samples,); raise if any is NaN."""
     try:
         scores = np.asarray(detector.score_samples(X), dtype=np.float64)
     except Exception as error:

@@ -39,7 +39,7 @@ __all__ = [
 
 
 class BenjaminiHochberg(StepUp):
-    r"""The Simes statistic, by which Benjamini and Hochberg reject.
+    r"""Simes statistic: the Benjamini-Hochberg procedure.
 
     With the p-values of a sample in ascending order,
 
@@ -47,15 +47,15 @@ class BenjaminiHochberg(StepUp):
 
     and the members with the :math:`\hat k = \max \{k : m \, p_{(k)} / k \le \alpha\}`
     smallest p-values are selected. At least the share :math:`1 - \alpha` of ID samples
-    is accepted if the detectors are independent, then exactly that, or positively
-    dependent (PRDS) [1]_ [2]_. As a detector of OOD samples it is known as ZODE [3]_.
+    is accepted if the detectors are positively dependent (PRDS), and exactly this share
+    if they are independent [1]_ [2]_. As an OOD detector it is known as ZODE [3]_.
     Read more in the :ref:`User Guide <combine>`.
 
     See Also
     --------
-    DOSStorey : The same times an estimated share of true null hypotheses.
-    BenjaminiYekutieli : For any dependence.
-    Bonferroni : Looks at the smallest p-value only.
+    DOSStorey : Benjamini-Hochberg times an estimated proportion of true nulls.
+    BenjaminiYekutieli : Valid under any dependence.
+    Bonferroni : Uses the smallest p-value only.
 
     References
     ----------
@@ -83,18 +83,18 @@ class BenjaminiHochberg(StepUp):
 
 
 class BenjaminiYekutieli(StepUp):
-    r"""The Simes statistic, scaled for any dependence.
+    r"""Benjamini-Yekutieli procedure, valid under any dependence.
 
     .. math:: q = \Bigl(\sum_{i=1}^m \frac1i\Bigr) \min_k \frac{m}{k} \, p_{(k)}.
 
-    At least the share :math:`1 - \alpha` of ID samples is accepted, whatever the
-    dependence between the detectors [1]_. Samples are ranked as by `BenjaminiHochberg`.
-    Read more in the :ref:`User Guide <combine>`.
+    At least the share :math:`1 - \alpha` of ID samples is accepted under any dependence
+    between the detectors [1]_. Samples are ranked as by `BenjaminiHochberg`. Read more
+    in the :ref:`User Guide <combine>`.
 
     See Also
     --------
     BenjaminiHochberg : Without the factor.
-    HarmonicMean : Another statistic for any dependence.
+    HarmonicMean : Another statistic that is valid under any dependence.
 
     References
     ----------
@@ -116,7 +116,7 @@ class BenjaminiYekutieli(StepUp):
 
 
 class _OneByOne(BaseCombiner):
-    """Combiners that compare each p-value with the same bound."""
+    """Base class of combiners that compare each p-value with the same bound."""
 
     def _statistic(self, p):
         return p[0] * self._correction(len(p))
@@ -127,7 +127,7 @@ class _OneByOne(BaseCombiner):
 
 
 class Bonferroni(_OneByOne):
-    r"""The smallest p-value times the number of detectors.
+    r"""Bonferroni correction: the smallest p-value times the number of detectors.
 
     .. math:: q = m \, p_{(1)},
 
@@ -137,7 +137,7 @@ class Bonferroni(_OneByOne):
 
     See Also
     --------
-    BenjaminiHochberg : Also hears several detectors that each object less.
+    BenjaminiHochberg : Also uses several moderately small p-values together.
     Naive : Without the factor.
 
     Examples
@@ -152,19 +152,19 @@ class Bonferroni(_OneByOne):
 
 
 class Naive(_OneByOne):
-    r"""The smallest p-value, not corrected for its being the smallest.
+    r"""Smallest p-value, without a correction for multiple testing.
 
     .. math:: q = p_{(1)},
 
     and the members with :math:`p_j \le \alpha` are selected: a sample is rejected if
-    any detector rejects it. This happens to more than the share :math:`\alpha` of ID
-    samples: to :math:`1 - (1 - \alpha)^m` of them if detectors are independent. For
+    any detector rejects it. More than the share :math:`\alpha` of ID samples is
+    rejected: :math:`1 - (1 - \alpha)^m` if the detectors are independent. Intended for
     comparisons; samples are ranked as by `Bonferroni`. Read more in the
     :ref:`User Guide <combine>`.
 
     See Also
     --------
-    Bonferroni : Corrects it.
+    Bonferroni : With the correction.
 
     Examples
     --------
@@ -178,28 +178,28 @@ class Naive(_OneByOne):
 
 
 class Vote(BaseCombiner):
-    r"""A vote of the detectors: a sample is rejected if enough of them reject it.
+    r"""Vote of detectors: a sample is rejected if enough of them reject it.
 
     .. math:: q = p_{(\lceil s m \rceil)}
 
-    with s = `share`. With :math:`r = \lceil s m \rceil` votes asked for, at most the
-    share :math:`\alpha m / r` of ID samples is rejected, whatever the dependence; it is
-    far less than :math:`\alpha` for independent detectors and shares near one half.
-    Read more in the :ref:`User Guide <combine>`.
+    with s = `share`. With :math:`r = \lceil s m \rceil` required votes, at most the
+    share :math:`\alpha m / r` of ID samples is rejected under any dependence; it is far
+    less than :math:`\alpha` for independent detectors and shares near one half. Read
+    more in the :ref:`User Guide <combine>`.
 
     Parameters
     ----------
     share : float, default=0.5
-        Share of the detectors that must object, in (0, 1].
+        Share of the detectors that must reject a sample, in (0, 1].
 
     See Also
     --------
-    Naive : One detector that objects is enough.
+    Naive : One detector that rejects is enough.
 
     Notes
     -----
-    Selected are the members that vote against a sample, those with
-    :math:`p_j \le \alpha`, also where there are too few of them to reject it.
+    The members with :math:`p_j \le \alpha` are selected, also if they are too few to
+    reject the sample.
 
     Examples
     --------
@@ -224,7 +224,7 @@ class Vote(BaseCombiner):
 
 
 class _Adaptive(StepUp):
-    """Combiners that estimate the share of true null hypotheses: ``_pi0(p)``."""
+    """Base class of combiners that estimate the proportion of true null hypotheses."""
 
     def _factor(self, p):
         return len(p) * self._pi0(p)
@@ -236,7 +236,7 @@ class _Adaptive(StepUp):
 
     @parameters_checked
     def pi0(self, P):
-        """Return the estimated share of detectors for which each sample is ID.
+        """Return the estimated proportion of detectors for which each sample is ID.
 
         Parameters
         ----------
@@ -252,23 +252,23 @@ class _Adaptive(StepUp):
 
 
 class Storey(_Adaptive):
-    r"""The Simes statistic times Storey's estimate at a fixed threshold.
+    r"""Simes statistic times Storey's estimate at a fixed threshold.
 
     .. math:: q = \hat\pi_0 \min_k \frac{m}{k} \, p_{(k)}, \qquad
        \hat\pi_0 =
        \min\Bigl(1, \frac{\#\{j : p_j > \lambda\} + c}{m (1 - \lambda)}\Bigr)
 
     with :math:`\lambda` = `lam`, and c = 1 if `plus_one` [2]_, else 0 [1]_. It rejects
-    more than `BenjaminiHochberg`, also ID samples; under dependence far more. Read more
-    in the :ref:`User Guide <combine>`.
+    more than `BenjaminiHochberg`, also more ID samples, and far more of them under
+    dependence. Read more in the :ref:`User Guide <combine>`.
 
     Parameters
     ----------
     lam : float, default=0.5
-        Threshold in [0, 1): of the p-values above it, most are of true null hypotheses.
+        Threshold in [0, 1): most p-values above it belong to true null hypotheses.
 
     plus_one : bool, default=False
-        Whether one is added to their number.
+        Whether to add one to the number of p-values above the threshold.
 
     See Also
     --------
@@ -278,8 +278,8 @@ class Storey(_Adaptive):
     -----
     Without `plus_one`, the estimate is 0 if all p-values are at most `lam`, and then q
     is 0: the sample is rejected at every level, even if no single p-value is small.
-    Of ID samples and m independent detectors this happens to the share
-    :math:`\lambda^m`.
+    With m independent detectors this happens to the share :math:`\lambda^m` of ID
+    samples.
 
     References
     ----------
@@ -316,10 +316,11 @@ class Storey(_Adaptive):
 
 
 class DOSStorey(_Adaptive):
-    r"""The Simes statistic times Storey's estimate at a change point of the p-values.
+    r"""Simes statistic times Storey's estimate at a change point (DOS-Storey).
 
-    The sorted p-values of a sample rise slowly as long as they are of detectors that
-    see a shift, and then like uniform ones. Where the slope changes most,
+    The sorted p-values of a sample rise slowly at first, for the detectors that detect
+    a shift, and then like uniform p-values. The change point, where the difference of
+    slopes (DOS) is largest,
 
     .. math:: \hat k = \arg\max_{m c_m \le i \le m/2} d(i), \qquad
        d(i) = \frac{p_{(2i)} - 2 p_{(i)}}{i^\beta},
@@ -336,30 +337,30 @@ class DOSStorey(_Adaptive):
     Parameters
     ----------
     beta : float, default=1.0
-        Power in [1/2, 1] that the differences are scaled by: the smaller, the later is
-        the change point.
+        Exponent in [1/2, 1] that scales the differences: a smaller exponent gives a
+        later change point.
 
     c_m : float, default=None
         The smallest share of the p-values that may be before the change point, in
         (0, 1/2] and at most floor(m / 2) / m. None: 2 / m, which needs 4 detectors.
 
     fallback : {"bh", "argmax"}, default="bh"
-        What happens if no difference is positive. "bh": there is no change point,
-        :math:`\hat\pi_0` = 1, as by the authors' code. "argmax": the largest difference
-        all the same, as in the paper.
+        The behavior if no difference is positive. "bh": there is no change point and
+        :math:`\hat\pi_0` = 1, as in the authors' code. "argmax": the largest difference
+        is used nevertheless, as in the paper.
 
     See Also
     --------
     BenjaminiHochberg : The statistic without the estimate.
-    Storey : A threshold that is the same for all samples.
-    DSDE : Detectors combined by it.
+    Storey : Has the same threshold for all samples.
+    DSDE : Ensemble of detectors with this combiner.
 
     Notes
     -----
     As :math:`\hat\pi_0 \ge 1 - \lfloor m/2 \rfloor / m`, at least the share
-    :math:`1 - \alpha m / (m - \lfloor m/2 \rfloor)` of ID samples is accepted wherever
-    the Simes test keeps its level. For independent detectors and :math:`\alpha` = 0.05
-    it is 0.935 for m = 7, and 0.941 for m = 18 with `c_m` = 2 / 15.
+    :math:`1 - \alpha m / (m - \lfloor m/2 \rfloor)` of ID samples is accepted if the
+    Simes test is valid. For independent detectors and :math:`\alpha` = 0.05 it is 0.935
+    for m = 7, and 0.941 for m = 18 with `c_m` = 2 / 15.
 
     The statistic is not monotone: a smaller p-value of one detector can move the change
     point and make q larger. Equation 15 of [2]_ prints a product with
@@ -419,14 +420,14 @@ class DOSStorey(_Adaptive):
         Returns
         -------
         k : ndarray of shape (n_samples,), dtype int
-            How many p-values are up to it; 0 where no difference of slopes is positive,
-            unless ``fallback="argmax"``.
+            Number of p-values up to the change point; 0 where no difference of slopes
+            is positive, unless ``fallback="argmax"``.
         """
         return per_row(self, check_pvalues(P), self._change_point, dtype=np.intp)
 
     @parameters_checked
     def dos(self, P):
-        r"""Return the differences of slopes that the change point is the largest of.
+        r"""Return the differences of slopes, whose argmax is the change point.
 
         Parameters
         ----------
@@ -436,7 +437,7 @@ class DOSStorey(_Adaptive):
         Returns
         -------
         d : ndarray of shape (n_samples, n_detectors // 2), dtype float64
-            d(1), d(2), …; NaN before the range that `c_m` sets.
+            d(1), d(2), …; NaN before the first index that `c_m` allows.
         """
         P = check_pvalues(P)
 

@@ -1,7 +1,7 @@
 """Estimates of the proportion of true null hypotheses among a few p-values.
 
-All functions take p-values of shape (m, n_samples), m of each sample in ascending order
-along the first axis.
+All functions take p-values of shape (m, n_samples): m for each sample, ascending along
+the first axis.
 """
 
 # Authors: The skood developers
@@ -23,25 +23,10 @@ __all__ = [
 
 
 def change_point_range(m, c_m):
-    """Return the first and the last index that a change point may have.
+    """Return the first and last index that a change point of m p-values may have.
 
-    Parameters
-    ----------
-    m : int
-        Number of p-values.
-
-    c_m : float or None
-        Smallest share of p-values before the change point; None: 2 / m.
-
-    Returns
-    -------
-    first, last : int
-        ``max(1, ceil(m c_m))`` and ``floor(m / 2)``.
-
-    Raises
-    ------
-    ValueError
-        If there is none in between.
+    These are ``max(1, ceil(m c_m))`` (2 if `c_m` is None) and ``floor(m / 2)``. Raises
+    a ValueError if there is no such index.
     """
     if m < 2:
         raise ValueError(
@@ -69,20 +54,9 @@ def change_point_range(m, c_m):
 
 
 def slope_differences(p, beta):
-    """Differences of slope at the first half of the p-values.
+    """Return the differences of slopes ``(p_(2i) - 2 p_(i)) / i ** beta``.
 
-    Parameters
-    ----------
-    p : ndarray of shape (m, n_samples)
-        Sorted p-values.
-
-    beta : float
-        Power of the index that scales them.
-
-    Returns
-    -------
-    d : ndarray of shape (m // 2, n_samples)
-        ``(p_(2i) - 2 p_(i)) / i ** beta`` for i = 1, 2, ….
+    The index i is 1, 2, …, m // 2; the shape is (m // 2, n_samples).
     """
     half = len(p) // 2
     d = p[1 : 2 * half : 2] - 2.0 * p[:half]
@@ -91,26 +65,10 @@ def slope_differences(p, beta):
 
 
 def change_point(p, beta, first, fallback):
-    """Where the sorted p-values bend most: the index of the largest difference.
+    """Return the index of the largest difference of slopes of each sample.
 
-    Parameters
-    ----------
-    p : ndarray of shape (m, n_samples)
-        Sorted p-values.
-
-    beta : float
-        See `slope_differences`.
-
-    first : int
-        The smallest index to look at.
-
-    fallback : {"bh", "argmax"}
-        Whether samples without a positive difference have the index 0.
-
-    Returns
-    -------
-    k : ndarray of shape (n_samples,), dtype int64
-        Index, from 1 on; the smallest of equally large differences.
+    The index counts from 1, is at least `first`, and is the smallest of ties. With
+    ``fallback="bh"`` it is 0 for samples without a positive difference.
     """
     d = slope_differences(p, beta)[first - 1 :]
     k = d.argmax(axis=0) + first
@@ -120,20 +78,10 @@ def change_point(p, beta, first, fallback):
 
 
 def change_point_proportion(p, k):
-    """Storey's estimate with the p-value at the change point as its threshold.
+    """Return Storey's estimate with the p-value at the change point as threshold.
 
-    Parameters
-    ----------
-    p : ndarray of shape (m, n_samples)
-        Sorted p-values.
-
-    k : ndarray of shape (n_samples,)
-        Change points; 0: none.
-
-    Returns
-    -------
-    pi0 : ndarray of shape (n_samples,)
-        ``min(1, (1 - k / m) / (1 - p_(k)))``, and 1 where k is 0 or ``p_(k)`` is 1.
+    ``min(1, (1 - k / m) / (1 - p_(k)))``, and 1 where k is 0 (no change point) or
+    ``p_(k)`` is 1; `k` has shape (n_samples,).
     """
     m = len(p)
     at = p[np.maximum(k, 1) - 1, np.arange(p.shape[1])]
@@ -143,23 +91,9 @@ def change_point_proportion(p, k):
 
 
 def storey_proportion(p, lam, plus_one):
-    """Storey's estimate: the share of p-values above a threshold, scaled.
+    """Return Storey's estimate ``(#{p > lam} + plus_one) / (m (1 - lam))``, at most 1.
 
-    Parameters
-    ----------
-    p : ndarray of shape (m, n_samples)
-        Sorted p-values.
-
-    lam : float
-        The threshold.
-
-    plus_one : bool
-        Whether one is added to the count.
-
-    Returns
-    -------
-    pi0 : ndarray of shape (n_samples,)
-        ``(#{p > lam} + plus_one) / (m (1 - lam))``, clipped at 1.
+    The shape is (n_samples,).
     """
     count = np.count_nonzero(p > lam, axis=0) + int(plus_one)
     return np.minimum(count / (len(p) * (1.0 - lam)), 1.0)

@@ -1,4 +1,4 @@
-"""The p-value plot: which detectors object to a sample, and what a combiner sees."""
+"""PValuePlotDisplay: plot of sorted p-values, thresholds and change point."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,38 +16,38 @@ from skood.utils._torch import to_numpy
 
 __all__ = ["PValuePlotDisplay"]
 
-# More panels than this are no picture of single samples any more.
+# Largest number of panels that are readable in one figure.
 _MAX_ROWS = 12
 
-# Names of this many letters together are slanted, and upright from so many names on.
+# Names with this many letters in total are slanted; with this many names, upright.
 _LONG_NAMES = 60
 _MANY_MEMBERS = 10
 
-# What is enlarged ends below this p-value: above it, the lines can be seen as they are.
+# The inset ends below this p-value: above it, the lines are visible without an inset.
 _MAX_ZOOM = 0.35
 
-# Where the enlarged part may go, as (left, bottom, width, height) of the axes.
+# Candidate positions of the inset, as (left, bottom, width, height) of the axes.
 _CORNERS = ((0.03, 0.55, 0.36, 0.4), (0.59, 0.13, 0.38, 0.4))
 
-# Nothing may be drawn this near to it: its tick labels are there.
+# Margin around the inset without lines, for its tick labels.
 _MARGIN = 0.1
 
 
 class PValuePlotDisplay:
-    r"""The p-values of a sample in ascending order, and the lines that decide.
+    r"""Plot of the sorted p-values of a sample, with the lines of multiple testing.
 
-    Detectors to which a sample looks like the training data have p-values that are
-    uniform on [0, 1]. In ascending order, drawn over their ranks, those of :math:`m_0`
-    such detectors rise to 1 on a line of slope :math:`1/m_0`. Detectors that object
+    If a sample is ID for a detector, its p-value is uniform on [0, 1]. In ascending
+    order, plotted over their ranks, :math:`m_0` such p-values rise to 1 on a line of
+    slope :math:`1/m_0`. Detectors for which the sample is out-of-distribution (OOD)
     have p-values near zero, to the left of the bend. :class:`DOSStorey` finds the bend
-    (the change point :math:`k`), and takes the slope of the line from
-    :math:`(k, p_{(k)})` to :math:`(m, 1)` for :math:`1 / (\hat\pi_0 m)`. The members up
-    to the last p-value at or below the line :math:`\alpha i / (\hat\pi_0 m)` are
-    selected: they say that the sample is out-of-distribution (OOD). With
-    :math:`\hat\pi_0 = 1` that is the line of Benjamini and Hochberg.
+    (the change point :math:`k`), and estimates :math:`1 / (\hat\pi_0 m)` by the slope
+    of the line from :math:`(k, p_{(k)})` to :math:`(m, 1)`. The members up to the last
+    p-value at or below the line :math:`\alpha i / (\hat\pi_0 m)` are selected: they
+    reject the sample. With :math:`\hat\pi_0 = 1` this is the line of Benjamini and
+    Hochberg.
 
-    Use `from_estimator` or `from_pvalues` to make a display; the parameters become
-    attributes. Each sample has a panel of its own.
+    Use `from_estimator` or `from_pvalues` to create a display; the parameters become
+    attributes. Each sample has its own panel.
 
     Read more in the :ref:`User Guide <combine>`.
 
@@ -57,7 +57,7 @@ class PValuePlotDisplay:
         The p-values, not sorted.
 
     selected : ndarray of shape (n_samples, n_members), dtype bool
-        Which members say that the sample is OOD.
+        The members that reject the sample.
 
     level : ndarray of shape (n_samples,)
         The smallest level at which the sample is OOD.
@@ -66,23 +66,23 @@ class PValuePlotDisplay:
         The level of the test: a sample is OOD if its `level` is at most this.
 
     cut : float, default=None
-        The level of the combiner's own statistic that belongs to `alpha`, for the
+        The level of the combiner's own statistic that corresponds to `alpha`, for the
         lines; None: `alpha`.
 
     names : list of str, default=None
         Names of the members; None: their indices.
 
     pi0 : ndarray of shape (n_samples,), default=None
-        Estimated share of members to which the sample looks ID; None: not estimated.
+        Estimated proportion of members for which the sample is ID; None: not estimated.
 
     change_point : ndarray of shape (n_samples,), dtype int, default=None
-        Number of p-values up to the bend, 0 if there is none; None: not looked for.
+        Number of p-values up to the bend, 0 if there is none; None: not estimated.
 
     Attributes
     ----------
     ax_ : matplotlib Axes or list of them
-        The axes; a list if there are several samples, as for all attributes but the
-        next.
+        The axes; a list if there are several samples, as for all attributes except
+        `figure_`.
 
     figure_ : matplotlib Figure
         The figure.
@@ -91,26 +91,26 @@ class PValuePlotDisplay:
         The p-values in ascending order, over their ranks 1, 2, ….
 
     selected_line_ : matplotlib Line2D
-        The filled markers of the members that are selected.
+        The filled markers of the selected members.
 
     bh_line_ : matplotlib Line2D
-        From the origin to `cut` at rank `n_members`.
+        The line from the origin to `cut` at rank `n_members`.
 
     adaptive_line_ : matplotlib Line2D or None
-        From the origin to ``cut / pi0``; None if `pi0` is None.
+        The line from the origin to ``cut / pi0``; None if `pi0` is None.
 
     slope_lines_ : tuple of (Line2D, Line2D) or None
         The lines from the origin to the change point, and from there to 1 at the
         last rank; None if there is no change point.
 
     zoom_ax_ : matplotlib Axes or None
-        The lower left corner, enlarged; None if there is nothing to see in it or no
-        room.
+        Inset of the lower left corner, enlarged; None if nothing is in the corner or
+        there is no space for it.
 
     See Also
     --------
     DOSStorey : The change point and the estimate of `pi0`.
-    DetectorEnsemble : Its members' p-values are what is drawn.
+    DetectorEnsemble : Has members whose p-values can be plotted.
 
     References
     ----------
@@ -158,7 +158,7 @@ class PValuePlotDisplay:
     def from_pvalues(
         cls, pvalues, *, names=None, combiner=None, alpha=0.05, ax=None, **kwargs
     ):
-        """Draw given p-values, and what a combiner makes of them.
+        """Plot given p-values and the selection of a combiner.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class PValuePlotDisplay:
             The level of the test.
 
         ax : matplotlib Axes or list of them, default=None
-            Where to draw, one for each sample; None makes a new figure.
+            Axes to draw on, one for each sample; None makes a new figure.
 
         **kwargs : dict
             Passed to `plot`.
@@ -190,7 +190,7 @@ class PValuePlotDisplay:
         Raises
         ------
         ValueError
-            If the p-values are no p-values, or there are too many samples.
+            If the p-values are invalid, or there are too many samples.
         """
         if names is None and hasattr(pvalues, "columns"):
             names = [str(name) for name in pvalues.columns]
@@ -209,21 +209,21 @@ class PValuePlotDisplay:
 
     @classmethod
     def from_estimator(cls, ensemble, X, *, alpha=None, ax=None, **kwargs):
-        """Draw the p-values of the members of a fitted ensemble.
+        """Plot the p-values of the members of a fitted ensemble.
 
         Parameters
         ----------
         ensemble : DetectorEnsemble
-            Fitted. It may be the last step of a Pipeline.
+            A fitted ensemble. It may be the last step of a Pipeline.
 
         X : array-like of shape (n_samples, n_features)
-            The rows: a few, each gets a panel.
+            A few samples; each has its own panel.
 
         alpha : float, default=None
-            The level of the test; None: that of the ensemble.
+            The level of the test; None: the level of the ensemble.
 
         ax : matplotlib Axes or list of them, default=None
-            Where to draw, one for each sample; None makes a new figure.
+            Axes to draw on, one for each sample; None makes a new figure.
 
         **kwargs : dict
             Passed to `plot`.
@@ -259,19 +259,19 @@ class PValuePlotDisplay:
         return display.plot(ax, **kwargs)
 
     def plot(self, ax=None, *, plot_zoom=True, **kwargs):
-        """Draw the p-values.
+        """Plot the p-values.
 
         Parameters
         ----------
         ax : matplotlib Axes or list of them, default=None
-            Where to draw, one for each sample; None makes a new figure. The legend
+            Axes to draw on, one for each sample; None makes a new figure. The legend
             is to the right of the axes.
 
         plot_zoom : bool, default=True
             Whether to enlarge the lower left corner where members are near the lines.
 
         **kwargs : dict
-            Passed to matplotlib's ``plot``, of the p-values.
+            Passed to matplotlib's ``plot`` of the p-values.
 
         Returns
         -------
@@ -291,7 +291,7 @@ class PValuePlotDisplay:
         return self
 
     def _check_plot(self, n_rows, n_members):
-        """Return the names of the members; there must be one for each."""
+        """Return the names of the members; raise if their number is wrong."""
         if not 1 <= n_rows <= _MAX_ROWS:
             raise ValueError(
                 f"Each sample gets a panel of its own, and from 1 to {_MAX_ROWS} fit "
@@ -308,7 +308,7 @@ class PValuePlotDisplay:
 
 
 def _estimates(combiner, P):
-    """Return what a combiner estimates of p-values besides its statistic."""
+    """Return `pi0` and `change_point` of p-values, if the combiner estimates them."""
     return {
         name: getattr(combiner, name)(P)
         for name in ("pi0", "change_point")
@@ -318,7 +318,7 @@ def _estimates(combiner, P):
 
 @contextmanager
 def _get_panels(ax, n_rows, n_members):
-    """Give the axes to draw on, one for each sample; an error closes new ones."""
+    """Yield axes to draw on, one for each sample; close new ones after an error."""
     if ax is not None:
         panels = list(np.atleast_1d(np.asarray(ax, dtype=object)).ravel())
         if len(panels) != n_rows:
@@ -337,7 +337,7 @@ def _get_panels(ax, n_rows, n_members):
 
 
 class _Panel:
-    """The artists of one sample, that become attributes of the display."""
+    """The artists of one sample, which become attributes of the display."""
 
     def __init__(self, display, row, names, ax):
         p = display.pvalues[row]
@@ -376,7 +376,7 @@ class _Panel:
         )
         if self._pi0 is None:
             return bh, None
-        # with pi0 = 0 the line is steeper than any: it goes straight up
+        # with pi0 = 0 the line is vertical
         right, top = (self._m, self._cut / self._pi0) if self._pi0 else (0, 1)
         (adaptive,) = ax.plot(
             [0, right],
@@ -402,7 +402,7 @@ class _Panel:
         self.slope_lines_ = first, second
 
     def _draw_pvalues(self, ax, style):
-        """Draw the p-values, and fill the markers of the members selected."""
+        """Draw the p-values, and fill the markers of the selected members."""
         ranks = np.arange(1, self._m + 1)
         (line,) = ax.plot(
             ranks,
@@ -430,7 +430,7 @@ class _Panel:
         return line, selected
 
     def _label(self):
-        """Label the axes, and say what comes out."""
+        """Label the axes, and write the decision in the title."""
         is_ood = reaches(self._level, self._alpha)
         verdict, sign = ("OOD", "≤") if is_ood else ("ID", ">")
         self.ax_.set_title(
@@ -449,7 +449,7 @@ class _Panel:
         )
 
     def _tilt(self):
-        """How to write the names: side by side, slanted, or upright."""
+        """Return text properties of the names: horizontal, slanted or upright."""
         if sum(map(len, self._names)) < _LONG_NAMES:
             return {}
         if self._m < _MANY_MEMBERS:
@@ -457,7 +457,7 @@ class _Panel:
         return {"rotation": 90}
 
     def _draw_zoom(self, style):
-        """Enlarge the lower left corner, where the lines are; None if need not be."""
+        """Enlarge the lower left corner with the lines; None if not needed."""
         height = self._cut / (self._pi0 or 1.0)
         near = max(np.sum(self._p <= height), self._selected.sum())
         right = min(near + 1, self._m)

@@ -1,4 +1,4 @@
-"""Conformal p-values: how many calibration scores are as low as a score."""
+"""Conformal p-values: ranks of scores among the scores of calibration samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -25,43 +25,29 @@ __all__ = [
     "warn_if_few",
 ]
 
-# A statistic that exceeds the level by less than this part of it equals it: both are
-# fractions such as m / (n + 1), computed with rounding.
+# A statistic that exceeds the level by less than this relative amount equals it: both
+# are fractions such as m / (n + 1), computed with rounding.
 _SLACK = 1e-12
 
-# Scores of one member that a thread looks up at a time.
+# Number of scores of one member that a thread looks up at a time.
 _CHUNK = 2**16
 
-# Calibration scores from which on it pays to look scores up in ascending order.
+# Number of calibration scores from which looking up sorted scores is faster.
 _LARGE = 4096
 
 
 def loosened(alpha):
-    """Return a level that is larger by the slack for rounding."""
+    """Return a level increased by the slack for rounding."""
     return alpha * (1 + _SLACK)
 
 
 def reaches(q, alpha):
-    """Tell which statistics are at most a level; equal ones are, whatever rounding.
-
-    Parameters
-    ----------
-    q : ndarray or float
-        Statistics.
-
-    alpha : float
-        The level.
-
-    Returns
-    -------
-    rejected : ndarray or bool
-        True where ``q <= alpha``.
-    """
+    """Return whether statistics are at most a level, up to rounding."""
     return q <= loosened(alpha)
 
 
 def _as_scores(scores, name):
-    """Scores as float64; NaN, or what is not one or two axes of numbers, raises."""
+    """Return scores as float64 with one or two axes; raise for NaN or other types."""
     scores = np.asarray(to_numpy(scores))
     if scores.dtype.kind not in "biuf":
         raise ValueError(
@@ -83,17 +69,9 @@ def _as_scores(scores, name):
 
 
 def sorted_calibration(calibration_scores):
-    """Sort each column of calibration scores.
+    """Sort each column of calibration scores of shape (n_calibration, n_detectors).
 
-    Parameters
-    ----------
-    calibration_scores : ndarray of shape (n_calibration, n_detectors)
-        Scores without NaN.
-
-    Returns
-    -------
-    ranked : ndarray of shape (n_calibration, n_detectors)
-        In float64 and Fortran order: columns are contiguous.
+    The result is float64 in Fortran order, so that columns are contiguous.
     """
     ranked = np.array(calibration_scores, dtype=np.float64, order="F")
     ranked.T.sort(axis=1)
@@ -101,22 +79,11 @@ def sorted_calibration(calibration_scores):
 
 
 def counts_at_most(ranked, scores):
-    """Count the calibration scores that are at most as large as each score.
+    """Count the calibration scores that are at most each score.
 
-    Counts of several calibration sets can be added up.
-
-    Parameters
-    ----------
-    ranked : ndarray of shape (n_calibration, n_detectors)
-        What `sorted_calibration` returns.
-
-    scores : ndarray of shape (n_samples, n_detectors)
-        Scores without NaN.
-
-    Returns
-    -------
-    counts : ndarray of shape (n_samples, n_detectors), dtype int64
-        Numbers of calibration scores.
+    `ranked` is the result of `sorted_calibration`, of shape (n_calibration,
+    n_detectors); `scores` and the counts have shape (n_samples, n_detectors). Counts of
+    several calibration sets can be added.
     """
     counts = np.empty(scores.shape, dtype=np.int64)
 
@@ -126,7 +93,7 @@ def counts_at_most(ranked, scores):
         if len(ranked) < _LARGE:
             counts[rows, j] = np.searchsorted(ranked[:, j], column, side="right")
             return
-        order = np.argsort(column)  # neighbors look at the same part of the memory
+        order = np.argsort(column)  # sorted look-ups are faster: they share the cache
         found = np.searchsorted(ranked[:, j], column[order], side="right")
         counts[rows.start + order, j] = found
 
@@ -144,30 +111,30 @@ def counts_at_most(ranked, scores):
     prefer_skip_nested_validation=True,
 )
 def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
-    r"""P-values of scores, relative to the scores of held-out ID samples.
+    r"""Return conformal p-values, relative to the scores of held-out ID samples.
 
     With n calibration scores :math:`s_i` that are high for in-distribution (ID)
     samples,
 
     .. math:: p(x) = \frac{1 + \#\{i : s_i \le s(x)\}}{n + 1}
 
-    is small for samples that look less like ID data than most of the calibration rows
-    do. For an ID sample that is exchangeable with these, :math:`P(p \le \alpha) \le
-    \alpha` at every level and every n, with or without ties [1]_. Read more in the
+    is small for samples with a lower score than most of the calibration samples. For an
+    ID sample that is exchangeable with these, :math:`P(p \le \alpha) \le \alpha` at
+    every level and every n, with or without ties [1]_. Read more in the
     :ref:`User Guide <combine>`.
 
     Parameters
     ----------
     scores : array-like of shape (n_samples,) or (n_samples, n_detectors)
-        Scores of one detector, or of several: high = ID. Infinite ones are allowed.
+        Scores of one or several detectors: high = ID. Infinite scores are allowed.
 
     calibration_scores : array-like of shape (n_cal,) or (n_cal, n_detectors)
         Scores of ID samples that no detector was fitted on.
 
     method : {"conformal", "ecdf"}, default="conformal"
         "conformal": as above, at least 1 / (n + 1). "ecdf": the empirical distribution
-        function :math:`\#\{i : s_i \le s\} / n` [2]_; it can be 0, and small p-values
-        are more frequent than they should be, the more so the smaller n is.
+        function :math:`\#\{i : s_i \le s\} / n` [2]_, which can be 0; small p-values
+        are too frequent, especially for small n.
 
     Returns
     -------
@@ -181,8 +148,8 @@ def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
 
     See Also
     --------
-    min_calibration_size : How many calibration scores a combiner needs.
-    DetectorEnsemble : Fits detectors, holds rows out, and combines p-values.
+    min_calibration_size : Number of calibration scores that a combiner needs.
+    DetectorEnsemble : Fits detectors, holds samples out, and combines p-values.
 
     References
     ----------
@@ -228,13 +195,13 @@ def conformal_pvalues(scores, calibration_scores, *, method="conformal"):
     prefer_skip_nested_validation=True,
 )
 def min_calibration_size(n_detectors, alpha):
-    r"""Return how many calibration scores let a single detector reject a sample.
+    r"""Return how many calibration scores a single detector needs to reject a sample.
 
     The smallest conformal p-value of n calibration scores is :math:`1 / (n + 1)`.
     Combiners such as `Bonferroni`, `BenjaminiHochberg` and `DOSStorey` multiply it by
-    the number m of detectors if only one objects to a sample, so that
-    :math:`n + 1 \ge m / \alpha` is needed for it to be heard. Read more in the
-    :ref:`User Guide <combine>`.
+    the number m of detectors if only one rejects a sample, so that
+    :math:`n + 1 \ge m / \alpha` is needed for the combiner to reject it. Read more in
+    the :ref:`User Guide <combine>`.
 
     Parameters
     ----------
@@ -263,32 +230,20 @@ def min_calibration_size(n_detectors, alpha):
 
 
 def rows_needed(factor, alpha):
-    """Smallest n for which ``factor / (n + 1)`` reaches a level."""
+    """Return the smallest n for which ``factor / (n + 1)`` is at most a level."""
     return math.ceil(factor / alpha * (1 - _SLACK)) - 1
 
 
 def correction_of(combiner, n_detectors):
-    """What a combiner multiplies the smallest p-value by, None if it does not say."""
+    """Return a combiner's factor of the smallest p-value, None if it has none."""
     return getattr(combiner, "_correction", lambda m: None)(n_detectors)
 
 
 def warn_if_few(combiner, n_calibration, n_detectors, alpha):
     """Warn if no detector can reject on its own with so few calibration scores.
 
-    Parameters
-    ----------
-    combiner : object
-        A combiner. One that does not say what it multiplies the smallest p-value by
-        gives no warning.
-
-    n_calibration : int
-        Number of calibration scores.
-
-    n_detectors : int
-        Number of detectors.
-
-    alpha : float
-        The level that the statistic is compared with.
+    `alpha` is the level that the statistic is compared with. There is no warning for a
+    combiner without a `_correction`.
     """
     correction = correction_of(combiner, n_detectors)
     if correction is None:

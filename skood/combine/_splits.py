@@ -1,4 +1,4 @@
-"""Which rows fit the members of an ensemble, and which calibrate it."""
+"""Splits of the samples into parts to fit an ensemble and to calibrate it."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,18 +15,18 @@ __all__ = ["Fold", "check_same", "with_levels"]
 
 
 class Fold(NamedTuple):
-    """Rows of one committee.
+    """Indices of the samples of one committee.
 
     Parameters
     ----------
     train : ndarray of int or None
-        Rows that its members are fitted on. None: all.
+        Samples that its members are fitted on. None: all.
 
     pvalue_rows : ndarray of int
-        Rows that p-values are relative to.
+        Samples that p-values refer to.
 
     level_rows : ndarray of int
-        Rows that the levels of combined statistics are relative to. Empty: levels are
+        Samples that the levels of combined statistics refer to. Empty: levels are
         nominal.
     """
 
@@ -36,7 +36,7 @@ class Fold(NamedTuple):
 
 
 def check_same(names, detectors):
-    """Refuse members that would be calibrated on the rows they are fitted on."""
+    """Raise if members would be calibrated on the samples they are fitted on."""
     for name, detector in zip(names, detectors, strict=True):
         if not isinstance(detector, FrozenEstimator):
             raise ValueError(
@@ -48,7 +48,7 @@ def check_same(names, detectors):
 
 
 def with_levels(folds, level, alpha, correction=1.0):
-    """Split the rows held out in two, if the level is to be that of held-out rows.
+    """Split held-out samples into halves for p-values and for levels, if conformal.
 
     Parameters
     ----------
@@ -59,24 +59,24 @@ def with_levels(folds, level, alpha, correction=1.0):
         See `DetectorEnsemble`.
 
     alpha : float
-        The level that is wanted.
+        The level of the test.
 
     correction : float, default=1.0
-        What the combiner multiplies a single small p-value by. With several folds
-        "auto" wants p-values in each of them that are small nevertheless.
+        The combiner's factor of a single small p-value. With several folds, "auto"
+        requires that the smallest p-value of each fold, times this, can reach `alpha`.
 
     Returns
     -------
     folds : list of Fold
-        With rows for levels, or without.
+        With or without samples for levels.
 
     level : {"nominal", "conformal"}
-        Which it is.
+        The chosen kind.
 
     Raises
     ------
     ValueError
-        If "conformal" is asked for, and there are too few rows to reject any sample.
+        If `level` is "conformal" and there are too few samples to reject any.
     """
     halves = [Fold(train, held[::2], held[1::2]) for train, held in folds]
     n_held_out = sum(len(held) for _, held in folds)

@@ -1,4 +1,4 @@
-"""Class-aware decoupled relative features."""
+"""Class-aware decoupled relative feature error (CADRef)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,10 +16,10 @@ from skood.utils._warnings import warn
 
 __all__ = ["CADRef"]
 
-# A logit score counts as at least this share of the mean.
+# Lower bound of a logit score, as a share of the mean.
 _LEAST_SHARE = 1e-6
 
-# Least generalized entropy: its inverse, and sums of it, are finite.
+# Lower bound of the generalized entropy: its inverse, and sums of it, are finite.
 _LEAST_ENTROPY = 1e-100
 
 
@@ -33,21 +33,21 @@ class CADRef(PartialFitMixin, ReadingDetector):
     where :math:`m_k` is the mean of the features of the training samples that are
     *predicted* to be of class k, :math:`w_{\hat y}` are the weights of the predicted
     class, S is a score of the logits and :math:`\bar S` its mean over the training
-    samples. The error of :class:`CARef` is split into what raises the largest logit,
-    :math:`e_+`, and what lowers it, :math:`e_-`; the first counts less the surer the
-    logits are.
+    samples. The error of :class:`CARef` is split into the part that increases the
+    largest logit, :math:`e_+`, and the part that decreases it, :math:`e_-`; the first
+    has a lower weight for larger S, hence for more confident predictions.
 
-    S must be positive: a value below 1e-6 times the mean counts as that, training
-    samples that are not positive are warned about, and a mean that is not raises an
-    error. A class that no training sample is predicted to be, and rows of zeros, are
-    as in :class:`CARef`. `partial_fit` adds rows.
+    S must be positive: a value below 1e-6 times the mean is replaced by this bound,
+    training samples that are not positive give a warning, and a mean that is not
+    positive raises an error. Classes that no training sample is predicted to be, and
+    zero vectors, are handled as in :class:`CARef`. `partial_fit` adds samples.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features, logits and head are read; cloned and fitted
+        The classifier whose features, logits and head are used; cloned and fitted
         unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X`
         holds features, and a linear head is fitted on ``(X, y)``.
 
@@ -59,14 +59,14 @@ class CADRef(PartialFitMixin, ReadingDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -88,12 +88,12 @@ class CADRef(PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    CARef : The error as a whole.
+    CARef : The error without decoupling.
     Energy : The default S.
 
     Notes
     -----
-    The default `logit_score` is that of the authors' code.
+    The default `logit_score` is the choice of the authors' code.
 
     References
     ----------
@@ -175,7 +175,7 @@ class CADRef(PartialFitMixin, ReadingDetector):
         self._least = means.least_norm()
 
     def _logit_scores(self, reading):
-        """Score the logits of a chunk: positive, high = ID."""
+        """Return positive scores of the logits of a chunk, high = ID."""
         xp, logits = reading.xp, reading.logits
         if self.logit_score == "energy":
             return logsumexp_rows(logits)

@@ -1,4 +1,4 @@
-"""Class-aware relative features."""
+"""Class-aware relative feature error (CARef)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,29 +23,29 @@ class CARef(PartialFitMixin, ReadingDetector):
 
     where :math:`m_k` is the mean of the features of the training samples that are
     *predicted* to be of class k. A class that no training sample is predicted to be
-    gets the mean of all training features, with a warning. A :math:`\lVert z \rVert_1`
-    below 2.2e-16 times that of this mean counts as that: a row of zeros has a very low
-    score, not an infinite one. `partial_fit` adds rows.
+    gets the mean of all training features, with a warning. The norm
+    :math:`\lVert z \rVert_1` is at least 2.2e-16 times the norm of this mean, so that a
+    zero vector has a very low, but finite score. `partial_fit` adds samples.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features and logits are read; cloned and fitted unless it
+        The classifier whose features and logits are used; cloned and fitted unless it
         is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
         and a linear head is fitted on ``(X, y)``.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -64,8 +64,8 @@ class CARef(PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    CADRef : Weights the error by what it does to the largest logit.
-    SHE : Compares with the mean of the predicted class by an inner product.
+    CADRef : Weights the error by its effect on the largest logit.
+    SHE : Inner product with the mean of the predicted class.
 
     References
     ----------
@@ -112,16 +112,16 @@ class CARef(PartialFitMixin, ReadingDetector):
 
 
 class PredictedMeans:
-    """Means of the features by predicted class, to which more rows are added.
+    """Means of the features by predicted class, updated incrementally.
 
     Attributes
     ----------
     counts : ndarray of shape (n_classes,) or None
-        Rows per predicted class; None before the first rows.
+        Samples per predicted class; None before the first samples.
 
     origin : ndarray of shape (n_features,) or None
-        The first row of all: what is summed are differences from it, so that nothing
-        is lost where features are far from zero.
+        The first sample, which is subtracted before summing, so that no precision is
+        lost if features are far from zero.
 
     totals : ndarray of shape (n_classes, n_features) or None
         Sums of the features minus `origin`.
@@ -133,7 +133,7 @@ class PredictedMeans:
         self.totals: Any = None
 
     def updated(self, part):
-        """Return the means with the rows of a reading added."""
+        """Return the means with the samples of a reading added."""
         n_classes, n_features = part.logits.shape[1], part.features.shape[1]
         new = PredictedMeans()
         new.origin = self.origin
@@ -149,7 +149,7 @@ class PredictedMeans:
         return new
 
     def means(self, labels):
-        """Return the means; of a class without rows that of all, with a warning."""
+        """Return the means; the overall mean, with a warning, for empty classes."""
         missing = self.counts == 0
         means = self.origin + self.totals / np.maximum(self.counts, 1)[:, None]
         if missing.any():
@@ -163,27 +163,27 @@ class PredictedMeans:
         return means
 
     def growth(self, part):
-        """How much longer m - z is, for the mean m without z, for each training row z.
+        """Return the factor by which m - z grows if z is left out of the mean m.
 
-        Without z, the mean of n rows is m + (m - z) / (n - 1). A class whose only row
-        is left out has the mean of all others.
+        Without z, the mean of n samples is m + (m - z) / (n - 1). For the only sample
+        of a class, the mean of all other samples is used.
         """
         counts = self.counts[part.xp.argmax(part.logits, axis=1)]
         counts = np.where(counts > 1, counts, self.counts.sum())
         return counts / (counts - 1)
 
     def least_norm(self):
-        """Least 1-norm to divide by: a rounding error of that of the overall mean."""
+        """Return the lower bound of 1-norms: eps times the norm of the overall mean."""
         norm = np.abs(self._overall()).sum()
         return np.finfo(np.float64).eps * (norm or 1.0)
 
     def _overall(self):
-        """Mean of all rows."""
+        """Return the mean of all samples."""
         return self.origin + self.totals.sum(axis=0) / self.counts.sum()
 
 
 def l1_norms(features, least):
-    """Sum of absolute values of each row, at least `least`."""
+    """Return the sum of absolute values of each row, bounded below by `least`."""
     xp = array_namespace(features)
     norms = xp.sum(xp.abs(features), axis=1, dtype=xp.float64)
     return xp.clip(norms, least, None)

@@ -1,4 +1,4 @@
-"""Energy score."""
+"""Energy score (EBO), optionally weighted by class."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,7 +17,7 @@ from skood.utils._warnings import warn
 
 __all__ = ["Energy"]
 
-# Energies of log probabilities are 0, up to so much.
+# Energies up to this are zero up to rounding, as for log probabilities.
 _CONSTANT = 1e-12
 
 
@@ -31,7 +31,7 @@ class Energy(ReadingDetector):
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose logits are read; cloned and fitted unless it is in a
+        The classifier whose logits are used; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
 
     temperature : float, default=1.0
@@ -43,13 +43,13 @@ class Energy(ReadingDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Energy(ReadingDetector):
 
     See Also
     --------
-    MaxLogit : Its limit for T -> 0.
+    MaxLogit : The limit for T -> 0.
 
     References
     ----------
@@ -139,14 +139,14 @@ class Energy(ReadingDetector):
         scores = super()._fit(X, y)
         if np.abs(scores).max() <= _CONSTANT:
             warn(
-                "The energy of all training samples is 0 up to rounding: what was read "
-                "are log probabilities, not logits, and the score tells nothing. Use "
+                "The energy of all training samples is 0 up to rounding: the outputs "
+                "are log probabilities, not logits, and the score is meaningless. Use "
                 "MSP or Entropy."
             )
         return scores
 
     def _score_reading(self, reading):
-        # w exp(l/T) = exp(l/T + log w): one shift serves both, nothing overflows.
+        # w exp(l/T) = exp(l/T + log w): one shift prevents overflow of both.
         logits = reading.logits
         if self.temperature != 1.0:
             logits = as_double(logits) / self.temperature

@@ -1,4 +1,4 @@
-"""Entropy of the predicted probabilities."""
+"""Negative entropy of the predicted probabilities."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,26 +18,26 @@ class Entropy(ReadingDetector):
     .. math:: s(x) = \sum_k p_k \log p_k, \qquad p = \operatorname{softmax}(l),
         \quad 0 \log 0 = 0
 
-    Computed from logits in float64, so that confident samples, whose entropy is
-    nearly zero, still rank.
+    It is computed from logits in float64, so that confident samples, whose entropy is
+    nearly zero, are still ranked.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose logits are read; cloned and fitted unless it is in a
+        The classifier whose logits are used; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Entropy(ReadingDetector):
 
     See Also
     --------
-    MSP : Reads the largest probability only.
+    MSP : Uses the largest probability only.
 
     References
     ----------
@@ -72,7 +72,7 @@ class Entropy(ReadingDetector):
     _learns: ClassVar[bool] = False
 
     def _fit_reading(self, reading, y):
-        """Nothing to learn but the threshold."""
+        """Do nothing: only the threshold is learned, by the base class."""
 
     def _score_reading(self, reading):
         exponentials, others, shifted = shifted_exponentials(reading.logits)

@@ -1,4 +1,4 @@
-"""Distance to the decision boundaries in feature space."""
+"""Distance to the decision boundaries in feature space (fDBD)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -26,37 +26,36 @@ class FDBD(PartialFitMixin, ReadingDetector):
         \frac{l_{\hat y} - l_c}{\lVert w_{\hat y} - w_c \rVert_2}
 
     where :math:`\mu` is the mean of the training features and
-    :math:`\mathcal B_{\hat y}` are the classes other than the predicted one. A class
-    whose weights equal those of :math:`\hat y` has no boundary with it: it is left
-    out, with a warning in `fit`. A class that has no boundary at all scores 0. A
-    distance to :math:`\mu` (or a length) below 2.2e-16 times the length of
-    :math:`\mu` counts as that, so that every score is finite. `partial_fit` adds rows.
+    :math:`\mathcal B_{\hat y}` is the set of classes other than the predicted one. A
+    class with the same weights as :math:`\hat y` has no boundary with it: it is left
+    out, with a warning in `fit`. If a class has no boundary at all, its score is 0. A
+    distance to :math:`\mu` (or a length) is at least 2.2e-16 times the length of
+    :math:`\mu`, so that every score is finite. `partial_fit` adds samples.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features, logits and head are read; cloned and fitted
+        The classifier whose features, logits and head are used; cloned and fitted
         unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X`
         holds features, and a linear head is fitted on ``(X, y)``.
 
     normalizer : {"distance", "length"} or None, default="distance"
-        What the mean distance is divided by: the distance to the mean,
+        Divisor of the mean distance: the distance to the mean,
         :math:`\lVert z - \mu \rVert_2`, as in the paper; the length
-        :math:`\lVert z \rVert_2`, which the authors' later code may choose; or
-        nothing.
+        :math:`\lVert z \rVert_2`, an option in the authors' later code; or None.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -75,12 +74,12 @@ class FDBD(PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    NCI : Reads the direction of the features, by the same authors.
-    MaxLogit : Reads the largest logit, not its gaps to the others.
+    NCI : Uses the direction of the features, by the same authors.
+    MaxLogit : Uses the largest logit, not its gaps to the others.
 
     Notes
     -----
-    OpenOOD sums over the classes instead of averaging, which ranks the same.
+    OpenOOD sums over the classes instead of averaging, which gives the same ranking.
 
     References
     ----------
@@ -138,9 +137,9 @@ class FDBD(PartialFitMixin, ReadingDetector):
 
     def _score_left_out(self, part, labels):
         scores = self._score_reading(part)
-        if self.normalizer == "distance":  # from the mean m of the others
+        if self.normalizer == "distance":  # from the mean m of the other samples
             _, count, _ = self._sums
-            scores *= (count - 1) / count  # m - z is count / (count - 1) times as long
+            scores *= (count - 1) / count  # m - z is count / (count - 1) times longer
         return scores
 
     def _score_reading(self, reading):
@@ -158,18 +157,11 @@ class FDBD(PartialFitMixin, ReadingDetector):
 
 
 def inverse_gaps(coef):
-    """What gaps of logits are multiplied with and summed, for the mean distance.
+    """Return the weights of logit gaps in the mean distance.
 
-    Parameters
-    ----------
-    coef : ndarray of shape (n_classes, n_features)
-        Weights of a head.
-
-    Returns
-    -------
-    slopes : ndarray of shape (n_classes, n_classes)
-        Row k has 1 / (n |w_k - w_c|) for the n classes c whose weights differ from
-        those of k, else 0.
+    For `coef` of shape (n_classes, n_features), row k of the result, of shape
+    (n_classes, n_classes), has 1 / (n |w_k - w_c|) for the n classes c with weights
+    other than w_k, else 0.
     """
     gaps = squareform(pdist(np.asarray(coef, dtype=np.float64)))
     has_boundary = gaps > 0

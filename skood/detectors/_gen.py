@@ -1,4 +1,4 @@
-"""Generalized entropy."""
+"""Generalized entropy (GEN)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,36 +22,36 @@ class GEN(ReadingDetector):
     .. math:: s(x) = -\sum_{j=1}^{M} p_{(j)}^\gamma \, (1 - p_{(j)})^\gamma
 
     with the probabilities :math:`p_{(1)} \ge p_{(2)} \ge \dots` of the softmax. A
-    small :math:`\gamma` lets small probabilities count; `top` leaves out the tail of
-    many classes, which then is noise.
+    small :math:`\gamma` increases the weight of small probabilities; `top` leaves out
+    the tail of many classes, which is noise then.
 
     The terms are powers of :math:`\log p` and :math:`\log (1 - p)`, the latter from
-    the sum of the other probabilities: nothing is clipped, and confident samples rank
-    also where :math:`p` and :math:`1 - p` are below the smallest float.
+    the sum of the other probabilities: nothing is clipped, and confident samples are
+    ranked even if :math:`p` or :math:`1 - p` is below the smallest float.
 
     Read more in the :ref:`User Guide <detectors_logits>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose logits are read; cloned and fitted unless it is in a
+        The classifier whose logits are used; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
 
     gamma : float, default=0.1
         Exponent :math:`\gamma > 0`.
 
     top : int, default=100
-        Number M of probabilities, the largest; all if there are not as many classes.
+        Number M of the largest probabilities; all if there are fewer classes.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class GEN(ReadingDetector):
     See Also
     --------
     Entropy : Shannon's entropy.
-    MSP : Reads the largest probability only.
+    MSP : Uses the largest probability only.
 
     Notes
     -----
@@ -117,7 +117,7 @@ class GEN(ReadingDetector):
         self.top = top
 
     def _fit_reading(self, reading, y):
-        """Nothing to learn but the threshold."""
+        """Do nothing: only the threshold is learned, by the base class."""
 
     def _score_reading(self, reading):
         xp = reading.xp
@@ -144,7 +144,7 @@ class GEN(ReadingDetector):
 
 
 def _log_others(others, shifted):
-    """Logarithm of the sum of all exponentials but the largest, also below floats."""
+    """Return log(sum of all exponentials except the largest), even if it underflows."""
     xp = array_namespace(others)
     lost = others < np.finfo(np.float64).tiny
     log_others = xp.log(xp.where(lost, xp.ones_like(others), others))

@@ -1,4 +1,4 @@
-"""Density under a Gaussian mixture."""
+"""Density under a Gaussian mixture (GMM)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,23 +32,23 @@ class GMM(ReadingDetector):
 
     With ``n_components=None`` the components are the classes: :math:`\pi_k` is the
     share of class k among the training samples, :math:`\mu_k` and :math:`\Sigma_k`
-    are its mean and covariance; without ``y`` there is one. With a number, that many
-    components are fitted by expectation maximization, and ``y`` only tells which rows
-    are OOD.
+    are its mean and covariance; without ``y`` there is one component. With a number,
+    that many components are fitted by expectation maximization, and ``y`` is only used
+    to leave out OOD samples.
 
-    `reg_covar` is added to every variance, as scikit-learn does. Where samples are
-    too few for a covariance, the density is made by it alone, which a warning says.
+    `reg_covar` is added to every variance, as in scikit-learn. If there are too few
+    samples for a covariance, the density depends on it alone, and a warning is given.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features are read; cloned and fitted unless it is in
+        The classifier whose features are used; cloned and fitted unless it is in
         a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
     n_components : int, default=None
-        How many components to fit. None: one per class, without iterations.
+        Number of components to fit. None: one per class, without iterations.
 
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         One covariance per component, one for all, or variances per component: one
@@ -58,23 +58,23 @@ class GMM(ReadingDetector):
         Added to the variances, in units of the features squared.
 
     tol : float, default=1e-3
-        The iterations end when they gain less than this per sample.
+        Convergence threshold: the smallest gain per sample of an iteration.
 
     max_iter : int, default=100
         Largest number of iterations.
 
     n_init : int, default=1
-        From how many starts to iterate; the best result counts.
+        Number of initializations; the best result is used.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the starts of the iterations.
+        Draws the initializations.
 
     Attributes
     ----------
@@ -98,8 +98,8 @@ class GMM(ReadingDetector):
     See Also
     --------
     Mahalanobis : With ``tied=False`` the same mixture of classes, but without
-        `reg_covar`: singular covariances are drawn to the tied one.
-    sklearn.mixture.GaussianMixture : What it is made of.
+        `reg_covar`: singular covariances are regularized towards the tied one.
+    sklearn.mixture.GaussianMixture : The underlying estimator.
 
     Notes
     -----
@@ -166,7 +166,7 @@ class GMM(ReadingDetector):
             random_state=self.random_state,
         )
         if self.n_components is None:
-            features = reading.features  # of a file only chunks are in memory
+            features = reading.features  # chunks of a file, which stays on disk
             if not isinstance(features, MappedRows):
                 features = reading.to(None).features
             self._take_classes(mixture, features, y)
@@ -218,7 +218,7 @@ class GMM(ReadingDetector):
         mixture.n_iter_ = 1
 
     def _factors(self, covariances):
-        """Cholesky factors of the inverse covariances, as scikit-learn keeps them."""
+        """Return Cholesky factors of the inverse covariances, as in scikit-learn."""
         try:
             if self.covariance_type == "full":
                 return np.stack([precision_cholesky(one) for one in covariances])
@@ -240,13 +240,13 @@ class GMM(ReadingDetector):
 
 
 def _chunks(features, rows):
-    """Yield which of some rows to look at together, in bounded memory."""
+    """Yield chunks of indices of samples, in bounded memory."""
     for part in row_chunks(len(rows), 32 * features.shape[1]):
         yield rows[part]
 
 
 def _moments(features, rows, codes=None):
-    """Moments of some rows, by their codes if these are given."""
+    """Return moments of some samples, by their codes if these are given."""
     moments = ClassMoments()
     for part in _chunks(features, rows):
         moments = moments.updated(
@@ -256,7 +256,7 @@ def _moments(features, rows, codes=None):
 
 
 def _statistics(features, codes, kind):
-    """Means, and covariances or variances, of the classes."""
+    """Return means, and covariances or variances, of the classes."""
     if kind == "tied":
         moments = _moments(features, np.arange(len(codes)), codes)
         return moments.means, moments.scatter / len(features)
@@ -270,7 +270,7 @@ def _statistics(features, codes, kind):
 
 
 def _mean_and_variance(features, rows):
-    """Mean and variance of each feature, seen from a row: constants have none."""
+    """Return mean and variance of each feature; exactly 0 for constants."""
     origin = np.array(features[rows[0]], dtype=np.float64)
     total, squares = 0.0, 0.0
     for part in _chunks(features, rows):
@@ -284,7 +284,7 @@ def _mean_and_variance(features, rows):
 
 
 def _singular(counts, means, covariances, kind):
-    """Tell of which components the samples do not determine the covariance."""
+    """Return which components have a covariance that the samples do not determine."""
     n_features = means.shape[1]
     if kind == "tied":
         few = counts.sum() - len(counts) < n_features

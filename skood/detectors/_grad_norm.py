@@ -1,4 +1,4 @@
-"""Norm of the gradient of the head towards a uniform prediction."""
+"""Norm of the gradient of the head towards a uniform prediction (GradNorm)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,19 +23,19 @@ class GradNorm(ReadingDetector):
         \qquad p = \operatorname{softmax}((W z + b) / T)
 
     with the uniform distribution :math:`u = (1/C, \dots, 1/C)` and the weights W of the
-    linear head; the bias is not counted. The gradient is the outer product
-    :math:`(p - u) z^\top / T`, whose norm is the product of two norms: no backward
-    pass is needed.
+    linear head; the gradient with respect to the bias is left out. The gradient is the
+    outer product :math:`(p - u) z^\top / T`, whose norm is the product of two norms: no
+    backward pass is needed.
 
-    Where predictions are sure, :math:`\lVert p - u \rVert_1` is close to its maximum
-    :math:`2 - 2/C`, and the score is the length of the features.
+    For confident predictions, :math:`\lVert p - u \rVert_1` is close to its maximum
+    :math:`2 - 2/C`, and the score is proportional to the 1-norm of the features.
 
     Read more in the :ref:`User Guide <detectors_logits>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features and logits are read, with a linear head; cloned
+        The classifier whose features and logits are used, with a linear head; cloned
         and fitted unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None:
         `X` holds features, and a linear head is fitted on ``(X, y)``.
 
@@ -44,13 +44,13 @@ class GradNorm(ReadingDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -66,14 +66,14 @@ class GradNorm(ReadingDetector):
 
     See Also
     --------
-    MSP : Reads the prediction only.
-    ODIN : Takes a gradient in the input.
+    MSP : Uses the prediction only.
+    ODIN : Uses a gradient with respect to the input.
 
     Notes
     -----
     The code of the authors sums the cross-entropy over the classes instead of averaging
-    it, which multiplies all scores by C. pytorch-ood takes the gradient in all
-    parameters of the network unless it is told otherwise.
+    it, which multiplies all scores by C. By default, pytorch-ood uses the gradient with
+    respect to all parameters of the network.
 
     References
     ----------
@@ -96,7 +96,7 @@ class GradNorm(ReadingDetector):
         "temperature": [Interval(Real, 0, None, closed="neither")],
     }
 
-    # The head is not used, but the closed form holds only if there is one.
+    # The head is not used, but the closed form holds only for a linear head.
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
     _learns: ClassVar[bool] = False
     _elementwise: ClassVar[bool] = True
@@ -122,7 +122,7 @@ class GradNorm(ReadingDetector):
         self.temperature = temperature
 
     def _fit_reading(self, reading, y):
-        """Nothing to learn but the threshold."""
+        """Do nothing: only the threshold is learned, by the base class."""
 
     def _score_reading(self, reading):
         xp = reading.xp

@@ -1,4 +1,4 @@
-"""Deviation of Gram matrices from the ranges that they have in training."""
+"""Deviation of Gram matrices from their ranges in training (Gram)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,11 +23,11 @@ from skood.utils._warnings import warn
 
 __all__ = ["Gram"]
 
-# Added to a bound before it divides: a bound may be 0.
+# Added to a bound in a denominator, since a bound may be 0.
 _LEAST_BOUND = 1e-6
 
-# An entry deviates from a bound if it does so by more than this part of the bound, and
-# by more than a tenth of this part of the square of the largest activation.
+# An entry deviates from a bound if the difference is more than this share of the bound,
+# and more than a tenth of this share of the square of the largest activation.
 _ROUNDING = 1e-5
 
 
@@ -39,16 +39,17 @@ class Gram(NetworkDetector):
         \frac{\max(g_{lpi} - M_{lpi},\, 0)}{|M_{lpi}|}
 
     where :math:`g_{lpi}` are the entries of :math:`G_l^p = (F_l^p F_l^{p\top})^{1/p}`
-    on and above the diagonal, :math:`F_l^p` being the elementwise power of the map
-    (channels, positions) that layer l gives, and :math:`m, M` are the smallest and
-    largest of each entry among the training rows that the network predicts to be of
-    the same class as x. Roots of negative numbers keep the sign. The expected
-    deviation of a layer is the mean over rows that are held out of the ranges. The
-    threshold is taken from the same rows, since all others deviate by 0. A network
-    that `fit` trains has seen them: ranges of another network would not compare, so
-    that it is not trained again for the threshold as it is by other detectors. For
-    `contamination` to hold on new samples there, freeze a network of other samples, or
-    set the threshold by :class:`~skood.combine.DetectorEnsemble` with ``calibration=``.
+    on and above the diagonal, :math:`F_l^p` is the elementwise power of the feature map
+    (channels, positions) of layer l, and :math:`m, M` are the smallest and largest of
+    each entry among the training samples with the same predicted class as x. Roots of
+    negative numbers keep the sign. The expected deviation of a layer is the mean over
+    samples that are held out of the ranges. The threshold is computed from the same
+    samples, since all others have deviation 0. If `fit` trains the network, it is
+    trained on the held-out samples too: ranges of another network would not be
+    comparable, so that it is not trained again for the threshold as in other detectors.
+    For `contamination` to hold on new samples in this case, freeze a network trained on
+    other samples, or set the threshold by :class:`~skood.combine.DetectorEnsemble` with
+    ``calibration=``.
 
     Read more in the :ref:`User Guide <detectors_network>`.
 
@@ -60,41 +61,40 @@ class Gram(NetworkDetector):
         :class:`~sklearn.frozen.FrozenEstimator`.
 
     layers : "all" or list of str or int, default="all"
-        The layers to look at, as in `FeatureExtractor`. "all" are the linear and
-        convolutional layers before the one that gives the logits, of an
-        `MLPClassifier` the hidden layers, of a linear classifier its input.
+        The layers to use, as in `FeatureExtractor`. "all" are the linear and
+        convolutional layers before the layer of the logits; the hidden layers of an
+        `MLPClassifier`; the input of a linear classifier.
 
     powers : array-like of int, default=(1, 2, 3, 4, 5)
         The powers p.
 
     entries : {"upper", "row_sums"}, default="upper"
-        "upper" are the entries of the paper, ``c * (c + 1) / 2`` for c channels: the
-        ranges take 16 bytes for each of them, class and power. "row_sums" are the c
-        sums of the rows of :math:`F_l^p F_l^{p\top}`, of which the root is taken, as
-        in the authors' code.
+        "upper": the entries of the paper, ``c * (c + 1) / 2`` for c channels; the
+        ranges need 16 bytes for each entry, class and power. "row_sums": the roots of
+        the c sums of the rows of :math:`F_l^p F_l^{p\top}`, as in the authors' code.
 
     divide_by_confidence : bool, default=False
         Whether deviations are divided by the largest softmax probability, as in the
         authors' code.
 
     validation_fraction : float, default=0.1
-        Share of the ID training rows that are held out of the ranges. A row of each
-        class stays.
+        Share of the ID training samples that are held out of the ranges. At least one
+        sample of each class remains.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the rows that are held out.
+        Draws the samples that are held out.
 
     device : str, default="auto"
-        Where a torch network runs, and the matrices are computed: "auto" is where its
-        classifier says, else CUDA if there is one, else the CPU. scikit-learn's models
-        run on the CPU.
+        Device of a torch network and of the matrices: "auto" is the device of its
+        classifier, else CUDA if available, else the CPU. scikit-learn's models run on
+        the CPU.
 
     contamination : float, default=0.05
-        Share of the ID samples that are held out to reject; of new ones if the network
+        Share to reject of the held-out ID samples, and of new samples if the network
         was trained on other samples.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -105,28 +105,28 @@ class Gram(NetworkDetector):
         The ranges, for each layer.
 
     expected_deviations_ : ndarray of shape (n_layers,)
-        Mean deviation of the rows that were held out.
+        Mean deviation of the held-out samples.
 
     estimator_ : object
         The fitted classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of the rows that were
-        held out are below it, see :ref:`ties`.
+        Threshold: at most a share `contamination` of the scores of the held-out samples
+        are below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`, if known.
 
     See Also
     --------
-    MultiLayerMahalanobis : Distances of the mean activations of layers.
+    MultiLayerMahalanobis : Mahalanobis distances of mean activations of layers.
 
     Notes
     -----
-    A bound that divides is increased by 1e-6, as in the authors' code. So an entry
-    that is 0 in all training rows of a class, and is not 0 in a new one, deviates by
-    up to a million times its value. Deviations that rounding could make count as 0:
-    those below 1e-5 of the bound, or below 1e-6 of the squared largest activation.
+    1e-6 is added to a bound in a denominator, as in the authors' code. So an entry that
+    is 0 in all training samples of a class, but not in a new sample, deviates by up to
+    a million times its value. Deviations within rounding error count as 0: deviations
+    below 1e-5 of the bound, or below 1e-6 of the squared largest activation.
 
     References
     ----------
@@ -158,7 +158,7 @@ class Gram(NetworkDetector):
         "random_state": ["random_state"],
     }
 
-    _keeps_contamination = False  # as the docstring says
+    _keeps_contamination = False  # see the docstring
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class Gram(NetworkDetector):
         try:
             powers = np.asarray(self.powers)
             valid = powers.ndim == 1 and powers.dtype.kind in "iu" and powers.min() > 0
-        except ValueError:  # lists of several lengths, or none
+        except ValueError:  # nested lists of different lengths
             valid = False
         if not valid:
             raise ValueError(
@@ -228,7 +228,7 @@ class Gram(NetworkDetector):
             )
 
     def _fit_ranges(self, network, rows, held_out):
-        """Smallest and largest entries, by predicted class, of the other rows."""
+        """Return the ranges of entries, by predicted class, of the other samples."""
         kept = np.ones(rows.shape[0], dtype=bool)
         kept[held_out] = False
         ranges: list = []
@@ -257,12 +257,12 @@ class Gram(NetworkDetector):
             self.maxima_.append(maxima)
 
     def _check_counts(self, counts):
-        """Warn of classes that no training row is predicted as."""
+        """Warn of classes that no training sample is predicted to be."""
         empty = np.flatnonzero(counts == 0)
         if len(empty) == 0:
             return
         names = np.asarray(getattr(self.estimator_, "classes_", np.arange(len(counts))))
-        if len(names) != len(counts):  # a skorch net has seen fewer than it has logits
+        if len(names) != len(counts):  # a skorch net may have more logits than classes
             names = np.arange(len(counts))
         warn(
             f"None of {counts.sum()} training rows is predicted as one of the classes "
@@ -272,7 +272,7 @@ class Gram(NetworkDetector):
         )
 
     def _deviations(self, network, rows):
-        """Yield the deviations (n_rows, n_layers) of consecutive rows."""
+        """Yield the deviations (n_rows, n_layers) of consecutive samples."""
         ranges: list = []
         for block in network.iter_layers(rows, self.layers_, "maps"):
             predicted = block.logits.argmax(axis=1)
@@ -301,9 +301,9 @@ class Gram(NetworkDetector):
 
 
 def _maps(block, layer):
-    """What a layer gave: a tensor on a GPU, else NumPy.
+    """Return the output of a layer: a tensor on a GPU, else NumPy.
 
-    NumPy's products obey a limit of threads; those of torch do not everywhere.
+    NumPy is used on the CPU because its products always obey a limit of threads.
     """
     maps = block.outputs[layer]
     return maps if on_gpu(maps) else to_host(maps)
@@ -312,13 +312,8 @@ def _maps(block, layer):
 class _Ranges:
     """Smallest and largest entries of the Gram matrices of a layer, by class.
 
-    Parameters
-    ----------
-    maps : ndarray or torch.Tensor of shape (n_samples, n_channels, n_positions)
-        Tells where to compute, and how many channels there are.
-
-    n_classes, powers, entries
-        See `Gram`.
+    `maps`, of shape (n_samples, n_channels, n_positions), gives the device and the
+    number of channels; for the other parameters see `Gram`.
     """
 
     def __init__(self, maps, n_classes, powers, entries):
@@ -335,7 +330,7 @@ class _Ranges:
         self.maxima = -self.minima
 
     def _chunks(self, maps, predicted):
-        """Yield rows, ordered by class, with the slice of each class among them."""
+        """Yield samples, ordered by class, with the slice of each class in them."""
         n_channels, n_positions = maps.shape[1:]
         n_entries = self.minima.shape[2]
         per_row = 4 * n_channels * n_positions + 2 * n_channels**2 + 4 * n_entries
@@ -375,8 +370,8 @@ class _Ranges:
             yield entries * area, area
 
     def update(self, maps, predicted):
-        """Widen the ranges by training rows."""
-        # One thread: many small products only lose by more.
+        """Extend the ranges to include training samples."""
+        # One thread: more threads slow down many small products.
         with threadpool_limits(limits=1):
             for _, part, classes in self._chunks(maps, predicted):
                 for j, (entries, _) in enumerate(self._entries(part)):
@@ -390,7 +385,7 @@ class _Ranges:
         self.maxima[place] = xp.maximum(high, xp.max(entries, axis=0))
 
     def deviations(self, maps, predicted):
-        """Sums of how far the entries of each row are out of its class's ranges."""
+        """Return the sum of deviations of each sample from the ranges of its class."""
         sums = np.zeros(maps.shape[0])
         with threadpool_limits(limits=1):
             for rows, part, classes in self._chunks(maps, predicted):
@@ -401,7 +396,7 @@ class _Ranges:
         return sums
 
     def _outside(self, place, entries, area):
-        """How far the entries of each sample are out of one range, in total."""
+        """Return the total deviation of the entries of each sample from one range."""
         xp = array_namespace(entries)
         total = 0.0
         for bound, sign in ((self.minima[place], -1.0), (self.maxima[place], 1.0)):

@@ -1,4 +1,4 @@
-"""Divergence from the typical predictions."""
+"""KL divergence from the mean predictions of the classes (KL matching)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,7 +18,7 @@ __all__ = ["KLMatching"]
 
 
 class KLMatching(PartialFitMixin, ReadingDetector):
-    r"""Divergence of the prediction from the nearest typical one (KL matching) [1]_.
+    r"""KL divergence from the nearest mean prediction of a class (KL matching) [1]_.
 
     .. math:: s(x) = -\min_k D_\text{KL}(p \,\Vert\, d_k)
         = -\min_k \sum_j p_j \log \frac{p_j}{d_{kj}}
@@ -27,36 +27,36 @@ class KLMatching(PartialFitMixin, ReadingDetector):
     *predicted* to be of class k. Labels are not needed. A class that no training sample
     is predicted to be of is left out, with a warning.
 
-    Entries of :math:`d_k` below the smallest normal float, 2.2e-308, count as that. The
-    largest :math:`p_j` enters by the sum of the others, so that confident samples
-    rank. `partial_fit` adds rows.
+    Entries of :math:`d_k` are at least the smallest normal float, 2.2e-308. The largest
+    :math:`p_j` is computed from the sum of the others, so that confident samples are
+    ranked. `partial_fit` adds samples.
 
     Read more in the :ref:`User Guide <detectors_logits>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose logits are read; cloned and fitted unless it is in a
+        The classifier whose logits are used; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
     columns_ : ndarray of shape (n_predicted,)
-        Indices of the logits whose classes training samples are predicted to be of.
+        Indices of the logits of classes that training samples are predicted to be of.
 
     distributions_ : ndarray of shape (n_predicted, n_classes)
-        Their typical predictions :math:`d_k`.
+        The mean predictions :math:`d_k` of these classes.
 
     estimator_ : object
         The fitted classifier, if there is one.
@@ -74,9 +74,9 @@ class KLMatching(PartialFitMixin, ReadingDetector):
 
     Notes
     -----
-    The paper takes :math:`d_k` from a validation set, on which a network is less sure
-    than on the samples that it was trained on: fit this on such samples, with the
-    classifier in a :class:`~sklearn.frozen.FrozenEstimator`.
+    The paper computes :math:`d_k` from a validation set, on which a network is less
+    confident than on its training samples: fit this detector on a validation set, with
+    the classifier in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     References
     ----------
@@ -95,7 +95,7 @@ class KLMatching(PartialFitMixin, ReadingDetector):
     _reads: ClassVar[frozenset] = frozenset({"logits"})
 
     def _added(self, sums, part, labels):
-        """Counts of predictions, and sums of probabilities, zero for the predicted."""
+        """Add counts of predictions, and sums of probabilities without the largest."""
         p, others, _ = shifted_exponentials(part.logits)
         p /= (1.0 + others)[:, None]
         predicted = to_host(part.xp.argmax(part.logits, axis=1))
@@ -136,7 +136,7 @@ class KLMatching(PartialFitMixin, ReadingDetector):
         cross = p @ self._log_distributions
         cross += self._log_distributions[top]
         own = row_dots(p, logs) + logs[rows, top]
-        own[counts[top] < 2] = -np.inf  # its class has no typical prediction
+        own[counts[top] < 2] = -np.inf  # without the sample, its class has no mean
         cross[rows, np.searchsorted(self.columns_, top)] = own
         nearest = row_dots(p, shifted) - row_max(cross)
         scores = -np.clip(nearest / (1.0 + others) - np.log1p(others), 0.0, None)
@@ -156,7 +156,7 @@ class KLMatching(PartialFitMixin, ReadingDetector):
 
 
 def _logs(means, top):
-    """Logarithms of mean probabilities, whose entries in the columns `top` are 0."""
+    """Return logarithms of mean probabilities, given with 0 in the columns `top`."""
     logs = np.log(np.maximum(means, np.finfo(np.float64).tiny))
     logs[np.arange(len(means)), top] = np.log1p(-means.sum(axis=1))
     return logs

@@ -1,4 +1,4 @@
-"""Distance to the k-th nearest training feature."""
+"""Distance to the k-th nearest training feature (KNN)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -31,26 +31,26 @@ from skood.utils._torch import is_tensor, resolve_device, row_chunks
 
 __all__ = ["KNN"]
 
-# A neighbor found in float32 is taken if the rounding error of its squared distance
+# A neighbor found in float32 is accepted if the rounding error of its squared distance
 # is below this share of it.
 _FLOAT32_TOLERANCE = 1e-5
 
-# Bytes of distances, and of rows of the bank in float64, that torch has at a time: on
+# Bytes of distances, and of rows of the bank in float64, that torch uses at a time: on
 # the CPU, and elsewhere.
 _CPU_BYTES = 32 * 2**20
 _GPU_BYTES = 256 * 2**20
 
-# MiB of distances that scikit-learn has at a time for other metrics.
+# MiB of distances that scikit-learn uses at a time for other metrics.
 _WORKING_MEMORY = 64
 
-# Bytes of float64 temporaries in which rows are scaled: they stay in the cache.
+# Bytes of float64 temporaries when scaling samples, which stay in the cache.
 _UNIT_BYTES = 2 * 2**20
 
 # A distance is 0 if it is at most this many times the rounding error of the features:
-# a network gives the same sample other features in another batch.
+# the features of a sample vary with the batch that a network computes them in.
 _ROUNDING_ERRORS = 64
 
-# The norms by which metrics measure differences.
+# The norms that metrics are based on.
 _NORMS = {
     "chebyshev": np.inf,
     "cityblock": 1,
@@ -61,7 +61,7 @@ _NORMS = {
     "minkowski": 2,
 }
 
-# What to do in place of metrics that need more than two rows.
+# Advice for metrics that need more than two vectors.
 _REFUSED_METRICS = {
     "mahalanobis": "Whiten the features, such as by PCA(whiten=True) in a pipeline, or "
     "use the detector Mahalanobis.",
@@ -79,62 +79,62 @@ class KNN(ExplainMixin, ReadingDetector):
 
     where :math:`\hat z_{(k)}` is the k-th nearest of the training features. The
     search is brute force, in memory bounded by chunks, and exact up to rounding: see
-    the Notes. Features in float32 are kept in float32. `explain` names the nearest
-    training rows.
+    the Notes. Features in float32 are stored in float32. `explain` returns the nearest
+    training samples.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features are read; cloned and fitted unless it is in
+        The classifier whose features are used; cloned and fitted unless it is in
         a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
     n_neighbors : int, default=5
-        The k of the k-th neighbor. The default is the one with the best mean rank in
-        the :ref:`study of numbers of neighbors <n_neighbors>`. A training sample that
-        is scored is its own first neighbor; it is not for the threshold.
+        The k of the k-th neighbor. The default has the best mean rank in the
+        :ref:`study of numbers of neighbors <n_neighbors>`. When a training sample is
+        scored, it is its own first neighbor, except for the threshold.
 
     normalize : bool, default=True
         Whether to scale features to unit Euclidean norm. Zero vectors stay zero.
 
     metric : str, default="euclidean"
-        A metric of :class:`~sklearn.neighbors.NearestNeighbors` that needs nothing
-        but two rows: "euclidean", "manhattan", "chebyshev", "cosine", "correlation",
+        A metric of :class:`~sklearn.neighbors.NearestNeighbors` that depends on two
+        vectors only: "euclidean", "manhattan", "chebyshev", "cosine", "correlation",
         "canberra", "braycurtis", "sqeuclidean" and others. "mahalanobis", "seuclidean",
-        "precomputed" and "pyfunc" need more, and are refused.
+        "precomputed" and "pyfunc" need more, and raise an error.
 
     max_samples : int or float, default=None
-        Number or share of training rows to keep, drawn at random. None: all.
+        Number or share of training samples in the bank, drawn at random. None: all.
 
     algorithm : {"auto", "sklearn", "faiss", "torch"}, default="auto"
-        What searches. "auto": torch on a GPU if `device` gives one; else faiss if
-        it is installed; else scikit-learn.
-        "faiss" and "torch" need ``metric="euclidean"``. The distance of the
-        neighbor that was found is computed in float64 in any case; where the
-        float32 search of faiss is too coarse, scikit-learn searches again.
+        Search implementation. "auto": torch on a GPU if `device` is one; else faiss if
+        it is installed; else scikit-learn. "faiss" and "torch" need
+        ``metric="euclidean"``. The distance to the k-th neighbor is always computed in
+        float64; where the float32 search of faiss is too inaccurate, scikit-learn
+        searches again.
 
     device : str, default="auto"
-        Where torch searches: "auto" is CUDA for large banks if there is one, else
-        the CPU. A network runs where its classifier says.
+        Device for a search by torch: "auto" is CUDA for large banks if available, else
+        the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the rows to keep with `max_samples`.
+        Draws the samples of the bank with `max_samples`.
 
     Attributes
     ----------
     bank_ : ndarray of shape (n_kept, n_features)
-        The training features that are searched.
+        The training features in the bank.
 
     bank_rows_ : ndarray of shape (n_kept,)
-        Their row numbers in the `X` of fit.
+        Their row indices in the `X` of fit.
 
     estimator_ : object
         The fitted classifier, if there is one.
@@ -152,12 +152,13 @@ class KNN(ExplainMixin, ReadingDetector):
 
     Notes
     -----
-    Searches compare squared distances that are differences of squared lengths, so that
-    rounding (in float64, but for what faiss finds beyond doubt) decides between rows
-    that are equally near up to some 1e-16 of the squared lengths. Among rows whose
-    distances are a millionth of their lengths, another than the k-th nearest may so be
-    taken, whose distance differs from the true one by about 0.1 %. The distance to the
-    row that is taken is computed from the difference, in float64.
+    Searches compare squared distances computed as differences of squared lengths.
+    Rounding (in float64, except for neighbors found by faiss beyond doubt) therefore
+    decides between samples whose squared distances are equal up to about 1e-16 of the
+    squared lengths. For distances of a millionth of the lengths, a sample other than
+    the k-th nearest may be chosen, whose distance differs from the true one by about
+    0.1 %. The distance to the chosen sample is computed from the difference, in
+    float64.
 
     References
     ----------
@@ -242,7 +243,7 @@ class KNN(ExplainMixin, ReadingDetector):
             self._neighbors = self._index()
 
     def _choose(self, features):
-        """Resolve `algorithm` to one that can run here."""
+        """Resolve `algorithm` to an implementation that is available."""
         if self.algorithm in ("faiss", "torch") and self.metric != "euclidean":
             raise ValueError(
                 f"algorithm={self.algorithm!r} needs metric='euclidean', got "
@@ -262,7 +263,7 @@ class KNN(ExplainMixin, ReadingDetector):
         return "sklearn" if find_spec("faiss") is None else "faiss"
 
     def _prepared(self, features):
-        """Features as they are compared: of unit length, in their precision."""
+        """Return features for comparison: of unit length, in their own precision."""
         if not self.normalize:
             return features
         xp = array_namespace(features)
@@ -271,14 +272,14 @@ class KNN(ExplainMixin, ReadingDetector):
         )
         for rows in row_chunks(len(features), 8 * features.shape[1], _UNIT_BYTES):
             part = features[rows]
-            if not is_tensor(part):  # summed in one order, whatever that in memory
+            if not is_tensor(part):  # a fixed order of summation for any memory layout
                 part = np.ascontiguousarray(part)
             units[rows] = unit_rows(part)  # in float64, where float32 cannot overflow
         return units
 
     @property
     def _device(self):
-        return "cpu"  # but for torch, which has the bank there only once per call
+        return "cpu"  # only torch uses a GPU, and copies the bank once per call
 
     def _bytes_per_row(self, reading):
         return 4 * reading.features.dtype.itemsize * reading.features.shape[1]
@@ -293,7 +294,7 @@ class KNN(ExplainMixin, ReadingDetector):
 
     def _left_out_scores(self, reading, y, rows):
         own = own_rows(self._kept, rows)
-        if len(self.bank_) == 1:  # which has no neighbor itself
+        if len(self.bank_) == 1:  # then its own sample has no neighbor
             rows, own = rows[own < 0], own[own < 0]
         if len(rows) == 0:
             return super()._left_out_scores(reading, y, np.arange(len(reading)))
@@ -307,7 +308,7 @@ class KNN(ExplainMixin, ReadingDetector):
         return -np.concatenate(distances)
 
     def _search(self, queries, own=None):
-        """Distances to the k-th neighbors, without the rows `own` of the bank."""
+        """Return distances to the k-th neighbors, without rows `own` of the bank."""
         if self.metric != "euclidean":
             distances, nearest = self._kneighbors(queries, self._count(own))
             column = self._column(nearest, own)
@@ -317,11 +318,11 @@ class KNN(ExplainMixin, ReadingDetector):
         return self._distances(queries, search[self._algorithm](queries, own))
 
     def _count(self, own):
-        """How many neighbors to search: one more if a row finds itself."""
+        """Return the number of neighbors to search: k + 1 if a sample finds itself."""
         return min(self.n_neighbors + (own is not None), len(self.bank_))
 
     def _column(self, nearest, own):
-        """Column, (n_samples, 1), of the k-th neighbor that is not the row itself."""
+        """Return the column, (n_samples, 1), of the k-th neighbor, without itself."""
         k = self.n_neighbors
         if own is None:
             return np.full((len(nearest), 1), k - 1)
@@ -329,10 +330,10 @@ class KNN(ExplainMixin, ReadingDetector):
         return np.minimum(k - 1 + found_itself, nearest.shape[1] - 1)
 
     def _distances(self, queries, nearest):
-        """Distances, in float64, from each query to its row of the bank.
+        """Return distances, in float64, from each query to its row of the bank.
 
-        Searches subtract squared norms, which cancels for near rows: in float64
-        they find the right row, but the distance that they give is not precise.
+        Searches subtract squared norms, which cancels for near samples: in float64 they
+        find the right sample, but its distance is inaccurate.
         """
         distances = np.empty(len(queries))
         for part in row_chunks(len(queries), 16 * queries.shape[1]):
@@ -341,8 +342,8 @@ class KNN(ExplainMixin, ReadingDetector):
         return self._without_rounding(distances, queries)
 
     def _without_rounding(self, distances, queries):
-        """Distances, 0 where features that are equal up to rounding have them."""
-        size = 1.0  # of metrics that are not those of a norm
+        """Return distances, set to 0 for features that are equal up to rounding."""
+        size = 1.0  # for metrics without a norm
         if self.metric in _NORMS:
             order = _NORMS[self.metric]
             size = np.linalg.norm(queries.astype(np.float64), ord=order, axis=1)
@@ -350,10 +351,10 @@ class KNN(ExplainMixin, ReadingDetector):
         return np.where(distances <= _ROUNDING_ERRORS * eps * size, 0.0, distances)
 
     def _index(self):
-        """What scikit-learn searches: it looks at the bank, and copies nothing.
+        """Return scikit-learn's index, a view of the bank.
 
-        Kept where it is what always searches; made anew as the second opinion on
-        faiss, so that no file of a fitted detector holds the bank twice.
+        It is stored if it is used for all searches, and recreated if it only verifies
+        faiss, so that a saved detector does not contain the bank twice.
         """
         if self._neighbors is not None:
             return self._neighbors
@@ -362,7 +363,7 @@ class KNN(ExplainMixin, ReadingDetector):
         ).fit(self.bank_)
 
     def _kneighbors(self, queries, count):
-        """Distances and rows of the neighbors, by scikit-learn."""
+        """Return distances and indices of the neighbors, by scikit-learn."""
         with config_context(working_memory=_WORKING_MEMORY):
             return self._index().kneighbors(queries, count)
 
@@ -386,7 +387,7 @@ class KNN(ExplainMixin, ReadingDetector):
         column = self._column(nearest, own)
         squared = np.take_along_axis(squared, column, axis=1)[:, 0].astype(np.float64)
         nearest = np.take_along_axis(nearest, column, axis=1)[:, 0]
-        # How far off float32 is shows in the distances that it gives.
+        # The error of float32 is visible in its distances.
         exact = self._distances(queries, nearest) ** 2
         doubtful = np.abs(squared - exact).max() > _FLOAT32_TOLERANCE * exact
         if doubtful.any():
@@ -395,13 +396,13 @@ class KNN(ExplainMixin, ReadingDetector):
         return nearest
 
     def _distances_torch(self, reading, own=None):
-        """Distances of all rows; the bank is brought to the device once."""
+        """Return distances of all samples; the bank is copied to the device once."""
         device = resolve_device(self.device)
         budget = _CPU_BYTES if device.type == "cpu" else _GPU_BYTES
         bank = to_device(self.bank_, device)
         tiles = list(row_chunks(len(bank), 8 * bank.shape[1], budget))
-        # |q - b|²/2 without the |q|²/2 that all neighbors of q share; float32
-        # would mistake neighbors that are much nearer than the origin
+        # |q - b|²/2 without |q|²/2, which all neighbors of q share; in float32,
+        # neighbors much nearer to each other than to the origin would be confused
         half_norms = [row_dots(*[bank[tile].double()] * 2) / 2 for tile in tiles]
         distances = []
         per_row = 8 * (tiles[0].stop + 4 * bank.shape[1])
@@ -420,7 +421,7 @@ class KNN(ExplainMixin, ReadingDetector):
         return np.concatenate(distances)
 
     def _nearest_torch(self, queries, bank, tiles, half_norms, own=None):
-        """Rows of the k-th neighbors, from those of each tile of the bank."""
+        """Return the k-th neighbors in the bank, from the neighbors in each tile."""
         import torch
 
         gaps, rows = [], []
@@ -435,13 +436,13 @@ class KNN(ExplainMixin, ReadingDetector):
                 best = gap.topk(min(self.n_neighbors, gap.shape[1]), largest=False)
                 gaps, rows = [best.values], [row.gather(1, best.indices)]
         found = rows[0]
-        if own is not None and found.shape[1] == len(bank):  # itself is the last
+        if own is not None and found.shape[1] == len(bank):  # the sample itself is last
             return found[:, -2]
         return found[:, -1]
 
     @takes_input
     def explain(self, X, *, n_features=3, n_neighbors=None):
-        """Name the nearest training rows of each sample, and the features that count.
+        """Return the nearest training samples and the feature contributions.
 
         Parameters
         ----------
@@ -449,12 +450,12 @@ class KNN(ExplainMixin, ReadingDetector):
             The samples.
 
         n_features : int, default=3
-            How many features to name, those first that have the largest part of the
-            squared distance to the k-th neighbor. 0 for other metrics than the
-            Euclidean one, whose distances are no sums over features.
+            Number of features to report, with the largest contributions to the squared
+            distance to the k-th neighbor first. 0 for metrics other than the Euclidean
+            one, whose distances are not sums over features.
 
         n_neighbors : int, default=None
-            How many neighbors to name, the nearest first; at most the k of the
+            Number of neighbors to report, the nearest first; at most the k of the
             score. None: 5, or k if that is less.
 
         Returns
@@ -462,8 +463,8 @@ class KNN(ExplainMixin, ReadingDetector):
         explanation : pandas.DataFrame
             One row per sample, with the index of `X` if it is a data frame: the
             columns ``score`` and ``is_ood``; ``nearest_class``, the label of the
-            nearest training row, if there are labels; ``neighbor_1``,
-            ``distance_1``, …: row numbers in the `X` of fit, and their distances;
+            nearest training sample, if there are labels; ``neighbor_1``,
+            ``distance_1``, …: row indices in the `X` of fit, and their distances;
             ``feature_1``, ``contribution_1``, ….
 
         Raises

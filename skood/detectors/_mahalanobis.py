@@ -1,4 +1,4 @@
-"""Mahalanobis distance to the nearest class mean."""
+"""Mahalanobis distance to the nearest class mean (MDS)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -39,43 +39,42 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
     .. math:: s(x) = \log \sum_k \pi_k \mathcal N(z; \mu_k, \Sigma_k) .
 
     A singular :math:`\Sigma` (fewer samples than features, collinear features) is
-    inverted on its support, with a warning: the score is that of its pseudo-inverse,
-    which depends on the scales of the features, as that of the inverse does not.
-    Constant features, which vary by four rounding errors of their mean or less, are
-    left out. Own covariances
-    that are singular are drawn to the tied one:
+    inverted on its support, with a warning. The score then uses the pseudo-inverse,
+    which, unlike the inverse, depends on the scales of the features. Constant features,
+    which vary by four rounding errors of their mean or less, are left out. Singular
+    covariances of single classes are regularized towards the tied one:
     :math:`\Sigma_k' = (n_k \Sigma_k + d\,\Sigma)/(n_k + d)`, with a warning.
 
-    `partial_fit` adds rows, and `explain` says which class is nearest and which
-    features make the distance.
+    `partial_fit` adds samples, and `explain` returns the nearest class and the
+    contributions of the features to the distance.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features are read; cloned and fitted unless it is in
+        The classifier whose features are used; cloned and fitted unless it is in
         a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
     covariance : object, default=None
         A covariance estimator of scikit-learn, such as
         :class:`~sklearn.covariance.LedoitWolf`; it is cloned and fitted on the
-        features minus their class means. None: maximum likelihood, in one pass;
-        `partial_fit` needs it.
+        features minus their class means. None: maximum likelihood, in one pass, which
+        `partial_fit` requires.
 
     tied : bool, default=True
         Whether all classes share one covariance.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -97,8 +96,8 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    RelativeMahalanobis : Subtracts the distance to all of the data.
-    GMM : A mixture that is fitted by expectation maximization.
+    RelativeMahalanobis : Subtracts the distance to the mean of all data.
+    GMM : Gaussian mixture fitted by expectation maximization.
     KNN : Makes no assumption on the distribution.
 
     References
@@ -174,7 +173,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
             self._fit_components(moments, residuals, codes)
 
     def _fit_components(self, moments, residuals, codes):
-        """One Gaussian per class, in the whitened space of the tied covariance."""
+        """Fit a Gaussian per class, in the whitened space of the tied covariance."""
         whitener = self._whitening.matrix
         rank = whitener.shape[1]
         components, shrunk = [], []
@@ -186,7 +185,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
                     self.covariance, residuals[codes == k] @ whitener
                 )
             values, vectors, own_rank = symmetric_eigh(own)
-            # The tied covariance is 1 here: what is below rounding is zero.
+            # The tied covariance is the identity here: eps is the rounding error.
             if own_rank < rank or values[0] <= np.finfo(np.float64).eps:
                 shrunk.append(k)
                 values = (count * np.maximum(values, 0) + rank) / (count + rank)
@@ -204,7 +203,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
             )
 
     def _log_densities(self, reading):
-        """Logarithm of prior times density, (n_samples, n_classes), with tied=False."""
+        """Return log(prior times density), (n_samples, n_classes), with tied=False."""
         white = self._whitening.apply(reading.features, reading.asarray)
         columns = []
         for mean, (whitener, constant) in zip(
@@ -226,11 +225,11 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         return self._log_densities_left_out(part, codes)
 
     def _log_densities_left_out(self, part, codes):
-        r"""Scores with ``tied=False``, of training rows that are left out.
+        r"""Return leave-one-out scores of training samples with ``tied=False``.
 
-        Of the n rows of a class with :math:`g^\top \Sigma^{-1} g = q`, it is
-        :math:`n q / (n - 1 - q)` without the row, and the determinant is
-        :math:`(n / (n - 1))^d (1 - q / (n - 1))` times as large.
+        For a sample of a class with n samples and :math:`g^\top \Sigma^{-1} g = q`, the
+        squared distance is :math:`n q / (n - 1 - q)` without the sample, and the
+        determinant is multiplied by :math:`(n / (n - 1))^d (1 - q / (n - 1))`.
         """
         logs = self._log_densities(part)
         counts, rows = self._sums.counts, np.arange(len(part))
@@ -276,7 +275,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
 
 
 def check_no_estimator(detector):
-    """Raise if a covariance estimator stands in the way of `partial_fit`."""
+    """Raise if `partial_fit` is not possible due to a covariance estimator."""
     if detector.covariance is not None:
         raise AttributeError(
             f"{type(detector).__name__}.partial_fit needs covariance=None, the maximum "
@@ -286,7 +285,7 @@ def check_no_estimator(detector):
 
 
 def class_codes(moments, y, n_samples):
-    """Number of each row's class among those of the moments."""
+    """Return the index of each sample's class among the classes of the moments."""
     if y is None:
         return np.zeros(n_samples, dtype=np.intp)
     return np.searchsorted(moments.classes, y)

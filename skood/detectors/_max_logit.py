@@ -1,4 +1,4 @@
-"""Maximum logit."""
+"""Maximum logit score (MLS)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -21,18 +21,18 @@ class MaxLogit(ReadingDetector):
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose logits are read; cloned and fitted unless it is in a
+        The classifier whose logits are used; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class MaxLogit(ReadingDetector):
     _learns: ClassVar[bool] = False
 
     def _fit_reading(self, reading, y):
-        """Nothing to learn but the threshold."""
+        """Do nothing: only the threshold is learned, by the base class."""
 
     def _score_reading(self, reading):
         return row_max(reading.logits)

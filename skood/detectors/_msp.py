@@ -1,4 +1,4 @@
-"""Maximum softmax probability."""
+"""Maximum softmax probability (MSP)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -19,16 +19,16 @@ class MSP(ReadingDetector):
     .. math:: s(x) = \max_k p_k - 1 = -\sum_{j \ne \hat y} p_j,
         \qquad p = \operatorname{softmax}(l / T)
 
-    The constant 1 is subtracted, and the difference computed as the sum of the
-    other probabilities, because a maximum close to 1 is rounded: so confident
-    samples still rank, instead of being tied at 1.
+    The constant 1 is subtracted, and the difference computed as the sum of the other
+    probabilities, since a maximum close to 1 is rounded: so confident samples are
+    ranked instead of tied at 1.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose logits are read; cloned and fitted unless it is in a
+        The classifier whose logits are used; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits.
 
     temperature : float, default=1.0
@@ -36,13 +36,13 @@ class MSP(ReadingDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class MSP(ReadingDetector):
 
     See Also
     --------
-    Entropy : Reads all probabilities.
+    Entropy : Uses all probabilities.
     Energy : Does not normalize the logits.
 
     References
@@ -100,7 +100,7 @@ class MSP(ReadingDetector):
         self.temperature = temperature
 
     def _fit_reading(self, reading, y):
-        """Nothing to learn but the threshold."""
+        """Do nothing: only the threshold is learned, by the base class."""
 
     def _score_reading(self, reading):
         _, others, _ = shifted_exponentials(reading.logits, self.temperature)

@@ -1,4 +1,4 @@
-"""Weighted Mahalanobis scores of several layers."""
+"""Weighted sum of the Mahalanobis scores of several layers."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,7 +24,7 @@ from skood.utils._warnings import quiet, warn
 
 __all__ = ["MultiLayerMahalanobis"]
 
-# Share of the ID rows on which weights are learned.
+# Share of the ID samples on which weights are learned.
 _LEARNING_FRACTION = 0.2
 
 
@@ -37,11 +37,12 @@ class MultiLayerMahalanobis(NetworkDetector):
     where :math:`z_l` is the output of layer l, averaged over positions, and
     :math:`s_l` the score of :class:`Mahalanobis`.
 
-    This detector learns from known OOD rows: with ``alphas="auto"`` the weights are
-    those of a logistic regression of ID against OOD rows, if `y` has rows labeled
-    `ood_label`, and else all 1. The ID rows for it, a fifth of them that is drawn with
-    a fixed seed, are scored by Gaussians that were not fitted on them; then the
-    Gaussians are fitted on all ID rows. OOD rows change nothing else.
+    This detector learns from known OOD samples: with ``alphas="auto"``, if `y` has
+    samples labeled `ood_label`, the weights are the coefficients of a logistic
+    regression that separates ID from OOD samples; otherwise they are all 1. A fifth of
+    the ID samples, drawn with a fixed seed, is used for the regression, scored by
+    Gaussians that were not fitted on them; then the Gaussians are fitted on all ID
+    samples. OOD samples affect only the weights.
 
     Read more in the :ref:`User Guide <detectors_network>`.
 
@@ -53,9 +54,9 @@ class MultiLayerMahalanobis(NetworkDetector):
         :class:`~sklearn.frozen.FrozenEstimator`.
 
     layers : "all" or list of str or int, default="all"
-        The layers to look at, as in `FeatureExtractor`. "all" are the linear and
-        convolutional layers before the one that gives the logits, of an
-        `MLPClassifier` the hidden layers, of a linear classifier its input.
+        The layers to use, as in `FeatureExtractor`. "all" are the linear and
+        convolutional layers before the layer of the logits; the hidden layers of an
+        `MLPClassifier`; the input of a linear classifier.
 
     covariance : object, default=None
         A covariance estimator of scikit-learn, see :class:`Mahalanobis`.
@@ -64,15 +65,15 @@ class MultiLayerMahalanobis(NetworkDetector):
         The weights :math:`\alpha_l`.
 
     device : str, default="auto"
-        Where a torch network runs: "auto" is where its classifier says, else CUDA if
-        there is one, else the CPU. Distances are computed there if it is given, else
-        as in :class:`Mahalanobis`.
+        Device of a torch network: "auto" is the device of its classifier, else CUDA if
+        available, else the CPU. Distances are computed there if it is given, else as in
+        :class:`Mahalanobis`.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``. Only the weights are learned from them.
+        Label of known OOD samples in ``y``. Only the weights are learned from them.
 
     Attributes
     ----------
@@ -83,7 +84,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         The weights.
 
     detectors_ : list of Mahalanobis
-        The fitted detectors, which read the averaged outputs of the layers.
+        The fitted detectors of the averaged outputs of each layer.
 
     estimator_ : object
         The fitted classifier.
@@ -97,13 +98,13 @@ class MultiLayerMahalanobis(NetworkDetector):
 
     See Also
     --------
-    Mahalanobis : Of the last layer.
-    Gram : Compares more of each layer than its mean.
+    Mahalanobis : Score of the last layer alone.
+    Gram : Uses more of each layer than its mean.
 
     Notes
     -----
-    The averaged outputs of all layers are held in memory during the fit. The authors
-    also move the input along a gradient, as :class:`ODIN` does; that is left out.
+    The averaged outputs of all layers are in memory during the fit. The input
+    perturbation of the authors, as in :class:`ODIN`, is not implemented.
 
     References
     ----------
@@ -179,29 +180,29 @@ class MultiLayerMahalanobis(NetworkDetector):
         return self._refitted_scores(X_id, y_id)
 
     def _fit_network(self, network, rows, y):
-        self._fit_layers(network, rows, y)  # the weights of layers stay as they are
+        self._fit_layers(network, rows, y)  # the weights of layers are not changed
 
     def _fit_layers(self, network, rows, y):
-        """Fit a detector per layer; return the features of the rows."""
+        """Fit a detector per layer; return the features of the samples."""
         self.layers_ = check_layers(self.layers, network, rows)
         features = self._features(network, rows)
         self.detectors_ = self._fit_detectors(features, y)
         return features
 
     def _left_out_scores(self, features, y):
-        """Scores (n_samples, n_layers) of training rows, each from fits without it."""
+        """Return leave-one-out training scores, (n_samples, n_layers)."""
         rows = np.arange(len(features[0]))
         rows = rows[offset_rows(len(rows))]
         columns = [
             detector._left_out_scores(Reading(features=Z), y, rows)
             for detector, Z in zip(self.detectors_, features, strict=True)
         ]
-        if len({len(column) for column in columns}) > 1:  # one could leave none out
+        if len({len(column) for column in columns}) > 1:  # not all could leave one out
             return in_sample(self, self._scores_of(self.detectors_, features))
         return np.stack(columns, axis=1)
 
     def _features(self, network, rows):
-        """Averaged outputs of each layer."""
+        """Return the averaged outputs of each layer."""
         blocks = [
             [to_host(block.outputs[layer]) for layer in self.layers_]
             for block in network.iter_layers(rows, self.layers_)
@@ -231,7 +232,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         return np.stack(columns, axis=1)
 
     def _layer_scores(self, network, rows):
-        """Scores (n_samples, n_layers) of each layer, block by block."""
+        """Return scores (n_samples, n_layers) of each layer, computed in blocks."""
         return np.concatenate(
             [
                 self._scores_of(
@@ -257,12 +258,12 @@ class MultiLayerMahalanobis(NetworkDetector):
         return alphas
 
     def _learned_alphas(self, features, y, id_scores, ood_scores):
-        """Weights that tell ID from OOD rows best."""
+        """Return the weights that best separate ID from OOD samples."""
         rows = held_out_rows(
             y, len(id_scores), _LEARNING_FRACTION, np.random.RandomState(0)
         )
         try:
-            with quiet():  # the fit on all rows warns
+            with quiet():  # the fit on all samples gives the warnings
                 others = [np.delete(Z, rows, axis=0) for Z in features]
                 detectors = self._fit_detectors(
                     others, None if y is None else np.delete(y, rows)
@@ -270,13 +271,13 @@ class MultiLayerMahalanobis(NetworkDetector):
             id_scores = self._scores_of(detectors, [Z[rows] for Z in features])
         except ValueError:
             warn(
-                f"With n_samples = {len(id_scores)} ID rows the weights are learned on "
-                "rows that the Gaussians were fitted on, which favors layers with "
-                "many channels. Give more rows, or alphas."
+                f"With n_samples = {len(id_scores)} ID samples the weights are learned "
+                "on samples that the Gaussians were fitted on, which favors layers "
+                "with many channels. Give more samples, or alphas."
             )
         scores = np.concatenate([id_scores, ood_scores])
         spread = scores.std(axis=0)
-        # Scores that are equal up to rounding tell nothing: their weight is 0.
+        # Scores that are equal up to rounding have no information: weight 0.
         spread[spread <= 1e-9 * np.abs(scores).max(axis=0)] = np.inf
         is_id = np.arange(len(scores)) < len(id_scores)
         model = LogisticRegression(class_weight="balanced", max_iter=1000)

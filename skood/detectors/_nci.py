@@ -1,4 +1,4 @@
-"""Neural-collapse-inspired detector."""
+"""Neural-collapse-inspired detector (NCI)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,33 +22,34 @@ class NCI(PartialFitMixin, ReadingDetector):
         {\lVert z - \mu \rVert_2} + \alpha \lVert z \rVert_1
 
     where :math:`w_{\hat y}` is the weight vector of the predicted class and
-    :math:`\mu` the mean of the training features: how far the features, seen from
-    their mean, point the way of the class, and how long they are. At :math:`z = \mu`,
-    which points nowhere, the first term is 0. `partial_fit` adds rows.
+    :math:`\mu` the mean of the training features. The first term is the projection of
+    the weight vector on the direction of the centered features, and is 0 if
+    :math:`z = \mu`; the second is proportional to the 1-norm of the features.
+    `partial_fit` adds samples.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features, logits and head are read; cloned and fitted
+        The classifier whose features, logits and head are used; cloned and fitted
         unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X`
         holds features, and a linear head is fitted on ``(X, y)``.
 
     alpha : float, default=0.0001
-        Weight :math:`\alpha \ge 0` of the length. Its best value depends on the scale
-        and the number of the features: search for it.
+        Weight :math:`\alpha \ge 0` of the 1-norm. Its best value depends on the scale
+        and the number of the features, and should be tuned.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -67,12 +68,12 @@ class NCI(PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    FDBD : Distances to the borders of the predicted class, by the same authors.
-    NECO : Reads the principal space that features collapse to.
+    FDBD : Distances to the decision boundaries, by the same authors.
+    NECO : Uses the principal space to which features collapse.
 
     Notes
     -----
-    OpenOOD searches `alpha` among 0.0001, 0.001, 0.01 and 0.1; pytorch-ood's default
+    OpenOOD tunes `alpha` among 0.0001, 0.001, 0.01 and 0.1; the default of pytorch-ood
     is 0.
 
     References
@@ -97,7 +98,7 @@ class NCI(PartialFitMixin, ReadingDetector):
         "alpha": [Interval(Real, 0, None, closed="left")],
     }
 
-    # Weights are gathered by row: chunks that stay in the cache halve the time.
+    # Weights are gathered by sample: chunks that stay in the cache halve the time.
     _chunk_bytes: ClassVar[int] = 16 * 2**20
 
     _reads: ClassVar[frozenset] = frozenset({"features", "logits", "head"})
@@ -141,11 +142,10 @@ class NCI(PartialFitMixin, ReadingDetector):
 
 
 def added_rows(sums, part):
-    """Return sums over rows of features (None at first) with a chunk added.
+    """Return sums over samples of features (None at first) with a chunk added.
 
-    They are the first row, the number of rows, and the sum of their differences from
-    the first: far from zero a sum of the rows themselves would lose what they differ
-    in.
+    The sums are the first sample, the number of samples, and the sum of differences
+    from the first: far from zero, a sum of the samples themselves is less accurate.
     """
     if sums is None:
         sums = first_row(part.features), 0, 0.0
@@ -155,6 +155,6 @@ def added_rows(sums, part):
 
 
 def mean_of_rows(sums):
-    """Return the mean of the rows that `added_rows` summed."""
+    """Return the mean of the samples summed by `added_rows`."""
     origin, count, total = sums
     return origin + total / count

@@ -1,4 +1,4 @@
-"""Neural-collapse-based detection."""
+"""Neural-collapse-based OOD detection (NECO)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -27,42 +27,42 @@ class NECO(PartialFitMixin, ReadingDetector):
 
     where :math:`\mu_j, \sigma_j` are mean and standard deviation of a training
     feature, and the columns of P the principal components of the standardized training
-    features, those with the largest variance. Networks whose features have collapsed to
-    their class means put OOD samples outside of this space.
+    features with the largest variance. If the features of a network have collapsed to
+    their class means, OOD samples are mostly outside of this space.
 
-    Features that do not vary in training are only centered. A sample at the mean, where
-    the ratio has no limit, scores 0. `partial_fit` adds rows.
+    Features that are constant in training are only centered. A sample at the mean,
+    where the ratio is undefined, scores 0. `partial_fit` adds samples.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features and logits are read; cloned and fitted unless it
+        The classifier whose features and logits are used; cloned and fitted unless it
         is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
         and a linear head is fitted on ``(X, y)`` if `max_logit` needs one.
 
     n_components : int, float or "auto", default="auto"
         Number of principal components, or the share, in (0, 1), of the variance that
         they must explain. At most the rank of the features is used, with a warning.
-        "auto": 100, as the authors; of at most 100 features that all vary, half of
-        them, and the rank of the features if it is smaller than 100 and than their
-        number.
+        "auto": 100, as in the authors' code; of at most 100 features that all vary,
+        half of them; and the rank of the features if it is smaller than 100 and than
+        the number of features.
 
     max_logit : bool, default=True
-        Whether to multiply by the largest logit, as the authors do for every network
-        but ResNets. False: the ratio alone, which reads features only.
+        Whether to multiply by the largest logit, as in the authors' code for every
+        network except ResNets. False: the ratio alone, which needs features only.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -70,14 +70,14 @@ class NECO(PartialFitMixin, ReadingDetector):
         Means of the training features.
 
     scale_ : ndarray of shape (n_features,)
-        Their standard deviations, 1 for features that do not vary.
+        Standard deviations of the training features, 1 for constant features.
 
     components_ : ndarray of shape (n_directions, n_features)
-        The principal components, that with the largest variance first. The largest
-        entry of each, in magnitude, is positive (the first of those that are equal).
+        The principal components, by descending variance. The largest entry of each, in
+        magnitude, is positive (the first of equal entries).
 
     n_components_ : int
-        Their number.
+        Number of principal components of P.
 
     estimator_ : object
         The fitted classifier, if there is one.
@@ -91,8 +91,8 @@ class NECO(PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    ViM : Adds what is outside of a principal space to the energy.
-    NCI : Reads the direction of the features.
+    ViM : Combines the residual outside a principal space with the energy.
+    NCI : Uses the direction of the features.
 
     References
     ----------
@@ -166,7 +166,7 @@ class NECO(PartialFitMixin, ReadingDetector):
         self.components_ = _with_signs(np.ascontiguousarray(leading.T))
 
     def _standardize(self):
-        """Set mean and scale of the features."""
+        """Set the mean and the scale of the features."""
         moments = self._sums
         count, mean = moments.counts[0], moments.means[0]
         variance = np.diag(moments.scatter) / count
@@ -180,13 +180,13 @@ class NECO(PartialFitMixin, ReadingDetector):
         self.scale_ = np.where(self._varies, np.sqrt(variance), 1.0)
 
     def _correlation(self):
-        """Covariance of the standardized training features."""
+        """Return the covariance of the standardized training features."""
         scatter = self._sums.scatter / self._sums.counts[0]
         scatter = scatter / self.scale_ / self.scale_[:, None]
         return scatter * self._varies * self._varies[:, None]
 
     def _dimension(self, values, rank):
-        """Dimension of the principal space, at most the rank of the features."""
+        """Return the dimension of the principal space, at most the features' rank."""
         wanted, n_features = self.n_components, len(values)
         if isinstance(wanted, str):  # "auto"
             few = rank if rank < n_features else max(1, n_features // 2)
@@ -215,7 +215,7 @@ class NECO(PartialFitMixin, ReadingDetector):
         return dimension
 
     def _check_logits(self, reading):
-        """Warn if a larger ratio lowers the score."""
+        """Warn if negative logits make a larger ratio lower the score."""
         top = sum(
             float(part.xp.sum(part.xp.max(part.logits, axis=1), dtype=part.xp.float64))
             for part, _ in self._parts(reading)
@@ -247,9 +247,9 @@ class NECO(PartialFitMixin, ReadingDetector):
 
 
 def _with_signs(components):
-    """Choose signs of rows, which rounding decides, by their largest entries."""
+    """Fix the signs of components, which depend on rounding, by their largest entry."""
     magnitudes = np.abs(components)
-    # Equal entries are equal up to rounding: the first one counts.
+    # Entries that are equal up to rounding: the first one decides.
     largest = magnitudes > (1 - 1e-6) * magnitudes.max(axis=1, keepdims=True)
     pivots = np.argmax(largest, axis=1)[:, None]
     return components * np.sign(np.take_along_axis(components, pivots, axis=1))

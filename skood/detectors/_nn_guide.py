@@ -1,4 +1,4 @@
-"""Nearest-neighbor guidance."""
+"""Nearest-neighbor guidance (NNGuide)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,50 +23,50 @@ __all__ = ["NNGuide"]
 
 
 class NNGuide(BankDetector):
-    r"""Energy, guided by the nearest training features (NNGuide) [1]_.
+    r"""Energy guided by the nearest training features (NNGuide) [1]_.
 
     .. math:: s(x) = E(x) \cdot \frac 1 k \sum_{i \in \mathcal N_k(x)}
         \langle \hat z, E_i \hat z_i \rangle,
         \qquad \hat z = z / \lVert z \rVert_2, \qquad E = \log \sum_k e^{l_k}
 
     where :math:`E_i, z_i` are the energy and the features of a training sample of the
-    bank, and :math:`\mathcal N_k(x)` the k of them with the largest
-    :math:`\langle \hat z, E_i \hat z_i \rangle`. The search is exact, brute force, in
-    memory bounded by chunks; features in float32 are compared in float32.
+    bank, and :math:`\mathcal N_k(x)` the k samples with the largest
+    :math:`\langle \hat z, E_i \hat z_i \rangle`. The search is exact, by brute force,
+    in memory bounded by chunks; features in float32 are compared in float32.
 
-    The product presumes energies above zero: with both factors negative, a sample
-    that is far from all others scores high. Training energies that are not positive
-    are warned about. A row of zeros has no direction and scores 0.
+    The product assumes positive energies: if both factors are negative, a sample that
+    is far from all others has a high score. Training energies that are not positive
+    give a warning. A zero vector has no direction and scores 0.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features and logits are read; cloned and fitted unless it
+        The classifier whose features and logits are used; cloned and fitted unless it
         is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
         and a linear head is fitted on ``(X, y)``.
 
     n_neighbors : int, default=50
-        Number k of neighbors; all of the bank if it has fewer. The default is the one
-        with the best mean rank in the :ref:`study of numbers of neighbors
-        <n_neighbors>`. A training sample that is scored is one of its own neighbors if
-        it is in the bank; it is not for the threshold.
+        Number k of neighbors; all of the bank if it has fewer samples. The default has
+        the best mean rank in the :ref:`study of numbers of neighbors <n_neighbors>`.
+        When a training sample in the bank is scored, it is one of its own neighbors,
+        except for the threshold.
 
     bank : float, default=1.0
-        Share of the training rows to keep in the bank, drawn at random. The paper
-        keeps 1 % of ImageNet.
+        Share of the training samples in the bank, drawn at random. The paper uses 1 %
+        of ImageNet.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     random_state : int, RandomState instance or None, default=None
         Draws the bank if `bank` is below 1.
@@ -88,14 +88,14 @@ class NNGuide(BankDetector):
 
     See Also
     --------
-    Energy : Its first factor.
-    KNN : Reads the k-th neighbor only, and no logits.
-    Relation : Compares with all rows of its bank.
+    Energy : The first factor.
+    KNN : Uses the k-th neighbor only, and no logits.
+    Relation : Compares with all samples of its bank.
 
     Notes
     -----
-    OpenOOD keeps the first rows of the training data instead of drawing them, and adds
-    1e-10 to each normalized feature.
+    OpenOOD uses the first training samples instead of a random draw, and adds 1e-10 to
+    each normalized feature.
 
     References
     ----------

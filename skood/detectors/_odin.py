@@ -1,4 +1,4 @@
-"""Softmax probability at a high temperature, after a step towards the prediction."""
+"""Temperature scaling and input perturbation (ODIN)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,24 +15,25 @@ from skood.utils._param_validation import Interval
 
 __all__ = ["ODIN"]
 
-# Components of a gradient that are smaller, relative to the largest one, are zero.
+# Components of a gradient below this share of the largest one count as zero.
 _ROUNDING = 1e-5
 
 
 class ODIN(NetworkDetector):
-    r"""Temperature and input perturbation (ODIN) [1]_.
+    r"""Temperature scaling and input perturbation (ODIN) [1]_.
 
     .. math:: s(x) = \max_k p_k(\tilde x) - 1, \qquad
         \tilde x = x + \varepsilon \operatorname{sign} \nabla_x \log p_{\hat y}(x),
         \qquad p = \operatorname{softmax}(l / T)
 
-    The step raises the probability of the predicted class :math:`\hat y`: more so, it
-    is hoped, for ID than for OOD samples. It takes a forward and a backward pass, and
-    another forward pass; the gradient is exact, for scikit-learn's models too.
+    The step increases the probability of the predicted class :math:`\hat y`, which is
+    expected to have a larger effect for ID than for OOD samples. It needs a forward and
+    a backward pass, and another forward pass; the gradient is exact, also for
+    scikit-learn's models.
 
-    Moved samples are not clipped: they may lie outside the range of the training
-    data, such as pixels below 0. In a `Pipeline` it is the input of the last step that
-    is moved, so that `epsilon` is in units of what that reads.
+    Perturbed samples are not clipped: they may be outside the range of the training
+    data, such as pixels below 0. In a `Pipeline` the input of the last step is
+    perturbed, so that `epsilon` is in its units.
 
     Read more in the :ref:`User Guide <detectors_network>`.
 
@@ -51,20 +52,19 @@ class ODIN(NetworkDetector):
         computed.
 
     scale : array-like of shape (n_features,) or (n_channels,), default=None
-        `epsilon` is divided by it, feature by feature or channel by channel: the
-        standard deviations that inputs were divided by, for an `epsilon` in the units
-        that they had before.
+        Divisor of `epsilon`, per feature or per channel: if inputs were divided by
+        these standard deviations, `epsilon` is in the original units.
 
     device : str, default="auto"
-        Where a torch network runs: "auto" is where its classifier says, else CUDA if
-        there is one, else the CPU. scikit-learn's models run on the CPU.
+        Device of a torch network: "auto" is the device of its classifier, else CUDA if
+        available, else the CPU. scikit-learn's models run on the CPU.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -80,19 +80,19 @@ class ODIN(NetworkDetector):
 
     See Also
     --------
-    MSP : Without the step.
-    Energy : Reads the logits without normalizing them.
+    MSP : Without the perturbation.
+    Energy : Uses the logits without normalizing them.
 
     Notes
     -----
-    The gradient is taken of :math:`l_{\hat y} - \sum_{j \ne \hat y} q_j l_j` with
-    :math:`q` the softmax of the other logits over T. It has the sign of
-    :math:`\nabla_x \log p_{\hat y}`, a positive factor of which it leaves out: so it
-    does not vanish where a probability is rounded to 1.
+    The gradient is computed from :math:`l_{\hat y} - \sum_{j \ne \hat y} q_j l_j` with
+    :math:`q` the softmax of the other logits over T. This equals the gradient of
+    :math:`\log p_{\hat y}` up to a positive factor, hence has the same sign, and does
+    not vanish if a probability is rounded to 1.
 
-    The authors' code takes a gradient of 0 for a positive one; here such a feature is
-    not moved, nor is one whose gradient is less than 1e-5 of the largest one of the
-    sample: its sign is that of a rounding error.
+    The authors' code treats a gradient of 0 as positive; here such a feature is not
+    perturbed, nor is a feature whose gradient is less than 1e-5 of the largest one of
+    the sample, since its sign is a rounding error.
 
     References
     ----------
@@ -154,7 +154,7 @@ class ODIN(NetworkDetector):
         return np.concatenate([self._max_probability(logits) for logits in parts])
 
     def _step(self, rows):
-        """Length of the step: a number, or an array that broadcasts with rows."""
+        """Return the step length: a scalar, or an array that broadcasts with rows."""
         if self.scale is None:
             return np.asarray(float(self.epsilon))
         scale = check_array(
@@ -175,7 +175,7 @@ class ODIN(NetworkDetector):
         return step.reshape(1, -1, *[1] * (len(rows.shape) - 2))
 
     def _cotangent(self, logits):
-        """Gradient of log p of the prediction by the logits, up to a factor > 0."""
+        """Return the gradient of log p of the prediction by the logits, times c > 0."""
         xp = array_namespace(logits)
         rows, top = row_indices(logits), xp.argmax(logits, axis=1)
         others = as_double(logits) / self.temperature
@@ -192,7 +192,7 @@ class ODIN(NetworkDetector):
 
 
 def _moved(rows, gradient, step):
-    """Samples after a step of a length along the signs of a gradient."""
+    """Return samples after a step of a length along the signs of a gradient."""
     xp = array_namespace(rows)
     step = xp.astype(asarray_like(step, rows), rows.dtype)
     size = xp.abs(gradient)

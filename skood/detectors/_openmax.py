@@ -1,4 +1,4 @@
-"""OpenMax: the probability of an unknown class."""
+"""OpenMax: softmax with the probability of an unknown class."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,57 +29,58 @@ from skood.utils._warnings import warn
 
 __all__ = ["OpenMax"]
 
-# Distances that differ by less than this, relative to what they are differences of, are
-# equal: the rest is rounding.
+# Distances whose difference, relative to the numbers they are computed from, is less
+# than this are equal up to rounding.
 _NO_SPREAD = 64 * np.finfo(np.float64).eps
 
 
 class OpenMax(ReadingDetector):
-    r"""Log probability that the class is a known one (OpenMax) [1]_.
+    r"""Log probability that the class is not unknown (OpenMax) [1]_.
 
     .. math:: s(x) = \log\bigl(1 - P(\text{unknown} \mid x)\bigr)
         = \log \frac{\sum_k e^{\hat l_k}}{e^{\hat l_0} + \sum_k e^{\hat l_k}}
 
-    where the logits of the :math:`\alpha` largest, of rank r = 1, 2, …, are reduced
-    and what is taken from them goes to the unknown class:
+    where the :math:`\alpha` largest logits, of rank r = 1, 2, …, are reduced, and the
+    reductions are added to the logit of the unknown class:
 
     .. math:: \hat l_k = l_k (1 - w_k), \qquad \hat l_0 = \sum_k l_k w_k, \qquad
         w_k = \frac{\alpha + 1 - r_k}{\alpha} F_k(d(l, \mu_k))
 
     (:math:`w_k = 0` for the others). :math:`\mu_k` is the mean logit vector of the
     training samples of class k that are classified correctly, and :math:`F_k` the
-    distribution function of a Weibull distribution that is fitted to the `tail_size`
-    largest distances d of these to it. The logarithm ranks as
-    :math:`-P(\text{unknown} \mid x)` does, but does not round to 0 or 1.
+    distribution function of a Weibull distribution fitted to the `tail_size` largest
+    distances d of these samples from the mean. The logarithm gives the same ranking as
+    :math:`-P(\text{unknown} \mid x)`, but does not round to 0 or 1.
 
-    A class without a correctly classified sample has :math:`F_k = 1`. One whose
-    distances are all equal (it has two samples, say) takes the Weibull distribution of
-    the largest distances of all classes. Both give a warning.
+    A class without a correctly classified sample has :math:`F_k = 1`. A class whose
+    distances are all equal (for example with two samples) gets the Weibull distribution
+    of the largest distances of all classes. Both give a warning.
 
     Logits are multiplied, so that a constant added to all of them changes the score,
-    and samples whose logits are all negative do not look unknown: give centered logits.
+    and samples whose logits are all negative are not detected as unknown: use centered
+    logits.
 
     Read more in the :ref:`User Guide <detectors_logits>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose logits are read; cloned and fitted unless it is in a
+        The classifier whose logits are used; cloned and fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds logits, of one column
         per class in ``y``, in sorted order.
 
     tail_size : int, default=20
-        How many distances per class the Weibull distribution is fitted to, the
-        largest ones. It is a few percent of a class where there are a thousand samples
-        of it; lower it where there are less. A class with fewer gives all, with a
+        Number of largest distances per class that the Weibull distribution is fitted
+        to. The default is a few percent of a class with a thousand samples; use a lower
+        value for smaller classes. All distances are used for a class with fewer, with a
         warning.
 
     alpha : int, default=10
         Number :math:`\alpha` of logits to reduce; all if there are fewer.
 
     distance : {"eucos", "euclidean", "cosine"}, default="eucos"
-        What d is. "eucos" is the cosine distance plus `euclidean_weight` times the
-        Euclidean one. A zero vector is at cosine distance 1 from everything.
+        The distance d. "eucos" is the cosine distance plus `euclidean_weight` times
+        the Euclidean distance. A zero vector has cosine distance 1 from any vector.
 
     euclidean_weight : float, default=0.005
         Weight of the Euclidean distance in "eucos".
@@ -87,18 +88,18 @@ class OpenMax(ReadingDetector):
     translation : float, default=10000.0
         The Weibull distribution is that of ``d - d_min + translation``, where ``d_min``
         is the smallest distance of the tail. If it is much larger than the spread of
-        the distances, the distribution is that of Gumbel (for minima), whatever their
-        unit.
+        the distances, the distribution is a Gumbel distribution (for minima), for any
+        unit of the distances.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -132,13 +133,13 @@ class OpenMax(ReadingDetector):
     -----
     As printed, the algorithm of the paper has the survival function in place of
     :math:`F_k` and :math:`\alpha - r` in place of :math:`\alpha + 1 - r`, so that
-    samples close to a mean would look unknown; this follows the code of the authors.
-    The translation is that of their library libMR; the maximum of the likelihood is
-    found by its one root in the shape, on ``log(1 + (d - d_min) / translation)``,
-    where it does not cancel. Their Euclidean distance of queries, but not that of
-    training samples, is divided by 200, which is not followed; the weight in "eucos"
-    is that of both. pytorch-ood takes the mean of all samples of a class, right or
-    wrong, `tail_size` 25 and the Euclidean distance.
+    samples close to a mean would be unknown; this class follows the code of the
+    authors. The translation is that of their library libMR; the likelihood is maximized
+    by the only root in the shape parameter, on ``log(1 + (d - d_min) / translation)``,
+    where it does not cancel. The authors divide the Euclidean distance of test samples,
+    but not of training samples, by 200, which is not followed; the weight in "eucos"
+    applies to both. pytorch-ood uses the mean of all samples of a class, including
+    misclassified samples, `tail_size` 25 and the Euclidean distance.
 
     References
     ----------
@@ -217,7 +218,7 @@ class OpenMax(ReadingDetector):
         self._fit_tails(self._own_distances(reading, columns, correct), counts)
 
     def _check_correct(self, counts, n_samples):
-        """Raise if no sample is classified correctly, warn of classes without one."""
+        """Warn of classes without a correctly classified sample; raise if all are."""
         if not counts.any():
             raise ValueError(
                 f"None of the n_samples = {n_samples} is classified correctly: OpenMax "
@@ -234,7 +235,7 @@ class OpenMax(ReadingDetector):
             )
 
     def _own_distances(self, reading, columns, correct):
-        """Distances of the correct rows to the mean of their class, class by class."""
+        """Return distances of correctly classified samples from their class means."""
         distances = np.full(len(columns), np.nan)
         start = 0
         for part, own in self._parts(reading, columns):
@@ -301,9 +302,9 @@ class OpenMax(ReadingDetector):
             )
 
     def _fit_tail(self, distances, size):
-        """Location, shape and log scale of a tail; None if it has no spread.
+        """Return location, shape and log scale of a tail; None if it has no spread.
 
-        `size` is that of the numbers whose difference a distance is.
+        `size` is the magnitude of the numbers whose differences are the distances.
         """
         n_tail = min(self.tail_size, len(distances))
         tail = np.partition(distances, len(distances) - n_tail)[-n_tail:]
@@ -315,9 +316,9 @@ class OpenMax(ReadingDetector):
         )
 
     def _distances(self, logits, ranked, reading):
-        """Distances of each row to the means of the classes that are ranked there.
+        """Return distances of samples from the means of their ranked classes.
 
-        From differences: expanded squares would cancel between near points.
+        They are computed from differences: expanded squares would cancel.
         """
         xp = reading.xp
         means = reading.asarray(self.means_)
@@ -361,9 +362,9 @@ class OpenMax(ReadingDetector):
 
 
 def leading_columns(logits, k):
-    """Columns of the k largest entries of each row, the largest first.
+    """Return the columns of the k largest entries of each row, in descending order.
 
-    Of equal ones the first column comes first.
+    Ties are in the order of the columns.
     """
     xp = array_namespace(logits)
 
@@ -383,13 +384,13 @@ def leading_columns(logits, k):
     ranked = found[rows, in_order(values)]
     reach = xp.min(values, axis=1, keepdims=True)
     tied = xp.sum(xp.astype(logits >= reach, xp.int64), axis=1) > k
-    if xp.any(tied):  # which of the equal ones were found is left to chance
+    if xp.any(tied):  # a partial sort returns arbitrary ones of equal entries
         ranked[tied] = in_order(logits[tied])[:, :k]
     return ranked
 
 
 def _distribution_function(shifts, shape, log_scale):
-    """Weibull distribution function at 1 + shifts; shifts may be infinite."""
+    """Return the Weibull distribution function at 1 + shifts, possibly infinite."""
     xp = array_namespace(shifts)
     inside = shifts > -1.0
     logs = xp.log1p(xp.where(inside, shifts, xp.zeros_like(shifts)))
@@ -400,26 +401,15 @@ def _distribution_function(shifts, shape, log_scale):
 
 
 def fit_log_weibull(logs):
-    r"""Maximum likelihood fit of a Weibull distribution to values given by logarithms.
+    r"""Fit a Weibull distribution by maximum likelihood to logarithms of values.
 
-    Of values :math:`e^{u_i}`, the shape c is the one root of
+    For values :math:`e^{u_i}`, the shape c is the only root of
 
     .. math:: \frac{\sum_i u_i e^{c u_i}}{\sum_i e^{c u_i}} - \bar u - \frac{1}{c} ,
 
-    which increases in c, and the scale is :math:`(\overline{e^{c u}})^{1/c}`.
-
-    Parameters
-    ----------
-    logs : ndarray of shape (n_samples,)
-        The :math:`u_i`, not all equal.
-
-    Returns
-    -------
-    shape : float
-        The shape c.
-
-    log_scale : float
-        Logarithm of the scale.
+    which increases in c, and the scale is :math:`(\overline{e^{c u}})^{1/c}`. `logs`
+    are the :math:`u_i`, not all equal, of shape (n_samples,). Returns the shape and the
+    logarithm of the scale.
     """
     largest = logs.max()
     spread = largest - logs.min()

@@ -1,4 +1,4 @@
-"""Regret of predictive normalized maximum likelihood."""
+"""Regret of the predictive normalized maximum likelihood (pNML)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,7 +24,7 @@ from skood.utils._warnings import warn
 
 __all__ = ["PNML"]
 
-# A row with q this close to 1 is the only one with a part in some direction.
+# A sample with q this close to 1 alone spans a direction.
 _ALONE = 1e-9
 
 
@@ -37,43 +37,45 @@ class PNML(PartialFitMixin, ReadingDetector):
         q = \hat z^\top (\hat Z^\top \hat Z)^+ \hat z
 
     with the softmax probabilities p, the features :math:`\hat z` and training features
-    :math:`\hat Z` of unit length. The sum is over what a head would give to each class
-    that was fitted on the training samples and on x with that class; it is large where
-    training features are rare (:math:`\kappa` near 1) or the prediction is unsure.
+    :math:`\hat Z` of unit length. The i-th term of the sum is the probability of class
+    i under a head fitted on the training samples and on x with class i; the sum is
+    large where training features are rare (:math:`\kappa` near 1) or the prediction is
+    uncertain.
 
-    Where training features do not span the space, a direction outside of their span
-    is one in which q is infinite, not zero as the pseudo-inverse has it: then
-    :math:`\kappa` is at least :math:`\lVert \hat z_\perp \rVert^2`, the share of the
-    squared length outside, and there is a warning in `fit`. A zero vector, which has
-    no direction, has :math:`\kappa = 1`.
+    If training features do not span the space, q is infinite in directions outside of
+    their span, not zero as with the pseudo-inverse: then :math:`\kappa` is at least
+    :math:`\lVert \hat z_\perp \rVert^2`, the share of the squared length outside, and
+    `fit` gives a warning. A zero vector, which has no direction, has
+    :math:`\kappa = 1`.
 
-    Features in float32 are projected in float32. `partial_fit` adds rows. q is made of
-    squares: where features are r times as far from zero as they spread, it is known to
-    about :math:`2 \cdot 10^{-16} r^2`, and `partial_fit` agrees with `fit` no better.
+    Features in float32 are projected in float32. `partial_fit` adds samples. Since q is
+    computed from squares, if the distance of features from zero is r times their
+    spread, its relative error is about :math:`2 \cdot 10^{-16} r^2`, and `partial_fit`
+    agrees with `fit` to this precision only.
 
     Read more in the :ref:`User Guide <detectors_logits>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features, logits and head are read; cloned and fitted
+        The classifier whose features, logits and head are used; cloned and fitted
         unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X`
         holds features, and a linear head is fitted on ``(X, y)``.
 
     normalize_logits : bool, default=False
-        Whether p comes from logits of the features of unit length,
+        Whether p is computed from logits of the features of unit length,
         :math:`W \hat z + b`, instead of the network's own.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -92,15 +94,15 @@ class PNML(PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    Mahalanobis : Its distance is measured around the class means.
-    Entropy : Reads the prediction only.
+    Mahalanobis : Uses a similar distance, around the class means.
+    Entropy : Uses the prediction only.
 
     Notes
     -----
     The code of the authors, and pytorch-ood, compute p from features of unit length,
-    which a head was not trained on: ``normalize_logits=True`` does that. They have
-    :math:`\kappa = 0` outside of the span, so that what no training sample has anything
-    of is sure to be in-distribution; the paper proves that it is 1 there.
+    which a head was not trained on (``normalize_logits=True``). They use
+    :math:`\kappa = 0` outside of the span, so that features orthogonal to all training
+    samples are always ID; the paper proves that it is 1 there.
 
     References
     ----------
@@ -170,11 +172,11 @@ class PNML(PartialFitMixin, ReadingDetector):
         return self._score_unit(part, unit, self._rest_left_out(unit))
 
     def _rest_left_out(self, unit):
-        """1 - kappa of training rows, each without it in q.
+        """Return 1 - kappa of training samples, each left out of q.
 
-        By the formula of Sherman and Morrison q is then q / (1 - q); that of a row
-        with q = 1, which alone has a direction, by theorem 6 of C. D. Meyer,
-        "Generalized inversion of modified matrices", SIAM J. Appl. Math. 24, 1973.
+        By the Sherman-Morrison formula q becomes q / (1 - q); for a sample with q = 1,
+        which alone spans a direction, by theorem 6 of C. D. Meyer, "Generalized
+        inversion of modified matrices", SIAM J. Appl. Math. 24, 1973.
         """
         white = unit @ self._whitener
         q = _squared_rows(white)
@@ -205,7 +207,7 @@ class PNML(PartialFitMixin, ReadingDetector):
         return -_regret(logits, rest) / np.log(logits.shape[1])
 
     def _rest(self, reading, unit):
-        """1 - kappa of each row."""
+        """Return 1 - kappa of each sample."""
         xp, dtype = reading.xp, reading.features.dtype
         rows = xp.astype(unit, dtype, copy=False)
 
@@ -221,16 +223,16 @@ class PNML(PartialFitMixin, ReadingDetector):
 
 
 def _squared_rows(rows):
-    """Squared Euclidean length of each row, in float64."""
+    """Return the squared Euclidean length of each row, in float64."""
     return as_double(row_dots(rows, rows))
 
 
 def _regret(logits, rest):
-    """Logarithm of the sum of p_i / (p_i + (1 - p_i) p_i^kappa), with rest = 1 - kappa.
+    """Return log(sum of p_i / (p_i + (1 - p_i) p_i^kappa)), with rest = 1 - kappa.
 
-    Each term is r / (r + 1 - p) with r = p^rest, which does not divide small numbers.
-    The one of the largest p is 1 - x / (1 + x) with x = (1 - p) / r, so that a sum
-    close to 1 does not round.
+    Each term is r / (r + 1 - p) with r = p^rest, without a division of small numbers.
+    The term of the largest p is 1 - x / (1 + x) with x = (1 - p) / r, so that a sum
+    close to 1 is not rounded.
     """
     exponentials, others, shifted = shifted_exponentials(logits)
     xp = array_namespace(logits)

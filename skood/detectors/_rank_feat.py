@@ -1,4 +1,4 @@
-"""Energy after the largest singular component of a feature map is removed."""
+"""Energy after removal of the largest singular component of features (RankFeat)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -27,14 +27,14 @@ class RankFeat(NetworkDetector):
     .. math:: s(x) = T \log \sum_k e^{l'_k / T}, \qquad
         F' = F - \sigma_1 u_1 v_1^\top
 
-    where F is the map of a layer as a matrix (channels, positions), :math:`\sigma_1,
-    u_1, v_1` its largest singular value with the singular vectors, and :math:`l'` the
-    logits that the rest of the network gives for :math:`F'`. With several layers each
-    is replaced on its own, and the logits are averaged.
+    where F is the feature map of a layer as a matrix (channels, positions),
+    :math:`\sigma_1, u_1, v_1` its largest singular value with the singular vectors, and
+    :math:`l'` the logits that the rest of the network computes from :math:`F'`. With
+    several layers each is replaced separately, and the logits are averaged.
 
     Only torch networks have feature maps. Vectors, maps of one channel and maps of one
-    position are matrices of rank 1, of which nothing would be left: naming a layer that
-    gives these raises.
+    position are matrices of rank 1, from which nothing would remain: layers with such
+    outputs raise an error.
 
     Read more in the :ref:`User Guide <detectors_network>`.
 
@@ -46,13 +46,13 @@ class RankFeat(NetworkDetector):
         :class:`~sklearn.frozen.FrozenEstimator`.
 
     layer : str, int or list of these
-        The layer whose output is replaced, as in `FeatureExtractor`; the authors
-        take the output of the last block of a network, or of the last two. A layer
-        that runs more than once is replaced each time.
+        The layer whose output is replaced, as in `FeatureExtractor`; the authors use
+        the output of the last block of a network, or of the last two. A layer that runs
+        more than once is replaced each time.
 
     method : {"svd", "power"}, default="svd"
-        How the component is found: exactly, by an eigendecomposition of the smaller
-        of :math:`F F^\top` and :math:`F^\top F`, or by power iteration on it.
+        Algorithm for the component: exact, by an eigendecomposition of the smaller of
+        :math:`F F^\top` and :math:`F^\top F`, or power iteration on this matrix.
 
     n_iterations : int, default=20
         Number of steps of the power iteration.
@@ -61,15 +61,15 @@ class RankFeat(NetworkDetector):
         Temperature T > 0 of the energy.
 
     device : str, default="auto"
-        Where the network runs: "auto" is where its classifier says, else CUDA if
-        there is one, else the CPU.
+        Device of the network: "auto" is the device of its classifier, else CUDA if
+        available, else the CPU.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -85,13 +85,13 @@ class RankFeat(NetworkDetector):
 
     See Also
     --------
-    Energy : Of the logits as they are.
+    Energy : Without the removal of a component.
 
     Notes
     -----
-    Where the largest singular value occurs twice, which component is removed is not
-    defined; power iteration then, and where the first two are close, removes a mixture
-    of both.
+    If the largest singular value is not unique, the removed component is not uniquely
+    defined; power iteration then, and if the first two values are close, removes a
+    mixture of both.
 
     References
     ----------
@@ -164,53 +164,53 @@ class RankFeat(NetworkDetector):
         return np.concatenate(scores)
 
     def _without_rank_one(self, maps):
-        """Remove the largest singular component of each map: of a torch tensor."""
+        """Remove the largest singular component of each map of a torch tensor."""
         if maps.ndim < 3 or min(maps.shape[1], maps[0, 0].numel()) == 1:
             raise ValueError(
                 f"RankFeat needs feature maps (n, c, h, w) or tokens (n, tokens, d), "
                 f"but layer={self.layer!r} gave an array of shape {tuple(maps.shape)}, "
-                "of which nothing would be left. Name a layer before the pooling of a "
+                "from which nothing would remain. Name a layer before the pooling of a "
                 "convolutional network, or of a transformer."
             )
         kept = maps.new_empty(maps.shape)
         n_channels, n_positions = maps.shape[1], maps[0, 0].numel()
-        # the maps four times, and their products three times
+        # four copies of the maps, and three of their products
         values = 4 * n_channels * n_positions + 3 * min(n_channels, n_positions) ** 2
         budget = _CPU_BYTES if maps.device.type == "cpu" else _GPU_BYTES
-        with threadpool_limits(limits=1):  # many small products only lose by threads
+        with threadpool_limits(limits=1):  # threads slow down many small products
             for rows in row_chunks(len(maps), 8 * values, budget):
                 kept[rows] = self._without_first(maps[rows]).reshape(maps[rows].shape)
         return kept
 
     def _without_first(self, maps):
-        """Matrices (n, c, positions) in float64 without their first component."""
+        """Return matrices (n, c, positions), float64, without the first component."""
         matrix = maps.double().flatten(2)
         wide = matrix.shape[1] <= matrix.shape[2]
-        if not wide:  # v_1 takes the place of u_1
+        if not wide:  # use v_1 in place of u_1
             matrix = matrix.mT
-        # Scaled, so that no square overflows. A map of zeros stays as it is.
+        # Scaled, so that no square overflows. A map of zeros is unchanged.
         size = matrix.abs().amax((1, 2), keepdim=True)
         if not size.isfinite().all():
             raise ValueError(
-                f"layer={self.layer!r} gave NaN or infinity, of which no component can "
+                f"layer={self.layer!r} gave NaN or infinity, so that no component can "
                 "be removed. Scale X, or look at the weights of the network."
             )
         unit = matrix / size.clamp_min(1e-300)
         first = self._leading_vector(unit @ unit.mT)
-        # F - u u' F: what is orthogonal to the first left singular vector
+        # F - u u' F: the part orthogonal to the first left singular vector
         matrix = matrix - first @ (first.mT @ matrix)
         if not wide:
             matrix = matrix.mT
         return matrix
 
     def _leading_vector(self, products):
-        """Eigenvectors (n, c, 1) of the largest eigenvalues of symmetric matrices."""
+        """Return eigenvectors (n, c, 1) of the largest eigenvalues of matrices."""
         if self.method == "svd":
             import torch
 
             return torch.linalg.eigh(products)[1][:, :, -1:]
-        # The longest column is not orthogonal to the leading vector, unless that is
-        # zero there.
+        # The longest column is not orthogonal to the leading vector, unless the matrix
+        # is zero.
         longest = products.diagonal(dim1=1, dim2=2).argmax(1)[:, None, None]
         vector = products.gather(2, longest.expand(-1, products.shape[1], 1))
         for _ in range(self.n_iterations):

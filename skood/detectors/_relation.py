@@ -1,4 +1,4 @@
-"""Neural relation graph."""
+"""Neural relation graph: sum of relations to the training samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,50 +23,50 @@ __all__ = ["Relation"]
 
 
 class Relation(BankDetector):
-    r"""Sum of the relations to all training samples [1]_.
+    r"""Sum of relations to all training samples (neural relation graph) [1]_.
 
     .. math:: s(x) = \sum_{i :\, k_i > \tau} k_i^t, \qquad
         k_i = \max(0, \langle \hat z, \hat z_i \rangle) \cdot \langle p, p_i \rangle,
         \qquad \hat z = z / \lVert z \rVert_2
 
     where :math:`z_i, p_i` are the features and the softmax probabilities of a training
-    sample. A sample is ID if many training samples are like it and are predicted to be
-    of the same class. The sum grows with the number of training samples: compare
-    scores of one fitted detector only. Features in float32 are compared in float32.
+    sample. A sample is ID if many training samples are similar to it and have the same
+    predicted class. The sum grows with the number of training samples: compare scores
+    of one fitted detector only. Features in float32 are compared in float32.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features and logits are read; cloned and fitted unless it
+        The classifier whose features and logits are used; cloned and fitted unless it
         is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
         and a linear head is fitted on ``(X, y)``.
 
     power : float, default=1.0
-        Power t of the relations. The paper takes 1 to detect OOD samples, and 4 to
+        Power t of the relations. The paper uses 1 to detect OOD samples, and 4 to
         find wrong labels.
 
     threshold : float, default=0.03
         Relations of at most this :math:`\tau`, in [0, 1), do not count.
 
     max_samples : int or float, default=None
-        Number or share of training rows to keep, drawn at random. None: all. Scoring
-        time is proportional to it.
+        Number or share of training samples in the bank, drawn at random. None: all.
+        Scoring time is proportional to it.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the rows to keep with `max_samples`.
+        Draws the samples of the bank with `max_samples`.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Relation(BankDetector):
         The training features, scaled to unit length.
 
     bank_proba_ : ndarray of shape (n_kept, n_classes)
-        Their probabilities.
+        Softmax probabilities of the samples in the bank.
 
     estimator_ : object
         The fitted classifier.
@@ -88,12 +88,12 @@ class Relation(BankDetector):
 
     See Also
     --------
-    KNN : Reads the k-th neighbor only.
-    NNGuide : Reads the k nearest neighbors.
+    KNN : Uses the k-th neighbor only.
+    NNGuide : Uses the k nearest neighbors.
 
     Notes
     -----
-    The authors' code gives the outlier score 1 / (s + 1e-6), which ranks the same.
+    The authors' outlier score is 1 / (s + 1e-6), which gives the same ranking.
 
     References
     ----------
@@ -180,12 +180,12 @@ class Relation(BankDetector):
             total = total + as_double(row_dots(relations, counted))
         if own is None:
             return total
-        # as many relations as a new sample has
+        # rescaled to the number of relations of a new sample
         counts = len(bank) - (own >= 0)
         return total * reading.asarray(len(bank) / counts)
 
 
 def _probabilities(logits):
-    """Softmax probabilities in float64."""
+    """Return softmax probabilities in float64."""
     xp = array_namespace(logits)
     return xp.exp(logits - logsumexp_rows(logits)[:, None])

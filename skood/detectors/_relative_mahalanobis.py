@@ -1,4 +1,4 @@
-"""Mahalanobis distance to the nearest class, relative to that to all data."""
+"""Relative Mahalanobis distance to the nearest class mean (RMD, RMDS)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -35,42 +35,42 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     with the class means :math:`\mu_k` and the tied within-class covariance
     :math:`\Sigma` of the training features, and the mean :math:`\mu_0` and the
-    covariance :math:`\Sigma_0` of all of them. Both covariances are divided by the
-    number of samples. Directions in which the classes do not differ drop out of the
-    difference, so that only at most one fewer than there are classes are computed.
+    covariance :math:`\Sigma_0` of all training features. Both covariances are divided
+    by the number of samples. Directions in which the classes do not differ cancel in
+    the difference, so that at most n_classes - 1 directions are computed.
 
     A singular :math:`\Sigma` (fewer samples than features, collinear features) is
     inverted on its support, with a warning, and constant features are left out;
-    :math:`d_0` then is measured on the same directions. There must be two classes with
+    :math:`d_0` is then computed on the same directions. At least two classes must have
     different means.
 
-    `partial_fit` adds rows, and `explain` says which class is nearest and which
-    features make the difference.
+    `partial_fit` adds samples, and `explain` returns the nearest class and the
+    contributions of the features to the distance.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features are read; cloned and fitted unless it is in
+        The classifier whose features are used; cloned and fitted unless it is in
         a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
     covariance : object, default=None
         A covariance estimator of scikit-learn, such as
         :class:`~sklearn.covariance.LedoitWolf`; clones of it are fitted on the
-        features minus their class means, and on the features minus the mean of all.
-        None: maximum likelihood, in one pass; `partial_fit` needs it.
+        features minus their class means, and on the features minus the overall mean.
+        None: maximum likelihood, in one pass, which `partial_fit` requires.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -98,14 +98,14 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    Mahalanobis : The distance to the nearest class alone.
-    SSD : The distance to all data alone, on features of unit length.
+    Mahalanobis : Distance to the nearest class mean alone.
+    SSD : Distance to the overall mean alone, on features of unit length.
 
     Notes
     -----
-    Some implementations do not divide the background scatter by the number of
-    samples; its distance then vanishes as they become more, and the score is that of
-    :class:`Mahalanobis`.
+    Some implementations do not divide the background scatter by the number of samples;
+    the background distance then vanishes as this number grows, and the score becomes
+    that of :class:`Mahalanobis`.
 
     References
     ----------
@@ -183,8 +183,8 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         what = "The within-class covariance"
         self._whitening = Whitening(self.covariance_, moments, what)
         whitener = self._whitening.matrix
-        gaps = moments.offsets - mean  # class means minus that of all
-        # How much of that mean is lost where it is rounded to be added to the origin.
+        gaps = moments.offsets - mean  # class means minus the overall mean
+        # The rounding error of the overall mean after adding the origin.
         self._lost = mean - (self.background_location_ - moments.origin)
         directions, variances = self._between(whitener, gaps)
         if self.covariance is not None:
@@ -195,11 +195,11 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         self._centers = gaps @ directions
 
     def _between(self, whitener, gaps):
-        r"""Directions in which the class means differ, and the background variances.
+        r"""Return the between-class directions and their background variances.
 
-        The background covariance is :math:`\Sigma` plus that of the class means,
-        which has a rank below the number of classes: in the whitened space, it is 1
-        in all directions but these.
+        The background covariance is :math:`\Sigma` plus the covariance of the class
+        means, whose rank is below the number of classes: in the whitened space, its
+        eigenvalues are 1 in all other directions.
         """
         counts, offsets = self._sums.counts, self._sums.offsets
         gaps = gaps @ whitener
@@ -219,7 +219,7 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         return whitener @ vectors[kept].T, 1.0 + spread[kept] ** 2
 
     def _background(self, whitener):
-        """All directions of the whitened space, and the background variances there."""
+        """Return directions spanning the whitened space and background variances."""
         covariance = whitener.T @ self.background_covariance_ @ whitener
         variances, vectors, rank = symmetric_eigh(covariance)
         if rank < len(variances):
@@ -233,7 +233,7 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         return whitener @ vectors, variances
 
     def _coordinates(self, reading):
-        """Features, minus the mean of all, where the distances differ."""
+        """Return features minus the overall mean in the directions that matter."""
         centered = as_double(reading.features) - reading.asarray(
             self.background_location_
         )
@@ -248,8 +248,8 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         squared = left_out_distances(self._whitening, moments, part.features, codes)
         if squared is None:
             return None
-        # The background distance q differs from that within the classes in the
-        # directions between them; without the row it is n q / (n - 1 - q).
+        # The background distance q differs from the within-class distance only in the
+        # between-class directions; without the sample it is n q / (n - 1 - q).
         white = self._whitening.apply(part.features, np.asarray)
         white -= moments.counts @ self._whitening.means / n_samples
         at = self._coordinates(part)

@@ -1,4 +1,4 @@
-"""Length of what the principal space of the features does not explain."""
+"""Norm of the residual of features outside the principal space (Residual)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -21,26 +21,26 @@ __all__ = ["Residual"]
 
 
 class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
-    r"""Negative length of the residual of the features [1]_.
+    r"""Negative norm of the residual outside the principal space (Residual) [1]_.
 
     .. math:: s(x) = -\lVert (z - u) N \rVert_2, \qquad u = -W^+ b
 
-    where W, b are the weights of the linear head, and the columns of N are the
+    where W, b are weights and biases of the linear head, and the columns of N are the
     eigenvectors of :math:`\sum_i (z_i - u)(z_i - u)^\top`, a sum over the training
-    samples, outside the principal space. Features in float32 are projected in
-    float32. `partial_fit` adds rows, and `explain` says which features make the
-    residual.
+    samples, outside the principal space. Features in float32 are projected in float32.
+    `partial_fit` adds samples, and `explain` returns the contributions of the features
+    to the residual.
 
-    The eigenvectors are those of squares. Where features are r times as far from u as
-    they spread, they are known to about :math:`2 \cdot 10^{-16} r^2`, and `partial_fit`
-    agrees with `fit` no better.
+    The eigenvectors are computed from squares: if the distance of features from u is r
+    times their spread, the relative error is about :math:`2 \cdot 10^{-16} r^2`, and
+    `partial_fit` agrees with `fit` to this precision only.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features and head are read; cloned and fitted unless it
+        The classifier whose features and head are used; cloned and fitted unless it
         is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features,
         and a linear head is fitted on ``(X, y)``.
 
@@ -52,14 +52,14 @@ class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    ViM : Sets it against the energy of the logits.
+    ViM : Combines the residual with the energy of the logits.
 
     References
     ----------

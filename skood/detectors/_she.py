@@ -1,4 +1,4 @@
-"""Simplified Hopfield energy: likeness to the pattern of the predicted class."""
+"""Simplified Hopfield energy: similarity to the mean of the predicted class (SHE)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,7 +23,7 @@ from skood.utils._torch import is_tensor, row_chunks
 
 __all__ = ["SHE"]
 
-# Entries of the patterns that are gathered at once: 1 MiB of them.
+# Number of entries of the patterns that are gathered at once: 1 MiB.
 _BLOCK = 2**17
 
 
@@ -34,35 +34,35 @@ class SHE(PartialFitMixin, ReadingDetector):
 
     where the pattern :math:`S_k` is the mean of the correctly classified training
     features of class k. With ``metric="euclidean"`` the score is
-    :math:`-\lVert z - S_{\hat y} \rVert_2`, with ``metric="cosine"`` the cosine of
-    the angle between both, which is zero where one of them is zero.
+    :math:`-\lVert z - S_{\hat y} \rVert_2`, with ``metric="cosine"`` the cosine of the
+    angle between z and the pattern, which is zero if one of them is zero.
 
-    :math:`\hat y` is the class with the largest logit among those of the ID rows in
-    ``y``; a classifier may know more. Each of them needs a correctly classified row.
-    `partial_fit` adds rows.
+    :math:`\hat y` is the class with the largest logit among the classes of the ID
+    samples in ``y``; a classifier may have more classes. Each class needs a correctly
+    classified sample. `partial_fit` adds samples.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features and logits are read; cloned and fitted unless
+        The classifier whose features and logits are used; cloned and fitted unless
         it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds
         features, and a linear head is fitted on ``(X, y)``.
 
     metric : {"inner", "euclidean", "cosine"}, default="inner"
-        How features and pattern are compared.
+        Similarity of features and pattern.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class SHE(PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    Mahalanobis : Distance to class means, in units of the covariance.
+    Mahalanobis : Distance to class means, scaled by the covariance.
     KNN : Distance to a training sample.
 
     References
@@ -141,13 +141,13 @@ class SHE(PartialFitMixin, ReadingDetector):
         self._labels = self._column_labels(reading.logits.shape[1])
 
     def _added(self, sums, part, labels):
-        """A row, and number and sum of the correct rows, minus it, of each logit."""
+        """Add counts and offset sums of correctly classified samples by logit."""
         codes = label_codes(labels, self._labels)
         predicted = to_host(part.xp.argmax(part.logits, axis=1))
         codes[codes != predicted] = -1
         origin = first_row(part.features) if sums is None else sums[0]
         found, numbers, added = offset_sums(part.features, origin, codes)
-        first = int(found[0] < 0)  # rows that are not correct come first
+        first = int(found[0] < 0)  # misclassified samples come first
         shape = len(self._labels), part.features.shape[1]
         counts, totals = np.zeros(shape[0]), np.zeros(shape)
         if sums is not None:
@@ -180,7 +180,7 @@ class SHE(PartialFitMixin, ReadingDetector):
         correct = codes == part.xp.argmax(part.logits, axis=1)
         features = as_double(part.features)
         counts = self._sums[1][self._columns[predicted]]
-        # without z the mean of n rows is p + (p - z) / (n - 1)
+        # without z the mean of n samples is p + (p - z) / (n - 1)
         share = np.where(correct, 1.0 / (counts - 1.0), 0.0)[:, None]
         patterns = self.patterns_[predicted]
         patterns += share * (patterns - features)
@@ -191,7 +191,7 @@ class SHE(PartialFitMixin, ReadingDetector):
         return scores
 
     def _predicted(self, reading):
-        """Which pattern each row is compared with."""
+        """Return the index of the pattern that each sample is compared with."""
         logits = reading.logits
         if not np.array_equal(self._columns, np.arange(logits.shape[1])):
             logits = logits[:, reading.asarray(self._columns)]
@@ -200,19 +200,19 @@ class SHE(PartialFitMixin, ReadingDetector):
     def _score_reading(self, reading):
         features, predicted = reading.features, self._predicted(reading)
         patterns = reading.asarray(self._compared)
-        # Each row gets its pattern: blocks that stay in the CPU's cache are fastest.
+        # Patterns are gathered per sample, in blocks that fit into the CPU's cache.
         size = len(features) if is_tensor(features) else _BLOCK // features.shape[1]
         blocks = row_chunks(len(features), 1, max(1, size))
         scores = [self._compare(features[b], patterns[predicted[b]]) for b in blocks]
         return reading.xp.concat(scores)
 
     def _compare(self, features, patterns):
-        """Compare each row with a pattern of its own, which is written to."""
+        """Compare each sample with its own pattern; `patterns` is overwritten."""
         if self.metric == "euclidean":
             patterns -= features
             return -array_namespace(patterns).sqrt(row_dots(patterns, patterns))
         if self.metric == "cosine":
             features = unit_rows(features)
-        elif is_tensor(features):  # NumPy multiplies two kinds of float as float64
+        elif is_tensor(features):  # torch does not multiply different float types
             features = as_double(features)
         return row_dots(features, patterns)

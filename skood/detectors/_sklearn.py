@@ -1,4 +1,4 @@
-"""Adapter for scikit-learn's outlier detectors."""
+"""Adapter for scikit-learn's outlier detectors (SklearnDetector)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,7 +23,7 @@ __all__ = ["SklearnDetector"]
 
 
 def _remedy(fitted):
-    """Say what to do about a detector without score_samples."""
+    """Return advice, for the error, about a detector without score_samples."""
     if isinstance(fitted, LocalOutlierFactor):
         return "Set novelty=True."
     if hasattr(fitted, "decision_function"):
@@ -36,10 +36,10 @@ def _remedy(fitted):
 
 
 class SklearnDetector(ReadingDetector):
-    r"""An outlier detector of scikit-learn on the features of a classifier.
+    r"""scikit-learn outlier detector on the features of a classifier.
 
-    The score is that of the detector, or with ``per_class=True`` the largest over
-    one detector per class:
+    The score is the score of the detector, or with ``per_class=True`` the largest of
+    the scores of one detector per class:
 
     .. math:: s(x) = \max_k s_k(z)
 
@@ -48,7 +48,7 @@ class SklearnDetector(ReadingDetector):
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features are read; cloned and fitted unless it is in
+        The classifier whose features are used; cloned and fitted unless it is in
         a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
     detector : object, default=None
@@ -58,8 +58,8 @@ class SklearnDetector(ReadingDetector):
         :class:`~sklearn.covariance.EllipticEnvelope` or
         ``LocalOutlierFactor(novelty=True)``. It is cloned and fitted; its own
         threshold is not used. None: ``IsolationForest(random_state=0)``. The local
-        outlier factor jumps where more than its ``n_neighbors`` samples are equal:
-        rounding then decides between scores, which may differ from batch to batch.
+        outlier factor is discontinuous if more than its ``n_neighbors`` samples are
+        equal: scores then depend on rounding, and may differ between batches.
 
     per_class : bool, default=False
         Whether to fit one detector per class.
@@ -68,7 +68,7 @@ class SklearnDetector(ReadingDetector):
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -162,7 +162,7 @@ class SklearnDetector(ReadingDetector):
 
     @property
     def _rescales(self):
-        """Whether scores are sums over the samples, as those of a one-class SVM."""
+        """Return whether scores are sums over the samples, as in a one-class SVM."""
         return hasattr(self.detectors_[0], "dual_coef_")
 
     def __sklearn_tags__(self):

@@ -1,4 +1,4 @@
-"""Mahalanobis distance to one cluster of features of unit length."""
+"""Mahalanobis distance to one cluster of unit-norm features (SSD)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -34,32 +34,32 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     A singular :math:`\Sigma` (fewer samples than features, collinear features) is
     inverted on its support, with a warning; constant features are left out.
-    `partial_fit` adds rows, and `explain` says which features make the distance.
+    `partial_fit` adds samples, and `explain` returns the contributions of the features.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features are read; cloned and fitted unless it is in
+        The classifier whose features are used; cloned and fitted unless it is in
         a :class:`~sklearn.frozen.FrozenEstimator`. None: `X` holds features.
 
     covariance : object, default=None
         A covariance estimator of scikit-learn, such as
         :class:`~sklearn.covariance.LedoitWolf`; it is cloned and fitted on the
-        unit-norm features minus their mean. None: maximum likelihood, in one pass;
-        `partial_fit` needs it.
+        unit-norm features minus their mean. None: maximum likelihood, in one pass,
+        which `partial_fit` requires.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
         Mean of the unit-norm features.
 
     covariance_ : ndarray of shape (n_features, n_features)
-        Their covariance.
+        Covariance of the unit-norm features.
 
     estimator_ : object
         The fitted classifier, if there is one.
@@ -81,7 +81,7 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    Mahalanobis : A mean per class, and features of any length.
+    Mahalanobis : Uses a mean per class, and unnormalized features.
     KNN : Distance to a neighbor among unit-norm features.
 
     References

@@ -1,4 +1,4 @@
-"""Virtual-logit matching."""
+"""Virtual-logit matching (ViM)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,22 +29,23 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
         \qquad u = -W^+ b, \qquad
         \alpha = \frac{\sum_i \max_k l_{ik}}{\sum_i \lVert (z_i - u) N \rVert_2}
 
-    where W, b are the weights of the linear head, the columns of N are the
+    where W, b are weights and biases of the linear head, the columns of N are the
     eigenvectors of :math:`\sum_i (z_i - u)(z_i - u)^\top` outside the principal
-    space, and the sums run over the training samples; in `partial_fit`, those for
-    :math:`\alpha` run over at most 5,000 of them. Features in float32 are projected
-    in float32. `explain` says which features make the residual.
+    space, and the sums are over the training samples; in `partial_fit`, the sums for
+    :math:`\alpha` are over at most 5,000 of them. Features in float32 are projected
+    in float32. `explain` returns the contributions of the features to the residual.
 
-    The eigenvectors are those of squares. Where features are r times as far from u as
-    they spread, they and :math:`\alpha` are known to about
-    :math:`2 \cdot 10^{-16} r^2`, and `partial_fit` agrees with `fit` no better.
+    The eigenvectors are computed from squares: if the distance of features from u is r
+    times their spread, the relative error of the eigenvectors and of :math:`\alpha` is
+    about :math:`2 \cdot 10^{-16} r^2`, and `partial_fit` agrees with `fit` to this
+    precision only.
 
     Read more in the :ref:`User Guide <detectors>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The classifier whose features, logits and head are read; cloned and fitted
+        The classifier whose features, logits and head are used; cloned and fitted
         unless it is in a :class:`~sklearn.frozen.FrozenEstimator`. None: `X`
         holds features, and a linear head is fitted on ``(X, y)``.
 
@@ -56,14 +57,14 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject. With more than 5,000 training samples
         the threshold is estimated from 5,000, drawn with a fixed seed.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -88,8 +89,8 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
 
     See Also
     --------
-    Residual : Its second term alone.
-    Energy : Its first term.
+    Residual : The second term alone.
+    Energy : The first term.
 
     References
     ----------

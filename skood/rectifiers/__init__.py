@@ -1,4 +1,4 @@
-"""Rectifiers: transformers of features, and a head, placed before a detector."""
+"""Rectifiers: transformers of features, and a sparse head, for use with detectors."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

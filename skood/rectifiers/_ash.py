@@ -1,4 +1,4 @@
-"""Activation shaping."""
+"""Activation shaping (ASH)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -19,31 +19,32 @@ __all__ = ["ASH"]
 
 
 class ASH(ShapingRectifier):
-    r"""Activation shaping (ASH) [1]_: prunes the low activations of each sample.
+    r"""Activation shaping (ASH) [1]_: prune the low activations of each sample.
 
-    Of the d features of a row, the :math:`k = d - \operatorname{round}(d \cdot
-    \text{percentile} / 100)` largest survive, at least one; the others become 0.
-    With the sum :math:`s_1` of the row before and :math:`s_2` after pruning, a
-    survivor becomes
+    Of the d features of a sample, the :math:`k = d - \operatorname{round}(d \cdot
+    \text{percentile} / 100)` largest, at least one, are kept; the others become 0. With
+    the sum :math:`s_1` of the features before pruning and :math:`s_2` after it, a
+    feature that is kept becomes
 
     .. math:: z_j \mapsto z_j \, e^{s_1 / s_2} \;(\text{ASH-S}), \qquad
         z_j \mapsto s_1 / k \;(\text{ASH-B}), \qquad
         z_j \mapsto z_j \;(\text{ASH-P})
 
-    Features must not be negative. Of equal features those with the lowest index
-    survive, so that exactly k do. Zeros never survive: if fewer than k features are
-    positive, these survive, and k in ASH-B is their number. A row of zeros stays one.
+    Features must be non-negative. Among equal features, the features with the lowest
+    indices are kept, so that exactly k are. Zeros are never kept: if fewer than k
+    features are positive, these are kept, and k in ASH-B is their number. A sample with
+    all features zero is unchanged.
 
     Read more in the :ref:`User Guide <rectifiers>`.
 
     Parameters
     ----------
     percentile : float, default=65
-        Share of the features of each row to prune, in percent, in [0, 100).
+        Share of the features of each sample to prune, in percent, in [0, 100).
 
     variant : {"s", "b", "p"}, default="s"
-        What happens to the survivors: they are scaled, made equal ("binarized") or
-        left as they are.
+        Transformation of the features that are kept: scaled, set to one value
+        ("binarized") or unchanged.
 
     Attributes
     ----------
@@ -60,10 +61,10 @@ class ASH(ShapingRectifier):
 
     Notes
     -----
-    The authors' code, and pytorch-ood's, let ``torch.topk`` choose among equal
-    features. In ASH-B it also sets as many of the zeros as are missing to k to
-    :math:`s_1 / k`, and which is arbitrary. Where k features are positive and
-    distinct, the results are the same.
+    In the authors' code and in pytorch-ood, ``torch.topk`` chooses among equal
+    features. If fewer than k features are positive, ASH-B there also sets arbitrary
+    zeros to :math:`s_1 / k`, up to k features. If k features are positive and distinct,
+    the results are the same.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Base of the rectifiers: transformers that change features before they are read."""
+"""Base class of rectifiers: transformers of the features that detectors use."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,29 +24,12 @@ from skood.utils._torch import row_chunks, to_numpy
 
 __all__ = ["BaseRectifier", "known_rows"]
 
-# Rows are worked on in pieces that stay in the cache of the processor.
+# Size of the chunks of samples, which stay in the cache of the processor.
 _CHUNK_BYTES = 2**20
 
 
 def known_rows(y, X, ood_label):
-    """Rows that ID statistics are learned from.
-
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,) or None
-        Labels.
-
-    X : ndarray of shape (n_samples, n_features)
-        The rows.
-
-    ood_label : int or str
-        Label of known OOD rows.
-
-    Returns
-    -------
-    rows : ndarray of shape (n_samples,), dtype bool, or None
-        True for ID rows. None if all are.
-    """
+    """Return a mask of the ID samples, of shape (n_samples,), or None if all are."""
     if y is None:
         return None
     y = check_labels(y)
@@ -58,10 +41,10 @@ def known_rows(y, X, ood_label):
 class BaseRectifier(
     OneToOneFeatureMixin, TransformerMixin, SkoodEstimator, metaclass=ABCMeta
 ):
-    """Base class of rectifiers: as many features out as in, in the same precision.
+    """Base class of rectifiers, which preserve the number of features and the dtype.
 
-    A subclass implements ``_rectify(Z, out)``, which must not write to `Z`, and, if
-    it learns something, ``_learn(X, y)``.
+    A subclass implements ``_rectify(Z, out)``, which must not modify `Z`, and, if it
+    has parameters to learn, ``_learn(X, y)``.
     """
 
     _parameter_constraints: dict = {}
@@ -79,7 +62,7 @@ class BaseRectifier(
             Features.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels. Rectifiers with an `ood_label` leave rows of that label
+            Class labels. Rectifiers with an `ood_label` leave samples of that label
             out; others ignore `y`.
 
         Returns
@@ -92,7 +75,7 @@ class BaseRectifier(
         return self
 
     def _learn(self, X, y):
-        """Learn from validated features; nothing unless overridden."""
+        """Learn from validated features; do nothing unless overridden."""
 
     @takes_input
     def transform(self, X):
@@ -106,8 +89,8 @@ class BaseRectifier(
         Returns
         -------
         Z : ndarray of shape (n_samples, n_features)
-            Rectified features: float32 if `X` is, else float64. A row does not
-            depend on the others.
+            Rectified features: float32 if `X` is, else float64. Samples are
+            transformed independently.
 
         Raises
         ------
@@ -125,7 +108,7 @@ class BaseRectifier(
 
     @abstractmethod
     def _rectify(self, Z, out):
-        """Write the rectified rows of `Z` to `out`."""
+        """Write rectified features to `out`; shape (n_samples, n_features) as `Z`."""
 
     def _validated(self, X, *, reset):
         """Validate features: finite, two-dimensional, float32 or float64."""

@@ -1,4 +1,4 @@
-"""Sparsification of the head."""
+"""DICE: sparsification of the weights of a linear head."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,7 +24,7 @@ __all__ = ["DICE"]
 
 
 def _mean_row(X, rows):
-    """Mean of the chosen rows (None: of all), summed in float64."""
+    """Return the mean of the chosen rows (None: all rows), summed in float64."""
     total = np.zeros(X.shape[1])
     for part in row_chunks(len(X), X[0].nbytes, budget=2**20):
         chunk = X[part] if rows is None else X[part][rows[part]]
@@ -33,19 +33,19 @@ def _mean_row(X, rows):
 
 
 class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
-    r"""Directed sparsification (DICE) [1]_: a head without its minor weights.
+    r"""Directed sparsification (DICE) [1]_: a linear head with sparse weights.
 
     .. math:: l(z) = (M \odot W) z + b, \qquad
         M_{kj} = 1 \text{ if } V_{kj} > q, \text{ else } 0, \qquad
         V_{kj} = W_{kj} \, \bar z_j
 
-    :math:`V_{kj}` is what feature j adds to logit k on average over the ID training
-    samples, and q the `sparsity` quantile of all entries of V. A classifier: give it
-    to a detector as `estimator`.
+    :math:`V_{kj}` is the mean contribution of feature j to logit k over the ID training
+    samples, and q the `sparsity` quantile of all entries of V. It is a classifier: pass
+    it to a detector as `estimator`.
 
     Features of mean zero, as after a :class:`~sklearn.preprocessing.StandardScaler`,
-    have contributions of zero, and it is rounding that tells which weights are kept:
-    use features as they come from a ReLU.
+    have zero contributions, so that the mask depends on rounding only: use the output
+    of a ReLU without centering.
 
     Read more in the :ref:`User Guide <rectifiers>`.
 
@@ -57,15 +57,15 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         None: a :class:`~skood.nn.LinearHead` is fitted on ``(X, y)``.
 
     sparsity : float, default=0.9
-        Share p of the weights to drop, in [0, 1). 0 keeps all.
+        Share p of the weights to set to zero, in [0, 1). 0 retains all.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_classes, n_features)
-        The weights that are left, zero elsewhere.
+        The remaining weights, zero elsewhere.
 
     intercept_ : ndarray of shape (n_classes,)
         Biases.
@@ -74,7 +74,7 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         Class labels, without `ood_label`.
 
     mask_ : ndarray of shape (n_classes, n_features), dtype bool
-        Which weights are left.
+        Mask of the remaining weights.
 
     estimator_ : object
         The fitted linear classifier.
@@ -87,7 +87,7 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     See Also
     --------
-    ReAct : Changes the features instead; both can be combined.
+    ReAct : Rectifies the features instead; both can be combined.
 
     References
     ----------
@@ -134,7 +134,7 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
             Features.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels; rows of `ood_label` are left out. Not needed if `estimator`
+            Class labels; samples of `ood_label` are left out. Not needed if `estimator`
             is frozen.
 
         Returns
@@ -145,7 +145,7 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
         Raises
         ------
         ValueError
-            If the estimator is no linear classifier of `X`, or no weight is left.
+            If the estimator is no linear classifier of `X`, or no weight remains.
         """
         with fresh_fit(self):
             self._fit(X, y)
@@ -173,7 +173,7 @@ class DICE(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @takes_input
     def predict_logits(self, X):
-        """Logits of each class.
+        """Return the logits of each class.
 
         Parameters
         ----------

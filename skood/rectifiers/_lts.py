@@ -1,4 +1,4 @@
-"""Logit scaling."""
+"""Logit scaling (LTS)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -19,7 +19,7 @@ __all__ = ["LTS"]
 
 
 class LTS(BaseRectifier):
-    r"""Logit scaling (LTS) [1]_: scales the logits by how the features spread.
+    r"""Logit scaling (LTS) [1]_: scale the logits by a ratio of sums of features.
 
     .. math:: S(z) = \left( \frac{\sum_j \max(z_j, 0)}
         {\sum_{j \in \text{top } k} \max(z_j, 0)} \right)^2, \qquad
@@ -30,31 +30,31 @@ class LTS(BaseRectifier):
     by :math:`S(z)`:
 
     - With ``estimator=head``, u is the shortest vector with :math:`W u + b = 0`, so
-      that the head turns the features into exactly :math:`S(z) \, l(z)`.
-    - With ``estimator=None``, :math:`u = 0`. The logits are :math:`S(z) W z + b`:
-      those of the paper up to :math:`(S(z) - 1) \, b`, hence the same if there is no
+      that the logits of the transformed features are exactly :math:`S(z) \, l(z)`.
+    - With ``estimator=None``, :math:`u = 0`. The logits are :math:`S(z) W z + b`, which
+      differ from the paper's by :math:`(S(z) - 1) \, b`, hence not at all without a
       bias.
 
-    A row without a positive feature has :math:`S(z) = 1`.
+    A sample without a positive feature has :math:`S(z) = 1`.
 
     Read more in the :ref:`User Guide <rectifiers>`.
 
     Parameters
     ----------
     estimator : object, default=None
-        The linear head that reads the features, as in a detector's `estimator`;
-        cloned and fitted unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
+        The linear head of the features, as in a detector's `estimator`; cloned and
+        fitted unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     top : float, default=0.05
-        Share of the features of each row that count as its largest, in (0, 1].
+        Share of the features of each sample in the sum of the largest, in (0, 1].
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit of `estimator`.
+        Label of known OOD samples in ``y``; they are left out of the fit of the head.
 
     Attributes
     ----------
     origin_ : ndarray of shape (n_features,)
-        The point u that does not move.
+        The fixed point u of the transformation.
 
     estimator_ : object
         The fitted head, if there is one.
@@ -71,8 +71,8 @@ class LTS(BaseRectifier):
 
     Notes
     -----
-    The paper has no max with 0; the authors' code and pytorch-ood have it. It matters
-    for features that can be negative only.
+    The paper has no max with 0; the authors' code and pytorch-ood have it. It makes a
+    difference only for features that can be negative.
 
     References
     ----------

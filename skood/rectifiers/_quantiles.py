@@ -1,6 +1,6 @@
-"""Exact quantiles of large arrays, in little memory and without sorting.
+"""Exact quantiles of large arrays, without sorting and with little memory.
 
-Quantiles are those of NumPy's linear interpolation, with ranks computed in float64.
+Quantiles use NumPy's linear interpolation, with ranks computed in float64.
 """
 
 # Authors: The skood developers
@@ -12,27 +12,21 @@ from skood.utils._torch import row_chunks
 
 __all__ = ["column_quantiles", "pooled_quantile"]
 
-# Values among which a rank is looked up at once.
+# Number of values from which a rank is selected by partitioning.
 _MAX_CANDIDATES = 2**20
 
-# Values drawn to guess where a quantile lies.
+# Number of values drawn to bracket a quantile.
 _N_DRAWS = 2**16
 
-# Bytes of the rows of one chunk, and of one block of columns.
+# Bytes of one chunk of rows, and of one block of columns.
 _CHUNK_BYTES = 2**20
 _BLOCK_BYTES = 32 * 2**20
 
 
 class _Values:
-    """The values of some rows of an array, given out in chunks.
+    """The values of some rows of an array, in chunks.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        The array.
-
-    rows : ndarray of shape (n_samples,), dtype bool, or None
-        Which rows. None: all.
+    `rows` is a mask of shape (n_samples,); None: all.
     """
 
     def __init__(self, X, rows):
@@ -58,7 +52,7 @@ class _Values:
         return np.concatenate(found)
 
     def ranks(self, value):
-        """Count the values below one, and those up to it."""
+        """Count the values less than `value`, and the values at most `value`."""
         below = upto = 0
         for chunk in self.chunks():
             below += int(np.count_nonzero(chunk < value))
@@ -75,7 +69,7 @@ class _Values:
 
 
 def _bracket(drawn, share):
-    """Two drawn values between which the quantile of a share probably lies."""
+    """Return two drawn values that probably enclose the quantile of a share."""
     n_drawn = len(drawn)
     middle, margin = share * n_drawn, 3.0 * np.sqrt(n_drawn * share * (1.0 - share))
     first = max(int(middle - margin) - 1, 0)
@@ -86,12 +80,12 @@ def _bracket(drawn, share):
 def _neighbors(values, rank):
     """Return the value of a rank, counted from 0, and the next one (or itself).
 
-    While too many values are left to look at, two of them that probably enclose the
-    rank are drawn and their own ranks counted; then one of them is the answer, or only
-    the values on one side of each are left.
+    While there are too many candidates, two of them that probably enclose the rank are
+    drawn and their ranks counted; then either one of them has the rank, or the
+    candidates are restricted to one side of each.
     """
     rng = np.random.default_rng(0)
-    low, high = -np.inf, np.inf  # the answer is strictly between them
+    low, high = -np.inf, np.inf  # the value is strictly between them
     n_low, n_high = 0, len(values)  # ranks of the first and behind the last candidate
     while n_high - n_low > _MAX_CANDIDATES:
         drawn = values.draw(rng, low, high)
@@ -113,7 +107,7 @@ def _neighbors(values, rank):
 
 
 def _following(values, value, n_left):
-    """Return what comes after a value of which `n_left` are left, itself included."""
+    """Return the next value: `value` itself if `n_left` > 1 of it are left."""
     if n_left > 1:
         return value
     smallest = min(
@@ -123,7 +117,7 @@ def _following(values, value, n_left):
 
 
 def _interpolate(low, high, weight):
-    """Value between two neighbors, in float64, exact at both ends."""
+    """Interpolate between two neighbors, in float64, exactly at both ends."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     if weight < 0.5:
         return low + (high - low) * weight
@@ -131,23 +125,10 @@ def _interpolate(low, high, weight):
 
 
 def pooled_quantile(X, quantile, rows=None):
-    """Quantile of all values of an array together.
+    """Return the quantile of all values of an array of shape (n_samples, n_features).
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Finite values.
-
-    quantile : float
-        In [0, 1].
-
-    rows : ndarray of shape (n_samples,), dtype bool, default=None
-        Which rows count. None: all.
-
-    Returns
-    -------
-    value : float
-        The quantile.
+    The values must be finite; `quantile` is in [0, 1], and `rows` is a mask of shape
+    (n_samples,), None: all rows.
     """
     values = _Values(X, rows)
     position = quantile * (len(values) - 1)
@@ -157,23 +138,11 @@ def pooled_quantile(X, quantile, rows=None):
 
 
 def column_quantiles(X, quantiles, rows=None):
-    """Quantiles of each column of an array.
+    """Return quantiles of each column of an array of shape (n_samples, n_features).
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Finite values.
-
-    quantiles : sequence of float
-        In [0, 1].
-
-    rows : ndarray of shape (n_samples,), dtype bool, default=None
-        Which rows count. None: all.
-
-    Returns
-    -------
-    values : ndarray of shape (n_quantiles, n_features), dtype float64
-        The quantiles.
+    The values must be finite; `quantiles` are in [0, 1], and `rows` is a mask of shape
+    (n_samples,), None: all rows. The result has shape (n_quantiles, n_features) and
+    dtype float64.
     """
     n_rows = _Values(X, rows).n_rows
     found = np.empty((len(quantiles), X.shape[1]))
@@ -194,7 +163,7 @@ def _columns(X, rows, n_rows):
 
 def _partition_at(block, found, quantiles):
     """Write quantiles of the rows of `block`, which is reordered, to `found`."""
-    end = block.shape[1]  # ranks from here on are done with
+    end = block.shape[1]  # ranks from here on are done
     last = end - 1
     following = None
     for i in np.argsort(quantiles)[::-1]:

@@ -1,4 +1,4 @@
-"""Rectified activations."""
+"""Rectified activations (ReAct)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,12 +15,12 @@ __all__ = ["ReAct"]
 
 
 class ReAct(BaseRectifier):
-    r"""Rectified activations (ReAct) [1]_: cuts high activations off.
+    r"""Rectified activations (ReAct) [1]_: clip high activations.
 
     .. math:: z_j \mapsto \min(z_j, c)
 
-    with one c for all features: a quantile of all activations of all ID training
-    samples together. It is exact, and found without sorting or copying them.
+    with one threshold c for all features: the quantile of all activations of all ID
+    training samples. It is exact, and computed without sorting or copying them.
 
     Read more in the :ref:`User Guide <rectifiers>`.
 
@@ -30,7 +30,7 @@ class ReAct(BaseRectifier):
         Share of the training activations below the threshold c, in [0, 1].
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -45,7 +45,7 @@ class ReAct(BaseRectifier):
 
     See Also
     --------
-    VRA : Cuts low activations off as well, with thresholds for each feature.
+    VRA : Also truncates low activations, with thresholds for each feature.
 
     References
     ----------

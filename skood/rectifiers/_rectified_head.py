@@ -1,4 +1,4 @@
-"""The linear head that a rectifier needs."""
+"""Fit of the linear head that a rectifier needs."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,42 +13,18 @@ __all__ = ["fit_head"]
 
 
 def fit_head(owner, estimator, X, y, rows):
-    """Fit a linear classifier on ID rows, unless it is frozen, and read its weights.
+    """Fit a linear classifier on ID samples, unless frozen, and return its weights.
 
-    The fitted classifier is stored as ``estimator_`` on `owner`.
-
-    Parameters
-    ----------
-    owner : object
-        Has validated `X`.
-
-    estimator : object
-        A linear classifier of `X`.
-
-    X : ndarray of shape (n_samples, n_features)
-        Features.
-
-    y : array-like of shape (n_samples,) or None
-        Labels.
-
-    rows : ndarray of shape (n_samples,), dtype bool, or None
-        Which rows are ID. None: all.
-
-    Returns
-    -------
-    head : Head
-        Weights and biases, one row per class.
-
-    Raises
-    ------
-    ValueError
-        If the classifier is no linear function of `X`.
+    The fitted classifier is stored as ``estimator_`` on `owner`, which has validated
+    `X` of shape (n_samples, n_features). `rows` is the mask of ID samples (None: all).
+    Returns a `Head`: weights and biases, one row per class. Raises a ValueError if the
+    classifier is no linear function of `X`.
     """
     if rows is not None and not isinstance(estimator, FrozenEstimator):
         X, y = X[rows], check_labels(y)[rows]
     names = vars(owner).get("feature_names_in_")
     owner.estimator_ = fit_wrapped(owner, estimator, X, y)
-    # the owner has seen `X`, a frozen head and the names of its features maybe not
+    # `X` was given to the owner; a frozen head may lack its feature names
     for name in ("feature_names_in_", "classes_"):
         vars(owner).pop(name, None)
     if names is not None:

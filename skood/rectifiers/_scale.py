@@ -1,4 +1,4 @@
-"""Scaling of activations."""
+"""Activation scaling (SCALE)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,24 +14,25 @@ __all__ = ["SCALE"]
 
 
 class SCALE(ShapingRectifier):
-    r"""Activation scaling (SCALE) [1]_: scales each sample and prunes nothing.
+    r"""Activation scaling (SCALE) [1]_: scale each sample without pruning.
 
     .. math:: z \mapsto z \, e^{s_1 / s_2}, \qquad s_1 = \sum_j z_j
 
     where :math:`s_2` is the sum of the :math:`k = d - \operatorname{round}(d \cdot
     \text{percentile} / 100)` largest of the d features, at least one. The factor is
-    between :math:`e` and :math:`e^{d/k}`; it is the lower, the more of its sum a row
-    has in few features. A row of zeros stays one.
+    between :math:`e` and :math:`e^{d/k}`; it decreases with the share of the sum in the
+    largest features. A sample with all features zero is unchanged.
 
-    Features must not be negative: sums of activations of both signs say nothing
-    about their size, and could be zero. They raise a ``ValueError``.
+    Features must be non-negative, as a sum of activations of both signs does not
+    measure their magnitude, and could be zero. Negative features raise a
+    ``ValueError``.
 
     Read more in the :ref:`User Guide <rectifiers>`.
 
     Parameters
     ----------
     percentile : float, default=85
-        Share of the features of each row that is not among the largest, in percent,
+        Share of the features of each sample that is not among the largest, in percent,
         in [0, 100).
 
     Attributes
@@ -44,7 +45,7 @@ class SCALE(ShapingRectifier):
 
     See Also
     --------
-    ASH : Prunes as well.
+    ASH : Also prunes.
     LTS : Scales the logits by a power of the same ratio.
 
     References

@@ -1,4 +1,4 @@
-"""The largest entries of each row, and rectifiers that scale rows by their share."""
+"""Largest features of each sample, and the base class of rectifiers that use them."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,42 +11,18 @@ __all__ = ["ShapingRectifier", "largest", "n_largest", "scale_rows", "survivors"
 
 
 def n_largest(n_features, pruned):
-    """Entries that are left when a share of each row is pruned: at least one.
+    """Return the number of entries, at least one, left when a share is pruned.
 
-    Parameters
-    ----------
-    n_features : int
-        Entries of a row.
-
-    pruned : float
-        Share to prune, in [0, 1).
-
-    Returns
-    -------
-    k : int
-        Number of entries left; halves are rounded to even.
+    `pruned` is in [0, 1); halves are rounded to even.
     """
     return max(1, n_features - int(np.round(n_features * pruned)))
 
 
 def largest(Z, k):
-    """Smallest and sum of the `k` largest entries of each row.
+    """Return the smallest and the sum of the `k` largest entries of each row.
 
-    Parameters
-    ----------
-    Z : ndarray of shape (n_samples, n_features)
-        Features.
-
-    k : int
-        At most `n_features`.
-
-    Returns
-    -------
-    threshold : ndarray of shape (n_samples,)
-        The k-th largest entry.
-
-    total : ndarray of shape (n_samples,), dtype float64
-        Sum of the `k` largest ones.
+    `Z` has shape (n_samples, n_features), and k <= n_features. Both results have shape
+    (n_samples,); the sum is float64.
     """
     first = Z.shape[1] - k
     ordered = np.partition(Z, first, axis=1)
@@ -54,25 +30,12 @@ def largest(Z, k):
 
 
 def survivors(Z, k, threshold):
-    """Tell which entries are among the `k` largest of their row and positive.
+    """Return a mask of the entries that are positive and among the `k` largest.
 
-    Of equal entries, those with the lowest index survive.
-
-    Parameters
-    ----------
-    Z : ndarray of shape (n_samples, n_features)
-        Non-negative features.
-
-    k : int
-        Number of entries to keep.
-
-    threshold : ndarray of shape (n_samples,)
-        The k-th largest entry of each row.
-
-    Returns
-    -------
-    keep : ndarray of shape (n_samples, n_features), dtype bool
-        At most `k` per row are true, fewer only if fewer are positive.
+    `Z` and the mask have shape (n_samples, n_features), `Z` is non-negative, and
+    `threshold` is the k-th largest entry of each row. Among equal entries, the lowest
+    indices are retained. At most `k` entries per row are true, fewer only if fewer are
+    positive.
     """
     threshold = threshold[:, None]
     keep = (Z >= threshold) & (Z > 0)
@@ -89,22 +52,9 @@ def survivors(Z, k, threshold):
 def scale_rows(rectifier, Z, factor, total, out):
     """Write ``Z * factor`` to `out`, or raise if that overflows.
 
-    Parameters
-    ----------
-    rectifier : object
-        Whose name the error tells.
-
-    Z : ndarray of shape (n_samples, n_features)
-        Features.
-
-    factor : ndarray of shape (n_samples,), dtype float64
-        Factor of each row.
-
-    total : ndarray of shape (n_samples,), dtype float64
-        Bound on the absolute entries of each row.
-
-    out : ndarray of shape (n_samples, n_features)
-        The scaled features.
+    `Z` and `out` have shape (n_samples, n_features), `factor` and `total`, a bound on
+    the absolute entries of each row, have shape (n_samples,). The name of `rectifier`
+    is in the error.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         fits = factor * np.maximum(total, 1.0) <= np.finfo(out.dtype).max
@@ -118,9 +68,9 @@ def scale_rows(rectifier, Z, factor, total, out):
 
 
 class ShapingRectifier(BaseRectifier):
-    """Base class of rectifiers that compare the sum of a row with that of its largest.
+    """Base class of rectifiers that use the sums of all and of the largest features.
 
-    They learn nothing, and take non-negative features only. A subclass has a
+    They learn nothing, and accept only non-negative features. A subclass has a
     parameter `percentile`: the share to prune, in percent.
     """
 

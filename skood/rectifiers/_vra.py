@@ -1,4 +1,4 @@
-"""Variational rectified activations."""
+"""Variational rectified activation (VRA)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,7 +15,7 @@ __all__ = ["VRA"]
 
 
 class VRA(BaseRectifier):
-    r"""Variational rectified activation (VRA) [1]_: cuts both ends off.
+    r"""Variational rectified activation (VRA) [1]_: truncate both tails.
 
     .. math:: z_j \mapsto \begin{cases}
         0 & z_j < a_j \\ z_j & a_j \le z_j \le b_j \\ b_j & z_j > b_j
@@ -35,16 +35,15 @@ class VRA(BaseRectifier):
         Quantile :math:`b_j`, in [0, 1], not below `low`.
 
     below : {"zero", "clip"}, default="zero"
-        What becomes of features below :math:`a_j`: 0, as in the paper and in its
-        authors' code, or :math:`a_j`. Where features can be negative, "zero" raises
-        the lowest ones.
+        Value of features below :math:`a_j`: 0, as in the paper and the authors' code,
+        or :math:`a_j`. If features can be negative, "zero" increases the lowest ones.
 
     per_feature : bool, default=True
         Whether each feature has its own thresholds. False: one pair for all, from all
         activations together.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
@@ -62,12 +61,12 @@ class VRA(BaseRectifier):
 
     See Also
     --------
-    ReAct : Cuts high activations off only, with one threshold.
+    ReAct : Clips high activations only, with one threshold.
 
     Notes
     -----
-    The authors' code has thresholds per feature and sets what is below to zero, as
-    here. pytorch-ood clips (``below="clip"``, with ``low=0.01, high=0.99``); OpenOOD
+    As here, the authors' code has thresholds per feature and sets features below them
+    to zero. pytorch-ood clips (``below="clip"``, with ``low=0.01, high=0.99``); OpenOOD
     clips as well and has one pair of thresholds (``per_feature=False``).
 
     References

@@ -1,4 +1,4 @@
-"""Utilities of skood: citations, discovery of estimators, the checks for detectors."""
+"""Utilities: citations, discovery of estimators, and checks for detectors."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,8 +1,8 @@
-"""Array computations that are written once, for NumPy and for torch on a GPU.
+"""Array functions for NumPy and for torch on a GPU.
 
-A function here takes NumPy arrays or torch tensors and gives back the same kind. It
-adds what the array API standard, by way of array_api_compat, leaves out. Importing
-this file does not import torch.
+Functions take NumPy arrays or torch tensors and return the same kind. They complement
+the array API standard, as provided by array_api_compat. Importing this module does not
+import torch.
 """
 
 # Authors: The skood developers
@@ -32,20 +32,20 @@ __all__ = [
     "unit_rows",
 ]
 
-# Below this many bytes, moving an array to a GPU costs more than it gives.
+# For arrays with fewer bytes, moving them to a GPU is slower than computing on the CPU.
 _MIN_GPU_BYTES = 16 * 2**20
 
 # A squared distance below this share of the squared length of the point is computed
-# from the difference: else fewer than ten digits of it might be right.
+# from the difference: otherwise fewer than ten digits may be accurate.
 _CANCELS = 1e-6
 
-# Up to this many columns NumPy finds the largest value of each row faster column by
-# column: its reductions along short rows cost a loop each.
+# Up to this many columns NumPy finds the row maxima faster column by column: its
+# reductions along short rows need one loop per row.
 _NARROW = 32
 
 
 def _cuda_is_there():
-    """Tell whether torch finds CUDA; without a driver torch is not imported."""
+    """Return whether torch finds CUDA; without a driver, torch is not imported."""
     if "torch" not in sys.modules:
         try:
             ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
@@ -57,26 +57,26 @@ def _cuda_is_there():
 
 
 def array_device(device, array):
-    """Where to compute on an array: a torch device, or None for NumPy on the CPU.
+    """Return the device for computations on an array.
 
     Parameters
     ----------
     device : str or torch.device
-        "auto" is where `array` is if that is a GPU, else the current CUDA device
-        for arrays of 16 MiB or more if there is one, else the CPU.
+        "auto" is the device of `array` if that is a GPU, else the current CUDA device
+        for arrays of 16 MiB or more if available, else the CPU.
 
     array : ndarray or torch.Tensor
-        What is computed on.
+        The array.
 
     Returns
     -------
     device : torch.device or None
-        None: NumPy.
+        None: NumPy on the CPU.
 
     Raises
     ------
     TypeError, ValueError
-        If `device` is no device, or this machine does not have it.
+        If `device` is invalid, or not available on this machine.
     """
     if isinstance(device, str) and device == "auto":
         if is_tensor(array) and array.device.type != "cpu":
@@ -95,23 +95,23 @@ def to_device(array, device):
         return np.ascontiguousarray(to_numpy(array))
     import torch
 
-    if not is_tensor(array):  # torch takes neither read-only nor reversed arrays
+    if not is_tensor(array):  # torch supports neither read-only nor reversed arrays
         array = np.require(array, requirements=["C", "W"])
     return torch.as_tensor(array, device=device)
 
 
 def to_host(array):
-    """Return an array as NumPy."""
+    """Return an array as a NumPy array."""
     return to_numpy(array)
 
 
 def asarray_like(array, like):
-    """Return a NumPy array as what `like` is: NumPy, or a tensor on its device."""
+    """Return a NumPy array unchanged, or as a tensor on the device of `like`."""
     return to_device(array, like.device) if is_tensor(like) else array
 
 
 def as_double(array):
-    """Return an array in float64; one that is float64 is not copied."""
+    """Return an array in float64, without a copy if it is float64."""
     xp = array_namespace(array)
     return xp.astype(array, xp.float64, copy=False)
 
@@ -125,17 +125,17 @@ def row_indices(array):
 
 
 def row_dots(a, b):
-    """Inner product of each row of `a` with the same row of `b`."""
+    """Return the inner product of each row of `a` with the same row of `b`."""
     return array_namespace(a).einsum("id,id->i", a, b)
 
 
 def row_sums(array):
-    """Sum of each row, in the precision of the array."""
+    """Return the sum of each row, in the precision of the array."""
     return array_namespace(array).einsum("ij->i", array)  # NumPy's sum is slower
 
 
 def row_max(array):
-    """Largest value of each row."""
+    """Return the largest value of each row."""
     if is_tensor(array) or array.shape[1] > _NARROW:
         return array_namespace(array).max(array, axis=1)
     largest = array[:, 0].copy()
@@ -148,7 +148,7 @@ def unit_rows(array):
     """Scale rows to unit Euclidean length in float64; zero rows stay zero.
 
     Rows in float64 are first divided by their largest value, so that no square
-    overflows; those of float32 cannot.
+    overflows; squares of float32 cannot overflow in float64.
     """
     xp = array_namespace(array)
     is_double = array.dtype == xp.float64
@@ -162,20 +162,10 @@ def unit_rows(array):
 
 
 def top_k(array, k):
-    """Return the `k` largest values of each row, in no order.
+    """Return the `k` largest values of each row, unordered.
 
-    Parameters
-    ----------
-    array : ndarray or torch.Tensor of shape (n_samples, n_values)
-        Values.
-
-    k : int
-        At most `n_values`.
-
-    Returns
-    -------
-    values : ndarray or torch.Tensor of shape (n_samples, k)
-        The largest ones.
+    `array` has shape (n_samples, n_values), with k <= n_values; the result has shape
+    (n_samples, k).
     """
     if k == array.shape[1]:
         return array
@@ -185,23 +175,11 @@ def top_k(array, k):
 
 
 def nearest(points, centers):
-    """Squared distance of each point to its nearest center, and which one that is.
+    """Return squared distances of points to their nearest centers, and the indices.
 
-    Parameters
-    ----------
-    points : array of shape (n_samples, n_features)
-        In float64.
-
-    centers : array of shape (n_centers, n_features)
-        In float64, of the same kind.
-
-    Returns
-    -------
-    squared : array of shape (n_samples,)
-        Never negative.
-
-    index : array of shape (n_samples,), dtype int
-        Index of the center; the first among equally near ones.
+    `points`, of shape (n_samples, n_features), and `centers`, of shape (n_centers,
+    n_features), are float64 of the same kind. Squared distances are non-negative; ties
+    are resolved by the lowest index.
     """
     xp = array_namespace(points)
     # |w - m|² = |w|² - 2 w·m + |m|², smallest over the centers

@@ -1,4 +1,4 @@
-"""Keep an estimator's state when a fit fails or is interrupted."""
+"""Context managers that restore an estimator's state when a fit fails."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -10,12 +10,9 @@ __all__ = ["fresh_fit", "kept_state"]
 
 @contextmanager
 def kept_state(estimator):
-    """Put back the attributes of an estimator if the block raises.
+    """Restore the attributes of an estimator if the block raises.
 
-    Parameters
-    ----------
-    estimator : object
-        Its attributes may be replaced in the block, but not be written into.
+    Attributes may be replaced in the block, but not be modified in place.
     """
     before = vars(estimator).copy()
     try:
@@ -28,17 +25,11 @@ def kept_state(estimator):
 
 @contextmanager
 def fresh_fit(estimator):
-    """Run a fit that starts from nothing and, if it fails, never happened.
+    """Run a fit without attributes of earlier fits; restore them if it fails.
 
-    On entry every fitted attribute (a name that ends in an underscore) of an
-    earlier fit is removed, so that nothing of it can leak into this one. If the
-    block raises, be it a ``KeyboardInterrupt``, the attributes that the estimator
-    had before are put back.
-
-    Parameters
-    ----------
-    estimator : object
-        The estimator that is being fitted.
+    On entry every fitted attribute (a name that ends in an underscore) of an earlier
+    fit is removed, so that it cannot affect this one. If the block raises, including a
+    ``KeyboardInterrupt``, the previous attributes of the estimator are restored.
     """
     with kept_state(estimator):
         for name in list(vars(estimator)):

@@ -1,7 +1,7 @@
-"""Rows that are not in memory: torch datasets and loaders, and arrays of dask.
+"""Samples that are not in memory: torch datasets and loaders, and dask arrays.
 
-What is computed row by row is computed of one batch of them after the other. This file
-imports neither torch nor dask: their objects can only be given by someone who did.
+Computations on single samples run batch by batch. This module imports neither torch
+nor dask: their objects exist only if the caller has imported them.
 """
 
 # Authors: The skood developers
@@ -42,49 +42,30 @@ _TORCH_DATA = (
 
 
 def is_instance(thing, module, name):
-    """``isinstance`` that does not import the module of the class.
+    """Return whether `thing` is an instance of a class, without importing its module.
 
-    Parameters
-    ----------
-    thing : object
-        Anything.
-
-    module, name : str
-        Of the class.
-
-    Returns
-    -------
-    is_instance : bool
-        False also if the module has not been imported.
+    `module` and `name` define the class. False if the module is not imported.
     """
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(thing, kind)
 
 
 def is_torch_data(X):
-    """Tell whether `X` is a torch dataset or loader, or a part of one."""
+    """Return whether `X` is a torch dataset or loader, or a part of one."""
     return any(is_instance(X, *kind) for kind in _TORCH_DATA)
 
 
 def is_dask(X):
-    """Tell whether `X` is an array or a data frame of dask."""
+    """Return whether `X` is a dask array or data frame."""
     kinds = (("dask.array", "Array"), *_DASK_FRAMES)
     return any(is_instance(X, *kind) for kind in kinds)
 
 
 def is_lazy(X):
-    """Tell whether the rows of `X` are yet to be loaded or computed.
+    """Return whether the samples of `X` are yet to be loaded or computed.
 
-    Parameters
-    ----------
-    X : object
-        Anything.
-
-    Returns
-    -------
-    is_lazy : bool
-        True for torch datasets and loaders, and for arrays and data frames of dask.
-        Memory-mapped arrays are arrays.
+    True for torch datasets and loaders, and for dask arrays and data frames;
+    memory-mapped arrays are arrays.
     """
     if type(X) is np.ndarray:  # for the speed of small calls
         return False
@@ -92,7 +73,7 @@ def is_lazy(X):
 
 
 def as_rows(X, *, for_fit=False):
-    """Rows that can be counted and chosen.
+    """Return samples that can be counted and indexed.
 
     Parameters
     ----------
@@ -100,7 +81,7 @@ def as_rows(X, *, for_fit=False):
         Anything.
 
     for_fit : bool, default=False
-        Whether the order of the rows does not matter, so that a loader may shuffle.
+        Whether the order of the samples does not matter, so that a loader may shuffle.
 
     Returns
     -------
@@ -110,10 +91,10 @@ def as_rows(X, *, for_fit=False):
     Raises
     ------
     TypeError
-        If it is an iterable dataset, which has no rows to choose among.
+        If it is an iterable dataset, which cannot be indexed.
 
     ValueError
-        If a loader shuffles or drops rows, and may not.
+        If a loader drops samples, or shuffles although `for_fit` is False.
     """
     if not is_torch_data(X):
         return X
@@ -123,7 +104,7 @@ def as_rows(X, *, for_fit=False):
 
 
 def labeled_rows(X, y, *, wait=False):
-    """Rows to fit on, and their labels: of torch data those that the items have.
+    """Return samples to fit on, and their labels, taken from torch data if not given.
 
     Parameters
     ----------
@@ -131,15 +112,15 @@ def labeled_rows(X, y, *, wait=False):
         Anything.
 
     y : array-like of shape (n_samples,) or None
-        Labels; None: those of the items.
+        Labels; None: labels of the items of torch data.
 
     wait : bool, default=False
-        Leave labels for later, when the rows have been read in any case.
+        Whether to defer labels until the samples have been loaded in any case.
 
     Returns
     -------
     X : object
-        Rows that can be counted and chosen.
+        Samples that can be counted and indexed.
 
     y : array-like of shape (n_samples,) or None
         None if there are no labels, or none yet.
@@ -153,17 +134,17 @@ def labeled_rows(X, y, *, wait=False):
 
 
 def loaded_blocks(X):
-    """Yield rows, in their order, as arrays in memory.
+    """Yield blocks of samples, in their order, as arrays in memory.
 
     Parameters
     ----------
     X : array-like, torch Dataset or DataLoader, or dask array
-        The rows.
+        The samples.
 
     Yields
     ------
     block : object
-        A batch of a dataset or loader, a chunk of dask's; anything else as it is.
+        A batch of a dataset or loader, or a chunk of a dask array; other `X` unchanged.
     """
     if is_torch_data(X):
         from skood.utils._torch_batches import iter_batches
@@ -176,7 +157,7 @@ def loaded_blocks(X):
 
 
 def _chunks(X):
-    """Yield the chunks of rows of a dask array, one computed at a time."""
+    """Yield the chunks of a dask array, computing one at a time."""
     _refuse_frames(X)
     X = X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
     rows_found = False
@@ -198,18 +179,7 @@ def _refuse_frames(X):
 
 
 def loaded(X):
-    """All rows in memory, as one array.
-
-    Parameters
-    ----------
-    X : object
-        See `loaded_blocks`.
-
-    Returns
-    -------
-    X : object
-        The array, or `X` itself if it is in memory.
-    """
+    """Return all samples in memory, as one array; `X` itself if it is in memory."""
     if is_dask(X):
         _refuse_frames(X)
         return X.compute()
@@ -217,7 +187,7 @@ def loaded(X):
 
 
 def joined(parts, axis=0):
-    """Join results for consecutive rows.
+    """Concatenate results for consecutive blocks of samples.
 
     Parameters
     ----------
@@ -225,12 +195,12 @@ def joined(parts, axis=0):
         The results, all of one kind.
 
     axis : int, default=0
-        The axis of the rows.
+        The axis of the samples.
 
     Returns
     -------
     result : ndarray, list, tuple or Bunch
-        The result for all rows.
+        The result for all samples.
 
     Examples
     --------
@@ -250,10 +220,10 @@ def joined(parts, axis=0):
 
 
 def blockwise(method=None, *, axis=0):
-    """Decorate a method whose result for a row depends on that row alone.
+    """Decorate a method whose result for a sample depends on this sample alone.
 
-    Given rows that are not in memory, it is called for one block after the other, and
-    the results are joined.
+    For samples that are not in memory, the method is called block by block, and the
+    results are concatenated.
 
     Parameters
     ----------
@@ -261,12 +231,12 @@ def blockwise(method=None, *, axis=0):
         Takes ``(self, X, ...)``.
 
     axis : int, default=0
-        The axis of the rows in what it returns.
+        The axis of the samples in the result.
 
     Returns
     -------
     method : callable
-        As before, for rows in memory.
+        The decorated method.
     """
     if method is None:
         return functools.partial(blockwise, axis=axis)

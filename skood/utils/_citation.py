@@ -1,4 +1,4 @@
-"""Whom to cite: the references of docstrings, gathered and as BibTeX."""
+"""Citations of estimators, from the references in docstrings, as text or BibTeX."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,24 +13,24 @@ __all__ = ["Reference", "citation", "parse_reference", "references"]
 _TITLE = "skood: classifiers that know when not to answer"
 _AUTHORS = "The skood developers"
 
-# Words that a key does not take as the first one of a title.
+# Words that are skipped as the first word of a title in a key.
 _SMALL_WORDS = {"a", "an", "the", "on", "in", "of", "for", "to"}
 
-# What a venue is called when it is no journal.
+# Venues other than journals.
 _PROCEEDINGS = re.compile(r"[A-Z][A-Za-z]*[A-Z]s?( Workshops)?$")  # ICML, NeurIPS
 _JOURNALS_IN_CAPITALS = {"JMLR", "TMLR"}
 _PUBLISHER = re.compile(r"Springer|Press$|Chapman")
 
 
 def citation(obj, format="text"):
-    """Whom to cite when this is used.
+    """Return the references to cite for an object.
 
-    These are the references that its docstring lists, those of all that it is made of
-    (what it wraps, its members, its rule or combiner, and, once it is fitted, what
-    took the place of parameters that were left out), and skood itself. Parts from
-    other packages are not cited.
+    These are the references in its docstring, the references of its parts (nested
+    estimators, members, rule or combiner, and, once it is fitted, the defaults of
+    parameters that are None), and skood itself. Parts from other packages are not
+    cited.
 
-    Every estimator of skood has it as a method as well.
+    Every estimator of skood has this function as a method as well.
 
     Parameters
     ----------
@@ -38,13 +38,13 @@ def citation(obj, format="text"):
         An estimator, fitted or not, a class, or a function of skood.
 
     format : {"text", "bibtex"}, default="text"
-        A line for each reference, or an entry for BibTeX. Its key is made of the first
-        author, the year and the title: it is the same in every version of skood.
+        One line per reference, or a BibTeX entry. Its key consists of the first author,
+        the year and the title, and is the same in every version of skood.
 
     Returns
     -------
     text : str
-        The references, each once, that of skood last.
+        The references without duplicates, skood last.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def citation(obj, format="text"):
 
 
 def _cited(obj):
-    """Yield what docstrings refer to: of an object, then of its parts."""
+    """Yield the references in docstrings of an object, then of its parts."""
     if not _is_estimator(obj):
         yield from references(obj)
         return
@@ -121,12 +121,12 @@ def _is_estimator(obj):
 
 
 def _is_ours(cls):
-    """Whether a class is one of skood, or derived from one."""
+    """Return whether a class is defined in skood, or derived from such a class."""
     return any(base.__module__.split(".")[0] == "skood" for base in cls.__mro__)
 
 
 def _by_key(found):
-    """References by key, each once; of two texts of one, the longer."""
+    """Return references by key; of two texts for one reference, the longer."""
     unique: dict[str, Reference] = {}
     for reference in found:
         known = unique.get(reference.key)
@@ -136,18 +136,7 @@ def _by_key(found):
 
 
 def references(obj):
-    """List the references of a docstring.
-
-    Parameters
-    ----------
-    obj : type or function
-        Something with a docstring in the style of numpydoc.
-
-    Returns
-    -------
-    references : list of Reference
-        In their order there.
-    """
+    """Return the references of a numpydoc docstring, in their order."""
     doc = inspect.getdoc(obj) or ""
     sections = re.split(r"^(\S.*)\n-{3,}$", doc, flags=re.MULTILINE)
     if "References" not in sections:
@@ -167,11 +156,11 @@ class Reference:
     Parameters
     ----------
     text : str
-        All of it.
+        The complete reference.
 
     authors : tuple of str
-        Names; the last may be "others". Empty if the text could not be taken apart, and
-        so are the other parts then.
+        Names; the last may be "others". Empty, as the other parts, if the text could
+        not be parsed.
 
     title, venue, year : str
         The venue may be empty.
@@ -185,7 +174,7 @@ class Reference:
 
     @property
     def key(self):
-        """What BibTeX calls it: first author, year and first word of the title."""
+        """BibTeX key: first author, year and first word of the title."""
         if not self.authors:
             return "-".join(_ascii_words(self.text)[:8])
         surname = "".join(_ascii_words(_last_name_first(self.authors[0]).split(",")[0]))
@@ -193,7 +182,7 @@ class Reference:
         return f"{surname}{self.year}{words[0]}"
 
     def bibtex(self):
-        """The entry for BibTeX."""
+        """Return the BibTeX entry."""
         if not self.authors:
             return _entry("misc", self.key, {"note": _escaped(self.text)})
         kind, place = _kind_and_place(self.venue)
@@ -207,23 +196,14 @@ class Reference:
 
 
 def parse_reference(text):
-    """Take a reference apart.
+    """Parse a reference into its parts.
 
-    It is written as *authors. title. venue, year.*, with the title in quotation marks
-    or not, and names as *A. B. Surname*.
-
-    Parameters
-    ----------
-    text : str
-        The reference on one line.
-
-    Returns
-    -------
-    reference : Reference
-        With the text alone if it is written otherwise.
+    The expected form is *authors. title. venue, year.*, with or without quotation marks
+    around the title, and with names as *A. B. Surname*. A text of another form gives a
+    Reference with the text alone.
     """
     found = re.match(r'(.+?)[.,]? "([^"]+)"[.,]? (.+)', text) or re.match(
-        # a full stop after two letters: not that of an initial
+        # a full stop after two letters does not belong to an initial
         r"(.+?\w\w)\. (.+?)\. (.+)",
         text,
     )
@@ -243,7 +223,7 @@ def parse_reference(text):
 
 
 def _last_name_first(name):
-    """*J.-H. Kim* as BibTeX reads it without doubt: *Kim, J.-H.*."""
+    """Convert *J.-H. Kim* to the unambiguous *Kim, J.-H.*."""
     initials = re.match(r"((?:[A-Z]\.[- ]?)+)(?<=[. ])(.+)", name)
     if initials:
         return f"{initials[2].strip()}, {initials[1].strip()}"
@@ -252,7 +232,7 @@ def _last_name_first(name):
 
 
 def _kind_and_place(venue):
-    """The kind of an entry, and where it appeared."""
+    """Return the type of an entry, and the venue."""
     if preprint := re.match(r"arXiv:([\d.]+)$", venue):
         return "misc", {"eprint": preprint[1], "archiveprefix": "arXiv"}
     if not venue:
@@ -270,7 +250,7 @@ def _kind_and_place(venue):
 
 
 def _ascii_words(text):
-    """Words in small letters without accents; hyphens part them."""
+    """Return lowercase words without accents, split at hyphens."""
     text = text.lower().replace("ø", "o").replace("ł", "l").replace("ß", "ss")
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return re.findall(r"[a-z0-9]+", plain)

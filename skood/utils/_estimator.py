@@ -1,4 +1,4 @@
-"""What all estimators of skood share."""
+"""SkoodEstimator: base class of all estimators of skood."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,18 +11,18 @@ from skood.utils._warnings import warn
 
 __all__ = ["SkoodEstimator"]
 
-_STAMP = "_skood_version"  # a name in pickled states only
+_STAMP = "_skood_version"  # present in pickled states only
 
 
 class SkoodEstimator(BaseEstimator):
-    """Base of skood's estimators, in place of scikit-learn's.
+    """Base class of skood's estimators, derived from scikit-learn's.
 
-    Their pickles are stamped with the version of skood, as scikit-learn stamps those
-    of its own, and they know whom to cite.
+    Pickles contain the version of skood, as scikit-learn's contain its version, and
+    estimators have a `citation` method.
     """
 
     def __repr__(self, N_CHAR_MAX=700):
-        # The weights of a head are parameters, of which a few numbers are enough.
+        # The weights of a head are parameters: print a few numbers only.
         with np.printoptions(threshold=8, edgeitems=1, precision=3):
             return super().__repr__(N_CHAR_MAX)
 
@@ -38,12 +38,12 @@ class SkoodEstimator(BaseEstimator):
         super().__setstate__(state)
 
     def citation(self, format="text"):
-        """Whom to cite: the papers of what is computed here, and skood.
+        """Return the references to cite for this estimator, and skood.
 
         Parameters
         ----------
         format : {"text", "bibtex"}, default="text"
-            A line for each reference, or an entry for BibTeX.
+            One line per reference, or a BibTeX entry.
 
         Returns
         -------
@@ -55,15 +55,15 @@ class SkoodEstimator(BaseEstimator):
         return citation(self, format=format)
 
 
-# Otherwise nested estimators are printed in one line: the printer, which is private,
-# looks up how to lay them out by their __repr__.
+# Without this, nested estimators are printed in one line: scikit-learn's private
+# printer finds the layout by the __repr__ method.
 _EstimatorPrettyPrinter._dispatch[SkoodEstimator.__repr__] = (
     _EstimatorPrettyPrinter._pprint_estimator
 )
 
 
 def _check_version(written):
-    """Warn if a state may be laid out otherwise: another minor version wrote it."""
+    """Warn if another minor version wrote a state, which may be incompatible."""
     from skood import __version__
 
     if str(written).split(".")[:2] != __version__.split(".")[:2]:

@@ -1,4 +1,4 @@
-"""Checks that an estimator is known to fail, each with the reason."""
+"""Checks that an estimator is expected to fail, with reasons."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,12 +13,12 @@ from skood.base import BaseDetector
 __all__ = ["expected_failed_checks"]
 
 _NO_OOD_ROWS = (
-    "`score` is the AUROC of ID against OOD samples, and the data of this check hold "
-    "no OOD rows."
+    "`score` is the AUROC of ID against OOD samples, and the data of this check have "
+    "no OOD samples."
 )
 _NEEDS_Y = (
     "The check fits without y, but a classifier, or one detector per class, has to be "
-    "fitted on (X, y); the error says so."
+    "fitted on (X, y); the error states this."
 )
 _FLOAT32_SUMS = (
     "A weight of two and a repeated row are summed in another order in float32: "
@@ -30,8 +30,8 @@ _FLOAT32_FLOWS = (
     "differences of 5e-6 to 4e-5 were measured), the check asks for 1e-7."
 )
 _NODES_HAVE_NO_WEIGHT = (
-    "Weights are those of labels: a row of weight zero is a node all the same, and is "
-    "drawn to the evidence of the others; a row that is there twice is two nodes."
+    "Weights apply to labels: a sample of weight zero is still a node, and is "
+    "regularized towards the evidence of the others; a repeated sample is two nodes."
 )
 _MASKS_ARE_DRAWN = (
     "The network is trained with dropout, whose masks are drawn for each row of a "
@@ -39,8 +39,8 @@ _MASKS_ARE_DRAWN = (
 )
 
 _MINUS_ONE = (
-    "The check names a class -1, which marks known OOD rows in `y` (`ood_label`) and "
-    "rejected rows in predictions (`reject_label`); other values of these pass it."
+    "The check names a class -1, which marks known OOD samples in `y` (`ood_label`) "
+    "and rejected rows in predictions (`reject_label`); other values of these pass it."
 )
 _TIES = (
     "Few trees give few values: with so many ties no threshold rejects the asked "
@@ -53,19 +53,19 @@ _ONE_WIDTH = (
 )
 _NEGATIVE_LOGITS = (
     "OpenMax scales logits down, which makes negative ones larger: the OOD samples of "
-    "this check, whose logits are all negative, look known. The docstring says so."
+    "this check, whose logits are all negative, look known; see the docstring."
 )
 _LEARNS_FROM_OOD = (
-    "The weights of the layers are learned from the OOD rows in `y`, as the docstring "
-    "says."
+    "The weights of the layers are learned from the OOD samples in `y`; see the "
+    "docstring."
 )
 _LONG_FEATURES = (
-    "The score is proportional to the length of the features, and those of the OOD "
-    "samples of this check are the longest."
+    "The score is proportional to the length of the features, and in this check the "
+    "features of the OOD samples are the longest."
 )
 _FEATURES_AS_LOGITS = (
     "The check fits on features and labels, but without a classifier `X` holds logits, "
-    "one column per class; the error says so."
+    "one column per class; the error states this."
 )
 
 _TIED_NEIGHBORS = (
@@ -74,7 +74,7 @@ _TIED_NEIGHBORS = (
     "the check passes depends on the machine."
 )
 
-# Checks of scikit-learn that fit on labels of more, or fewer, classes than columns.
+# Checks of scikit-learn that fit on labels with more, or fewer, classes than columns.
 _FITS_ON_FEATURES = (
     "check_dtype_object",
     "check_estimators_dtypes",
@@ -113,20 +113,20 @@ LOGIT_DETECTORS = (
 
 
 def _requires_y(estimator):
-    """Whether a detector cannot be fitted on `X` alone."""
+    """Return whether a detector cannot be fitted on `X` alone."""
     per_class = getattr(estimator, "per_class", False)
     return per_class or get_tags(estimator).target_tags.required
 
 
 def _part_name(detector):
-    """Name of the class of a detector, or of the detector that it propagates."""
+    """Return the class name of a detector, or of the detector that it propagates."""
     if type(detector).__name__ == "Propagation":
         return _part_name(detector.estimator)
     return type(detector).__name__
 
 
 def expected_failed_checks(estimator, *, suite="scikit-learn"):
-    """Return the checks that an estimator is known to fail, with the reasons.
+    """Return the checks that an estimator is expected to fail, with the reasons.
 
     Parameters
     ----------
@@ -134,24 +134,23 @@ def expected_failed_checks(estimator, *, suite="scikit-learn"):
         An estimator of skood, fitted or not.
 
     suite : {"scikit-learn", "skood"}, default="scikit-learn"
-        Whether the checks are those of
-        :func:`sklearn.utils.estimator_checks.check_estimator` or, of a detector, those
-        of :func:`check_detector`.
+        The checks of :func:`sklearn.utils.estimator_checks.check_estimator`, or, for a
+        detector, the checks of :func:`check_detector`.
 
     Returns
     -------
     reasons : dict of str to str
-        Names of checks, and a sentence for each, to be given to either function as
+        Names of checks, with a sentence for each. Pass it to either function as
         ``expected_failed_checks``.
 
     Raises
     ------
     ValueError
-        If there is no such suite.
+        If `suite` is unknown.
 
     See Also
     --------
-    check_detector : Checks of what is special to detectors.
+    check_detector : Checks of the conventions of detectors.
 
     Examples
     --------
@@ -179,7 +178,7 @@ def expected_failed_checks(estimator, *, suite="scikit-learn"):
 
 
 def _failures_of_scikit_learn(estimator):
-    """Checks of scikit-learn that an instance fails, each with the reason."""
+    """Return scikit-learn's checks that an instance fails, with the reasons."""
     name = type(estimator).__name__
     if name in (
         "BatchEnsembleClassifier",
@@ -220,7 +219,7 @@ def _failures_of_scikit_learn(estimator):
 
 
 def _failures_of_detectors(detector):
-    """Checks of `yield_detector_checks` that an instance fails, with the reason."""
+    """Return checks of `yield_detector_checks` that an instance fails, with reasons."""
     estimator = detector.get_params().get("estimator")
     if isinstance(estimator, RandomForestClassifier):
         nan = ("check_failed_fit_keeps_state", "check_bad_input")

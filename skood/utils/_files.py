@@ -1,4 +1,4 @@
-"""Files that are written as a whole, and archives that are read within a limit."""
+"""Atomic writing of files, and size limits for reading compressed files."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,28 +17,29 @@ __all__ = [
 ]
 
 # Compressed files of images and of graphs are read up to this multiple of their size,
-# and small ones up to this number of bytes.
+# and small ones up to the number of bytes below.
 _RATIO = 100
 _FLOOR = 64 * 2**20
 
 
 @contextmanager
 def replacing(path):
-    """Yield a new binary file that replaces another one when the block is done.
+    """Yield a new binary file that replaces another one at the end of the block.
 
-    It has a name of its own in the same folder, so that several processes can write
-    the same file: the last one to finish wins. If the block or the disk fails, the new
-    file is removed and the old one stays. The permissions of the old file are kept.
+    It has a unique name in the same folder, so that several processes can write the
+    same file: the last one to finish wins. If the block or the disk fails, the new file
+    is removed and the old one is unchanged. The permissions of the old file are
+    preserved.
 
     Parameters
     ----------
     path : str or path-like
-        The file to be replaced or made; a link is followed.
+        The file to be replaced or created; a link is followed.
 
     Yields
     ------
     stream : binary file
-        It can be written, read and sought in.
+        It supports writing, reading and seeking.
 
     Examples
     --------
@@ -57,7 +58,7 @@ def replacing(path):
     except FileNotFoundError:
         mode = None
     unfinished = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    # nobody can open it who could not open the old one
+    # not readable for users who could not read the old file
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     file = os.open(unfinished, flags, 0o666 if mode is None else mode & 0o600)
     try:
@@ -75,45 +76,34 @@ def replacing(path):
 
 
 def write_text(path, text):
-    """Write text in UTF-8 to a file that is there as a whole or not at all.
+    """Write text in UTF-8 to a file atomically, see `replacing`.
 
-    Parameters
-    ----------
-    path : str or path-like
-        See `replacing`.
-
-    text : str
-        Lone surrogates in it become question marks.
+    Lone surrogates in the text become question marks.
     """
     with replacing(path) as stream:
         stream.write(text.encode("utf-8", "replace"))
 
 
 def check_unpacked_size(unpacked, packed, max_bytes=None, *, name, remedy=None):
-    """Raise if the content of a compressed file is too large.
+    """Raise a ValueError if the content of a compressed file is too large.
 
     Parameters
     ----------
     unpacked : int
-        Bytes of the content, or of as much of it as was read.
+        Bytes of the content, or of the part that was read.
 
     packed : int
         Bytes of the file.
 
     max_bytes : int, default=None
-        Bytes that the content may have. None: 100 times those of the file, at least
+        Largest size of the content. None: 100 times the size of the file, at least
         64 MiB.
 
     name : str or path-like
         The file, for the message.
 
     remedy : str, default=None
-        What to do. None: to pass a larger `max_bytes`.
-
-    Raises
-    ------
-    ValueError
-        If it has more.
+        Advice in the message. None: to pass a larger `max_bytes`.
     """
     limit = largest_content(packed, max_bytes)
     if unpacked > limit:
@@ -125,14 +115,14 @@ def check_unpacked_size(unpacked, packed, max_bytes=None, *, name, remedy=None):
 
 
 def largest_content(packed, max_bytes=None):
-    """Return how many bytes the content of a compressed file may have, see above."""
+    """Return the largest permitted size of a compressed file's content in bytes."""
     return max(_FLOOR, _RATIO * packed) if max_bytes is None else max_bytes
 
 
 def archive_size(archive):
-    """Return how many bytes all members of a zip archive have when unpacked.
+    """Return the total unpacked size in bytes of all members of a zip archive.
 
-    Reading a member ends at the size that the archive states for it, so that a false
-    statement does not help.
+    Reading a member ends at the size stated in the archive, so that a false statement
+    does not circumvent the limit.
     """
     return sum(member.file_size for member in archive.infolist())

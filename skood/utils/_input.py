@@ -1,7 +1,7 @@
-"""Samples of any kind, as they are given to estimators that take few kinds.
+"""Validation and conversion of samples of any type before estimators are given them.
 
-Estimators that wrap others pass `X` on unvalidated, and scikit-learn leaves tensors,
-repeated column names and objects that are not numbers to the libraries below.
+Meta-estimators pass `X` on unvalidated, and scikit-learn does not handle tensors,
+repeated column names and objects that are not numbers, so that libraries below it fail.
 """
 
 # Authors: The skood developers
@@ -21,24 +21,23 @@ from skood.utils._torch import (
 
 __all__ = ["check_input", "clear_errors", "named_errors", "takes_input"]
 
-# Modules whose texts are about the input, also where NumPy raises them.
+# Modules whose messages concern the input, also if NumPy raised the error.
 _VALIDATION = ("sklearn.utils.validation", "sklearn.utils._array_api")
 
 
 def check_input(X):
-    """Return `X` as something that any estimator can take, or raise.
+    """Return `X` in a type that any estimator accepts, or raise.
 
     Parameters
     ----------
     X : object
-        Samples of any kind.
+        Samples of any type.
 
     Returns
     -------
     X : object
-        A tensor is detached, and has a dtype that NumPy has; a list of tensors becomes
-        an array, or a list of arrays of several shapes. Everything else is returned
-        unchanged.
+        A tensor is detached, with a dtype that NumPy has; a list of tensors becomes an
+        array, or a list of arrays if shapes differ. Everything else is unchanged.
 
     Raises
     ------
@@ -73,24 +72,18 @@ def _plain_tensor(X):
         raise TypeError(
             f"X must be a dense tensor, got the layout {X.layout}. Pass X.to_dense()."
         )
-    # the same object, where it can be: it stands for its samples in shared passes
+    # the same object if possible, since shared forward passes use its identity
     return with_numpy_dtype(X.detach() if X.requires_grad else X)
 
 
 @contextmanager
 def clear_errors(X):
-    """Raise an error about `X` where it does not hold numbers and a library fails.
+    """Replace errors that libraries raise if `X` does not contain numbers.
 
-    Parameters
-    ----------
-    X : object
-        What the estimator was given. It is looked at only if the block raises.
-
-    Raises
-    ------
-    TypeError, ValueError
-        In place of an error of a library that skood or scikit-learn call. Pipelines
-        may take text or dates, so that these are no error by themselves.
+    `X` is the input of the estimator; it is examined only if the block raises. A
+    TypeError or ValueError then replaces an error of a library that skood or
+    scikit-learn call. Pipelines may accept text or dates, so that these alone are no
+    error.
     """
     try:
         yield
@@ -111,17 +104,9 @@ def clear_errors(X):
 
 @contextmanager
 def named_errors(estimator):
-    """Name an estimator in errors that the libraries below it raise.
+    """Add the name of the estimator fitted in the block to errors of libraries.
 
-    Parameters
-    ----------
-    estimator : object
-        What is fitted in the block.
-
-    Raises
-    ------
-    ValueError
-        In place of a ValueError or TypeError of such a library.
+    A ValueError or TypeError of a library below skood is raised as a ValueError.
     """
     try:
         yield
@@ -136,7 +121,7 @@ def named_errors(estimator):
 
 
 def _is_raw(error):
-    """Whether a library below scikit-learn and skood raised an error."""
+    """Return whether a library below scikit-learn and skood raised an error."""
     *_, module = _modules(error)
     if isinstance(error, OverflowError):
         return True
@@ -147,7 +132,7 @@ def _is_raw(error):
 
 
 def _modules(error):
-    """Names of the modules that an error came through, the outermost first."""
+    """Return the modules in the traceback of an error, the outermost first."""
     at = error.__traceback__
     while at is not None:
         yield at.tb_frame.f_globals.get("__name__", "")
@@ -155,12 +140,12 @@ def _modules(error):
 
 
 def _in_validation(error):
-    """Whether an error was raised while scikit-learn converted an input."""
+    """Return whether scikit-learn's conversion of an input raised an error."""
     return any(name in _VALIDATION for name in _modules(error))
 
 
 def _holds_numbers(X):
-    """Whether `X` is an array of numbers, or is no array at all."""
+    """Return whether `X` is an array of numbers, or is no array at all."""
     if hasattr(X, "toarray") or is_tensor(X):
         return True
     try:
@@ -177,18 +162,7 @@ def _holds_numbers(X):
 
 
 def takes_input(method):
-    """Decorate a method that takes samples: see `check_input` and `clear_errors`.
-
-    Parameters
-    ----------
-    method : callable
-        Takes ``(self, X, ...)``.
-
-    Returns
-    -------
-    method : callable
-        The same, for tensors of any kind, and with clear errors.
-    """
+    """Decorate a method ``(self, X, ...)``: see `check_input` and `clear_errors`."""
 
     @functools.wraps(method)
     def with_input(self, X, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""Which rows are in-distribution (ID) and which are out-of-distribution (OOD)."""
+"""Validation of labels, and masks of ID and OOD samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,7 +32,7 @@ __all__ = [
 
 
 def _equals(y, label):
-    """Elementwise ``y == label`` that is False where the kinds cannot be equal."""
+    """Return elementwise ``y == label``, False for types that cannot be equal."""
     if y.dtype.kind in "US" and not isinstance(label, str):
         return np.zeros(y.shape, dtype=bool)
     if y.dtype.kind in "biuf" and isinstance(label, str):
@@ -41,12 +41,12 @@ def _equals(y, label):
 
 
 def has_label(y, label):
-    """Tell whether a label is among `y`; text never equals a number."""
+    """Return whether a label is in `y`; text never equals a number."""
     return bool(_equals(np.asarray(y), label).any())
 
 
 def _is_missing(label):
-    """Tell whether a label is None, NaN or pandas' NA."""
+    """Return whether a label is None, NaN or pandas' NA."""
     return label is None or type(label).__name__ == "NAType" or label != label
 
 
@@ -56,10 +56,10 @@ def check_labels(y, name="y"):
     Parameters
     ----------
     y : array-like of shape (n_samples,)
-        Labels of any kind.
+        Labels of any type.
 
     name : str, default="y"
-        What the error calls it.
+        Name of the labels in errors.
 
     Returns
     -------
@@ -86,20 +86,20 @@ def check_labels(y, name="y"):
 
 
 def check_label_rows(y, name="y"):
-    """Return `y` as labels, or as a table of them with a column per concept.
+    """Return `y` as labels, or as a table of labels with a column per concept.
 
     Parameters
     ----------
     y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-        Labels of any kind. One column is one label per row, as in `check_labels`.
+        Labels of any type. One column is one label per sample, as in `check_labels`.
 
     name : str, default="y"
-        What the error calls it.
+        Name of the labels in errors.
 
     Returns
     -------
     y : ndarray of shape (n_samples,) or (n_samples, n_concepts)
-        The labels. Columns of different kinds make an array of objects.
+        The labels. Columns of different types give an array of objects.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def check_label_rows(y, name="y"):
 
 
 def single_column(y):
-    """Return labels in a table of one column without its second axis.
+    """Return labels without the second axis if they have one column.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def single_column(y):
     Returns
     -------
     y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-        The column, if it is one; else `y` itself.
+        The column, if there is only one; else `y` itself.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def single_column(y):
 
 
 def _as_table(y):
-    """Return what has two axes and several columns as an array, else None."""
+    """Return `y` as an array if it has two axes and several columns, else None."""
     if isinstance(y, (list, tuple)):
         rows = [to_numpy(row).tolist() if hasattr(row, "shape") else row for row in y]
         if not rows or not all(isinstance(row, (list, tuple)) for row in rows):
@@ -163,7 +163,7 @@ def _as_table(y):
 
 
 def plain_labels(y):
-    """Return labels in an array of their own kind, if they are all of one.
+    """Return an array of objects in their common type, if they have one.
 
     Parameters
     ----------
@@ -173,8 +173,8 @@ def plain_labels(y):
     Returns
     -------
     y : ndarray of shape (n_samples,)
-        An array of text, of booleans, of integers or of floats in place of one of
-        objects; of objects if kinds are mixed.
+        An array of text, booleans, integers or floats instead of objects; of objects
+        if types are mixed.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def plain_labels(y):
 
 
 def sortable_labels(y):
-    """Return labels that can be classes: those of one kind, or raise.
+    """Return labels that can be classes, all text or all numbers, or raise.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def sortable_labels(y):
     Raises
     ------
     ValueError
-        If there are labels of several kinds, such as text and numbers.
+        If there are labels of several types, such as text and numbers.
 
     Examples
     --------
@@ -232,17 +232,9 @@ def sortable_labels(y):
 
 
 def check_one_kind(y):
-    """Raise if `y` has both text and numbers, which no classifier can sort.
+    """Raise a ValueError if `y` has both text and numbers, which cannot be sorted.
 
-    Parameters
-    ----------
-    y : array-like
-        Labels of any shape, or None.
-
-    Raises
-    ------
-    ValueError
-        See `sortable_labels`.
+    `y` has any shape, or is None. See `sortable_labels`.
     """
     is_list = isinstance(y, (list, tuple)) and not any(np.ndim(v) for v in y)
     kind = getattr(getattr(y, "dtype", None), "kind", None)
@@ -254,7 +246,7 @@ def check_one_kind(y):
 
 
 def _label_kinds(labels):
-    """Return which of "text" and "numbers" labels are; others are of no such kind."""
+    """Return the kinds of labels: a set of "text", "numbers" and "other"."""
     if labels.dtype.kind in "US":
         return {"text"} if labels.size else set()
     if labels.dtype.kind in "biuf":
@@ -270,7 +262,7 @@ def _label_kinds(labels):
 
 
 def _same_in_print(y, label):
-    """Return the label of the other kind that is written as `label`, or None."""
+    """Return the label of the other kind that prints as `label`, or None."""
     if isinstance(label, str):
         try:
             number = float(label)
@@ -282,9 +274,9 @@ def _same_in_print(y, label):
 
 
 def _check_kinds(y, is_ood, ood_label, classes):
-    """Refuse labels that cannot equal `ood_label`, or a class, for their kind alone.
+    """Raise if labels cannot equal `ood_label`, or a class, due to their type alone.
 
-    A file, or ``y.astype(str)``, has the text "-1" or "0" in place of the number: all
+    Files, or ``y.astype(str)``, have the text "-1" or "0" instead of the number: all
     samples would be ID, or all OOD, without an error.
     """
     if classes is not None:
@@ -310,12 +302,12 @@ def _check_kinds(y, is_ood, ood_label, classes):
 
 
 def ood_mask(y, *, ood_label=-1, classes=None):
-    """Tell which rows of `y` are out-of-distribution.
+    """Return a mask of the out-of-distribution samples in `y`.
 
-    A row is OOD when its label is `ood_label`, or is not among `classes` (which
-    is how left-out-class protocols work without relabeling). If `y` has several
-    columns, a row is OOD when any of its labels is `ood_label`, or that of the first
-    column is not among `classes`.
+    A sample is OOD if its label is `ood_label`, or is not among `classes` (so that
+    left-out-class protocols need no relabeling). If `y` has several columns, a sample
+    is OOD if any of its labels is `ood_label`, or the label in the first column is not
+    among `classes`.
 
     Parameters
     ----------
@@ -323,21 +315,21 @@ def ood_mask(y, *, ood_label=-1, classes=None):
         Labels.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
-        The classes known to an estimator. None: only `ood_label` marks a row.
+        The classes of an estimator. None: only `ood_label` marks OOD samples.
 
     Returns
     -------
     is_ood : ndarray of shape (n_samples,), dtype bool
-        True for OOD rows.
+        True for OOD samples.
 
     Raises
     ------
     ValueError
-        If labels are text and `ood_label` or all classes are numbers that look the
-        same, or the other way round.
+        If labels are text and `ood_label` or all classes are numbers that print the
+        same, or vice versa.
     """
     y = check_label_rows(y)
     is_ood = _equals(y, ood_label)
@@ -359,7 +351,7 @@ def ood_mask(y, *, ood_label=-1, classes=None):
 
 
 def id_rows(y, ood_label=-1):
-    """Tell which rows `fit` may learn ID statistics from.
+    """Return a mask of the ID samples, which `fit` may learn from.
 
     Parameters
     ----------
@@ -367,17 +359,17 @@ def id_rows(y, ood_label=-1):
         Labels.
 
     ood_label : int or str
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     Returns
     -------
     is_id : ndarray of shape (n_samples,), dtype bool
-        True for ID rows.
+        True for ID samples.
 
     Raises
     ------
     ValueError
-        If no row is left.
+        If there is no ID sample.
     """
     is_id = ~ood_mask(y, ood_label=ood_label)
     if is_id.size == 0:
@@ -385,7 +377,7 @@ def id_rows(y, ood_label=-1):
     if not is_id.any():
         raise ValueError(
             f"No in-distribution rows to fit: every label in y equals "
-            f"ood_label={ood_label!r}. Known OOD rows are left out of the fit; pass "
+            f"ood_label={ood_label!r}. Known OOD samples are left out of the fit; pass "
             f"rows of at least one class, or another ood_label."
         )
     return is_id
@@ -393,7 +385,7 @@ def id_rows(y, ood_label=-1):
 
 @contextmanager
 def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
-    """Name `ood_label` in the error of a fit that has one class left.
+    """Add `ood_label` to the error of a fit with only one remaining class.
 
     Parameters
     ----------
@@ -407,12 +399,12 @@ def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
         Label of known OOD samples.
 
     warns : bool, default=False
-        Whether to warn if the fit succeeds, because it is that of a classifier.
+        Whether to warn if the fit succeeds, because it fits a classifier.
 
     Raises
     ------
     ValueError
-        Any that is raised within; if only one class is left, with what was left out.
+        Any ValueError of the block; with the samples left out, if one class remains.
     """
     why = ""
     if y is not None and n_left_out and not np.any(y[1:] != y[:1]):
@@ -434,21 +426,21 @@ def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
 
 
 def check_nested_ood_labels(name, part, y, owner):
-    """Refuse a part that would take rows of a class for OOD rows and leave them out.
+    """Raise if a part would treat samples of an ID class as OOD and leave them out.
 
     Parameters
     ----------
     name : str
-        The parameter that holds the part.
+        The parameter that contains the part.
 
     part : object
         An estimator that will be fitted, or is frozen.
 
     y : ndarray of shape (n_samples,)
-        Labels of ID rows.
+        Labels of ID samples.
 
     owner : str
-        The class that the part is of.
+        Name of the class that contains the part.
 
     Raises
     ------
@@ -472,7 +464,7 @@ def label_codes(y, labels):
     Parameters
     ----------
     y : ndarray of shape (n_samples,)
-        Labels of any kind.
+        Labels of any type.
 
     labels : ndarray of shape (n_labels,)
         Distinct labels, in any order.
@@ -480,7 +472,7 @@ def label_codes(y, labels):
     Returns
     -------
     codes : ndarray of shape (n_samples,), dtype int
-        The indices; -1 for a label that is not there.
+        The indices; -1 for a label that is not in `labels`.
 
     Examples
     --------
@@ -495,7 +487,7 @@ def label_codes(y, labels):
 
 
 def put_label(y, rows, label):
-    """Return labels with some of them replaced by one that may be of another kind.
+    """Return labels with some replaced by a label of any type.
 
     Parameters
     ----------
@@ -503,15 +495,16 @@ def put_label(y, rows, label):
         Labels.
 
     rows : ndarray of shape (n_samples,), dtype bool
-        Where to put `label`.
+        Mask of the labels to replace.
 
     label : int or str
-        The label. Text among numbers, or a number among texts, makes the result an
-        array of objects.
+        The label. Text among numbers, or a number among texts, gives an array of
+        objects.
 
     Returns
     -------
     y : ndarray of shape (n_samples,)
+        A copy.
         A copy.
 
     Examples

@@ -1,4 +1,4 @@
-"""Scores of training samples as if they were new: what a threshold is taken from."""
+"""Cross-fitted scores of training samples, from which thresholds are estimated."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,33 +28,33 @@ __all__ = [
     "unused_thresholds",
 ]
 
-# Where a score costs more than a pass over the data, the threshold is estimated from
-# this many training samples. The standard error of a 5 % quantile's level is then .3 %.
-# Samples are drawn, not evenly spaced: in data whose classes take turns, evenly spaced
-# samples may all be of one class.
+# For slow scores, the threshold is estimated from this many training samples. The
+# standard error of a 5 % quantile's level is then .3 %. Samples are drawn, not evenly
+# spaced: if classes alternate in the data, evenly spaced samples may all be of one
+# class.
 MAX_OFFSET_ROWS = 5000
 
-# A network is fitted again for each part that is left out: there are fewer of them.
+# A network is refitted for each fold: fewer samples are scored.
 MAX_REFITTED_ROWS = 1000
 NETWORK_FOLDS = 5
 
-# Samples by which the scores of two classifiers are compared.
+# Number of samples on which the scores of two classifiers are compared.
 _MAX_COMPARED = 1000
 
-# Whether nobody uses the thresholds of detectors that are fitted now, in this thread.
+# Whether the thresholds of detectors fitted now, in this thread, are unused.
 _UNUSED: ContextVar[bool] = ContextVar("unused_thresholds", default=False)
 
-# Below this number of samples more folds are made: a model of nine tenths of few
+# Below this number of samples more folds are used: a model of nine tenths of few
 # samples scores worse than the model of all of them.
 _FEW = 1000
 
 
 @contextmanager
 def unused_thresholds():
-    """Fit nothing again for a threshold inside a ``with`` block, in this thread only.
+    """Skip refits for thresholds inside a ``with`` block, in this thread only.
 
-    For detectors of which only the scores are used, such as members of an ensemble:
-    their thresholds are taken from scores of samples that they were fitted on.
+    For detectors that are only used for scores, such as members of an ensemble: their
+    thresholds are computed from scores of samples that they were fitted on.
     """
     token = _UNUSED.set(True)
     try:
@@ -64,36 +64,36 @@ def unused_thresholds():
 
 
 def offset_rows(n_rows, limit=MAX_OFFSET_ROWS):
-    """Rows that give the threshold: all, or `limit` drawn with a fixed seed."""
+    """Return indices of samples for the threshold: all, or `limit` (fixed seed)."""
     if n_rows <= limit:
         return slice(None)
     return np.sort(np.random.default_rng(0).choice(n_rows, limit, replace=False))
 
 
 def folds(n_samples, rows, y=None, n_folds=None):
-    """Cut rows into parts that are left out together, with few samples each.
+    """Split samples into folds that are left out together.
 
     Parameters
     ----------
     n_samples : int
-        Number of samples, of which `rows` are some.
+        Total number of samples.
 
     rows : ndarray of int
-        Rows to cut.
+        Indices of the samples to split.
 
     y : ndarray of shape (n_samples,), default=None
-        Class labels. Classes are spread over the parts; a sample that is the only one
-        of its class is in no part, as its class would be left out with it.
+        Class labels. Folds are stratified; a sample that is the only one of its class
+        is in no fold, since its class would be left out with it.
 
     n_folds : int, default=None
-        A part has at most one of `n_folds` of the samples. None: 20 for fewer than
-        1,000 samples, else 10.
+        A fold has at most 1 / `n_folds` of the samples. None: 20 for fewer than 1,000
+        samples, else 10.
 
     Returns
     -------
     parts : list of ndarray of int
-        Disjoint positions in `rows`, with a fixed seed. Empty if there are no two
-        samples that could be told apart from each other's model.
+        Disjoint positions in `rows`, with a fixed seed. Empty if no sample can be left
+        out of the fit.
     """
     n_folds = n_folds or (20 if n_samples < _FEW else 10)
     order = np.random.default_rng(0).permutation(len(rows))
@@ -112,9 +112,9 @@ def folds(n_samples, rows, y=None, n_folds=None):
 
 
 def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False):
-    """Scores of rows, each by a copy of the detector that was fitted without it.
+    """Return scores of samples, each from a copy of the detector fitted without it.
 
-    The classifier, whose outputs are read already, is that of all samples.
+    The outputs of the classifier, which is fitted on all samples, are reused.
 
     Parameters
     ----------
@@ -122,26 +122,26 @@ def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False):
         Fitted on all of `reading`; its state is not changed.
 
     reading : Reading
-        Of all training samples.
+        Outputs of the classifier for all training samples.
 
     y : ndarray of shape (n_samples,) or None
         Class labels.
 
     rows : ndarray of int
-        Rows to score.
+        Indices of the samples to score.
 
     n_folds : int, default=None
         See `folds`.
 
     rescale : bool, default=False
-        Whether to bring the scores of copies to the scale of those of the detector,
-        for scores whose size depends on the number of samples.
+        Whether to rescale the scores of copies to the scores of the detector, for
+        scores whose scale depends on the number of samples.
 
     Returns
     -------
     scores : ndarray
-        Of the rows that can be left out, in their order; with a warning, the scores of
-        `detector` itself where no copy could be fitted.
+        Scores of the samples that can be left out, in their order; with a warning, the
+        scores of `detector` itself if no copy could be fitted.
     """
     if _UNUSED.get():
         return detector._score_rows(reading.rows(rows))
@@ -167,9 +167,9 @@ def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False):
 
 
 def is_fixed(estimator):
-    """Tell whether `fit` leaves a classifier as it is: a clone then is fitted.
+    """Return whether `fit` leaves a classifier unchanged, so that a clone is fitted.
 
-    True as well where thresholds are unused, for which alone it is fitted again.
+    True as well if thresholds are unused, since only they need a refit.
     """
     if _UNUSED.get():
         return True
@@ -185,7 +185,7 @@ def is_fixed(estimator):
 
 
 def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=True):
-    """Scores of training samples, each from a classifier that was fitted without it.
+    """Return scores of training samples, each from a classifier fitted without it.
 
     Parameters
     ----------
@@ -208,13 +208,13 @@ def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=T
         See `folds`.
 
     rescale : bool, default=True
-        Whether to bring the scores of copies to the scale of those of the detector.
+        Whether to rescale the scores of copies to the scores of the detector.
 
     Returns
     -------
     scores : ndarray
-        Of at most 1,000 samples; with a warning, those of `detector` itself where no
-        copy could be fitted.
+        Scores of at most 1,000 samples; with a warning, the scores of `detector` itself
+        if no copy could be fitted.
     """
     n_samples, scores = n_rows(X), []
     rows = np.arange(n_samples)[offset_rows(n_samples, MAX_REFITTED_ROWS)]
@@ -243,11 +243,11 @@ def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=T
 
 
 def _rescaled(scores, own, others):
-    """Bring scores of a copy to the scale of the detector.
+    """Rescale scores of a copy to the scores of the detector.
 
-    `own` and `others` are scores of the copy and of the detector of samples that both
-    have seen: a classifier of fewer samples has logits of another size, and the score
-    of a one-class SVM is a sum over its support vectors.
+    `own` and `others` are scores from the copy and from the detector, of samples that
+    both were fitted on: a classifier fitted on fewer samples has logits of another
+    scale, and the score of a one-class SVM is a sum over its support vectors.
     """
     (low, middle, high), quartiles = np.percentile(
         [own, others], [25, 50, 75], axis=1

@@ -1,4 +1,4 @@
-"""Factorizations in float64, on one thread where that is faster."""
+"""Matrix factorizations in float64, on one thread where that is faster."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,43 +12,32 @@ from threadpoolctl import ThreadpoolController
 
 __all__ = ["check_no_overflow", "precision_cholesky", "symmetric_eigh"]
 
-# Small eigenproblems only lose by threads that wait for each other.
+# Below this size, eigendecompositions are faster on one thread.
 _ONE_THREAD_BELOW = 2048
 
-# Eigenvalues of small matrices are off by up to 8 rounding errors of the largest
-# (measured on singular covariances of 2 to 512 features), of large ones by less than
+# Eigenvalues of small matrices have errors of up to 8 rounding errors of the largest
+# (measured on singular covariances of 2 to 512 features), of large matrices less than
 # one per feature.
 _LEAST_ERRORS = 32
 
 
 @cache
 def _controller():
-    """Find the libraries that factorize, once: it takes as long as a small matrix."""
+    """Find the linear algebra libraries once: it takes as long as a small matrix."""
     return ThreadpoolController()
 
 
 def _threads(matrix):
-    """Limit the threads that factorize a matrix, where that is faster."""
+    """Limit the number of threads for a factorization, where that is faster."""
     if len(matrix) >= _ONE_THREAD_BELOW:
         return nullcontext()
     return _controller().limit(limits=1)
 
 
 def check_no_overflow(array, what):
-    """Raise if what was computed from the samples is not finite.
+    """Raise a ValueError if an array has NaN or infinity.
 
-    Parameters
-    ----------
-    array : ndarray
-        Numbers.
-
-    what : str
-        Their name in the error, as in "The covariance matrix".
-
-    Raises
-    ------
-    ValueError
-        If there is NaN or infinity among them.
+    `what` is its name in the error, as in "The covariance matrix".
     """
     if not np.isfinite(array).all():
         raise ValueError(
@@ -59,7 +48,7 @@ def check_no_overflow(array, what):
 
 
 def symmetric_eigh(matrix):
-    """Eigenvalues, eigenvectors and numerical rank of a covariance matrix.
+    """Return eigenvalues, eigenvectors and numerical rank of a covariance matrix.
 
     Parameters
     ----------
@@ -75,12 +64,12 @@ def symmetric_eigh(matrix):
         Eigenvectors in columns.
 
     rank : int
-        Number of eigenvalues that are more than rounding errors of the largest.
+        Number of eigenvalues that exceed the rounding error of the largest.
 
     Raises
     ------
     ValueError
-        If the matrix holds NaN or infinity.
+        If the matrix contains NaN or infinity.
     """
     matrix = np.asarray(matrix, dtype=np.float64)
     check_no_overflow(matrix, "The covariance matrix")
@@ -93,7 +82,7 @@ def symmetric_eigh(matrix):
 
 
 def precision_cholesky(covariance):
-    """Whitening by the Cholesky factor of a covariance matrix.
+    """Return a whitening matrix from the Cholesky factor of a covariance matrix.
 
     Parameters
     ----------
@@ -108,7 +97,7 @@ def precision_cholesky(covariance):
     Raises
     ------
     ValueError
-        If the matrix holds NaN or infinity.
+        If the matrix contains NaN or infinity.
 
     numpy.linalg.LinAlgError
         If the matrix is not positive definite.

@@ -1,4 +1,4 @@
-"""Locks that do not hang in a forked child."""
+"""Locks that do not deadlock in a forked child."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,11 +13,11 @@ _LOCKS: weakref.WeakSet = weakref.WeakSet()
 
 
 class ForkSafeLock:
-    """A reentrant lock that a forked child does not inherit from other threads.
+    """Reentrant lock that a forked child does not inherit from other threads.
 
-    A child of ``os.fork`` has the thread that forked and no other. A lock that another
-    thread held would never be released there, so that it is made anew; one that the
-    forking thread holds stays as it is.
+    A child of ``os.fork`` has only the thread that forked. A lock held by another
+    thread would never be released there, so it is recreated; a lock held by the forking
+    thread is retained.
     """
 
     def __init__(self):
@@ -32,7 +32,7 @@ class ForkSafeLock:
         self._lock.release()
 
     def renew(self):
-        """Make it anew if another thread than this one holds it."""
+        """Recreate the lock if another thread holds it."""
         if self._lock.acquire(blocking=False):
             self._lock.release()
         else:
@@ -48,8 +48,8 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
     os.register_at_fork(after_in_child=_renew_all)
 
 
-# For what threads share in torch: its random generators, of which a process has one per
-# device, and modules, which are in eval mode and have hooks while they are read. It is
-# one lock, so that a training that reads a network and a reading that builds one cannot
-# wait for each other.
+# For state of torch that threads share: its random generators, one per device and
+# process, and modules, which are in eval mode and have hooks during inference. One
+# lock, so that a training that evaluates a network, and an evaluation that builds one,
+# cannot deadlock.
 TORCH_LOCK = ForkSafeLock()

@@ -1,4 +1,4 @@
-"""The loss of every prediction, from a name, a function, an array or a matrix."""
+"""Per-sample losses of predictions, from a name, a callable, an array or a matrix."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,7 +18,7 @@ def _zero_one(y_true, y_pred):
 
 
 def _codes(y, classes, name):
-    """Return the position of every label in `classes`."""
+    """Return the index of every label in `classes`."""
     position = {label: i for i, label in enumerate(classes)}
     labels = y.tolist()
     unknown = sorted({repr(label) for label in labels if label not in position})
@@ -32,7 +32,7 @@ def _codes(y, classes, name):
 
 
 def _from_matrix(y_true, y_pred, matrix, classes):
-    """Look every pair of labels up in a (true, predicted) matrix."""
+    """Return losses from a (true, predicted) matrix."""
     if classes is None:
         raise ValueError(
             "A loss matrix needs classes, the labels of its rows and columns; got "
@@ -60,7 +60,7 @@ def _check_pred(y_pred, n_samples):
 
 
 def _per_row(values, n_samples):
-    """Return an array of losses, or the values of a callable, as float64."""
+    """Return an array of losses, or the result of a callable, as float64."""
     values = np.asarray(values, dtype=np.float64)
     if values.shape != (n_samples,):
         raise ValueError(
@@ -71,7 +71,7 @@ def _per_row(values, n_samples):
 
 
 def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None):
-    """Return the loss of every ID row.
+    """Return the loss of every ID sample.
 
     Parameters
     ----------
@@ -79,17 +79,17 @@ def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None
         Labels.
 
     y_pred : array-like of shape (n_samples,) or None
-        Predicted labels. May be None when `loss` is an array of losses.
+        Predicted labels. May be None if `loss` is an array of losses.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one" is 1 for a wrong and 0 for a right label. A callable is given the
-        ID rows of `y_true` and `y_pred` and returns one number per row. An array of
-        shape (n_samples,) already is the loss of every row; entries of OOD rows are
+        "zero_one" is 1 for a wrong and 0 for a right label. A callable is given
+        `y_true` and `y_pred` of the ID samples and returns one number per sample. An
+        array of shape (n_samples,) contains the losses; entries of OOD samples are
         ignored and may be NaN. An array of shape (n_classes, n_classes) is a loss
         matrix with the true class in rows and the predicted class in columns.
 
     is_id : ndarray of shape (n_samples,), dtype bool, default=None
-        The rows to evaluate. None: all.
+        Mask of the ID samples. None: all.
 
     classes : array-like of shape (n_classes,), default=None
         The labels of the rows and columns of a loss matrix.
@@ -97,12 +97,12 @@ def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None
     Returns
     -------
     loss : ndarray of shape (n_id,)
-        Losses of the rows in `is_id`, finite and not negative.
+        Losses of the samples in `is_id`, finite and non-negative.
 
     Raises
     ------
     ValueError
-        If a loss is negative, NaN or infinite, or if shapes do not fit.
+        If a loss is negative, NaN or infinite, or if shapes do not match.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None
     bad = ~(np.isfinite(values) & (values >= 0))
     if bad.any():
         raise ValueError(
-            f"loss must be finite and not negative on ID rows, got "
+            f"loss must be finite and not negative for ID samples, got "
             f"{float(values[bad][0])!r} (in {int(bad.sum())} of {values.size} rows)."
         )
     return values

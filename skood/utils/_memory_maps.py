@@ -1,4 +1,4 @@
-"""Rows of memory-mapped files, of which only chunks are ever in memory."""
+"""Memory-mapped matrices, processed in chunks without loading the whole file."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,33 +18,25 @@ __all__ = [
     "without",
 ]
 
-# Columns that a row of a block counts at least.
+# Least number of columns assumed for the size of a block.
 _LEAST_WIDTH = 256
 
 
 def is_mapped(X):
-    """Tell whether `X` is a memory-mapped matrix of real numbers.
+    """Return whether `X` is a memory-mapped matrix of real numbers.
 
-    Parameters
-    ----------
-    X : object
-        Anything.
-
-    Returns
-    -------
-    is_mapped : bool
-        True for a `numpy.memmap` with two axes, such as from
-        ``np.load(path, mmap_mode="r")``, or part of one.
+    True for a `numpy.memmap` with two axes, such as from
+    ``np.load(path, mmap_mode="r")``, or part of one.
     """
     return isinstance(X, np.memmap) and X.ndim == 2 and X.dtype.kind in "biuf"
 
 
 class MappedRows:
-    """Some rows of a memory-mapped matrix, fetched and converted when asked for.
+    """View of some rows of a memory-mapped matrix, loaded and converted on access.
 
-    It stands in for the copy that choosing rows, or converting them, would make of
-    nearly all of the file: an index gives an array of the chosen rows, and NumPy can
-    make an array of them all.
+    It avoids the copy of nearly all of the file that indexing or converting rows would
+    make: indexing gives an array of the chosen rows, and NumPy can convert it to an
+    array.
 
     Parameters
     ----------
@@ -52,10 +44,10 @@ class MappedRows:
         The matrix.
 
     rows : ndarray of shape (n_samples,), dtype int, default=None
-        Which rows, in their order. None: all.
+        Indices of the rows, in order. None: all.
 
     dtype : numpy.dtype, default=None
-        That of the arrays that are given out. None: that of the file.
+        Dtype of the arrays that are returned. None: dtype of the file.
 
     Attributes
     ----------
@@ -76,11 +68,11 @@ class MappedRows:
 
     @property
     def nbytes(self):
-        """Bytes that an array of all rows would have."""
+        """Number of bytes of an array of all rows."""
         return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
     def as_float(self):
-        """Return these rows as scikit-learn converts them: float32, else float64."""
+        """Return these rows in float32 or float64, as scikit-learn converts them."""
         dtype = np.float32 if self.X.dtype == np.float32 else np.float64
         return MappedRows(self.X, self.chosen, dtype)
 
@@ -97,7 +89,7 @@ class MappedRows:
 
 
 def float_rows(X):
-    """Return a matrix as one of floats, without a copy of a memory-mapped one.
+    """Return a matrix of floats, without copying a memory-mapped one.
 
     Parameters
     ----------
@@ -107,8 +99,8 @@ def float_rows(X):
     Returns
     -------
     X : ndarray of shape (n_samples, n_features) or MappedRows
-        In float32 or float64: of a memory-mapped file an array of its pages, if these
-        are all that is asked for, else `MappedRows`.
+        In float32 or float64. For a memory-mapped file, an array of its pages if all
+        rows are needed in its dtype, else `MappedRows`.
     """
     if X.dtype not in (np.float32, np.float64) and is_mapped(X):
         X = MappedRows(X)
@@ -119,51 +111,29 @@ def float_rows(X):
 
 
 def in_memory(X):
-    """Return `X`, or, of `MappedRows`, the array that they stand for."""
+    """Return `X`; `MappedRows` are loaded as an array."""
     return X[:] if isinstance(X, MappedRows) else X
 
 
 def is_matrix(X):
-    """Tell whether `X` is a NumPy matrix, memory-mapped or not, that has rows."""
+    """Return whether `X` is a non-empty NumPy matrix, memory-mapped or not."""
     return isinstance(X, (np.ndarray, MappedRows)) and X.ndim == 2 and len(X) > 0
 
 
 def row_blocks(X, budget):
-    """Cut a matrix into blocks of rows, to be read one after the other.
+    """Yield blocks of consecutive rows of a matrix, of shape (n_rows, n_features).
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features) or MappedRows
-        The matrix.
-
-    budget : int
-        Bytes that a block may have in float64. Narrow rows count as wider ones: a
-        classifier that reads them may make more of them.
-
-    Yields
-    ------
-    block : ndarray of shape (n_rows, n_features)
-        Consecutive rows.
+    `budget` is the size of a block in bytes of float64. Narrow rows count as wider
+    ones, since a classifier may compute larger intermediate arrays from them.
     """
     for rows in row_chunks(len(X), 8 * max(X.shape[1], _LEAST_WIDTH), budget):
         yield X[rows]
 
 
 def without(array, left_out):
-    """Leave rows out.
+    """Return an array (None stays None) without the rows `left_out`.
 
-    Parameters
-    ----------
-    array : array or MappedRows of shape (n_samples, ...), or None
-        None stays None.
-
-    left_out : ndarray of int
-        Rows.
-
-    Returns
-    -------
-    array : array or MappedRows
-        The other rows; of a memory-mapped file nothing is loaded.
+    A memory-mapped file gives `MappedRows`, and nothing is loaded.
     """
     if array is None:
         return None

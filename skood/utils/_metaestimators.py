@@ -1,4 +1,4 @@
-"""Look at what an estimator wraps."""
+"""Helpers of meta-estimators: cloning, fitting, seeding and tags of nested parts."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -31,18 +31,7 @@ __all__ = [
 
 
 def unwrapped(estimator):
-    """Look through frozen estimators and finished searches.
-
-    Parameters
-    ----------
-    estimator : object
-        A fitted estimator.
-
-    Returns
-    -------
-    estimator : object
-        The first that is neither frozen nor a search.
-    """
+    """Return the estimator inside frozen estimators and fitted searches."""
     while True:
         if isinstance(estimator, FrozenEstimator):
             estimator = estimator.estimator
@@ -53,18 +42,18 @@ def unwrapped(estimator):
 
 
 def warn_of_known_classes(estimator, y, is_ood, ood_label):
-    """Warn if a frozen classifier has classes that count as OOD here.
+    """Warn if a frozen classifier has classes that are labeled OOD here.
 
     Parameters
     ----------
     estimator : object
-        A fitted estimator whose parameters may hold frozen classifiers.
+        A fitted estimator whose parameters may contain frozen classifiers.
 
     y : ndarray of shape (n_samples,)
         Labels.
 
     is_ood : ndarray of shape (n_samples,), dtype bool
-        Which samples count as OOD.
+        Mask of the OOD samples.
 
     ood_label : int or str
         Label of known OOD samples.
@@ -92,18 +81,7 @@ def warn_of_known_classes(estimator, y, is_ood, ood_label):
 
 
 def check_one_column(estimator):
-    """Raise if a fitted classifier has classes of several columns of labels.
-
-    Parameters
-    ----------
-    estimator : object
-        A classifier whose labels are to be read.
-
-    Raises
-    ------
-    ValueError
-        If its ``classes_`` are those of several columns.
-    """
+    """Raise a ValueError if a fitted classifier has several columns of labels."""
     classes = getattr(estimator, "classes_", None)
     if isinstance(classes, list) and np.ndim(classes[0]):  # a skorch net lists labels
         raise ValueError(
@@ -114,15 +92,9 @@ def check_one_column(estimator):
 
 
 def copy_input_attributes(owner, fitted):
-    """Let a meta-estimator know the features that what it wraps was fitted on.
+    """Copy the input attributes of a fitted estimator to its meta-estimator.
 
-    Parameters
-    ----------
-    owner : object
-        Gets ``n_features_in_`` and ``feature_names_in_``.
-
-    fitted : object
-        Has them, or does not.
+    These are ``n_features_in_`` and ``feature_names_in_``, if `fitted` has them.
     """
     for name in ("n_features_in_", "feature_names_in_"):
         if hasattr(fitted, name):
@@ -143,9 +115,9 @@ def with_seeds(estimators, random_state):
     Returns
     -------
     seeded : list of object
-        Clones with a number for each parameter named ``random_state``, nested ones
-        too, that was None. An estimator without any (a frozen one has none) is
-        returned itself.
+        Clones with a seed for each parameter named ``random_state``, including nested
+        ones, that was None. An estimator without such parameters (such as a frozen one)
+        is returned itself.
 
     Examples
     --------
@@ -174,7 +146,7 @@ def _with_seed(estimator, rng):
 
 
 def check_given(X):
-    """Raise if there are no samples at all: None."""
+    """Raise if `X` is None."""
     if X is None:
         raise ValueError(
             "X is required, got None. Pass samples, an array-like of shape "
@@ -183,9 +155,9 @@ def check_given(X):
 
 
 def take_rows(X, rows):
-    """Rows of an array, tensor, data frame, list or anything array-like.
+    """Return samples by index, of an array, tensor, data frame, list or array-like.
 
-    Those of a torch dataset or loader are not loaded yet.
+    Samples of a torch dataset or loader are not loaded yet.
     """
     X = as_rows(X)
     if is_tensor(X):
@@ -199,7 +171,7 @@ def take_rows(X, rows):
 
 
 def n_rows(X):
-    """Number of samples of an array, tensor, dataset, sparse matrix or list."""
+    """Return the number of samples of an array, tensor, dataset, matrix or list."""
     X = as_rows(X)
     if not hasattr(X, "shape") and not hasattr(X, "__len__"):
         X = np.asarray(X)
@@ -213,7 +185,7 @@ def _check_has_rows(X):
 
 
 def bind(detector, estimator):
-    """Clone a detector; if its own `estimator` is None, it shall read `estimator`."""
+    """Clone a detector; if its own `estimator` is None, set it to `estimator`."""
     detector = clone(detector)
     if detector.get_params(deep=False).get("estimator", "absent") is None:
         detector.set_params(estimator=estimator)
@@ -221,10 +193,10 @@ def bind(detector, estimator):
 
 
 def fit_wrapped(owner, estimator, X, y):
-    """Clone and fit what a meta-estimator wraps; a frozen one comes through as is.
+    """Clone and fit the estimator of a meta-estimator; a frozen one is not changed.
 
-    Stores ``n_features_in_`` and ``feature_names_in_`` on `owner` when the fitted
-    estimator has them, and ``classes_`` when `y` was not there to tell them.
+    Stores ``n_features_in_`` and ``feature_names_in_`` on `owner` if the fitted
+    estimator has them, and ``classes_`` if `y` is None.
     """
     fitted = clone(estimator)
     check_one_kind(y)
@@ -238,7 +210,7 @@ def fit_wrapped(owner, estimator, X, y):
 
 
 def _fit_clone(owner, estimator, fitted, X, y):
-    """Fit the clone of an estimator; an error for lack of `y` names the remedy."""
+    """Fit the clone of an estimator; an error about missing `y` includes advice."""
     if y is None and not isinstance(estimator, FrozenEstimator):
         try:
             fitted.fit(X)
@@ -255,7 +227,7 @@ def _fit_clone(owner, estimator, fitted, X, y):
 
 
 def wrapped_tags(tags, estimator):
-    """Input and target tags of a meta-estimator follow those of what it wraps."""
+    """Return tags of a meta-estimator with input and target tags of its estimator."""
     if estimator is not None:
         inner = get_tags(estimator)
         tags.input_tags = inner.input_tags

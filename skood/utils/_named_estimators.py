@@ -1,4 +1,4 @@
-"""Estimators that are made of a list of named parts."""
+"""Mixin for estimators with a list of named parts."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,9 +14,9 @@ __all__ = ["NamedParts"]
 
 
 class NamedParts(_Estimator):
-    """Mixin of estimators with a parameter that lists (name, part).
+    """Mixin for estimators with a parameter that is a list of (name, part).
 
-    A part is a parameter by its name, and has parameters of its own:
+    Each part is a parameter with its name, and has nested parameters:
     ``set_params(knn=KNN())`` replaces it, ``set_params(knn__n_neighbors=5)`` changes
     it.
     """
@@ -25,12 +25,12 @@ class NamedParts(_Estimator):
     _parts_parameter: ClassVar[str]
 
     def get_params(self, deep=True):
-        """Get the parameters, those of the parts under their names.
+        """Get the parameters, including the parts by name.
 
         Parameters
         ----------
         deep : bool, default=True
-            Whether to return the parts, and their parameters, too.
+            Whether to include the parts, and their parameters.
 
         Returns
         -------
@@ -47,7 +47,7 @@ class NamedParts(_Estimator):
         return params
 
     def set_params(self, **params):
-        """Set parameters: of the estimator, parts by name, parameters of parts.
+        """Set parameters of the estimator, parts by name, or parameters of parts.
 
         Parameters
         ----------
@@ -62,9 +62,9 @@ class NamedParts(_Estimator):
         Raises
         ------
         ValueError
-            If there is no such parameter.
+            If a parameter does not exist.
         """
-        if self._parts_parameter in params:  # the names of the others may be in it
+        if self._parts_parameter in params:  # it may define the names of the others
             setattr(self, self._parts_parameter, params.pop(self._parts_parameter))
         pairs = list(self._named_parts())
         replaced = {name: params.pop(name) for name, _ in pairs if name in params}
@@ -74,7 +74,7 @@ class NamedParts(_Estimator):
         return super().set_params(**params)
 
     def _named_parts(self):
-        """The list, or nothing where it is not one: fit says so."""
+        """Return the list of pairs, empty if it is invalid, which `fit` reports."""
         parts = getattr(self, self._parts_parameter)
         try:
             return [(name, part) for name, part in parts if isinstance(name, str)]
@@ -82,28 +82,11 @@ class NamedParts(_Estimator):
             return []
 
     def _check_parts(self, methods):
-        """Return names and parts, or raise.
+        """Return names and parts that are not "drop", or raise.
 
-        Parameters
-        ----------
-        methods : tuple of str
-            What each part must have.
-
-        Returns
-        -------
-        names : list of str
-            Names, without those of dropped parts.
-
-        parts : list of object
-            The parts that are not "drop".
-
-        Raises
-        ------
-        TypeError
-            If it is no list of pairs of a string and an estimator.
-
-        ValueError
-            If there is none, or a name is taken or not allowed.
+        `methods` are the methods that each part must have. Raises a TypeError if the
+        parameter is no list of pairs of a string and an estimator, a ValueError if
+        there is no part, or a name is a duplicate or not allowed.
         """
         what = self._parts_parameter
         pairs = getattr(self, what)

@@ -1,4 +1,4 @@
-"""pandas, where it is installed."""
+"""Import of the optional dependency pandas."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -7,22 +7,9 @@ __all__ = ["import_pandas"]
 
 
 def import_pandas(method):
-    """Import pandas, which skood does not require, or say who needs it.
+    """Import pandas, an optional dependency, for a method that returns a data frame.
 
-    Parameters
-    ----------
-    method : str
-        The method that returns a data frame.
-
-    Returns
-    -------
-    pandas : module
-        The module.
-
-    Raises
-    ------
-    ImportError
-        If pandas is not installed.
+    Raises an ImportError that names `method` if pandas is not installed.
     """
     try:
         import pandas

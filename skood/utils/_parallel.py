@@ -1,4 +1,4 @@
-"""Work on chunks of rows in as many threads as NumPy's libraries may use."""
+"""Threaded map over chunks of samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -10,48 +10,36 @@ from threadpoolctl import ThreadpoolController
 
 __all__ = ["map_chunks"]
 
-# Fewer chunks are done before threads have started.
+# Fewer chunks take less time than starting threads.
 _MIN_CHUNKS = 4
 
 
 @cache
 def _libraries():
-    """The libraries below NumPy that have threads."""
+    """Return the controller of the threaded libraries below NumPy."""
     return ThreadpoolController()
 
 
 def _n_threads():
-    """How many threads the libraries below NumPy use here.
+    """Return the number of threads that the libraries below NumPy use here.
 
-    One where ``OMP_NUM_THREADS=1`` is set, or in a process that joblib started on a
-    machine whose cores are taken.
+    It is 1 if ``OMP_NUM_THREADS=1`` is set, or in a process that joblib started on a
+    machine whose cores are in use.
     """
     libraries = _libraries().lib_controllers
     return max((library.num_threads for library in libraries), default=1)
 
 
 def map_chunks(function, chunks):
-    """Apply a function to chunks, side by side where there are threads for it.
+    """Apply a function to chunks, in parallel threads if available.
 
-    NumPy works on elements in one thread, and lets others run meanwhile. Matrix
-    products have threads of their own: they gain nothing here.
-
-    Parameters
-    ----------
-    function : callable
-        Called with each chunk.
-
-    chunks : sequence
-        The chunks.
-
-    Returns
-    -------
-    results : list
-        What the function returned, in the order of the chunks.
+    Returns the list of results in the order of the chunks. Elementwise functions of
+    NumPy use one thread and release the lock of the interpreter. Matrix products have
+    their own threads and do not gain here.
     """
     n_threads = _n_threads() if len(chunks) >= _MIN_CHUNKS else 1
     if n_threads == 1:
         return [function(chunk) for chunk in chunks]
-    # Small products in each of our threads would only wait for each other's threads.
+        # Small products with their own threads in each thread would block each other.
     with _libraries().limit(limits=1), ThreadPoolExecutor(n_threads) as pool:
         return list(pool.map(function, chunks))

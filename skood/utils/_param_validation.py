@@ -1,8 +1,8 @@
-"""The one door to scikit-learn's parameter validation.
+"""Parameter validation: the only module that imports scikit-learn's private one.
 
-``sklearn.utils._param_validation`` and ``sklearn.base._fit_context`` are private:
-everything of skood that declares ``_parameter_constraints`` takes them from here,
-so that a change there is a change in one place.
+``sklearn.utils._param_validation`` and ``sklearn.base._fit_context`` are private: all
+modules that declare ``_parameter_constraints`` import them from here, so that a change
+in scikit-learn requires a change in one place only.
 """
 
 # Authors: The skood developers
@@ -38,10 +38,10 @@ __all__ = [
 
 
 class HasMethods(_HasMethods):
-    """Constraint of a parameter that is an object with methods, not its class."""
+    """Constraint of a parameter: an object with methods, but not its class."""
 
     def is_satisfied_by(self, val):
-        """Tell whether `val` is an object with the methods."""
+        """Return whether `val` is an object with the methods."""
         return not isinstance(val, type) and super().is_satisfied_by(val)
 
     def __str__(self):
@@ -49,17 +49,10 @@ class HasMethods(_HasMethods):
 
 
 def fit_context(*, prefer_skip_nested_validation):
-    """Decorate a ``fit``: validate parameters, and make tensors fit for any estimator.
+    """Decorate a ``fit(self, X, y, ...)``: validate parameters and convert tensors.
 
-    Parameters
-    ----------
-    prefer_skip_nested_validation : bool
-        Whether estimators that are fitted inside need not validate their parameters.
-
-    Returns
-    -------
-    decorator : callable
-        Of methods that take ``(self, X, y, ...)``.
+    `prefer_skip_nested_validation` states whether nested estimators need not validate
+    their parameters.
     """
 
     def decorate(fit):
@@ -79,9 +72,9 @@ def fit_context(*, prefer_skip_nested_validation):
 
 
 class Classifier(HasMethods):
-    """Constraint of a parameter that is a classifier to read: it can be fitted.
+    """Constraint of a parameter: a classifier with a ``fit``.
 
-    Its error tells those who pass a torch module what to do.
+    Its error includes advice for users who pass a torch module.
     """
 
     def __init__(self):

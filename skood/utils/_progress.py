@@ -1,4 +1,4 @@
-"""Progress of long work: a tqdm bar where there is tqdm, else plain lines."""
+"""Progress of long computations: a tqdm bar if tqdm is installed, else plain lines."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,17 +14,9 @@ _SECONDS_BETWEEN_LINES = 2.0
 
 
 def as_they_come(n_jobs):
-    """What runs jobs, and gives their results as they come if the backend can.
+    """Return a joblib `Parallel` that yields results in order, as they are computed.
 
-    Parameters
-    ----------
-    n_jobs : int or None
-        Number of joblib jobs.
-
-    Returns
-    -------
-    parallel : Parallel
-        Called with delayed jobs, it gives their results in their order.
+    With a backend that does not support generators, it returns them all at the end.
     """
     try:
         return Parallel(n_jobs=n_jobs, return_as="generator")
@@ -33,7 +25,7 @@ def as_they_come(n_jobs):
 
 
 class _Silent:
-    """What all kinds of progress can do; this one shows nothing."""
+    """Interface of progress displays; this one shows nothing."""
 
     def __init__(self, iterable):
         self.iterable = iterable
@@ -54,14 +46,14 @@ class _Silent:
         """Count `n` more steps."""
 
     def set_postfix(self, **values):
-        """Show `values` behind the count."""
+        """Show `values` after the count."""
 
     def close(self):
-        """Say that no more steps will come."""
+        """Finish the display."""
 
 
 class _Lines(_Silent):
-    """Plain lines to stderr, at most one every few seconds, and one at the end."""
+    """Plain lines on stderr, at most one every few seconds, and one at the end."""
 
     def __init__(self, iterable, total, desc):
         super().__init__(iterable)
@@ -98,26 +90,26 @@ class _Lines(_Silent):
 
 
 def progress(iterable_or_total, *, desc, verbose):
-    """Show how far long work has come.
+    """Show the progress of a long computation.
 
     Parameters
     ----------
     iterable_or_total : iterable or int
-        What is worked through, or how many steps there are.
+        Items to iterate over, or the number of steps.
 
     desc : str
-        What the work is called.
+        Name of the computation.
 
     verbose : int or bool
         0 shows nothing. Otherwise a tqdm bar if tqdm is installed
-        (``pip install "skood[progress]"``), else plain lines to stderr.
+        (``pip install "skood[progress]"``), else plain lines on stderr.
 
     Returns
     -------
     bar : iterator and context manager
-        Iterating over it counts by itself. ``update(n)`` counts `n` steps,
-        ``set_postfix(**values)`` shows values behind the count, ``close()`` or
-        the end of a `with` block finishes it.
+        Iterating over it counts automatically. ``update(n)`` counts `n` steps,
+        ``set_postfix(**values)`` shows values after the count, ``close()`` or the end
+        of a `with` block finishes it.
 
     Examples
     --------
@@ -142,6 +134,6 @@ def progress(iterable_or_total, *, desc, verbose):
 
     class Bar(tqdm):
         def set_postfix(self, **values):
-            super().set_postfix(refresh=False, **values)  # the next update shows them
+            super().set_postfix(refresh=False, **values)  # shown at the next update
 
     return Bar(iterable, total=total, desc=desc)

@@ -1,10 +1,9 @@
-"""Tied scores: thresholds lie between distinct scores only.
+"""Tied scores: thresholds are placed between distinct scores only.
 
-A sample's score is not the same number in every call: networks compute in float32, and
-the order of summation depends on the batch size and the number of threads. Scores that
-differ by no more than such rounding are tied. Whatever sets a threshold puts it between
-scores that are not tied, as far from both as possible, so that rounding moves no sample
-to the other side.
+A sample's score varies between calls: networks compute in float32, and the order of
+summation depends on the batch size and the number of threads. Scores whose difference
+is within such rounding errors are tied. Thresholds are placed between scores that are
+not tied, as far from both as possible, so that rounding does not change decisions.
 """
 
 # Authors: The skood developers
@@ -21,14 +20,14 @@ __all__ = [
     "tolerance",
 ]
 
-# Scores that differ by less than this part of their spread, and by less than ten times
-# this part of themselves, are tied.
+# Scores whose difference is less than this share of their spread, and less than ten
+# times this share of their magnitude, are tied.
 _ROUNDING = 1e-5
 
-# A spread that is a smaller part of the typical size than this is rounding.
+# A spread that is a smaller share of the typical magnitude than this is rounding.
 _COLLAPSED = 1e-6
 
-# Scores are taken for this large where they are larger, to measure their spread.
+# Scores are clipped at this magnitude to compute their spread.
 _LARGE = 1e300
 
 
@@ -56,7 +55,7 @@ def ends_of_ties(ranked):
 
 
 def tie_scale(scores):
-    """Return the sizes of scores that `tolerance` is relative to.
+    """Return the scales of scores that `tolerance` is relative to.
 
     Parameters
     ----------
@@ -66,13 +65,13 @@ def tie_scale(scores):
     Returns
     -------
     least : float
-        Smallest size of a score. Zero if all scores have one sign: then zero is an end
-        of their range, and small scores are computed with small errors. Where the sign
-        changes, it is not, and a score near zero has the error of a typical one.
+        Lower bound of the magnitude of a score. Zero if all scores have the same sign:
+        then zero is an end of their range, and small scores have small errors.
+        Otherwise, a score near zero has the error of a typical score.
 
     spread : float
-        Interquartile range of finite scores; that of more of them, or the typical size,
-        where it is zero or mere rounding.
+        Interquartile range of finite scores; a wider range, or the typical magnitude,
+        if it is zero or within rounding errors.
     """
     finite = np.clip(scores[np.isfinite(scores)], -_LARGE, _LARGE)
     if finite.size == 0:
@@ -87,7 +86,7 @@ def tie_scale(scores):
 
 
 def tolerance(scores, least, spread):
-    """Return by how much a score may differ from each score and be tied with it.
+    """Return the largest difference from each score that counts as a tie.
 
     Parameters
     ----------
@@ -95,7 +94,7 @@ def tolerance(scores, least, spread):
         Scores.
 
     least, spread : float or ndarray
-        What `tie_scale` returns for reference samples.
+        Results of `tie_scale` for reference samples.
 
     Returns
     -------
@@ -115,7 +114,7 @@ def tolerance(scores, least, spread):
 
 
 def threshold_between(low, high, scores):
-    """Return a threshold from one score to below another one, far from both.
+    """Return a threshold between two neighboring scores, far from both.
 
     Parameters
     ----------
@@ -123,13 +122,13 @@ def threshold_between(low, high, scores):
         Neighboring scores, the first one smaller; infinite if there is none.
 
     scores : ndarray of shape (n,)
-        Scores, of which the tolerance of ties is taken.
+        Scores that determine the tolerance of ties.
 
     Returns
     -------
     threshold : float
         At least `low`, and less than `high` if this is finite: halfway between finite
-        scores, beyond a single one by the tolerance of ties.
+        scores, or beyond a single finite score by the tolerance of ties.
 
     Examples
     --------
@@ -151,13 +150,13 @@ def threshold_between(low, high, scores):
 
 
 def threshold_at(scores, share):
-    """Return a threshold that at most a share of scores are below.
+    """Return a threshold that at most a share of the scores is below.
 
-    The scores tied with the quantile of this level are above the threshold. It is in
-    the middle of the widest gap between scores that are not above the quantile, and of
-    which the upper one is tied with it: if scores are far apart, of the gap below the
-    quantile. If there are no other scores below, it is smaller than all scores by the
-    tolerance of ties.
+    The scores tied with the quantile of this level are above the threshold. Among the
+    gaps between neighboring scores whose upper score is at most the quantile and tied
+    with it, the threshold is in the middle of the widest: if scores are far apart, of
+    the gap below the quantile. If no other scores are below, it is smaller than all
+    scores by the tolerance of ties.
 
     Parameters
     ----------
@@ -198,11 +197,11 @@ def threshold_at(scores, share):
 
 
 def merged_ties(scores):
-    """Return scores in which tied ones are equal.
+    """Return scores in which tied scores are set equal.
 
     A chain of scores, each tied with the next one, is one group if its ends are tied as
-    well. Longer chains are dense data, of which rounding moves a small part only: they
-    stay as they are.
+    well. Longer chains are dense data, where rounding affects only a small part: they
+    are not changed.
 
     Parameters
     ----------
@@ -212,7 +211,7 @@ def merged_ties(scores):
     Returns
     -------
     merged : ndarray of shape (n,)
-        The middle of its group for each score; `scores` itself if nothing is merged.
+        The center of the group of each score; `scores` itself if nothing is merged.
 
     Examples
     --------
@@ -240,6 +239,6 @@ def merged_ties(scores):
     middle[tied] = middle[tied] / 2 + ranked[last[tied]] / 2
     merged = np.empty_like(ranked)
     merged[order] = np.repeat(middle, last - first + 1)
-    keep = np.repeat(~tied, last - first + 1)  # others are wide, or equal
+    keep = np.repeat(~tied, last - first + 1)  # other groups are wide, or equal
     merged[order[keep]] = ranked[keep]
     return merged

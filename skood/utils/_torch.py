@@ -1,6 +1,6 @@
-"""Small helpers around torch: devices, tensors, chunks and seeds.
+"""Helpers for torch: devices, tensors, chunks and seeds.
 
-Importing this file does not import torch; the functions that need it do.
+Importing this module does not import torch; the functions that need it do.
 """
 
 # Authors: The skood developers
@@ -32,12 +32,12 @@ __all__ = [
 
 
 def resolve_device(device="auto"):
-    """Return the torch device that `device` names, if this machine has it.
+    """Return a torch device by name; raise if it is not available.
 
     Parameters
     ----------
     device : {"auto"}, str or torch.device, default="auto"
-        "auto" is the current CUDA device if there is one, else the CPU.
+        "auto" is the current CUDA device if available, else the CPU.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def resolve_device(device="auto"):
         If `device` is neither a string nor a torch device.
 
     ValueError
-        If torch does not know the device, or this machine does not have it.
+        If the device is unknown to torch, or not available on this machine.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def resolve_device(device="auto"):
     if found.type == "cuda":
         return _resolve_cuda(found)
     if found.type != "cpu":
-        try:  # the one question that every kind of device answers
+        try:  # the only test that works for every type of device
             torch.empty(1, device=found).cpu()
         except (AssertionError, NotImplementedError, RuntimeError) as error:
             raise ValueError(
@@ -88,7 +88,7 @@ def resolve_device(device="auto"):
 
 
 def _resolve_cuda(device):
-    """Give a CUDA device its index, or raise if there is no such device."""
+    """Return a CUDA device with its index; raise if it does not exist."""
     import torch
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -107,35 +107,13 @@ def _resolve_cuda(device):
 
 
 def is_tensor(X):
-    """Tell whether `X` is a torch tensor, without importing torch.
-
-    Parameters
-    ----------
-    X : object
-        Anything.
-
-    Returns
-    -------
-    is_tensor : bool
-        True for a torch tensor.
-    """
+    """Return whether `X` is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")  # without torch there are no tensors
     return torch is not None and isinstance(X, torch.Tensor)
 
 
 def check_has_values(X):
-    """Raise if a tensor is on the meta device.
-
-    Parameters
-    ----------
-    X : torch.Tensor
-        The tensor.
-
-    Raises
-    ------
-    ValueError
-        If it holds no values.
-    """
+    """Raise a ValueError if a tensor is on the meta device, without values."""
     if X.device.type == "meta":
         raise ValueError(
             f"Got a tensor of shape {tuple(X.shape)} on the meta device, which holds "
@@ -146,15 +124,7 @@ def check_has_values(X):
 def with_numpy_dtype(X):
     """Return a tensor in a dtype that NumPy has.
 
-    Parameters
-    ----------
-    X : torch.Tensor
-        The tensor.
-
-    Returns
-    -------
-    X : torch.Tensor
-        In float32 if it was in bfloat16, or in another float that NumPy does not have.
+    bfloat16, and other floats that NumPy does not have, become float32.
     """
     import torch
 
@@ -168,20 +138,20 @@ def with_numpy_dtype(X):
 
 
 def check_tensor(X, *, keep_double=False):
-    """Return a tensor of rows as detached, finite float32, or raise.
+    """Return a tensor of samples as detached, finite float32, or raise.
 
     Parameters
     ----------
     X : torch.Tensor of shape (n_samples, ...)
-        Rows, on any device. It is not copied if it is float32.
+        Samples, on any device. It is not copied if it is float32.
 
     keep_double : bool, default=False
-        Whether rows in float64 stay so.
+        Whether samples in float64 remain in float64.
 
     Returns
     -------
     X : torch.Tensor of shape (n_samples, ...)
-        The rows, on the same device.
+        The samples, on the same device.
 
     Raises
     ------
@@ -189,7 +159,7 @@ def check_tensor(X, *, keep_double=False):
         If `X` is sparse or complex.
 
     ValueError
-        If `X` is on the meta device, has fewer than two axes, is empty, or holds NaN
+        If `X` is on the meta device, has fewer than two axes, is empty, or contains NaN
         or infinity.
     """
     import torch
@@ -217,23 +187,10 @@ def check_tensor(X, *, keep_double=False):
 
 
 def to_numpy(X):
-    """Return a torch tensor as an ndarray; anything else passes through.
+    """Return a torch tensor as an ndarray; anything else is returned unchanged.
 
-    Parameters
-    ----------
-    X : object
-        A tensor on any device, with or without gradient, or anything else.
-        bfloat16, which NumPy does not have, becomes float32.
-
-    Returns
-    -------
-    X : ndarray or object
-        The array, or what was given.
-
-    Raises
-    ------
-    ValueError
-        If a tensor is on the meta device.
+    A tensor may be on any device, with or without gradient; bfloat16, which NumPy does
+    not have, becomes float32. Raises a ValueError for a tensor on the meta device.
     """
     if not is_tensor(X):
         return X
@@ -250,21 +207,8 @@ def to_numpy(X):
 def to_tensor(X, device=None, dtype=None):
     """Return an array as a tensor; share memory where that is safe.
 
-    Parameters
-    ----------
-    X : ndarray or torch.Tensor
-        A read-only array is copied, because torch would write to it.
-
-    device : torch.device, default=None
-        Where the tensor shall be. None: where it is.
-
-    dtype : torch.dtype, default=None
-        Kind of number. None: the kind it has.
-
-    Returns
-    -------
-    X : torch.Tensor
-        The tensor.
+    A read-only array is copied, because torch would write to it. With `device` or
+    `dtype` None, the device or dtype is not changed.
     """
     import torch
 
@@ -274,7 +218,7 @@ def to_tensor(X, device=None, dtype=None):
 
 
 def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
-    """Cut rows into slices that need at most `budget` bytes each.
+    """Yield slices of consecutive rows that need at most `budget` bytes each.
 
     Parameters
     ----------
@@ -282,7 +226,7 @@ def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
         Number of rows.
 
     bytes_per_row : int
-        What one row needs while it is worked on.
+        Bytes that a computation on one row needs.
 
     budget : int, default=64 MiB
         Bytes that a chunk may need. A chunk has at least one row.
@@ -290,7 +234,7 @@ def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
     Yields
     ------
     rows : slice
-        Neighboring rows, in order, all but the last of one length.
+        Consecutive rows; all slices but the last have the same length.
 
     Examples
     --------
@@ -308,17 +252,16 @@ def seeded(random_state, device=None):
     """Seed torch inside a `with` block and restore its generators afterwards.
 
     torch has one generator per device for the whole process. So blocks in several
-    *threads* take turns, with the results that they have one after the other; to run
-    them at the same time, use processes.
+    *threads* run one after the other; to run them at the same time, use processes.
 
     Parameters
     ----------
     random_state : int, RandomState instance or None
-        Where the seed is drawn from, see :func:`sklearn.utils.check_random_state`.
+        Source of the seed, see :func:`sklearn.utils.check_random_state`.
 
     device : torch.device, default=None
-        A CUDA device is started first, so that its generators are seeded too.
-        Otherwise they are only if something has started CUDA before.
+        A CUDA device is initialized first, so that its generators are seeded too.
+        Otherwise they are seeded only if CUDA has been initialized before.
 
     Yields
     ------
@@ -341,7 +284,7 @@ def seeded(random_state, device=None):
     seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     if device is not None and torch.device(device).type == "cuda":
         torch.cuda.init()
-    # torch.manual_seed would leave a seed waiting for CUDA to start
+    # torch.manual_seed would defer seeding until CUDA is initialized
     cuda = torch.cuda.is_initialized()
     devices = list(range(torch.cuda.device_count())) if cuda else []
     with TORCH_LOCK, torch.random.fork_rng(devices=devices):
@@ -353,11 +296,11 @@ def seeded(random_state, device=None):
 
 @contextlib.contextmanager
 def training(random_state, device=None):
-    """Build and train networks inside a `with` block, whatever mode the caller is in.
+    """Build and train networks inside a `with` block, in any gradient mode.
 
-    It is `seeded`, and neither in a ``torch.inference_mode()`` nor in a
-    ``torch.no_grad()`` of the caller. Parameters that are made in inference mode could
-    never be trained.
+    The block is `seeded`, and not in a ``torch.inference_mode()`` or a
+    ``torch.no_grad()`` of the caller. Parameters created in inference mode could never
+    be trained.
 
     Parameters
     ----------
@@ -389,21 +332,13 @@ def training(random_state, device=None):
 
 @contextlib.contextmanager
 def evaluating(module):
-    """Put a module in eval mode inside a `with` block, then restore each part.
+    """Set a module to eval mode inside a `with` block, then restore all submodules.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module. Its submodules may be in different modes.
-
-    Yields
-    ------
-    module : torch.nn.Module
-        The module in eval mode.
+    Submodules may be in different modes.
     """
     modes = [(part, part.training) for part in module.modules()]
     try:
-        # Not module.eval(): a train() of the user's own may do more than that.
+        # Not module.eval(): a user-defined train() may do more than set the mode.
         for part, _ in modes:
             part.training = False
         yield module
@@ -422,17 +357,9 @@ def _first_float(module):
 
 
 def parameter_dtype(module):
-    """Return the kind of number that a module computes with.
+    """Return the dtype of a module: of its first floating-point parameter or buffer.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module.
-
-    Returns
-    -------
-    dtype : torch.dtype
-        That of its first floating-point parameter, else buffer, else float32.
+    float32 if it has none.
     """
     import torch
 
@@ -441,20 +368,9 @@ def parameter_dtype(module):
 
 
 def parameter_device(module, default="cpu"):
-    """Return the device that a module is on.
+    """Return the device of a module: of its first floating-point parameter or buffer.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module.
-
-    default : str or torch.device, default="cpu"
-        The answer for a module without parameters and buffers.
-
-    Returns
-    -------
-    device : torch.device
-        That of its first floating-point parameter, else buffer.
+    `default` if it has none.
     """
     import torch
 

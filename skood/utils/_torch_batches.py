@@ -1,4 +1,4 @@
-"""Rows of torch datasets and loaders, loaded batch by batch."""
+"""Samples of torch datasets and loaders, loaded batch by batch."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -21,10 +21,10 @@ from skood.utils._torch import to_numpy
 
 __all__ = ["DatasetRows", "iter_batches", "rows_of"]
 
-# Rows per batch of a dataset without a loader.
+# Samples per batch of a dataset without a loader.
 _BATCH_SIZE = 64
 
-# What `DatasetRows` take over from a loader.
+# Options of a loader that `DatasetRows` reuse.
 _LOADER_OPTIONS = (
     "batch_size",
     "num_workers",
@@ -40,21 +40,21 @@ _RANDOM_SAMPLERS = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 
 
 class DatasetRows:
-    """Rows of a map-style dataset, in a chosen order, which are loaded when read.
+    """Samples of a map-style dataset, in a given order, loaded on demand.
 
-    It has a length and a shape and can be indexed: that gives other rows, and loads
-    none.
+    It has a length and a shape and can be indexed, which returns other `DatasetRows`
+    without loading samples.
 
     Parameters
     ----------
     dataset : torch.utils.data.Dataset
-        Its items are rows, or (row, label, ...).
+        Its items are samples, or (sample, label, ...).
 
     indices : ndarray of shape (n_samples,), dtype int, default=None
-        The rows. None: all.
+        Indices of the samples. None: all.
 
     options : dict, default=None
-        How batches are loaded: arguments of a ``DataLoader``.
+        Arguments of a ``DataLoader`` for loading batches.
     """
 
     def __init__(self, dataset, indices=None, options=None):
@@ -69,11 +69,11 @@ class DatasetRows:
 
     @property
     def shape(self):
-        """The number of rows, in a tuple: what a row is like is not known."""
+        """A tuple of the number of samples; their shape is unknown before loading."""
         return (len(self),)
 
     def __getitem__(self, rows):
-        if isinstance(rows, tuple):  # scikit-learn asks for [rows, ...]
+        if isinstance(rows, tuple):  # scikit-learn indexes with [rows, ...]
             rows = rows[0]
         part = DatasetRows(self.dataset, self.indices[rows], self.options)
         part._knows_labels = self._knows_labels
@@ -82,7 +82,7 @@ class DatasetRows:
         return part
 
     def without_labels(self):
-        """Return the same rows; labels that the items have are not looked at."""
+        """Return the same samples; labels of the items are ignored."""
         if self._knows_labels:
             return self
         rows = DatasetRows(self.dataset, self.indices, self.options)
@@ -93,13 +93,13 @@ class DatasetRows:
         return np.asarray(np.concatenate(list(iter_batches(self))), dtype=dtype)
 
     def labels(self):
-        """Return the labels that the items have, from a pass over them.
+        """Return the labels of the items, from a pass over them.
 
         Returns
         -------
         labels : ndarray of shape (n_samples,) or (n_samples, n_columns), or None
-            None if items are rows without labels. They are known without a pass once
-            all rows have been read.
+            None if items are samples without labels. No pass is needed once all samples
+            have been loaded.
         """
         if not self._knows_labels:
             for _ in self.blocks():
@@ -107,12 +107,12 @@ class DatasetRows:
         return self._labels
 
     def blocks(self):
-        """Yield the rows batch by batch.
+        """Yield the samples batch by batch.
 
         Yields
         ------
         block : ndarray, or tensor that is not on the CPU, of shape (n_rows, ...)
-            At most as many rows as a batch of the loader has.
+            At most as many samples as a batch of the loader has.
         """
         options = dict(self.options)
         size = options.pop("batch_size")
@@ -120,7 +120,7 @@ class DatasetRows:
             self.indices[start : start + size].tolist()
             for start in range(0, len(self), size)
         ]
-        # with a generator of its own it leaves that of the process alone
+        # with its own generator, it does not use the generator of the process
         loader = DataLoader(
             self.dataset,
             batch_sampler=batches,
@@ -143,7 +143,7 @@ class DatasetRows:
 
 
 def _collate(items):
-    """Stack rows; labels, which may be text, stay in a list."""
+    """Stack samples; labels, which may be text, remain in a list."""
     items = [item if isinstance(item, (tuple, list)) else (item,) for item in items]
     rows = [item[0] for item in items]
     for x in rows:
@@ -172,7 +172,7 @@ def _name(thing):
 
 
 def _rows(batch):
-    """Rows of a batch as an array."""
+    """Return the samples of a batch as an array."""
     if isinstance(batch, (tuple, list)) and len(batch):
         batch = batch[0]
     if isinstance(batch, torch.Tensor):
@@ -183,7 +183,7 @@ def _rows(batch):
 
 
 def _labels(batch, n_rows):
-    """Labels of a batch as a list, or None."""
+    """Return the labels of a batch as a list, or None."""
     if not isinstance(batch, (tuple, list)) or len(batch) < 2 or batch[1] is None:
         return None
     y = batch[1]
@@ -197,13 +197,13 @@ def _labels(batch, n_rows):
 
 
 def _plain(label):
-    """A label as Python has it."""
+    """Return a label as a Python object."""
     label = to_numpy(label)
     return label.tolist() if isinstance(label, (np.ndarray, np.generic)) else label
 
 
 def _merged(labels):
-    """Labels of all batches as an array; text and numbers stay what they are."""
+    """Return the labels of all batches as an array; do not convert text or numbers."""
     if all(y is None for y in labels):
         return None
     if any(y is None for y in labels):
@@ -216,7 +216,7 @@ def _merged(labels):
         return np.array(values, dtype=object)
     try:
         return np.array(values)
-    except ValueError as error:  # they differ in length
+    except ValueError as error:  # labels have different lengths
         raise ValueError(
             "Labels of the items of the torch dataset must be a number or a text "
             f"each, got {values[0]!r} in the first item. Make the items (x, label), or "
@@ -225,7 +225,7 @@ def _merged(labels):
 
 
 def _sampler(loader):
-    """What chooses the order of the rows."""
+    """Return the sampler that determines the order of the samples."""
     batch_sampler = loader.batch_sampler
     return (
         batch_sampler.sampler if type(batch_sampler) is BatchSampler else batch_sampler
@@ -233,9 +233,9 @@ def _sampler(loader):
 
 
 def _drawn(loader):
-    """Batches of row numbers in one pass of a loader, and whether it shuffles.
+    """Return batches of indices in one pass of a loader, and whether it shuffles.
 
-    The generators of torch are left as they are.
+    The state of torch's generators is not changed.
     """
     generator = loader.generator
     state = None if generator is None else generator.get_state()
@@ -250,14 +250,14 @@ def _drawn(loader):
 
 
 def _is_stream(X):
-    """Tell whether rows can only be had one after the other."""
+    """Return whether samples are only available by iteration."""
     if isinstance(X, DataLoader):
         return isinstance(X.dataset, IterableDataset) or X.batch_sampler is None
     return isinstance(X, IterableDataset) or not hasattr(X, "__len__")
 
 
 def rows_of(X, *, for_fit=False):
-    """`DatasetRows` of a dataset or a loader; see `skood.utils._batches.as_rows`."""
+    """Return `DatasetRows` of a dataset or a loader; see `_batches.as_rows`."""
     if isinstance(X, DatasetRows):
         return X
     if _is_stream(X):
@@ -273,11 +273,11 @@ def rows_of(X, *, for_fit=False):
     if is_random:
         if not for_fit:
             raise ValueError(
-                "The DataLoader shuffles, so that nobody could tell which result is "
-                f"of which row: its sampler is a {_name(_sampler(X))}. Make one with "
+                "The DataLoader shuffles, so that results cannot be assigned to "
+                f"samples: its sampler is a {_name(_sampler(X))}. Make one with "
                 "shuffle=False, or give the dataset itself."
             )
-        indices = np.sort(indices)  # the order does not matter, but to rounding
+        indices = np.sort(indices)  # the order only affects rounding
     drops = type(X.batch_sampler) is BatchSampler and X.batch_sampler.drop_last
     n_all = len(_sampler(X)) if drops else len(indices)
     if n_all > len(indices) and not for_fit:
@@ -286,13 +286,13 @@ def rows_of(X, *, for_fit=False):
             "rows. Make one with drop_last=False, or give the dataset itself."
         )
     options = {name: getattr(X, name) for name in _LOADER_OPTIONS}
-    if options["batch_size"] is None:  # it has a batch_sampler of the user's
+    if options["batch_size"] is None:  # it has a user-defined batch_sampler
         options["batch_size"] = max(map(len, batches), default=1)
     return DatasetRows(X.dataset, indices, options)
 
 
 def _stream(X):
-    """Batches of what is gone through once."""
+    """Return an iterator over the batches of iterable data."""
     if isinstance(X, DataLoader):
         if X.drop_last:
             raise ValueError(
@@ -306,12 +306,12 @@ def _stream(X):
 
 
 def iter_batches(X):
-    """Yield the rows of a dataset or loader batch by batch, in their order.
+    """Yield the samples of a dataset or loader batch by batch, in their order.
 
     Parameters
     ----------
     X : torch Dataset or DataLoader, or DatasetRows
-        Iterable datasets, and loaders of them, are gone through once.
+        Iterable datasets, and loaders of them, are iterated over once.
 
     Yields
     ------

@@ -1,4 +1,4 @@
-"""Warn where the user called."""
+"""Warnings that refer to the line of the user's call."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -19,10 +19,10 @@ _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 
 @contextmanager
 def quiet():
-    """Emit no warning by `warn` inside a `with` block, in this thread only.
+    """Suppress warnings of `warn` inside a `with` block, in this thread only.
 
-    ``warnings.catch_warnings`` replaces the filters of the whole process: blocks that
-    overlap in several threads leave them changed for good.
+    ``warnings.catch_warnings`` replaces the filters of the whole process: overlapping
+    blocks in several threads would change them permanently.
 
     Examples
     --------
@@ -38,20 +38,16 @@ def quiet():
 
 
 def warn(message):
-    """Emit a `SkoodWarning` that names the line of the first caller outside skood.
+    """Emit a `SkoodWarning` that refers to the line of the first caller outside skood.
 
-    Inside `quiet` nothing is emitted.
-
-    Parameters
-    ----------
-    message : str
-        What happened, with numbers, and what to do.
+    Inside `quiet` nothing is emitted. The `message` states what happened, with numbers,
+    and what to do.
     """
     if _QUIET.get():
         return
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None:
-        # exec may have given it any value; with None Python would drop the warning
+        # exec may set any value; with None Python would discard the warning
         name = frame.f_globals.get("__name__", "")
         if name is not None and str(name).split(".")[0] not in _OURS:
             break

@@ -1,7 +1,7 @@
-"""Results for dask arrays that are computed later, and where the chunks are.
+"""Lazy application of estimators to dask arrays.
 
 Methods of skood compute dask arrays chunk by chunk and return NumPy arrays. With
-:func:`map_rows` the result is a dask array itself.
+:func:`map_rows` the result is itself a dask array.
 """
 
 # Authors: The skood developers
@@ -19,8 +19,8 @@ __all__ = ["map_rows"]
 def map_rows(method, X):
     """Apply a method of a fitted estimator to the chunks of a dask array, lazily.
 
-    The estimator is sent to each worker of a cluster once, and not with each chunk as
-    by ``X.map_blocks(detector.score_samples)``.
+    The estimator is sent to each worker of a cluster once, not with each chunk as by
+    ``X.map_blocks(detector.score_samples)``.
 
     Read more in the :ref:`User Guide <scale>`.
 
@@ -28,22 +28,21 @@ def map_rows(method, X):
     ----------
     method : bound method
         Such as ``detector.score_samples`` or ``classifier.predict_proba``, of a fitted
-        estimator. Its result for a row must not depend on other rows. It is tried on
-        one row of zeros, to know the shape of the result.
+        estimator. Its result for a sample must not depend on other samples. It is
+        called with one sample of zeros to determine the shape of the result.
 
     X : dask.array.Array of shape (n_samples, ...)
-        The rows. How many there are in a chunk need not be known. Chunks of columns
-        are joined.
+        The samples. The sizes of chunks may be unknown. Chunks of columns are joined.
 
     Returns
     -------
     result : dask.array.Array of shape (n_samples,) or (n_samples, n_columns)
-        Chunked along the rows as `X` is.
+        Chunked along the samples like `X`.
 
     Raises
     ------
     TypeError
-        If `X` is no dask array, or `method` is not a method of an object.
+        If `X` is no dask array, or `method` is no bound method.
 
     Examples
     --------
@@ -93,5 +92,5 @@ def map_rows(method, X):
 
 
 def _called(block, *, estimator, method, empty):
-    """The result for a chunk, which may have no rows."""
+    """Return the result for a chunk, which may have no samples."""
     return getattr(estimator, method)(block) if len(block) else empty

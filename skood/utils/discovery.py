@@ -1,4 +1,4 @@
-"""Find the public estimators of skood."""
+"""Discovery of the public estimators of skood."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -34,7 +34,7 @@ _KINDS = {
 
 
 def all_estimators(kind=None):
-    """List the public estimators: everything with a ``fit`` that skood exports.
+    """List the public estimators: all exported classes with a ``fit`` method.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Checks of what is special to detectors, on top of scikit-learn's."""
+"""Checks of the conventions of detectors, in addition to scikit-learn's checks."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -21,17 +21,16 @@ from skood.utils._expected_failures import expected_failed_checks
 __all__ = ["check_detector", "expected_failed_checks", "yield_detector_checks"]
 
 _N_CLASSES = 5
-_N_NEW = 2000  # samples that are as those of fit, but new
+_N_NEW = 2000  # new samples from the distribution of the training samples
 
 
 def _data(
     seed=0, n_per_class=40, n_ood=40, n_features=_N_CLASSES, n_classes=_N_CLASSES
 ):
-    """Samples that make sense as features and as logits.
+    """Return samples that are plausible features and plausible logits.
 
-    ID samples of class k lie around 8 times the k-th unit vector; OOD samples
-    around minus 8 times the vector of ones: far from all classes, and with
-    logits that are equal and low.
+    ID samples of class k are around 8 times the k-th unit vector; OOD samples around
+    minus 8 times the vector of ones: far from all classes, and with equal, low logits.
     """
     rng = np.random.default_rng(seed)
     y = np.repeat(np.arange(n_classes), n_per_class)
@@ -43,7 +42,7 @@ def _data(
 
 
 def _fit(detector, X, y, ood_label=-1):
-    """Fit a clone; a detector may warn about what it is given."""
+    """Fit a clone, ignoring warnings about the data."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkoodWarning)
         return clone(detector).set_params(ood_label=ood_label).fit(X, y)
@@ -56,20 +55,20 @@ def _same(actual, expected, what):
 
 
 def _raises(kind, function, says):
-    """Assert that a call raises `kind` with a text that contains `says`."""
+    """Assert that a call raises `kind` with a message that contains `says`."""
     try:
         function()
     except kind as error:
         if says.lower() not in str(error).lower():
             raise AssertionError(
-                f"The error should say {says!r}, it says: {error}"
+                f"The error should contain {says!r}, got: {error}"
             ) from error
         return
-    raise AssertionError(f"Expected {kind.__name__} saying {says!r}, nothing raised")
+    raise AssertionError(f"Expected {kind.__name__} with {says!r}, nothing raised")
 
 
 def check_polarity(detector):
-    """Scores are high for ID samples: nearly all of them above OOD samples."""
+    """Check that scores of nearly all ID samples are above those for OOD samples."""
     X, y, X_ood = _data()
     detector = _fit(detector, X, y)
     low, high = detector.score_samples(X_ood), detector.score_samples(X)
@@ -79,12 +78,12 @@ def check_polarity(detector):
         labels = np.concatenate([y, np.full(len(X_ood), label)])
         score = detector.score(np.concatenate([X, X_ood]), labels)
         np.testing.assert_allclose(
-            score, auroc, rtol=1e-9, err_msg=f"score(X, y), OOD rows labeled {what}"
+            score, auroc, rtol=1e-9, err_msg=f"score(X, y), OOD samples labeled {what}"
         )
 
 
 def check_score_type(detector):
-    """Scores are finite float64 of shape (n,), for float32 and float64 input."""
+    """Check that scores are finite float64 of shape (n,), for float32 and float64."""
     X, y, X_ood = _data()
     for dtype in (np.float32, np.float64):
         fitted = _fit(detector, X.astype(dtype), y)
@@ -105,7 +104,7 @@ def check_score_type(detector):
 
 
 def check_offset(detector):
-    """`decision_function` and `predict` use `offset_`, which grows with the level."""
+    """Check that `decision_function` and `predict` use an increasing `offset_`."""
     X, y, _ = _data()
     own = detector.get_params(deep=False)
     name = "contamination" if "contamination" in own else "alpha"
@@ -127,7 +126,7 @@ def check_offset(detector):
 
 
 def _id_samples(n_samples, rng):
-    """New samples of all classes, whose numbers are random."""
+    """Return new samples of all classes, with random class sizes."""
     y = rng.integers(_N_CLASSES, size=n_samples)
     X = rng.normal(size=(n_samples, _N_CLASSES))
     X[np.arange(n_samples), y] += 5
@@ -135,7 +134,7 @@ def _id_samples(n_samples, rng):
 
 
 def _rejected(detector, n_samples, least, most, seconds):
-    """Shares of new samples that are rejected, of `least` to `most` fits."""
+    """Return shares of new samples rejected by `least` to `most` fits."""
     shares: list[float] = []
     start = time.perf_counter()
     while len(shares) < least or (
@@ -149,14 +148,14 @@ def _rejected(detector, n_samples, least, most, seconds):
 
 
 def check_contamination(detector):
-    """Of new ID samples, the share `contamination` is rejected, averaged over fits.
+    """Check that the mean share of new ID samples rejected is `contamination`.
 
-    The level of a threshold that is one of n scores has a Beta distribution, with the
+    The level of a threshold at one of n scores has a Beta distribution, with the
     variance c (1 - c) / (n + 2), and the share of m new samples below it a binomial
-    one. Thresholds may come from 1,000 of the samples, or from 200 of slow detectors,
-    of which a fit or two tell nothing about it, and lie between two scores.
-    Levels of detectors without `contamination` are upper bounds. A class whose
-    docstring says why its level is not exact has ``_keeps_contamination = False``.
+    distribution. Thresholds may be computed from 1,000 of the samples, or from 200 for
+    slow detectors, so that one or two fits are not conclusive, and may lie between two
+    scores. Levels of detectors without `contamination` are upper bounds. A class whose
+    docstring explains why its level is not exact has ``_keeps_contamination = False``.
     """
     own = detector.get_params(deep=False)
     if "contamination" not in own or not getattr(
@@ -169,7 +168,7 @@ def check_contamination(detector):
         shares = _rejected(detector, n_samples, least, most, seconds=0.5)
         n_scores = min(n_samples, 1000 if len(shares) > 2 else 200)
         variance = level * (1 - level) * (1 / (n_scores + 2) + 1 / _N_NEW)
-        if len(shares) > 2:  # of fewer samples that are held out it is larger
+        if len(shares) > 2:  # larger if fewer samples are held out
             variance = max(variance, shares.var(ddof=1))
         noise = 4 * np.sqrt(variance / len(shares)) + 1 / (n_scores + 1)
         gap = abs(shares.mean() - level)
@@ -182,7 +181,7 @@ def check_contamination(detector):
 
 
 def check_batch_of_one(detector):
-    """A sample's score does not depend on the other samples of the call."""
+    """Check that a sample's score does not depend on other samples of the call."""
     X, y, X_ood = _data()
     fitted = _fit(detector, X, y)
     rows = np.concatenate([X[:10], X_ood[:10]])
@@ -194,10 +193,10 @@ def check_batch_of_one(detector):
 
 
 def check_ties(detector):
-    """Equal samples are on one side of the threshold, in batches of any size.
+    """Check that equal samples get the same decision, in batches of any size.
 
-    The data are few distinct samples, of which each is repeated. A detector that takes
-    an estimator is also fitted on a network that computes in float32.
+    The data are a few distinct samples, each repeated. A detector with an `estimator`
+    is also fitted on a network that computes in float32.
     """
     X, y = _repeated()
     samples, copies = np.unique(X, axis=0, return_inverse=True)
@@ -219,7 +218,7 @@ def check_ties(detector):
 
 
 def _repeated(n_samples=210):
-    """Few distinct samples, of whole numbers, many times each."""
+    """Return a few distinct samples of integers, each repeated many times."""
     rng = np.random.default_rng(0)
     labels = np.arange(40) % _N_CLASSES
     table = (
@@ -230,7 +229,7 @@ def _repeated(n_samples=210):
 
 
 def _fits_on_ties(detector, X, y):
-    """Yield detectors fitted on `X`, and the type of what they are fitted on."""
+    """Yield detectors fitted on `X`, and the type of the data they are fitted on."""
     own = detector.get_params(deep=False)
     shares = [("contamination", 0.05), ("contamination", 0.3)]
     if "contamination" not in own:
@@ -247,15 +246,15 @@ def _fits_on_ties(detector, X, y):
     try:
         one.set_params(estimator=FrozenEstimator(network))
         fitted = _fit(one, X, y)
-    except (TypeError, ValueError):  # takes another kind of estimator
+    except (TypeError, ValueError):  # needs another kind of estimator
         return
     yield fitted, np.float32
 
 
 def check_refit(detector):
-    """A refit equals a fresh fit, whatever the estimator was fitted on before."""
+    """Check that a refit equals a fresh fit, for any previous fit."""
     X, y, X_ood = _data()
-    width = _N_CLASSES + 4  # for logits, with as many classes
+    width = _N_CLASSES + 4  # number of logits and of classes
     wide, wide_y, _ = _data(seed=1, n_features=width, n_classes=width)
     refitted = _fit(detector, wide, wide_y)
     with warnings.catch_warnings():
@@ -267,7 +266,7 @@ def check_refit(detector):
 
 
 def check_failed_fit_keeps_state(detector):
-    """A fit that raises leaves a fitted detector as it was."""
+    """Check that a fit that raises does not change a fitted detector."""
     X, y, X_ood = _data()
     fitted = _fit(detector, X, y)
     before, attributes = fitted.score_samples(X_ood), set(vars(fitted))
@@ -280,7 +279,7 @@ def check_failed_fit_keeps_state(detector):
 
 
 def check_two_detectors_share_a_network(detector):
-    """Two detectors on one frozen classifier do not disturb each other."""
+    """Check that two detectors on one frozen classifier are independent."""
     if "estimator" not in detector.get_params():
         return
     X, y, X_ood = _data()
@@ -289,7 +288,7 @@ def check_two_detectors_share_a_network(detector):
         network = detector.estimator
     try:
         first = _fit(clone(detector).set_params(estimator=network), X, y)
-    except TypeError:  # reads another kind of estimator
+    except TypeError:  # needs another kind of estimator
         return
     before = first.score_samples(X_ood)
     shifted = X + 3
@@ -299,7 +298,7 @@ def check_two_detectors_share_a_network(detector):
 
 
 def check_few_samples(detector):
-    """Fewer samples than features: finite scores, or an error that says so."""
+    """Check fewer samples than features: finite scores, or a clear error."""
     X, _, _ = _data(n_features=30)
     few, few_y = X[:12], np.resize(np.arange(3), 12)
     try:
@@ -307,7 +306,7 @@ def check_few_samples(detector):
     except ValueError as error:
         text = str(error)
         assert "n_samples" in text or "n_features" in text or "rank" in text, (
-            f"The error should name n_samples, n_features or the rank, it says: {text}"
+            f"The error should name n_samples, n_features or the rank, got: {text}"
         )
         return
     finite = np.isfinite(fitted.score_samples(X)).all()
@@ -315,7 +314,7 @@ def check_few_samples(detector):
 
 
 def check_large_values(detector):
-    """Inputs (saturated logits) of 1e4 give finite scores."""
+    """Check that inputs (saturated logits) of 1e4 give finite scores."""
     X, y, X_ood = _data()
     scale = 1e4 / np.abs(X).max()
     fitted = _fit(detector, X * scale, y)
@@ -326,7 +325,7 @@ def check_large_values(detector):
 
 
 def check_bad_input(detector):
-    """NaN, infinity, a wrong width, and parameters out of range raise ValueError."""
+    """Check that NaN, infinity, wrong widths and bad parameters raise ValueError."""
     X, y, _ = _data()
     fitted = _fit(detector, X, y)
     for value, says in ((np.nan, "nan"), (np.inf, "infinity")):
@@ -344,7 +343,7 @@ def check_bad_input(detector):
 
 
 def check_ood_rows_are_left_out(detector):
-    """Known OOD rows in `y` change nothing of what is fitted."""
+    """Check that known OOD samples in `y` do not affect the fit."""
     X, y, X_ood = _data()
     names = np.array(list("abcde"))
     both = np.concatenate([X_ood[:20], X, X_ood[20:]])
@@ -355,13 +354,13 @@ def check_ood_rows_are_left_out(detector):
         with_ood = _fit(detector, both, labels, ood_label=label)
         np.testing.assert_array_equal(with_ood.classes_, fitted.classes_)
         np.testing.assert_allclose(with_ood.offset_, fitted.offset_, rtol=1e-6)
-        _same(with_ood.score_samples(X_ood), fitted.score_samples(X_ood), "OOD rows")
+        _same(with_ood.score_samples(X_ood), fitted.score_samples(X_ood), "OOD samples")
         only = partial(_fit, detector, X_ood, ood, ood_label=label)
         _raises(ValueError, only, "ood_label")
 
 
 def check_label_kinds(detector):
-    """String and non-contiguous labels give the same scores as 0, 1, 2, …"""
+    """Check that string and non-contiguous labels give the scores of 0, 1, ..., 4."""
     X, y, X_ood = _data()
     expected = _fit(detector, X, y).score_samples(X_ood)
     for labels in (np.array(list("abcde")), np.array([3, 7, 20, 21, 100])):
@@ -371,7 +370,7 @@ def check_label_kinds(detector):
 
 
 def check_serialization(detector):
-    """A pickled detector scores as before."""
+    """Check that a pickled detector gives the same scores."""
     X, y, X_ood = _data()
     fitted = _fit(detector, X, y)
     loaded = pickle.loads(pickle.dumps(fitted))
@@ -380,7 +379,7 @@ def check_serialization(detector):
 
 
 def check_input_is_kept(detector):
-    """Fitting and scoring write neither to `X` nor to `y`."""
+    """Check that fitting and scoring do not modify `X` or `y`."""
     X, y, _ = _data()
     kept, labels = X.copy(), y.copy()
     X.flags.writeable = y.flags.writeable = False
@@ -411,22 +410,22 @@ _CHECKS = (
 
 
 def yield_detector_checks():
-    """Yield the checks of a detector: functions of one unfitted detector.
+    """Yield the checks of detectors: functions of one unfitted detector.
 
     Yields
     ------
     check : callable
-        Raises AssertionError where the detector breaks a convention.
+        Raises AssertionError if the detector violates a convention.
     """
     yield from _CHECKS
 
 
 def check_detector(detector, *, expected_failed_checks=None):
-    """Check that a detector keeps the conventions of skood.
+    """Check that a detector follows the conventions of skood.
 
-    The data are 5 classes of 2-D arrays that make sense both as features and as
-    logits. Checks are made on clones. scikit-learn's own conventions are the job
-    of :func:`sklearn.utils.estimator_checks.check_estimator`.
+    The data are 5 classes of 2-D arrays that are plausible both as features and as
+    logits. Checks are run on clones. scikit-learn's conventions are checked by
+    :func:`sklearn.utils.estimator_checks.check_estimator`.
 
     Parameters
     ----------
@@ -434,8 +433,8 @@ def check_detector(detector, *, expected_failed_checks=None):
         An unfitted detector.
 
     expected_failed_checks : dict, default=None
-        Names of checks that are known to fail, each with a sentence that says
-        why. They must fail: one that passes raises.
+        Names of checks that are expected to fail, each with a reason. They must fail:
+        a check that passes raises.
 
     Raises
     ------
@@ -443,7 +442,7 @@ def check_detector(detector, *, expected_failed_checks=None):
         If a check fails, or an expected failure does not happen.
 
     ValueError
-        If `expected_failed_checks` names a check that there is not.
+        If `expected_failed_checks` names an unknown check.
 
     Examples
     --------

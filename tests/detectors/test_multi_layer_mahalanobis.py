@@ -211,7 +211,7 @@ def test_too_few_rows_to_hold_some_out():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SkoodWarning)
         MultiLayerMahalanobis(clf, layers=["first"]).fit(X[rows], y[rows])
-    message = "With n_samples = 3 ID rows the weights are learned on rows that the"
+    message = "With n_samples = 3 ID samples the weights are learned on samples that"
     rows = [0, 1, 2, *range(300, 320)]
     with pytest.warns(SkoodWarning, match=message):
         detector = MultiLayerMahalanobis(clf, layers=["first"]).fit(X[rows], y[rows])

@@ -169,7 +169,7 @@ def test_half_precision_keeps_its_kind():
         ({"layer": "penultimate"}, "name the layer to replace"),
         (
             {"layer": "pool2"},
-            r"layer='pool2' gave .* \(30, 6, 1, 1\), of which nothing",
+            r"layer='pool2' gave .* \(30, 6, 1, 1\), from which nothing",
         ),
         ({"layer": 1.5}, "'layer' parameter of RankFeat must be"),
         ({"layer": "relu2", "method": "qr"}, "'method' parameter of RankFeat must be"),

@@ -178,9 +178,7 @@ def test_bfloat16_becomes_float32():
 )
 def test_shuffling_loaders_are_for_fit(options):
     loader = DataLoader(Items(X, Y), **options)
-    message = (
-        "The DataLoader shuffles, so that nobody could tell which result is of which"
-    )
+    message = "The DataLoader shuffles, so that results cannot be assigned to samples"
     with pytest.raises(ValueError, match=message):
         rows_of(loader)
     with pytest.raises(ValueError, match="Make one with shuffle=False"):

@@ -1,4 +1,4 @@
-"""What several detectors share: base classes, sums over samples, memory banks."""
+"""Base classes and helpers of detectors: sums over samples, memory banks, softmax."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

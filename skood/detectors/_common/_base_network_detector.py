@@ -1,4 +1,4 @@
-"""Base of the detectors that need more of a network than features, logits and head."""
+"""Base class of detectors that need a network's layers or gradients."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,12 +18,12 @@ __all__ = ["NetworkDetector", "check_layers", "held_out_rows"]
 
 
 class NetworkDetector(BaseDetector):
-    """Base class of detectors that look into a network, or differentiate it.
+    """Base class of detectors that use hidden layers or gradients of a network.
 
     A subclass implements ``_fit_network(network, rows, y)``, which learns and returns
-    the scores that the threshold is taken from, or None if these come from networks
-    that are fitted without the rows; and ``_score_network(network, rows)``. The rows
-    are what the network reads, see `Network.prepare`.
+    the training scores for the threshold, or None if these come from networks that are
+    fitted without the samples; and ``_score_network(network, rows)``. The rows are the
+    prepared inputs of the network, see `Network.prepare`.
 
     Parameters
     ----------
@@ -31,13 +31,13 @@ class NetworkDetector(BaseDetector):
         A network or linear classifier, cloned and fitted unless frozen.
 
     device : str, default="auto"
-        Where a torch network runs.
+        Device of a torch network.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``.
+        Label of known OOD samples in ``y``.
     """
 
     _parameter_constraints: dict = {
@@ -60,7 +60,7 @@ class NetworkDetector(BaseDetector):
         return self._refitted_scores(X, y)
 
     def _refitted_scores(self, X, y):
-        """Scores of training samples, each from a network and a fit without it."""
+        """Return scores of training samples, each from a network fitted without it."""
 
         def fit(other, X, y):
             other.estimator_ = fit_wrapped(other, self.estimator, X, y)
@@ -78,16 +78,16 @@ class NetworkDetector(BaseDetector):
 
     @abstractmethod
     def _fit_network(self, network, rows, y):
-        """Learn from ID rows; return scores that the threshold is taken from."""
+        """Learn from ID samples; return their scores for the threshold."""
 
     @abstractmethod
     def _score_network(self, network, rows):
-        """Scores of rows: float64, high = ID."""
+        """Return scores of samples: float64, high = ID."""
 
     def _training_scores(self, network, rows):
-        """Scores of the training rows, or of as many as a threshold needs.
+        """Return scores of all training samples, or of enough for the threshold.
 
-        None of a network that `fit` has trained on them.
+        Return None for a network that `fit` has trained on them.
         """
         if not is_fixed(self.estimator):
             return None
@@ -100,31 +100,11 @@ class NetworkDetector(BaseDetector):
 
 
 def check_layers(layers, network, rows):
-    """Return the layers that "all" or a list names.
+    """Return the distinct layers given by "all" (see `Gram`) or a list.
 
-    Parameters
-    ----------
-    layers : "all" or array-like of str or int
-        See `Gram`.
-
-    network : Network
-        Tells what "all" are.
-
-    rows : ndarray or torch.Tensor
-        Prepared rows; two of them are run for "all".
-
-    Returns
-    -------
-    layers : list of str or int
-        Distinct names.
-
-    Raises
-    ------
-    TypeError
-        If one is neither a string nor an integer.
-
-    ValueError
-        If there is none, or one twice.
+    For "all", two of the prepared `rows` are run through the network. Raises a
+    TypeError if a layer is neither a string nor an integer, a ValueError if there is no
+    layer or a duplicate.
     """
     if isinstance(layers, str):
         return network.layer_names(rows)
@@ -144,26 +124,10 @@ def check_layers(layers, network, rows):
 
 
 def held_out_rows(y, n_samples, fraction, random_state):
-    """Draw rows to hold out, such that a row of each class stays.
+    """Draw samples to hold out such that at least one sample of each class remains.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_samples,) or None
-        Class labels.
-
-    n_samples : int
-        Number of rows.
-
-    fraction : float
-        Share of the rows to draw: at least one row, if one is left to be drawn.
-
-    random_state : RandomState instance
-        Source of randomness.
-
-    Returns
-    -------
-    rows : ndarray of int
-        Sorted.
+    A share `fraction` is drawn, at least one sample if one can be spared. `y` has shape
+    (n_samples,) or is None. Returns sorted indices.
     """
     order = random_state.permutation(n_samples)
     labels = np.zeros(n_samples) if y is None else y[order]

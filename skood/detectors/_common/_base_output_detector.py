@@ -1,4 +1,4 @@
-"""Base of the detectors that read features, logits or the head of a classifier."""
+"""Base class of detectors that use features, logits or the head of a classifier."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -38,39 +38,39 @@ from skood.utils._torch import check_tensor, is_tensor, row_chunks
 
 __all__ = ["ReadingDetector"]
 
-# Bytes, in float64, of a block of rows that a classifier is given. A bank of rows goes
-# to a GPU with each of them.
+# Bytes, in float64, of a block of samples that a classifier is given. A memory bank is
+# copied to a GPU once per block.
 _BLOCK_BYTES = 32 * 2**20
 _GPU_BLOCK_BYTES = 256 * 2**20
 
 
 class ReadingDetector(BaseDetector):
-    """Base class of detectors that read a classifier.
+    """Base class of detectors that use the outputs of a classifier.
 
-    A subclass names in ``_reads`` what it needs ("features", "logits", "head"),
-    and implements ``_fit_reading(reading, y)`` and ``_score_reading(reading)``.
-    With ``estimator=None``, `X` is what the subclass reads: features if it reads
-    any, else logits. A subclass that reads features, and logits or a head, then gets a
-    `LinearHead` that is fitted on ``(X, y)``.
+    A subclass names in ``_reads`` the outputs that it needs ("features", "logits",
+    "head"), and implements ``_fit_reading(reading, y)`` and
+    ``_score_reading(reading)``. With ``estimator=None``, `X` holds features if the
+    subclass needs features, else logits. A subclass that needs features, and logits or
+    a head, then gets a `LinearHead` that is fitted on ``(X, y)``.
 
-    Both work on chunks of rows whose arrays are NumPy arrays, or torch tensors on a
-    GPU: ``reading.xp`` is the namespace of either, ``reading.asarray`` brings fitted
-    arrays, which are NumPy, to where the chunk is.
+    Both methods work on chunks of samples whose arrays are NumPy arrays, or torch
+    tensors on a GPU: ``reading.xp`` is the array namespace, and ``reading.asarray``
+    moves fitted arrays, which are NumPy, to the device of the chunk.
 
     Parameters
     ----------
     estimator : object, default=None
-        A classifier to read, cloned and fitted unless frozen.
+        A classifier, cloned and fitted unless frozen.
 
     device : str, default="auto"
         Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs where its classifier says.
+        else the CPU. A network runs on the device of its classifier.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``.
+        Label of known OOD samples in ``y``.
     """
 
     _parameter_constraints: dict = {
@@ -84,19 +84,19 @@ class ReadingDetector(BaseDetector):
     # Whether scores of features need no large matrix product.
     _elementwise: ClassVar[bool] = False
 
-    # Whether it learns from the training samples, beside the classifier: their scores
-    # then are not like those of new samples.
+    # Whether the detector learns from the training samples, besides the classifier, so
+    # that their scores differ from scores of new samples.
     _learns: ClassVar[bool] = True
 
-    # Of how many parts of the samples one is left out at a time, where it is fitted
-    # again for the threshold. None: 20 of fewer than 1,000 samples, else 10.
+    # Number of cross-validation folds that the detector is refitted on for the
+    # threshold. None: 20 for fewer than 1,000 samples, else 10.
     _n_folds: ClassVar[int | None] = None
 
-    # How many training rows give the threshold, drawn with a fixed seed. None: all.
+    # Number of training samples for the threshold, drawn with a fixed seed. None: all.
     _max_offset_rows: ClassVar[int | None] = None
 
-    # Bytes of float64 temporaries per chunk of rows. Narrow rows of logits are fast if
-    # a chunk stays in the cache, matrix products if it is large.
+    # Bytes of float64 temporaries per chunk. Few logits per sample are fast if a chunk
+    # fits into the cache, matrix products if it is large.
     _chunk_bytes: ClassVar[int] = 64 * 2**20
     _logit_chunk_bytes: ClassVar[int] = 4 * 2**20
     _logit_chunk_rows: ClassVar[int] = 2048  # at least, for many classes
@@ -118,7 +118,7 @@ class ReadingDetector(BaseDetector):
                         "target y is None: with estimator=None it fits a linear head "
                         "on (X, y). Pass class labels, or estimator=."
                     )
-                X = in_memory(X)  # its solver goes over all rows many times
+                X = in_memory(X)  # the solver iterates over all samples many times
                 self.estimator_ = LinearHead().fit(X, y)
             elif "features" not in self._reads and y is not None:
                 self._check_columns(X.shape[1])
@@ -127,7 +127,7 @@ class ReadingDetector(BaseDetector):
                 X = in_memory(X)
             self.estimator_ = self._fit_estimator(X, y)
         reading = self._read_all(X)
-        if y is None and is_torch_data(X):  # whose labels are known now
+        if y is None and is_torch_data(X):  # its labels have been loaded by now
             _, y = self._only_id(X, X.labels())
             reading = reading if self._id_rows is None else reading.rows(self._id_rows)
         self._fit_reading(reading, y)
@@ -136,9 +136,9 @@ class ReadingDetector(BaseDetector):
         return self._training_scores(reading, y)
 
     def _check_columns(self, n_columns):
-        """Refuse X that holds no logits of the classes in y, such as features."""
+        """Raise if X cannot be logits of the classes in y, for example features."""
         n_classes = len(self.classes_)
-        # one class only marks the ID samples; one column is refused as no logits
+        # a single class only marks ID samples; a single column is rejected elsewhere
         if n_classes in (1, n_columns) or n_columns == 1:
             return
         name = type(self).__name__
@@ -153,25 +153,25 @@ class ReadingDetector(BaseDetector):
         )
 
     def _labeled_rows(self, X, y):
-        """Rows and labels; of a torch dataset the labels come with what is read."""
+        """Return samples and labels; a torch dataset yields its labels when loaded."""
         is_frozen = isinstance(self.estimator, FrozenEstimator)
         rows, labels = labeled_rows(X, y, wait=self.estimator is None or is_frozen)
         if self.estimator is not None or not is_lazy(X):
             return rows, labels
-        array = loaded(rows)  # it is what is learned from
+        array = loaded(rows)  # the detector learns from the array itself
         return array, rows.labels() if y is None and is_torch_data(rows) else y
 
     @property
     def _reads_blocks(self):
-        """Whether a classifier reads the rows, block by block."""
+        """Return whether a classifier is applied to the samples, block by block."""
         return self.estimator is not None
 
     def _chosen(self, X, rows):
-        """Rows that are learned from; of a memory-mapped file none is copied yet."""
+        """Return the samples to learn from; a memory-mapped file is not copied yet."""
         return MappedRows(X, rows) if is_mapped(X) else take_rows(X, rows)
 
     def _fit_estimator(self, X, y):
-        """Fit the classifier; remember the names of columns if it does not."""
+        """Fit the classifier; store the names of columns if the classifier does not."""
         fitted = fit_wrapped(self, self.estimator, X, y)
         self._keeps_names = hasattr(X, "columns") and not hasattr(
             self, "feature_names_in_"
@@ -181,21 +181,21 @@ class ReadingDetector(BaseDetector):
         return fitted
 
     def _training_scores(self, reading, y):
-        """Scores from which the threshold is taken: of samples as if they were new."""
+        """Return scores for the threshold, distributed like scores of new samples."""
         rows = np.arange(len(reading))
         if self._max_offset_rows is not None:
             rows = rows[offset_rows(len(reading), self._max_offset_rows)]
         return self._left_out_scores(reading, y, rows)
 
     def _left_out_scores(self, reading, y, rows):
-        """Scores of training rows, each from a fit without it."""
+        """Return scores of training samples, each from a fit without it."""
         if not self._learns:
-            whole = len(rows) == len(reading)  # rows of a file are not copied then
+            whole = len(rows) == len(reading)  # then a file is not copied
             return self._score_rows(reading if whole else reading.rows(rows))
         return cross_fitted(self, reading, y, rows, self._n_folds, self._rescales)
 
     def _refitted_scores(self, X, y):
-        """Scores of training samples, each from a classifier and a fit without it."""
+        """Return training scores, each from a classifier and a fit without it."""
 
         def fit(other, X, y):
             if self.estimator is None:
@@ -212,14 +212,14 @@ class ReadingDetector(BaseDetector):
 
     @abstractmethod
     def _fit_reading(self, reading, y):
-        """Learn from what was read off the ID training rows (`y` may be None)."""
+        """Learn from the outputs for the ID training samples (`y` may be None)."""
 
     @abstractmethod
     def _score_reading(self, reading):
-        """Score a chunk of rows: float64, high = ID."""
+        """Score a chunk of samples: float64, high = ID."""
 
     def _parts(self, reading, y=None):
-        """Yield chunks of a reading, where they are computed on, and their labels."""
+        """Yield chunks of a reading, on the device for computations, and labels."""
         device = reading.device_for(self._device)
         for rows in self._chunks(reading, device):
             part = reading.rows(rows).to(device)
@@ -227,22 +227,22 @@ class ReadingDetector(BaseDetector):
 
     @property
     def _fits_head(self):
-        """Whether X holds features, and the head that gives their logits is fitted."""
+        """Return whether X holds features, and a linear head is fitted on them."""
         if self.estimator is not None:
             return False
         return "head" in self._reads or {"features", "logits"} <= self._reads
 
     @property
     def _rescales(self):
-        """Whether scores grow with the number of samples, and are scaled to match."""
+        """Return whether scores scale with the number of samples and are corrected."""
         return False
 
     @property
     def _device(self):
-        return getattr(self, "device", "cpu")  # some compute on the CPU only
+        return getattr(self, "device", "cpu")  # some detectors compute on the CPU only
 
     def _read(self, X, *, validated=False):
-        """Yield readings of consecutive rows of `X`."""
+        """Yield readings of consecutive samples of `X`."""
         if self.estimator is None and not validated:
             X = self._validate(X, reset=False)
         if hasattr(self, "estimator_"):
@@ -257,7 +257,7 @@ class ReadingDetector(BaseDetector):
             yield Reading(logits=check_logits(X))
 
     def _blocks(self, X):
-        """Rows for the classifier: of a large array block by block."""
+        """Return input blocks for the classifier: several for a large array."""
         reader = make_reader(self.estimator_)
         if not reader.takes_blocks or reader.memory is not None or not is_matrix(X):
             return [in_memory(X)]
@@ -265,16 +265,16 @@ class ReadingDetector(BaseDetector):
         return row_blocks(X, _GPU_BLOCK_BYTES if on_gpu else _BLOCK_BYTES)
 
     def _read_all(self, X, *, validated=True):
-        """Return one reading of all rows of `X`."""
+        """Return one reading of all samples of `X`."""
         readings = self._read(X, validated=validated)
         if not self._features_are_rows_of(X):
             return concatenate(readings)
-        # Not those of the blocks: they may be copies.
+        # The features of the blocks are left out: they may be copies.
         logits = [Reading(None, part.logits, part.head) for part in readings]
         return replace(concatenate(logits), features=float_rows(X))
 
     def _features_are_rows_of(self, X):
-        """Whether what is read off the classifier are the rows of a matrix."""
+        """Return whether the features of the classifier are rows of a matrix."""
         return (
             hasattr(self, "estimator_")
             and "features" in self._reads
@@ -283,10 +283,10 @@ class ReadingDetector(BaseDetector):
         )
 
     def _column_labels(self, n_columns):
-        """Class label of each column of the logits.
+        """Return the class label of each column of the logits.
 
-        They may be more than ``classes_``, those of the ID rows in `y`, and in
-        another order.
+        There may be more labels than ``classes_`` (the ID classes in `y`), in another
+        order.
         """
         source = getattr(self, "estimator_", self)
         labels = np.asarray(getattr(source, "classes_", np.arange(n_columns)))
@@ -305,13 +305,13 @@ class ReadingDetector(BaseDetector):
         return self._score_rows(self._read_all(X))
 
     def _bytes_per_row(self, reading):
-        """Size of the float64 temporaries that scoring a row needs."""
+        """Return the size of the float64 temporaries for scoring one sample."""
         width = sum(
             array.shape[1]
             for array in (reading.features, reading.logits)
             if array is not None
         )
-        # comparing features with all classes takes a column for each
+        # comparing features with all classes needs one column per class
         n_classes = (
             0 if reading.features is None else len(getattr(self, "classes_", ()))
         )
@@ -340,11 +340,11 @@ class ReadingDetector(BaseDetector):
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def _is_elementwise(self, reading):
-        """Whether scoring is no large matrix product, which has its own threads."""
+        """Return whether scoring involves no large matrix product with own threads."""
         return self._elementwise or reading.features is None
 
     def _validate(self, X, *, reset):
-        """Validate rows that are read as they are; a tensor on a GPU stays there."""
+        """Validate `X` that is used without a classifier; keep tensors on the GPU."""
         if is_mapped(X) and X.dtype not in (np.float32, np.float64):
             X = MappedRows(X)
         if isinstance(X, MappedRows):
@@ -363,7 +363,7 @@ class ReadingDetector(BaseDetector):
         return X
 
     def _validate_mapped(self, X, *, reset):
-        """Validate rows of a memory-mapped file block by block."""
+        """Validate samples of a memory-mapped file block by block."""
         if 0 in X.shape:
             return super()._validate(np.asarray(X[:]), reset=reset)  # raises
         for block in row_blocks(X, _BLOCK_BYTES):
@@ -381,19 +381,19 @@ class ReadingDetector(BaseDetector):
 
 
 def constraints_without_device():
-    """Constraints of a detector that computes on the CPU, and has no `device`."""
+    """Return constraints of a detector without `device`, which uses the CPU only."""
     constraints = dict(ReadingDetector._parameter_constraints)
     del constraints["device"]
     return constraints
 
 
 def on_gpu(X):
-    """Tell whether `X` is a tensor that is not on the CPU."""
+    """Return whether `X` is a tensor that is not on the CPU."""
     return is_tensor(X) and X.device.type != "cpu"
 
 
 def check_logits(logits):
-    """Return logits, of at least two classes, or raise."""
+    """Return logits; raise if there are fewer than two classes."""
     if logits.shape[1] < 2:
         raise ValueError(
             "With estimator=None X holds logits, one column per class, but got "

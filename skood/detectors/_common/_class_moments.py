@@ -1,4 +1,4 @@
-"""Means and scatter of classes of rows, in one pass over the rows."""
+"""Class means and within-class scatter of samples, in one pass over the data."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,44 +14,29 @@ from skood.utils._torch import is_tensor
 __all__ = ["ClassMoments", "class_sums", "first_row", "is_constant", "offset_sums"]
 
 # A feature is constant if it varies by no more than this many rounding errors of its
-# mean: so much comes from scaling rows to unit length, and from merging chunks.
+# mean: scaling samples to unit length, and merging chunks, cause as much variation.
 _ROUNDING_ERRORS = 4
 
-# Up to so many classes, sums over them are faster as products with zeros and ones.
+# Up to this many classes, class sums are faster as products with an indicator matrix.
 _DENSE_CLASSES = 16
 
 
 def class_sums(rows, labels):
-    """Sum rows by class.
+    """Sum float64 rows, of shape (n_samples, n_features), by class.
 
-    Parameters
-    ----------
-    rows : array of shape (n_samples, n_features)
-        NumPy, or torch on a GPU; in float64.
+    `rows` is a NumPy array, or a torch tensor on a GPU; `labels` has shape
+    (n_samples,), or is None for one class, called 0.
 
-    labels : ndarray of shape (n_samples,) or None
-        Class labels. None: one class, called 0.
-
-    Returns
-    -------
-    classes : ndarray of shape (n_classes,)
-        The labels there are, sorted.
-
-    counts : ndarray of shape (n_classes,), dtype float64
-        Rows of each.
-
-    sums : array of shape (n_classes, n_features)
-        Sums of the rows, of the kind of `rows`.
-
-    members : array or sparse array of shape (n_classes, n_samples)
-        1.0 where a row is of a class, else 0.0: multiplied by rows it sums them.
+    Returns the sorted labels and their counts, both of shape (n_classes,), the sums of
+    shape (n_classes, n_features), and the (sparse) indicator matrix of shape
+    (n_classes, n_samples), whose product with rows sums them by class.
     """
     if labels is None:
         labels = np.zeros(rows.shape[0], dtype=np.intp)
     classes, codes = np.unique(labels, return_inverse=True)
     counts = np.bincount(codes, minlength=len(classes)).astype(np.float64)
     if len(classes) > _DENSE_CLASSES and not is_tensor(rows):
-        # each row is added once, instead of being multiplied by zeros
+        # sparse, so that each row is added once, instead of multiplied by zeros
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.intp)
         order = np.argsort(codes, kind="stable")
         shape = len(classes), len(codes)
@@ -63,34 +48,20 @@ def class_sums(rows, labels):
 
 
 def first_row(rows):
-    """Return the first row in float64, as NumPy: what others are measured from."""
+    """Return the first row as a float64 NumPy array: the origin of differences."""
     return np.array(to_host(rows[0]), dtype=np.float64)
 
 
 def offset_sums(rows, origin, labels):
-    """Sum by class what rows differ in from an origin: far from zero that is little.
+    """Sum the differences of rows from an origin by class.
 
-    Parameters
-    ----------
-    rows : array of shape (n_samples, n_features)
-        NumPy, or torch on a GPU; in float64 or float32.
-
-    origin : ndarray of shape (n_features,)
-        One of the rows, or such as them.
-
-    labels : ndarray of shape (n_samples,) or None
-        Class labels. None: one class, called 0.
-
-    Returns
-    -------
-    classes, counts : ndarray of shape (n_classes,)
-        As from `class_sums`.
-
-    sums : ndarray of shape (n_classes, n_features)
-        Sums of the differences.
+    Far from zero, the differences are small, so that their sums are accurate. `rows`
+    has shape (n_samples, n_features), float64 or float32, NumPy or torch on a GPU;
+    `origin`, of shape (n_features,), is one of the rows or similar to them; `labels` is
+    as in `class_sums`. Returns labels, counts and sums as `class_sums` does.
     """
     if rows.dtype == array_namespace(rows).float32:
-        # Far from zero sums of these are exact in float64: one pass less.
+        # Sums of float32 features are exact in float64: one pass less.
         classes, counts, sums, _ = class_sums(as_double(rows), labels)
         return classes, counts, to_host(sums) - counts[:, None] * origin
     classes, counts, sums, _ = class_sums(rows - asarray_like(origin, rows), labels)
@@ -98,43 +69,35 @@ def offset_sums(rows, origin, labels):
 
 
 def is_constant(variances, means):
-    """Tell which features vary by rounding errors of their means only.
+    """Return which features vary by at most the rounding errors of their means.
 
-    Parameters
-    ----------
-    variances : ndarray
-        Of the features, from `ClassMoments` or around an origin that is a row: not
-        from sums of the features themselves, whose errors grow with their number.
-
-    means : ndarray of the same shape
-        Of the features; of several, the one that is largest.
-
-    Returns
-    -------
-    constant : ndarray of bool
-        Also where the variance is too small to be divided by.
+    `variances` are from `ClassMoments`, or around an origin that is a row; not from
+    sums of the features themselves, whose errors grow with the number of samples.
+    `means` has the same shape; of several means, pass the largest. Features whose
+    variance is too small to divide by are constant as well.
     """
     rounding = _ROUNDING_ERRORS * np.finfo(np.float64).eps * np.abs(means)
     return variances <= np.maximum(rounding**2, np.finfo(np.float64).tiny)
 
 
 class ClassMoments:
-    r"""Counts, means and within-class scatter of some rows, to which more are added.
+    r"""Counts, means and within-class scatter of samples, updated incrementally.
 
-    Two sets of rows with counts :math:`n, n'`, means :math:`m, m'` and scatters
-    :math:`S, S'` have together the scatter
+    Two sets of samples with counts :math:`n, n'`, means :math:`m, m'` and scatters
+    :math:`S, S'` have the joint scatter
 
     .. math:: S + S' + \frac{n n'}{n + n'} (m' - m)(m' - m)^\top ,
 
     which, unlike a difference of sums of squares, does not cancel (Chan, Golub and
-    LeVeque 1983). What is summed are rows minus the first of all rows, and each mean
-    is corrected by the mean of what remains: its error is one rounding of its distance
-    to that row, however many rows there are and however far they are from zero.
+    LeVeque 1983). The first sample is subtracted from all samples before summing, and
+    each mean is corrected by the mean of the residuals: its error is one rounding of
+    its distance to the first sample, independent of the number of samples and of their
+    distance from zero.
 
     Parameters
     ----------
     per_class : bool, default=False
-        Whether to keep a scatter per class instead of one for all.
+        Whether to compute one scatter per class instead of one for all.
 
     Attributes
     ----------
@@ -142,10 +105,10 @@ class ClassMoments:
         Labels, sorted.
 
     counts : ndarray of shape (n_classes,)
-        Rows per class, float64.
+        Samples per class, float64.
 
     origin : ndarray of shape (n_features,)
-        The first row.
+        The first sample.
 
     offsets : ndarray of shape (n_classes, n_features)
         Class means minus `origin`.
@@ -154,7 +117,7 @@ class ClassMoments:
         Class means, rounded.
 
     scatter : ndarray of shape ([n_classes,] n_features, n_features)
-        Sums of outer products of the rows minus their class mean.
+        Sums of outer products of the samples minus their class mean.
     """
 
     def __init__(self, per_class=False):
@@ -170,9 +133,9 @@ class ClassMoments:
         return self.origin + self.offsets
 
     def updated(self, rows, labels, *, consume=False):
-        """Return the moments with more rows (float64 or float32) added.
+        """Return the moments with samples (float64 or float32) added.
 
-        With `consume` these moments may become part of those that are returned.
+        With `consume` the arrays of these moments may be reused in the result.
         """
         new = ClassMoments(self.per_class)
         new.origin = self.origin
@@ -182,7 +145,7 @@ class ClassMoments:
         return new if self.classes is None else self._merged(new, consume)
 
     def _take(self, rows, labels):
-        """Moments of rows alone, minus the origin, which are written to."""
+        """Set the moments of rows minus the origin, which are overwritten."""
         self.classes, self.counts, sums, members = class_sums(rows, labels)
         counts = asarray_like(self.counts, rows)[:, None]
         means = sums / counts
@@ -205,7 +168,7 @@ class ClassMoments:
             self.scatter = to_host(rows.T @ rows) - shifts.T @ shifts
 
     def _merged(self, other, consume):
-        """Moments of both sets of rows."""
+        """Return the joint moments of both sets of samples."""
         new = ClassMoments(self.per_class)
         new.origin = self.origin
         new.classes = np.union1d(self.classes, other.classes)
@@ -230,13 +193,13 @@ class ClassMoments:
                 new.scatter[k] += scatter
                 new.scatter[k] += np.outer(scaled[k], scaled[k])
         else:
-            new.scatter = other.scatter  # of rows that nobody else has seen
+            new.scatter = other.scatter  # of new samples, not used elsewhere
             new.scatter += self.scatter
             new.scatter += scaled.T @ scaled
         return new
 
     def without(self, rows):
-        """Return the moments without some of the rows, where there is one class."""
+        """Return the moments without some of the samples, if there is one class."""
         new, gone = ClassMoments(), ClassMoments()
         new.classes, new.origin = self.classes, self.origin
         gone._take(rows - asarray_like(self.origin, rows), None)
@@ -254,7 +217,7 @@ class ClassMoments:
         return self.scatter.sum(axis=0) if self.per_class else self.scatter
 
     def total(self):
-        """Return the mean of all rows, minus the origin, and the scatter around it."""
+        """Return the overall mean, minus the origin, and the scatter around it."""
         mean = self.counts @ self.offsets / self.counts.sum()
         gaps = (self.offsets - mean) * np.sqrt(self.counts)[:, None]
         return mean, self.within() + gaps.T @ gaps

@@ -1,4 +1,4 @@
-"""Say what a score is made of, as a data frame."""
+"""Explanations of scores by feature contributions, as a data frame."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -27,10 +27,10 @@ __all__ = ["ExplainMixin"]
 
 
 class ExplainMixin(_Detector):
-    """Mixin of detectors whose score is a sum over features.
+    """Mixin for detectors whose score is a sum over features.
 
-    A subclass implements ``_explained(reading)``, for rows in NumPy arrays: columns
-    that say what a row was compared with, and the share of each feature.
+    A subclass implements ``_explained(reading)``, for samples in NumPy arrays: columns
+    that describe the reference of each sample, and the contribution of each feature.
     """
 
     @abstractmethod
@@ -39,7 +39,7 @@ class ExplainMixin(_Detector):
 
     @takes_input
     def explain(self, X, *, n_features=3):
-        """Say what each sample was compared with, and which features count most.
+        """Explain the score of each sample by its reference and feature contributions.
 
         Parameters
         ----------
@@ -47,16 +47,16 @@ class ExplainMixin(_Detector):
             The samples.
 
         n_features : int, default=3
-            How many features to name, those with the largest contributions first.
+            Number of features to report, with the largest contributions first.
 
         Returns
         -------
         explanation : pandas.DataFrame
             One row per sample, with the index of `X` if it is a data frame: the
-            columns ``score`` and ``is_ood``, those that are described in the
-            :ref:`User Guide <explanations>` for each detector, and ``feature_1``,
-            ``contribution_1``, …: a feature (its name, or its index where the
-            features have none) and its part of the squared distance.
+            columns ``score`` and ``is_ood``, the columns of each detector described in
+            the :ref:`User Guide <explanations>`, and ``feature_1``,
+            ``contribution_1``, …: a feature (its name, or its index if the features
+            have no names) and its contribution to the squared distance.
 
         Raises
         ------
@@ -64,7 +64,7 @@ class ExplainMixin(_Detector):
             If pandas is not installed.
 
         ValueError
-            If `n_features` is not a number of features.
+            If `n_features` is negative or more than the number of features.
 
         NotFittedError
             If the detector is not fitted.
@@ -72,7 +72,7 @@ class ExplainMixin(_Detector):
         return self._explain(X, n_features)
 
     def _explain(self, X, n_features, **options):
-        """Explain; `options` are handed to ``_explained``."""
+        """Return the data frame; `options` are passed to ``_explained``."""
         check_is_fitted(self, "offset_")
         check_scalar(n_features, "n_features", Integral, min_val=0)
         pd = import_pandas("explain")
@@ -92,14 +92,14 @@ class ExplainMixin(_Detector):
         return frame
 
     def _columns(self, reading, n_features, options):
-        """Columns that explain a chunk of rows."""
+        """Return the columns that explain a chunk of samples."""
         columns, contributions = self._explained(reading, **options)
         if n_features > contributions.shape[1]:
             raise ValueError(
                 f"n_features={n_features}, but there are only "
                 f"{contributions.shape[1]} features."
             )
-        # the largest first, equal ones in the order of the features
+        # the largest first, ties in the order of the features
         order = np.argsort(-contributions, axis=1, kind="stable")[:, :n_features]
         names = self._feature_names(contributions.shape[1])
         values = np.take_along_axis(contributions, order, axis=1)
@@ -109,7 +109,7 @@ class ExplainMixin(_Detector):
         return columns
 
     def _feature_names(self, n_features):
-        """Names of the features that are compared, or numbers where there are none."""
+        """Return the names of the features, or indices if they have no names."""
         names = getattr(self, "feature_names_in_", None)
         if names is not None and self.estimator is not None:
             names = _names_of_features(self.estimator_, names)
@@ -117,7 +117,7 @@ class ExplainMixin(_Detector):
 
 
 def _names_of_features(estimator, names):
-    """Names of what a classifier is given, if it has no layers; through pipelines."""
+    """Return the names of the features of a classifier without layers."""
     estimator = unwrapped(estimator)
     steps = getattr(estimator, "steps", None)
     if not isinstance(steps, list):

@@ -1,4 +1,4 @@
-"""Covariances, and the whitening that makes Mahalanobis distances Euclidean."""
+"""Covariances, and whitening for Mahalanobis distances."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -21,18 +21,18 @@ __all__ = [
     "left_out_distances",
 ]
 
-# A row whose leverage is as close to 1 is alone in a direction: without it the
-# covariance has a lower rank, and no formula from the inverse.
+# A sample with a leverage this close to 1 alone spans a direction: without it the
+# covariance has a lower rank, so that a formula with the inverse does not apply.
 ALONE = 1e-9
 
 
 def fitted_covariance(estimator, residuals):
-    """Return the covariance that a clone of a scikit-learn estimator gives."""
+    """Return the covariance from a clone of a scikit-learn estimator."""
     return np.asarray(clone(estimator).fit(residuals).covariance_, dtype=np.float64)
 
 
 def check_spread(covariance, moments, what):
-    """Tell which features vary; raise if none does: there is nothing to scale by."""
+    """Return which features vary; raise if all are constant."""
     varies = ~is_constant(np.diag(covariance), np.abs(moments.means).max(axis=0))
     if varies.any():
         return varies
@@ -52,13 +52,12 @@ def check_spread(covariance, moments, what):
 
 
 def _inverse_root(covariance, varies):
-    """A matrix whose product with its transpose inverts a covariance; log det.
+    """Return a root of the (pseudo-)inverse of a covariance, and its log determinant.
 
-    The rank is that of the correlations, which does not depend on the scales of the
-    features. Where it is full the inverse is that of the covariance, for whatever
-    scales. Where it is not, the pseudo-inverse, which does depend on the scales, is
-    that of the covariance too, on which directions below rounding of the largest
-    variance do not count.
+    The rank is the rank of the correlation matrix, which does not depend on the scales
+    of the features. At full rank the inverse is that of the covariance, for any scales.
+    Otherwise the pseudo-inverse, which depends on the scales, is that of the
+    covariance, without directions below the rounding error of the largest variance.
     """
     own = covariance[np.ix_(varies, varies)]
     scale = np.sqrt(np.diag(own))
@@ -76,10 +75,10 @@ def _inverse_root(covariance, varies):
 
 
 class Whitening:
-    """A linear map after which a covariance is one, on its support.
+    """Whitening transformation of a covariance, restricted to its support.
 
-    Features that do not vary are left out. Of others that a singular covariance leaves
-    out a warning is given.
+    Constant features are left out. If a singular covariance leaves out others, a
+    warning is given.
 
     Parameters
     ----------
@@ -87,11 +86,11 @@ class Whitening:
         Positive semidefinite.
 
     moments : ClassMoments
-        Distances to their means are measured.
+        Moments with the means for distances.
 
     what : str
-        What a warning about a singular covariance, or an error about one that is
-        zero, calls it.
+        Name of the covariance in a warning, if it is singular, or an error, if it is
+        zero.
 
     Attributes
     ----------
@@ -106,7 +105,7 @@ class Whitening:
         varies = check_spread(covariance, moments, what)
         self.matrix, self.log_det = _inverse_root(covariance, varies)
         n_features, rank = self.matrix.shape
-        # features that are constant in all classes together are left out
+        # features that are constant over all samples are left out
         between = np.var(moments.offsets, axis=0)
         varies |= ~is_constant(between, np.abs(moments.means).max(axis=0))
         if rank < np.count_nonzero(varies):
@@ -115,77 +114,51 @@ class Whitening:
                 "measured on its support only. Give more samples, drop features that "
                 "others determine, or pass covariance=LedoitWolf().",
             )
-        # Measured from a point among the means, so that no difference cancels.
+        # Relative to a point between the means, so that no difference cancels.
         self.center = moments.origin + moments.offsets.mean(axis=0)
         self._offsets = moments.offsets - (self.center - moments.origin)
         self.means = self._offsets @ self.matrix
 
     def apply(self, rows, asarray):
-        """Whiten rows; `asarray` brings arrays to where they are."""
+        """Whiten rows; `asarray` moves arrays to their device."""
         return (rows - asarray(self.center)) @ asarray(self.matrix)
 
     def gaps(self, rows, index):
-        """Rows minus the means of these numbers, before whitening; NumPy."""
+        """Return rows minus the means with these indices, before whitening; NumPy."""
         return (rows - self.center) - self._offsets[index]
 
     def squared_distances(self, rows, asarray):
-        """Squared distance of each row to its nearest mean, and which one that is."""
+        """Return squared distances of rows to their nearest means, and the indices."""
         return nearest(self.apply(rows, asarray), asarray(self.means))
 
 
 def contributions(gaps, matrix):
-    r"""Parts of each feature in squared Mahalanobis distances.
+    r"""Return the contributions of features to squared Mahalanobis distances.
 
     Feature j of :math:`g = z - \mu` contributes :math:`g_j (\Sigma^{-1} g)_j`: the
-    parts sum to the distance. One of them is negative where the other features alone
-    would let a larger distance expect.
-
-    Parameters
-    ----------
-    gaps : ndarray of shape (n_samples, n_features)
-        Rows minus means.
-
-    matrix : ndarray of shape (n_features, rank)
-        With ``matrix @ matrix.T`` the inverse covariance.
-
-    Returns
-    -------
-    parts : ndarray of shape (n_samples, n_features)
-        They sum to the squared distances.
+    contributions sum to the distance. A contribution is negative if the other features
+    alone would suggest a larger distance. `gaps` and the result have shape (n_samples,
+    n_features); ``matrix @ matrix.T`` is the inverse covariance.
     """
     return gaps * ((gaps @ matrix) @ matrix.T)
 
 
 def left_out_distances(whitening, moments, features, codes):
-    r"""Squared Mahalanobis distances of training rows, each left out of the moments.
+    r"""Return leave-one-out squared Mahalanobis distances of training samples.
 
-    Without a row of class k, :math:`g = z - \mu_k` from its mean, the scatter
-    :math:`n \Sigma` is less by :math:`u u^\top` with
-    :math:`u = \sqrt{n_k / (n_k - 1)} \, g`, and :math:`g` is longer by
-    :math:`n_k / (n_k - 1)` [1]_. So by the formula of Sherman and Morrison [2]_
+    Without a sample of class k, with :math:`g = z - \mu_k`, the scatter
+    :math:`n \Sigma` is reduced by :math:`u u^\top` with
+    :math:`u = \sqrt{n_k / (n_k - 1)} \, g`, and :math:`g` is multiplied by
+    :math:`n_k / (n_k - 1)` [1]_. So by the Sherman-Morrison formula [2]_
 
     .. math:: v^\top \Sigma'^{-1} v = \frac{n - 1}{n} \left( v^\top \Sigma^{-1} v
         + \frac{(v^\top \Sigma^{-1} u)^2}{n - u^\top \Sigma^{-1} u} \right) .
 
-    Parameters
-    ----------
-    whitening : Whitening
-        Of the maximum likelihood covariance of `moments`.
-
-    moments : ClassMoments
-        Of all training rows.
-
-    features : ndarray of shape (n_samples, n_features)
-        Some of the training rows.
-
-    codes : ndarray of shape (n_samples,), dtype int
-        Their classes.
-
-    Returns
-    -------
-    squared : ndarray of shape (n_samples, n_classes) or None
-        NaN for a row that is the only one of its class; None if a row is the only one
-        with a part in some direction.
+    `whitening` is of the maximum likelihood covariance of `moments`, which are of all
+    training samples; `features`, of shape (n_samples, n_features), are some of these,
+    and `codes`, of shape (n_samples,), their class indices. The result has shape
+    (n_samples, n_classes): NaN for the only sample of a class; None if a sample is the
+    only one with a component in some direction.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Detectors that compare a row with a bank of training rows."""
+"""Base class of detectors that compare samples with a bank of training samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,36 +17,37 @@ from skood.utils._torch import is_tensor, row_chunks
 
 __all__ = ["BankDetector", "drawn_rows", "leave_out", "own_rows", "top_k_of_many"]
 
-# Columns that share a maximum in `top_k_of_many`.
+# Number of columns per block in `top_k_of_many`.
 _BLOCK = 64
 
 
 class BankDetector(ReadingDetector):
-    """Base of detectors that compare each row with all rows of a bank.
+    """Base class of detectors that compare each sample with all samples of a bank.
 
-    A subclass implements ``_bank()``, the fitted NumPy arrays to compare with, the
-    first of which has a row per row of the bank, and ``_compare(reading, *bank)``, the
-    scores of a chunk of rows, which goes over the bank in ``self._tiles(reading,
-    bank)``. The bank goes to a GPU once, not once per chunk.
+    A subclass implements ``_bank()``, which returns the fitted NumPy arrays of the bank
+    (the first array has one row per sample of the bank), and ``_compare(reading,
+    *bank)``, which returns the scores of a chunk of samples and iterates over the bank
+    with ``self._tiles(reading, bank)``. The bank is copied to a GPU once, not once per
+    chunk.
 
     Parameters
     ----------
     estimator : object, default=None
-        A classifier to read, cloned and fitted unless frozen.
+        A classifier, cloned and fitted unless frozen.
 
     device : str, default="auto"
-        Where scores are computed.
+        Device on which scores are computed.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``.
+        Label of known OOD samples in ``y``.
     """
 
     _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
 
-    # Rows of a chunk, and bytes of the product of a chunk and a part of the bank.
+    # Samples of a chunk, and bytes of the product of a chunk and a part of the bank.
     _tile_rows: ClassVar[int] = 512
     _tile_bytes: ClassVar[int] = 32 * 2**20
 
@@ -54,18 +55,18 @@ class BankDetector(ReadingDetector):
 
     @abstractmethod
     def _bank(self):
-        """Return the arrays that rows are compared with."""
+        """Return the arrays of the bank."""
 
     @abstractmethod
     def _compare(self, reading, *bank, **own):
-        """Score a chunk of rows against the bank, which is where the chunk is.
+        """Score a chunk of samples against the bank, which is on the same device.
 
-        `own` are the rows of the bank that the chunk's rows are themselves, -1 of
-        those that are not in it: they are not compared with themselves.
+        `own` are the indices in the bank of the samples of the chunk, -1 for samples
+        that are not in it: samples are not compared with themselves.
         """
 
     def _tiles(self, reading, bank):
-        """Cut the bank so that the product with a chunk needs bounded memory."""
+        """Split the bank so that products with a chunk need bounded memory."""
         return row_chunks(len(bank), bank.itemsize * len(reading), self._tile_bytes)
 
     def _bytes_per_row(self, reading):
@@ -83,7 +84,7 @@ class BankDetector(ReadingDetector):
 
     def _left_out_scores(self, reading, y, rows):
         own = own_rows(self._kept, rows)
-        if len(self._bank()[0]) == 1:  # of which nothing would be left
+        if len(self._bank()[0]) == 1:  # the bank would be empty
             rows, own = rows[own < 0], own[own < 0]
         if len(rows) == 0:
             return super()._left_out_scores(reading, y, np.arange(len(reading)))
@@ -94,24 +95,10 @@ class BankDetector(ReadingDetector):
 
 
 def drawn_rows(n_samples, size, random_state):
-    """Draw rows without replacement.
+    """Draw samples without replacement; return their indices in ascending order.
 
-    Parameters
-    ----------
-    n_samples : int
-        Number of rows to draw from.
-
-    size : int, float or None
-        How many to draw, or what share of them, at least one. None, or as many as
-        there are: all.
-
-    random_state : int, RandomState instance or None
-        Draws them.
-
-    Returns
-    -------
-    rows : ndarray of int or slice
-        The rows, in their order; of all rows a slice, so that nothing is copied.
+    `size` is the number of samples to draw from `n_samples`, or their share, at least
+    one. For None, or all samples, the result is a slice, so that nothing is copied.
     """
     if size is not None and not isinstance(size, Integral):
         size = max(1, round(size * n_samples))
@@ -122,20 +109,9 @@ def drawn_rows(n_samples, size, random_state):
 
 
 def own_rows(kept, rows):
-    """Where training rows are in a bank.
+    """Return the indices of training samples in a bank, -1 if they are not in it.
 
-    Parameters
-    ----------
-    kept : ndarray of int or None
-        Rows that are in the bank, from `drawn_rows`. None: all.
-
-    rows : ndarray of int
-        Training rows.
-
-    Returns
-    -------
-    own : ndarray of int
-        Rows of the bank; -1 for rows that are not in it.
+    `kept` are the samples of the bank, from `drawn_rows` (None: all).
     """
     if kept is None:
         return rows
@@ -144,31 +120,21 @@ def own_rows(kept, rows):
 
 
 def leave_out(products, own, tile, value):
-    """Set products of rows with themselves, in a tile of the bank, to a value."""
+    """Set products of samples with themselves, in a tile of the bank, to a value."""
     if own is not None:
         rows = np.flatnonzero((own >= tile.start) & (own < tile.stop))
         products[rows, own[rows] - tile.start] = value
 
 
 def top_k_of_many(array, k):
-    """Return the `k` largest values of each of a few long rows, in no order.
+    """Return the `k` largest values of each of a few long rows, unordered.
 
-    Columns are cut into blocks. The `k` blocks with the largest maxima hold the `k`
-    largest values: any value elsewhere is at most the maximum of each of these blocks.
-    On the CPU, maxima are found faster than order.
+    Columns are split into blocks. The `k` blocks with the largest maxima contain the
+    `k` largest values, since any other value is at most the maximum of each of these
+    blocks. On the CPU, finding maxima is faster than partial sorting.
 
-    Parameters
-    ----------
-    array : ndarray or torch.Tensor of shape (n_samples, n_values)
-        Values.
-
-    k : int
-        At most `n_values`.
-
-    Returns
-    -------
-    values : ndarray or torch.Tensor of shape (n_samples, k)
-        The largest ones.
+    `array` is an ndarray or tensor of shape (n_samples, n_values), the result of shape
+    (n_samples, k).
     """
     n_blocks = array.shape[1] // _BLOCK
     if is_tensor(array) or n_blocks <= 2 * k:

@@ -1,4 +1,4 @@
-"""What detectors share that learn from sums, and so in many steps."""
+"""Mixin for incremental fitting (``partial_fit``) of detectors from sums."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,20 +29,14 @@ __all__ = ["NotEnoughRows", "PartialFitMixin", "RowSample"]
 
 
 class NotEnoughRows(ValueError):
-    """The rows so far do not determine the model yet."""
+    """Error: the samples so far do not determine the model."""
 
 
 class RowSample:
-    """At most `size` rows, drawn uniformly from all that were added.
+    """Uniform random sample of at most `size` of all samples that were added.
 
-    Every row gets a number from a fixed stream of random numbers; the rows with the
-    smallest numbers are kept, in their order. So the sample depends on the rows
-    alone, not on how they were cut into batches.
-
-    Parameters
-    ----------
-    size : int, default=5000
-        How many rows to keep.
+    Every sample gets a number from a fixed random stream; the samples with the smallest
+    numbers are stored, in their order. So the result does not depend on the batch size.
     """
 
     def __init__(self, size=MAX_OFFSET_ROWS):
@@ -54,7 +48,7 @@ class RowSample:
         self._state = np.random.RandomState(0).get_state()
 
     def updated(self, reading, y=None):
-        """Return the sample with the rows of a reading, and their labels, added."""
+        """Return the sample with the samples of a reading, and their labels, added."""
         new = RowSample(self.size)
         rng = np.random.RandomState()
         rng.set_state(self._state)
@@ -74,47 +68,47 @@ class RowSample:
         if len(fresh) or not parts:
             parts.append(fresh)
         joined = concatenate(parts)
-        new._reading = Reading(joined.features, joined.logits)  # the head is not kept
+        new._reading = Reading(joined.features, joined.logits)  # without the head
         return new
 
     def reading(self, head=None):
-        """Return the reading of the kept rows."""
+        """Return the reading of the stored samples."""
         return Reading(self._reading.features, self._reading.logits, head)
 
 
 def _streams(detector):
-    """Tell whether rows can be added to what is fitted; raise if not, and say why."""
+    """Return whether `partial_fit` is possible; raise with the reason if it is not."""
     detector._check_streams()
     return True
 
 
 class PartialFitMixin(_Detector):
-    """Mixin of `ReadingDetector` for those that learn from sums over rows.
+    """Mixin for detectors (`ReadingDetector`) that learn from sums over samples.
 
     A detector implements ``_begin(reading)``, ``_added(sums, part, labels)`` and
-    ``_settle(reading, y)``, and gets ``fit`` and ``partial_fit`` from them. Its
-    threshold comes from at most 5,000 rows; `partial_fit` keeps these, and sums.
+    ``_settle(reading, y)``, and inherits ``fit`` and ``partial_fit``. Its threshold is
+    computed from at most 5,000 samples; `partial_fit` stores these samples and sums.
     """
 
     _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
     _sums: Any  # what `_added` returns
 
-    # Parameters that the sums depend on: they must stay as they are.
+    # Parameters that the sums depend on: they must not change between calls.
     _sums_need: ClassVar[tuple] = ("estimator",)
 
     def _begin(self, reading):
-        """Set what depends on the head alone."""
+        """Set attributes that depend on the head alone."""
 
     @abstractmethod
     def _added(self, sums, part, labels):
-        """Return new sums: `sums` (None at first) and those of a chunk of rows."""
+        """Return `sums` (None at first) with the sums of a chunk of samples added."""
 
     @abstractmethod
     def _settle(self, reading, y):
-        """Set what is scored with from ``self._sums``.
+        """Set the attributes for scoring from ``self._sums``.
 
-        `reading` are the training rows and `y` their labels or, in `partial_fit`, a
-        sample of them and None. Raises `NotEnoughRows` if more rows would help.
+        `reading` are the training samples and `y` their labels or, in `partial_fit`, a
+        random part of them and None. Raises `NotEnoughRows` if more samples would help.
         """
 
     def _fit_reading(self, reading, y):
@@ -129,7 +123,7 @@ class PartialFitMixin(_Detector):
         self._begin(reading)
 
     def _include(self, reading, y):
-        sums = self._sums  # is put back if this call fails
+        sums = self._sums  # restored if this call fails
         for part, labels in self._parts(reading, y):
             sums = self._added(sums, part, labels)
         self._sums = sums
@@ -140,7 +134,7 @@ class PartialFitMixin(_Detector):
         scores = self._without_each(sample, self._sample.labels)
         if scores is None:
             scores = super()._training_scores(reading, y)
-        if not hasattr(self, "partial_fit"):  # no more rows can come
+        if not hasattr(self, "partial_fit"):  # no more samples can be added
             del self._sample
         return scores
 
@@ -152,7 +146,7 @@ class PartialFitMixin(_Detector):
         return scores
 
     def _without_each(self, reading, y):
-        """Scores of training samples, each from the sums without it, if they tell."""
+        """Return leave-one-out training scores from the sums, or None if impossible."""
         scores = []
         for part, labels in self._parts(reading, y):
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -164,17 +158,17 @@ class PartialFitMixin(_Detector):
         return found if len(found) else None
 
     def _score_left_out(self, part, labels):
-        """Score a chunk of training samples (NumPy), each from the sums without it.
+        """Return leave-one-out scores of a chunk of training samples (NumPy).
 
-        NaN where nothing of its class would be left; None if there is no formula.
+        NaN for the only sample of its class; None if there is no formula.
         """
         return None
 
     def _without_blocks(self, reading, y, removed):
-        """Scores of training samples, from the sums without a block of these.
+        """Return scores of training samples, from the sums without a block of them.
 
         ``removed(sums, part)`` returns the sums without a chunk; ``_settle_space()``
-        sets what depends on the sums.
+        sets the attributes that depend on the sums.
         """
         scores = np.full(len(reading), np.nan)
         try:
@@ -187,23 +181,24 @@ class PartialFitMixin(_Detector):
                         other._sums = removed(other._sums, chunk)
                     other._settle_space()
                     scores[rows] = other._score_rows(part)
-        except ValueError:  # of so few samples that none can be spared
+        except ValueError:  # too few samples to leave any out
             return None
         found = scores[~np.isnan(scores)]
         return found if len(found) else None
 
     @available_if(_streams)
     @fit_context(
-        # What a detector wraps comes from the user and is validated by its own fit.
+        # Nested estimators come from the user and are validated by their own fit.
         prefer_skip_nested_validation=False
     )
     def partial_fit(self, X, y=None):
-        """Learn from more rows, in memory that does not depend on how many came before.
+        """Fit incrementally on a batch of samples.
 
-        The result is that of one `fit` on all rows of all calls (but for ``alpha_`` of
-        :class:`ViM`, which then comes from at most 5,000 rows). Each call costs a
-        factorization and, for the threshold, the scores of up to 5,000 kept rows:
-        give thousands of rows at a time.
+        The result equals one `fit` on all samples of all calls, except ``alpha_`` of
+        :class:`ViM`, which is then computed from at most 5,000 samples. Memory does not
+        depend on the number of earlier samples. Each call costs a factorization and,
+        for the threshold, the scores of up to 5,000 stored samples: pass thousands of
+        samples at a time.
 
         Parameters
         ----------
@@ -211,23 +206,24 @@ class PartialFitMixin(_Detector):
             More training data.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels, given in every call or in none. Rows labeled `ood_label`
-            are left out, of which not all may be. Classes may turn up in any call.
+            Class labels, given in every call or in no call. Samples labeled
+            `ood_label` are left out, and at least one sample must have another label.
+            New classes may occur in any call.
 
         Returns
         -------
         self : object
-            The detector. While the rows do not determine the model (such as one row
-            per class for a covariance) it is not fitted yet.
+            The detector. While the samples do not determine the model (such as one
+            sample per class for a covariance) it is not fitted yet.
 
         Raises
         ------
         ValueError
-            If the data are invalid, or a parameter was changed that the rows so far
-            do not go with. The detector then is as it was before the call.
+            If the data are invalid, or a parameter was changed that the previous sums
+            depend on. The detector is then unchanged by the call.
 
         AttributeError
-            If there is an `estimator` that is not fitted already, in a
+            If there is an `estimator` that is not fitted, in a
             :class:`~sklearn.frozen.FrozenEstimator`.
         """
         with kept_state(self):
@@ -235,7 +231,7 @@ class PartialFitMixin(_Detector):
         return self
 
     def _add(self, X, y):
-        """Add rows to the sums and to the sample, and settle."""
+        """Add samples to the sums and to the random sample, and update the model."""
         X, y = labeled_rows(X, y)
         if self.estimator is None:
             X = loaded(X)
@@ -270,7 +266,7 @@ class PartialFitMixin(_Detector):
             self._set_offset(self._training_scores(sample, self._sample.labels))
 
     def _check_unchanged(self):
-        """Raise if parameters were set that the sums so far do not go with."""
+        """Raise if parameters were changed that the sums depend on."""
         for name, value in self._summed_with.items():
             now = getattr(self, name)
             if now is not value and (name == "estimator" or now != value):
@@ -281,7 +277,7 @@ class PartialFitMixin(_Detector):
                 )
 
     def _check_streams(self):
-        """Raise an AttributeError where rows cannot be added to what is fitted."""
+        """Raise an AttributeError if incremental fitting is not possible."""
         fitted = isinstance(self.estimator, FrozenEstimator)
         if self._fits_head or not (fitted or self.estimator is None):
             raise AttributeError(

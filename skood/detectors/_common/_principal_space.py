@@ -1,4 +1,4 @@
-"""The principal space of features, and what lies outside of it."""
+"""Principal space of the features, and residuals outside of it."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,42 +16,42 @@ __all__ = ["PrincipalSpace", "added_scatter", "head_origin"]
 
 
 def _rcond(coef):
-    """Share of the largest singular value of a head below which one counts as zero.
+    """Return the share of a head's largest singular value that counts as zero.
 
-    The rows of a fitted softmax head sum to zero, but only up to the precision that
-    its solver worked in: the inverse of that remainder would move the origin far away.
+    The rows of a fitted softmax head sum to zero, but only up to the precision of its
+    solver: inverting that remainder would move the origin far away.
     """
     eps = np.finfo(np.result_type(coef, np.float32)).eps
     return max(max(coef.shape) * eps, eps ** (2 / 3))
 
 
 def head_origin(head):
-    """Where a head is zero: the u of least length with W u + b = 0, if there is one."""
+    """Return the u of least length with W u + b = 0, or in the least squares sense."""
     coef = head.coef.astype(np.float64)
     inverse = np.linalg.pinv(coef, rcond=_rcond(head.coef))
     return -inverse @ head.intercept.astype(np.float64)
 
 
 def added_scatter(scatter, part, origin):
-    """Return a scatter around `origin` (None at first) with a chunk of rows added."""
+    """Return a scatter around `origin` (None at first) with a chunk added."""
     centered = as_double(part.features) - part.asarray(origin)
     added = to_host(centered.T @ centered)
     return added if scatter is None else scatter + added
 
 
 class PrincipalSpace:
-    """The directions that rows mostly lie in, and those that are left.
+    """Principal space of samples and its orthogonal complement.
 
     Parameters
     ----------
     scatter : ndarray of shape (n_features, n_features)
-        Sum of outer products of the rows minus `origin`.
+        Sum of outer products of the samples minus `origin`.
 
     origin : ndarray of shape (n_features,)
-        Where the space starts.
+        Origin of the space.
 
     n_components : "auto", int or float
-        Its dimension, or the share of the squared length that it explains.
+        Dimension, or the share of the squared length that the space explains.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class PrincipalSpace:
         Dimension of the space.
 
     complement : ndarray of shape (n_features, n_features - dimension)
-        Orthonormal directions outside of it.
+        Orthonormal basis of the complement.
     """
 
     def __init__(self, scatter, origin, n_components):
@@ -73,7 +73,7 @@ class PrincipalSpace:
         self._shift = origin @ self.complement
 
     def residuals(self, part):
-        """Length of what the space does not explain, of each row of a chunk."""
+        """Return the length of the residual of each sample of a chunk."""
         xp, dtype = part.xp, part.features.dtype
         complement, shift = (
             xp.astype(part.asarray(array), dtype, copy=False)
@@ -84,13 +84,13 @@ class PrincipalSpace:
         return xp.sqrt(as_double(row_dots(projected, projected)))
 
     def explained(self, features):
-        """Parts of each feature in the squared residuals: they sum to these."""
+        """Return the contributions of features, which sum to the squared residuals."""
         gaps = (features - self.origin) @ self.complement
         return (gaps @ self.complement.T) ** 2
 
 
 def _dimension(n_components, values, rank):
-    """Dimension of the principal space, below the rank of the features."""
+    """Return the dimension of the principal space, less than the features' rank."""
     n_features = len(values)
     if isinstance(n_components, str):
         wanted = n_features // 2

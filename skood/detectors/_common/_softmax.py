@@ -1,4 +1,4 @@
-"""Numerically safe softmax quantities that keep saturated rows apart."""
+"""Numerically stable softmax quantities that distinguish saturated samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,27 +15,13 @@ __all__ = ["logsumexp_rows", "shifted_exponentials"]
 
 
 def shifted_exponentials(logits, temperature=1.0):
-    """Exponentials of the logits relative to the largest, without that one.
+    """Return exponentials of logits relative to the largest, without the largest one.
 
-    Parameters
-    ----------
-    logits : array of shape (n_samples, n_classes)
-        Logits of any float precision.
-
-    temperature : float, default=1.0
-        The logits are divided by it.
-
-    Returns
-    -------
-    exponentials : array of shape (n_samples, n_classes), dtype float64
-        exp((l_j - max l) / T), with 0 in place of the 1 of the largest logit.
-
-    others : array of shape (n_samples,), dtype float64
-        Their sums: softmax probabilities are exponentials / (1 + others), and
-        1 / (1 + others) for the largest.
-
-    shifted : array of shape (n_samples, n_classes), dtype float64
-        (l_j - max l) / T.
+    Returns three float64 arrays for logits of shape (n_samples, n_classes):
+    exp((l_j - max l) / T), with 0 in place of the 1 of the largest logit; their sums
+    `others`, of shape (n_samples,), so that softmax probabilities are
+    exponentials / (1 + others), and 1 / (1 + others) for the largest; and
+    (l_j - max l) / T.
     """
     xp = array_namespace(logits)
     shifted = xp.astype(logits, xp.float64, copy=True)
@@ -49,17 +35,9 @@ def shifted_exponentials(logits, temperature=1.0):
 
 
 def logsumexp_rows(logits):
-    """Logarithm of the sum of exponentials of each row, in float64.
+    """Return max l + log(sum exp(l - max l)) of each row, in float64.
 
-    Parameters
-    ----------
-    logits : array of shape (n_samples, n_classes)
-        Logits; -inf is allowed.
-
-    Returns
-    -------
-    total : array of shape (n_samples,), dtype float64
-        max l + log(sum exp(l - max l)).
+    `logits` has shape (n_samples, n_classes), and may contain -inf.
     """
     xp = array_namespace(logits)
     top = as_double(row_max(logits))
