@@ -64,7 +64,7 @@ def log_proba_of(estimator, X):
         With ``predict_logits``, ``predict_log_proba`` or ``predict_proba``.
 
     X : array-like of shape (n_samples, ...)
-        Rows.
+        Input samples.
 
     Returns
     -------
@@ -121,7 +121,7 @@ class MembersMixin(UncertaintyMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -138,7 +138,7 @@ class MembersMixin(UncertaintyMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -159,7 +159,7 @@ class MembersMixin(UncertaintyMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -176,7 +176,7 @@ class MembersMixin(UncertaintyMixin):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------

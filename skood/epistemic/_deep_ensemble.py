@@ -341,7 +341,7 @@ def row_blocks(X, bytes_per_row):
     Parameters
     ----------
     X : array-like of shape (n_samples, ...)
-        Rows.
+        Input samples.
 
     bytes_per_row : int
         What one row needs while it is worked on.

@@ -47,7 +47,7 @@ class MCDropout(BaseMembers):
         Number of thinned networks.
 
     batch_size : int, default=256
-        Rows per forward pass. A graph is always run whole.
+        Number of samples per forward pass. A graph is always run whole.
 
     setting : {"auto", "a", "b"}, default="auto"
         "a": the mixture of the thinned networks predicts, and it is uncertain which of

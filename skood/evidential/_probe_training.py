@@ -165,7 +165,7 @@ class Objective:
             Biases.
 
         parts : list of Part
-            Rows.
+            Input samples.
 
         gradient : bool, default=True
             Whether to return gradients.

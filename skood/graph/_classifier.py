@@ -75,10 +75,10 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
         Early stopping waits for this many epochs without a gain of `tol`.
 
     tol : float, default=0.0
-        The gain in validation loss that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
-        Weights of the classes, which multiply `sample_weight`.
+        Weights of the classes, multiplied with `sample_weight`.
 
     criterion : callable, default=None
         ``criterion(outputs, codes)`` gives the loss of each row of the outputs, a

@@ -138,7 +138,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         The gain that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
-        Weights of the classes, which multiply `sample_weight`. Weights are scaled to a
+        Weights of the classes, multiplied with `sample_weight`. Weights are scaled to a
         mean of one, and multiply the evidence of `GKDE`, too.
 
     batch_size : int, default=None

@@ -114,10 +114,10 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         Early stopping waits for this many epochs without a gain of `tol`.
 
     tol : float, default=0.0
-        The gain in validation loss that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
-        Weights of the classes, which multiply `sample_weight`. p(c) follows them.
+        Weights of the classes, multiplied with `sample_weight`. p(c) follows them.
 
     random_state : int, RandomState instance or None, default=None
         Seeds the initial weights, dropout and held-out nodes. The generators of torch

@@ -67,7 +67,7 @@ class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
         return nodes
 
     def fit(self, X, y=None):
-        """Refuse: the module is trained already."""
+        """Raise, because the module is already trained."""
         raise TypeError(
             "A pretrained module is not fitted again. Keep it in the FrozenEstimator "
             "that skood.graph.pretrained_graph returned, or train a "
@@ -75,7 +75,7 @@ class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
         )
 
     def predict_logits(self, X):
-        """Logits, an ndarray of shape (n_samples, n_classes)."""
+        """Return the logits, an ndarray of shape (n_samples, n_classes)."""
         logits = read(self, X, {"logits"}, device=self.device).logits
         return logits.astype(np.float64)
 

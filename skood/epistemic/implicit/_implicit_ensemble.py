@@ -235,7 +235,7 @@ class SharedMembersClassifier(MembersMixin, TorchClassifier):
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------

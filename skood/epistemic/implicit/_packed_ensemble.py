@@ -62,13 +62,13 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
         Further arguments of `module`.
 
     max_epochs : int, default=200
-        Number of passes over the training rows; with early stopping at most.
+        Number of passes over the training samples; with early stopping at most.
 
     lr : float, default=1e-3
         Learning rate.
 
     batch_size : int, default=128
-        Rows per training step, each of which all members see.
+        Number of samples per training step, each of which all members see.
 
     optimizer : {"adam", "adamw", "sgd"}, default="adam"
         The optimizer.
@@ -90,7 +90,7 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
         Early stopping waits for this many epochs without a gain of `tol`.
 
     tol : float, default=1e-4
-        The gain in validation loss that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
         Weights of the classes.
@@ -110,7 +110,7 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
         Class labels, sorted.
 
     input_shape_ : tuple of int
-        Shape of one row.
+        Shape of one sample.
 
     n_features_in_ : int
         Length of the second axis of `X`: features, or channels.

@@ -381,7 +381,7 @@ def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
         other layers must not have weights and must keep channels apart.
 
     input_shape : tuple of int
-        Shape of one row.
+        Shape of one sample.
 
     n_members : int, default=4
         Number of members.

@@ -404,7 +404,7 @@ class Laplace(BaseMembers):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------

@@ -261,7 +261,7 @@ class MixtureLaplace(BaseMembers):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------

@@ -300,7 +300,7 @@ def member_log_proba(estimator, samples, X, device="auto"):
         Stacked parameters by name.
 
     X : array-like of shape (n_samples, ...)
-        Rows.
+        Input samples.
 
     device : str or torch.device, default="auto"
         Where to compute.

@@ -322,7 +322,7 @@ class QUAM(SearchMixin, BaseMembers):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -339,7 +339,7 @@ class QUAM(SearchMixin, BaseMembers):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------

@@ -314,7 +314,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -332,7 +332,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
