@@ -108,8 +108,7 @@ class OpenRegressor(OpenNetwork):
         return primary_tensor(output).reshape(len(batch), self._n_outputs)
 
     def outputs(self, rows):
-        """Return the outputs of prepared samples as a float64 ndarray (n_rows,
-        n_outputs)."""
+        """Return float64 outputs of prepared samples, (n_rows, n_outputs)."""
         with torch.no_grad():
             parts = [
                 self.logits(batch).double().cpu().numpy()

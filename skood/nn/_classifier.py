@@ -459,7 +459,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @property
     def module_(self):
-        """The trained network, in eval mode."""
+        """Trained network, in eval mode."""
         return self.net_.module_
 
     def _prepare_input(self, X):

@@ -211,8 +211,7 @@ class ThinnedNetwork(ThinnedModule):
         self._reuses = self._can_replay(batch[:2])
 
     def _can_replay(self, batch):
-        """Return whether passes that reuse the part before dropout give the same
-        result."""
+        """Return whether reusing the part before dropout gives the same result."""
         plain = self._logits(batch, 0)
         self._reuses = True
         try:

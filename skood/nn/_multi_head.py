@@ -450,8 +450,7 @@ class MultiHeadClassifier(
         return self.module_.heads[0].in_features
 
     def head(self, column):
-        """Return one head with the body, as a fitted classifier of one column of
-        labels.
+        """Return one head with the body, as a fitted single-output classifier.
 
         It can be used like any classifier by detectors, :func:`skood.nn.split` and
         :class:`skood.nn.FeatureExtractor`. No weights are copied: `partial_fit` of this

@@ -34,7 +34,7 @@ class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @property
     def module_(self):
-        """The torch module."""
+        """Wrapped torch module."""
         return self.module
 
     @property

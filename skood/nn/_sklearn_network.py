@@ -109,8 +109,7 @@ class _ArrayReader(Reader):
 
     @abstractmethod
     def _arrays(self, X, wanted):
-        """Return features (finite) and logits for each reader, None where not
-        requested."""
+        """Return (finite) features and logits per reader, None if not requested."""
 
     def _head(self):
         name = type(self.estimator).__name__

@@ -141,8 +141,7 @@ class LastLayer(Outputs):
         return features, finite(logits)
 
     def sums(self, hessian, features, logits):
-        """Return a tuple of tensors: contribution of a batch to the sums for a form of
-        H."""
+        """Return a batch's contribution to the sums for a form of H (tensors)."""
         check_full(hessian, self.weights.numel())
         return STRUCTURES[hessian].sums(features, logits, len(self.weights))
 
@@ -391,8 +390,7 @@ class Full(Curvature):
         return (total,)
 
     def _scaled(self, features, precision):
-        """Return scaled Jacobians along the eigenvectors, (n_outputs, n_rows,
-        n_weights)."""
+        """Return scaled Jacobians along eigenvectors, (n_outputs, n_rows, n_weights)."""
         half = to_tensor(self.vectors, features.device)
         half = half * self.scales(precision, features.device)
         return features @ half.view(-1, features.shape[1], len(half))

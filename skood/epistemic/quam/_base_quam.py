@@ -124,8 +124,7 @@ class SearchMixin:
 
     @abstractmethod
     def _losses(self, outputs, answers):
-        """Return losses of the given model on samples, from its outputs and the
-        targets."""
+        """Return losses of the given model on samples, from outputs and targets."""
 
     @abstractmethod
     def _outputs(self, network, rows):
@@ -142,8 +141,7 @@ class SearchMixin:
     # --- training samples ----------------------------------------------------
 
     def _keep_rows(self, X, y):
-        """Draw the training samples of all steps; store the input of the searched
-        layers."""
+        """Draw the training samples of all steps; store the searched layers' input."""
         if is_loader(X):
             n_samples = _length(X)
         else:

@@ -247,7 +247,7 @@ class QUAM(SearchMixin, BaseMembers):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
-        """Fit the network, if it is not frozen, and draw the training rows.
+        """Fit the network, if it is not frozen, and draw the training samples.
 
         Parameters
         ----------

@@ -222,7 +222,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
-        """Fit the network, if it is not frozen, and draw the training rows.
+        """Fit the network, if it is not frozen, and draw the training samples.
 
         Parameters
         ----------
