@@ -293,8 +293,7 @@ def dirichlet_expected_log(alpha):
 
 
 def dirichlet_expected_nll(alpha, codes):
-    r"""Return the expected negative log-likelihood of a class (uncertain
-    cross-entropy).
+    r"""Return the expected negative log-likelihood (uncertain cross-entropy).
 
     .. math:: E[-\log p_y] = \psi(S) - \psi(\alpha_y), \qquad S = \sum_c \alpha_c,
 

@@ -100,8 +100,7 @@ def marginal_nll(alpha, codes):
 
 
 def expected_squared_error(alpha, codes):
-    r"""Return the expected squared error of the probabilities: squared bias plus
-    variance.
+    r"""Return the expected squared error: squared bias plus variance.
 
     With the mean m it is the sum over classes of (y_c - m_c)^2 + m_c (1 - m_c) / (S +
     1).

@@ -93,7 +93,7 @@ class LabelColumns(_Classifier):
         return columns
 
     def _check_outputs(self, n_outputs, names, reset):
-        """Store number and names of the columns, or compare them with the stored ones."""
+        """Store the number and names of the columns, or compare them."""
         if names is not None and not all(isinstance(name, str) for name in names):
             names = None
         if reset:

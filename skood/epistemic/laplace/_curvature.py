@@ -390,7 +390,7 @@ class Full(Curvature):
         return (total,)
 
     def _scaled(self, features, precision):
-        """Return scaled Jacobians along eigenvectors, (n_outputs, n_rows, n_weights)."""
+        """Return scaled Jacobians of shape (n_outputs, n_rows, n_weights)."""
         half = to_tensor(self.vectors, features.device)
         half = half * self.scales(precision, features.device)
         return features @ half.view(-1, features.shape[1], len(half))
