@@ -207,9 +207,9 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     The probe distills the confidence of the network, so that it need not be better than
     ``Propagation(Entropy(estimator))``, the entropy of the network after the same walk:
-    on CoraML both are comparable, on AmazonPhoto the probe is worse. On other graphs, such
-    as CiteSeer, GNNSafe is comparable or better. The :ref:`User Guide <graph_default>`
-    combines them.
+    on CoraML both are comparable, on AmazonPhoto the probe is worse. On other graphs,
+    such as CiteSeer, GNNSafe is comparable or better. The
+    :ref:`User Guide <graph_default>` combines them.
 
     Total uncertainty is the entropy of the mean of the Dirichlet distribution,
     aleatoric uncertainty minus the largest probability, between -1 and -1 / C, of the
