@@ -238,7 +238,7 @@ class ThinnedNetwork(ThinnedModule):
         Parameters
         ----------
         rows : ndarray or torch.Tensor of shape (n_rows, ...)
-            Prepared rows, one batch.
+            Prepared samples, one batch.
 
         n_members : int
             Number of thinned networks.

@@ -103,8 +103,8 @@ class OpenNetwork:
         self._network = make_network(estimator, device="auto")
         if self._network.reads_graphs:
             raise TypeError(
-                "A graph network cannot be opened as a function of its weights: what "
-                "it says of a node depends on the whole graph. Split it, body, head = "
+                "A graph network cannot be opened as a function of its weights: its "
+                "output for a node depends on the whole graph. Split it, body, head = "
                 "skood.nn.split(gnn), and go on with the head and the embeddings, as "
                 "in Laplace(head).fit(body.transform(nodes), y). MCDropout and "
                 "DeepEnsemble take graph networks as they are."

@@ -326,7 +326,7 @@ class ModuleReader(Reader):
         elif len(linear) == 1:
             name = next(iter(linear))
         elif linear:
-            why += ", and without the input shape it cannot be told which one does"
+            why += ", and without the input shape it is unknown which one does"
         if name not in linear:
             raise ValueError(
                 f"The network {type(self.module).__name__} cannot be split at layer="

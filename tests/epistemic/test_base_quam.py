@@ -248,7 +248,7 @@ def test_loaders_that_cannot_be_used(images, network):
         QUAM(network).fit(_loader(X, y, labels="abcx"))
     quam = QUAM(network, **QUICK).fit(loader)
     before = dict(vars(quam))
-    with pytest.raises(ValueError, match="and gave 10"):
+    with pytest.raises(ValueError, match="but returned 10"):
         quam.fit(_loader(X, y, sampler=Shorter()))
     assert all(vars(quam)[name] is value for name, value in before.items())
 

@@ -241,10 +241,10 @@ class BatchEnsembleNetwork(MemberNetwork):
 
 
 def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign"):
-    """Turn a network into a BatchEnsemble.
+    """Convert a network to a BatchEnsemble.
 
     Parameters
-    Convert a network to a BatchEnsemble.
+    ----------
     module : torch.nn.Module
         The network, which is modified: its weights become the shared weights. Linear
         layers, 2-D convolutions and batch normalization get factors, biases and

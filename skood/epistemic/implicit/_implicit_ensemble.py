@@ -140,8 +140,8 @@ def replaced(module, convert):
         Changed in place, unless it is replaced itself.
 
     convert : callable
-        Called with a submodule and its name; returns the replacement, or None to
-        descend into it.
+        Called with a submodule and its name; returns the replacement; for None
+        its parts are visited.
 
     Returns
     -------

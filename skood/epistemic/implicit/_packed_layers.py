@@ -374,9 +374,10 @@ def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
 
     Parameters
     ----------
-    The network, which is modified. Linear layers, 2-D convolutions and batch
-    normalization are built anew, from their sizes, with grouped channels; other layers
-    must not have weights and must keep channels separate.
+    module : torch.nn.Module
+        The network, which is modified. Linear layers, 2-D convolutions and batch
+        normalization are built anew, from their sizes, with grouped channels; other
+        layers must not have weights and must keep channels separate.
 
     input_shape : tuple of int
         Shape of one sample.

@@ -140,8 +140,9 @@ class Eigenbasis(Curvature):
 
     Parameters
     ----------
-    One array: a diagonal (a vector) or a matrix. Two arrays: the factors B and A of a
-    Kronecker product.
+    blocks : list of (ndarray, ...)
+        One array: a diagonal (a vector) or a matrix. Two arrays: the factors B and A of
+        a Kronecker product.
     """
 
     def __init__(self, blocks):
