@@ -58,18 +58,9 @@ class Block:
 def log_proba_of(estimator, X):
     """Return the log-probabilities of a fitted classifier in the best precision.
 
-    Parameters
-    ----------
-    estimator : object
-        With ``predict_logits``, ``predict_log_proba`` or ``predict_proba``.
-
-    X : array-like of shape (n_samples, ...)
-        Input samples.
-
-    Returns
-    -------
-    log_proba : ndarray of shape (n_samples, n_classes), dtype float64
-        ``-inf`` where a probability is zero. Float32 outputs are normalized as well.
+    Float64, of shape (n_samples, n_classes), ``-inf`` where a probability is zero. The
+    classifier has ``predict_logits``, ``predict_log_proba`` or ``predict_proba``.
+    Float32 outputs are normalized as well.
     """
     if hasattr(estimator, "predict_logits"):
         logits = np.asarray(estimator.predict_logits(X), dtype=np.float64)

@@ -335,20 +335,9 @@ def _indexable(X):
 
 
 def row_blocks(X, bytes_per_row):
-    """Cut samples of any kind into blocks of bounded memory; few stay uncut.
+    """Yield blocks of samples of any kind, of bounded memory; few stay uncut.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, ...)
-        Input samples.
-
-    bytes_per_row : int
-        Memory per sample during the computation.
-
-    Yields
-    ------
-    rows : array-like
-        Consecutive samples, of the kind of `X`.
+    `bytes_per_row` is the memory per sample during the computation.
     """
     X = _indexable(X)
     if isinstance(X, NodeSet):  # the whole graph is run for each block
@@ -407,21 +396,7 @@ def _fit(member, X, y, sample_weight):
 
 
 def check_members(owner, members):
-    """Return the classes of fitted members, or raise if they differ.
-
-    Parameters
-    ----------
-    owner : object
-        Named in the error.
-
-    members : list of objects
-        Fitted, with ``classes_``.
-
-    Returns
-    -------
-    classes : ndarray of shape (n_classes,)
-        The classes of all members, in their order.
-    """
+    """Return the classes of fitted members, or raise for `owner` if they differ."""
     for member in members:
         check_one_column(member)
     classes = np.asarray(members[0].classes_)

@@ -60,20 +60,9 @@ def _log_proba(log_proba, name="log_proba"):
 
 
 def normalized(log_proba, name="log_proba"):
-    """Normalize probabilities up to rounding, or raise for larger deviations.
+    """Normalize log-probabilities up to rounding, or raise for larger deviations.
 
-    Parameters
-    ----------
-    log_proba : ndarray of shape (..., n_classes)
-        Log-probabilities.
-
-    name : str, default="log_proba"
-        Name in error messages.
-
-    Returns
-    -------
-    log_proba : ndarray of shape (..., n_classes)
-        Log-probabilities that sum to one.
+    They have the shape (..., n_classes), and are called `name` in the error.
     """
     total = logsumexp(log_proba, axis=-1, keepdims=True)
     if np.isnan(total).any():

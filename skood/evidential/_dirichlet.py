@@ -47,20 +47,9 @@ _CLOSE = 1.0
 
 
 def check_alpha(alpha, name="alpha"):
-    """Return parameters as float64, all positive, or raise.
+    """Return parameters (..., n_classes) as float64, all positive, or raise.
 
-    Parameters
-    ----------
-    alpha : array-like of shape (..., n_classes)
-        Parameters passed by a user.
-
-    name : str, default="alpha"
-        Name in error messages.
-
-    Returns
-    -------
-    alpha : ndarray of shape (..., n_classes), dtype float64
-        The parameters.
+    They are called `name` in error messages.
     """
     alpha = np.asarray(to_numpy(alpha))
     if alpha.dtype.kind not in "biuf":
@@ -128,18 +117,9 @@ def _check_codes(codes, alpha):
 def totals(alpha):
     """Return the sum of the parameters, and for each the sum of the others.
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (..., n_classes)
-        Parameters, or any non-negative array.
-
-    Returns
-    -------
-    total : ndarray of shape (..., 1)
-        Total sums.
-
-    others : ndarray of shape (..., n_classes)
-        Sums without one parameter, at full precision also if it is nearly the total.
+    For non-negative `alpha` of shape (..., n_classes), the sums have the shapes (...,
+    1) and (..., n_classes); the latter are at full precision also if a parameter is
+    nearly the total.
     """
     total = alpha.sum(axis=-1, keepdims=True)
     others = total - alpha

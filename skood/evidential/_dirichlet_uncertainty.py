@@ -26,18 +26,7 @@ _VACUITY_WALK = 30, 0.02
 
 
 def whole_graph(X):
-    """Return all nodes of the graph of a `NodeSet`; other samples unchanged.
-
-    Parameters
-    ----------
-    X : NodeSet or array-like
-        Samples.
-
-    Returns
-    -------
-    X : NodeSet or array-like
-        See `NodeSet.whole`.
-    """
+    """Return all nodes of the graph of a `NodeSet`; other samples unchanged."""
     return X.whole() if isinstance(X, NodeSet) else X
 
 
@@ -94,18 +83,8 @@ def evidential_uncertainty(alpha, X, *, propagation=None, steps=None, teleport=N
 def dirichlet_uncertainty(alpha, u=None):
     """Return total, aleatoric and epistemic uncertainty without propagation.
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (n_samples, n_classes)
-        Parameters of the distributions.
-
-    u : ndarray of shape (n_samples,), default=None
-        Values that replace the vacuity. None: vacuity of the distributions.
-
-    Returns
-    -------
-    uncertainty : Bunch
-        See `evidential_uncertainty`.
+    For `alpha` of shape (n_samples, n_classes); `u` of shape (n_samples,) replaces the
+    vacuity. See `evidential_uncertainty`.
     """
     u = vacuity(alpha) if u is None else u
     mean = alpha / alpha.sum(axis=1, keepdims=True)

@@ -33,16 +33,6 @@ def exp_evidence(outputs):
     """Return the exponential function, continued by its tangent from 10 on.
 
     So it neither overflows nor loses its gradient.
-
-    Parameters
-    ----------
-    outputs : torch.Tensor
-        Outputs of a network.
-
-    Returns
-    -------
-    evidence : torch.Tensor
-        Evidence of the same shape, at least 0.
     """
     return outputs.clamp(max=_MAX_EXPONENT).exp() * (
         1.0 + (outputs - _MAX_EXPONENT).clamp(min=0.0)
@@ -65,55 +55,23 @@ def _of_class(alpha, codes):
 
 
 def expected_cross_entropy(alpha, codes):
-    r"""Return the expected cross-entropy, psi(S) - psi(alpha_y).
+    r"""Return the expected cross-entropy, psi(S) - psi(alpha_y), of shape (n_rows,).
 
-    Parameters
-    ----------
-    alpha : torch.Tensor of shape (n_rows, n_classes)
-        Parameters of Dirichlet distributions.
-
-    codes : torch.Tensor of shape (n_rows,), dtype int64
-        Class indices.
-
-    Returns
-    -------
-    losses : torch.Tensor of shape (n_rows,)
-        At least 0.
+    `alpha` has the shape (n_rows, n_classes), `codes` are class indices (int64).
     """
     return torch.digamma(alpha.sum(dim=1)) - torch.digamma(_of_class(alpha, codes))
 
 
 def marginal_nll(alpha, codes):
-    r"""Return the negative log expected probability, log S - log alpha_y.
-
-    Parameters
-    ----------
-    alpha, codes : torch.Tensor
-        See `expected_cross_entropy`.
-
-    Returns
-    -------
-    losses : torch.Tensor of shape (n_rows,)
-        At least 0.
-    """
+    r"""Return the negative log expected probability, log S - log alpha_y, (n_rows,)."""
     return alpha.sum(dim=1).log() - _of_class(alpha, codes).log()
 
 
 def expected_squared_error(alpha, codes):
-    r"""Return the expected squared error: squared bias plus variance.
+    r"""Return the expected squared error: squared bias plus variance, (n_rows,).
 
     With the mean m it is the sum over classes of (y_c - m_c)^2 + m_c (1 - m_c) / (S +
     1).
-
-    Parameters
-    ----------
-    alpha, codes : torch.Tensor
-        See `expected_cross_entropy`.
-
-    Returns
-    -------
-    losses : torch.Tensor of shape (n_rows,)
-        At least 0.
     """
     total = alpha.sum(dim=1, keepdim=True)
     mean = alpha / total
@@ -125,18 +83,8 @@ def expected_squared_error(alpha, codes):
 def misleading_kl(alpha, codes):
     r"""Return the KL divergence of the evidence for wrong classes from zero evidence.
 
-    It is KL(Dir(a) || Dir(1)), where a are the parameters with the parameter of the
-    sample's class replaced by one.
-
-    Parameters
-    ----------
-    alpha, codes : torch.Tensor
-        See `expected_cross_entropy`. Parameters are evidence plus one.
-
-    Returns
-    -------
-    losses : torch.Tensor of shape (n_rows,)
-        At least 0.
+    It is KL(Dir(a) || Dir(1)), of shape (n_rows,), where a are the parameters (evidence
+    plus one) with the parameter of the sample's class replaced by one.
     """
     n_classes = alpha.shape[1]
     alpha = alpha.scatter(1, codes[:, None], 1.0)

@@ -72,27 +72,10 @@ def check_options(probe, y, X_val, y_val):
 
 
 def proba_of(network, X, logits=None, **options):
-    """Return the float64 probabilities that a network predicts.
+    """Return the float64 probabilities of a network, of shape (n_samples, n_classes).
 
-    Parameters
-    ----------
-    network : object
-        A fitted classifier.
-
-    X : array-like or NodeSet
-        Samples.
-
-    logits : ndarray of shape (n_samples, n_classes), default=None
-        Logits of the network. None: they are computed if needed.
-
-    **options : dict
-        Options of the reader, see `make_reader`.
-
-    Returns
-    -------
-    proba : ndarray of shape (n_samples, n_classes)
-        The softmax of the logits, or the output of ``predict_proba`` if it is another
-        function.
+    They are the softmax of the logits (computed if None, with the `options` of
+    `make_reader`), or the output of ``predict_proba`` if it is another function.
     """
     if not predicts_softmax(network):
         return np.exp(log_proba_of(network, to_numpy(X)))
@@ -119,26 +102,10 @@ class Seen:
 
     @classmethod
     def of(cls, network, X, want, **options):
-        """Return the outputs of the network for samples.
+        """Return the outputs of a fitted network for samples, from one reading.
 
-        Parameters
-        ----------
-        network : object
-            A fitted classifier.
-
-        X : array-like or NodeSet
-            Samples.
-
-        want : set of {"features", "logits"}
-            See `read`.
-
-        **options : dict
-            Options of the reader, see `make_reader`.
-
-        Returns
-        -------
-        seen : Seen
-            Outputs from one reading.
+        `want` is a set of {"features", "logits"}, see `read`; `options` see
+        `make_reader`.
         """
         reading = read(network, X, want, **options)
         return cls(
@@ -176,26 +143,9 @@ class Samples:
 
     @classmethod
     def of(cls, X, y, seen, estimator):
-        """Return the samples of the classes of an estimator.
+        """Return the samples whose class is in the `classes_` of an estimator.
 
-        Parameters
-        ----------
-        X : NodeSet or array-like
-            Samples.
-
-        y : array-like or None
-            Labels of the samples.
-
-        seen : Seen
-            Outputs for all nodes of their graph, or for all samples.
-
-        estimator : object
-            Estimator with `classes_`.
-
-        Returns
-        -------
-        samples : Samples
-            Samples without those whose class is not in `classes_`.
+        `seen` are the outputs for all nodes of their graph, or for all samples.
         """
         rows = X.nodes if isinstance(X, NodeSet) else np.arange(len(seen))
         if y is None:
@@ -234,24 +184,10 @@ class Samples:
 
 
 def input_scale(z, is_logits, e_id):
-    """Return the center and scale for the inputs of a probe.
+    """Return the center and scale, of shape (n_inputs,), for the inputs of a probe.
 
-    Parameters
-    ----------
-    z : ndarray of shape (n_samples, n_inputs)
-        Inputs.
-
-    is_logits : bool
-        Whether they are logits. Logits are divided by one temperature, or not at all.
-        Features are standardized.
-
-    e_id : float
-        Evidence of a sample with full confidence.
-
-    Returns
-    -------
-    center, scale : ndarray of shape (n_inputs,)
-        Subtracted from the inputs, and divisor of the result.
+    Logits are divided by one temperature, or not at all; features are standardized.
+    `e_id` is the evidence of a sample with full confidence.
     """
     if not is_logits:
         scale = z.std(axis=0)
@@ -262,26 +198,10 @@ def input_scale(z, is_logits, e_id):
 
 
 def probe_uncertainty(alpha, proba, X, *, propagation, steps, teleport):
-    """Return total, aleatoric and epistemic uncertainty by a probe.
+    """Return total, aleatoric and epistemic uncertainty of samples by a probe.
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (n_nodes, n_classes)
-        Parameters of Dirichlet distributions, of all nodes or samples.
-
-    proba : ndarray of shape (n_nodes, n_classes)
-        Probabilities of the network.
-
-    X : NodeSet or array-like
-        The samples.
-
-    propagation, steps, teleport
-        See :class:`EvidentialProbe`.
-
-    Returns
-    -------
-    uncertainty : Bunch
-        Uncertainty of the samples.
+    `alpha` and the probabilities of the network are of shape (n_nodes, n_classes), of
+    all nodes or samples. For the other parameters see :class:`EvidentialProbe`.
     """
     if not isinstance(X, NodeSet):
         found = evidential_uncertainty(alpha, X)

@@ -21,21 +21,10 @@ _CHUNK_BYTES = {"cpu": 2**19, "cuda": 2**26}
 
 
 def confidence(proba, corrected):
-    r"""Return the largest probability of each sample, or its correction for chance.
+    r"""Return the largest probability r of each sample, or its correction for chance.
 
-    Parameters
-    ----------
-    proba : ndarray of shape (n_samples, n_classes)
-        Probabilities.
-
-    corrected : bool
-        Whether to return :math:`(r - 1/C) / (1 - 1/C)`, but at least 0.01, instead of
-        the largest probability r.
-
-    Returns
-    -------
-    r : ndarray of shape (n_samples,), dtype float64
-        In (0, 1].
+    The correction is :math:`(r - 1/C) / (1 - 1/C)`, but at least 0.01. The result is
+    float64, of shape (n_samples,), in (0, 1].
     """
     r = np.asarray(proba, dtype=np.float64).max(axis=1)
     if not corrected:
@@ -45,24 +34,11 @@ def confidence(proba, corrected):
 
 
 def evidence_of(scores, activation, e_id):
-    """Return the evidence for each class, from the outputs of the linear map.
+    """Return the evidence for each class, from the scores W z + b of the linear map.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n_samples, n_classes), dtype float64
-        W z + b.
-
-    activation : {"exp", "softplus"}
-        Function that makes it positive.
-
-    e_id : float
-        Evidence of a sample with full confidence: with "exp", the evidence of a class
-        is at most ten times this value.
-
-    Returns
-    -------
-    q : ndarray of shape (n_samples, n_classes), dtype float64
-        Finite, not negative.
+    Both are float64, of shape (n_samples, n_classes); the evidence is finite and not
+    negative. With "exp", the evidence of a class is at most ten times `e_id`, the
+    evidence of a sample with full confidence.
     """
     if activation == "exp":
         return np.exp(np.minimum(scores, log(CAP * e_id)))
@@ -156,27 +132,8 @@ class Objective:
     def __call__(self, W, b, parts, *, gradient=True):
         """Return the objective, and its gradients if requested.
 
-        Parameters
-        ----------
-        W : torch.Tensor of shape (n_classes, n_features)
-            Weights, of the same dtype as the parts.
-
-        b : torch.Tensor of shape (n_classes,)
-            Biases.
-
-        parts : list of Part
-            Samples.
-
-        gradient : bool, default=True
-            Whether to return gradients.
-
-        Returns
-        -------
-        value : float
-            The objective.
-
-        gradients : list of torch.Tensor
-            Gradients of W and b. Empty if not requested.
+        W has the shape (n_classes, n_features) and the dtype of the parts, b
+        (n_classes,). Gradients of W and b are a list, empty if not requested.
         """
         n_labeled = sum(len(part) for part in parts if part.proba_y is not None)
         n_regularized = sum(len(part) for part in parts if part.regularized)

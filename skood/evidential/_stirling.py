@@ -45,15 +45,7 @@ def _by_size(x, small, large):
 def stirling_rest(x):
     """Return the rest of Stirling's formula, Delta(x) = 1 / 12x - 1 / 360x^3 + ....
 
-    Parameters
-    ----------
-    x : ndarray of positive float
-        Arguments, with at least one axis.
-
-    Returns
-    -------
-    rest : ndarray
-        Delta(x), of the same shape.
+    x is positive, with at least one axis.
     """
     return _by_size(
         x,
@@ -65,15 +57,7 @@ def stirling_rest(x):
 def log_minus_digamma(x):
     """Return delta(x) = log x - digamma(x) = 1 / 2x + 1 / 12x^2 - ....
 
-    Parameters
-    ----------
-    x : ndarray of positive float
-        Arguments, with at least one axis.
-
-    Returns
-    -------
-    difference : ndarray
-        delta(x), of the same shape, positive.
+    x is positive, with at least one axis, and so is the result.
     """
     return _by_size(
         x,
@@ -85,15 +69,7 @@ def log_minus_digamma(x):
 def digamma_next_minus_log(x):
     """Return digamma(x + 1) - log x = 1 / 2x - 1 / 12x^2 + ..., decreasing to 0.
 
-    Parameters
-    ----------
-    x : ndarray of positive float
-        Arguments, with at least one axis.
-
-    Returns
-    -------
-    difference : ndarray
-        The difference, of the same shape, positive.
+    x is positive, with at least one axis, and so is the result.
     """
     return _by_size(
         x,
@@ -106,20 +82,8 @@ def digamma_gain(x, gain):
     """Return digamma(x + gain) - digamma(x) as a sum of positive numbers.
 
     The recurrence of digamma shifts x to `_LARGE`; differences of the powers in the
-    series there are multiples of the gain.
-
-    Parameters
-    ----------
-    x : ndarray of positive float
-        Arguments, with at least one axis.
-
-    gain : ndarray of non-negative float
-        Increments, of the same shape.
-
-    Returns
-    -------
-    difference : ndarray
-        The difference, of the same shape, at least 0.
+    series there are multiples of the gain. x is positive, with at least one axis, and
+    `gain` is non-negative and of the same shape.
     """
     total = np.zeros_like(x)
     while (is_small := x < _LARGE).any():

@@ -81,15 +81,7 @@ class GraphWatcher(Watcher):
     def giver_of(self, output):
         """Find the layer that gives the logits, linear or not.
 
-        Parameters
-        ----------
-        output : torch.Tensor
-            Output of the network.
-
-        Returns
-        -------
-        found : tuple or None
-            Its name, the layer, its input, and the logits.
+        Returns its name, the layer, its input, and the logits, or None.
         """
         found = super().head_of(output)
         if found is None and self.convolutions:
@@ -102,18 +94,9 @@ class GraphWatcher(Watcher):
         """Find the layer whose output is what the network returned.
 
         It gives the output directly, or before a closing softmax or log-softmax.
-
-        Parameters
-        ----------
-        output : torch.Tensor
-            Output of the network.
-
-        Returns
-        -------
-        found : tuple or None
-            Name; the linear layer, or the `LinearForm` of a convolution, or None for a
-            convolution without a `LinearForm`; its input, aggregated for a
-            `LinearForm`; logits.
+        Returns None, or: name; the linear layer, or the `LinearForm` of a convolution,
+        or None for a convolution without a `LinearForm`; its input, aggregated for a
+        `LinearForm`; logits.
         """
         found = self.giver_of(output)
         if found is None or not is_convolution(found[1]):

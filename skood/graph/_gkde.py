@@ -29,21 +29,7 @@ _WORD = 64
 
 
 def resolve_metric(metric, X):
-    """Resolve "auto" to the metric for samples; "hops" needs edges.
-
-    Parameters
-    ----------
-    metric : {"auto", "hops", "euclidean"}
-        Requested metric.
-
-    X : NodeSet or array-like
-        Training samples.
-
-    Returns
-    -------
-    metric : {"hops", "euclidean"}
-        Kind of distance.
-    """
+    """Resolve "auto" to "hops" or "euclidean" for samples; "hops" needs edges."""
     if metric == "auto":
         return "hops" if isinstance(X, NodeSet) else "euclidean"
     if metric == "hops" and not isinstance(X, NodeSet):
@@ -320,18 +306,9 @@ def _graph_id(graph):
 def _rings(incoming, seeds):
     """Yield, for 0, 1, … hops, the nodes at this distance from each seed.
 
-    Parameters
-    ----------
-    incoming : csr_array of shape (n_nodes, n_nodes)
-        Row j has an entry for each node that has an edge to node j.
-
-    seeds : ndarray of int
-        At most 64 nodes.
-
-    Yields
-    ------
-    ring : ndarray of shape (n_nodes,), dtype uint64
-        One bit for each seed; the last yielded ring is the last non-empty one.
+    Row j of `incoming`, of shape (n_nodes, n_nodes), has an entry for each node that
+    has an edge to node j. There are at most 64 seeds. A ring is an uint64 array
+    (n_nodes,), one bit for each seed; the last yielded ring is the last non-empty one.
     """
     bits = np.zeros((incoming.shape[0], _WORD), dtype=np.uint8)
     bits[seeds, np.arange(len(seeds))] = 1

@@ -14,18 +14,7 @@ __all__ = ["Targets", "dirichlet_divergence", "divergence_of_means"]
 
 
 def dirichlet_divergence(alpha, beta):
-    """Return the KL divergence of Dir(alpha) from Dir(beta), differentiable.
-
-    Parameters
-    ----------
-    alpha, beta : torch.Tensor of shape (n_rows, n_classes)
-        Parameters, positive.
-
-    Returns
-    -------
-    divergence : torch.Tensor of shape (n_rows,)
-        Divergence in nats.
-    """
+    """Return KL(Dir(alpha) || Dir(beta)) in nats, (n_rows,), differentiable."""
     total = alpha.sum(dim=1, keepdim=True)
     gain = torch.digamma(alpha) - torch.digamma(total)
     return (
@@ -38,18 +27,7 @@ def dirichlet_divergence(alpha, beta):
 def divergence_of_means(alpha, log_teacher):
     """Return the KL divergence of Dir(alpha)'s mean from a teacher, differentiable.
 
-    Parameters
-    ----------
-    alpha : torch.Tensor of shape (n_rows, n_classes)
-        Parameters, positive.
-
-    log_teacher : torch.Tensor of shape (n_rows, n_classes)
-        Log-probabilities.
-
-    Returns
-    -------
-    divergence : torch.Tensor of shape (n_rows,)
-        Divergence in nats.
+    In nats, of shape (n_rows,); `log_teacher` are log-probabilities.
     """
     mean = alpha / alpha.sum(dim=1, keepdim=True)
     return (mean * (mean.log() - log_teacher)).sum(dim=1)

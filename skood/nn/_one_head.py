@@ -17,17 +17,8 @@ def copy_with_same_net(classifier):
     """Return a copy of a fitted classifier that shares its network.
 
     All existing heads get the same copy, so that pickles contain it once, unless
-    parameters or the network have changed in between.
-
-    Parameters
-    ----------
-    classifier : MultiHeadClassifier
-        Stores the copy as long as a head needs it.
-
-    Returns
-    -------
-    copy : MultiHeadClassifier
-        It does not change when `classifier` is fitted again.
+    parameters or the network have changed in between. `classifier` stores the copy as
+    long as a head needs it; the copy does not change when it is fitted again.
     """
     state = {k: v for k, v in vars(classifier).items() if k != "_copy_of_heads"}
     copied = getattr(classifier, "_copy_of_heads", lambda: None)()

@@ -86,18 +86,11 @@ def _uses(estimator):
 
 
 def network_groups(detectors):
-    """Group detectors that use the same network.
+    """Group detectors, fitted or not, that use the same network.
 
-    Parameters
-    ----------
-    detectors : list of object
-        Detectors, fitted or not, also in pipelines, searches and frozen estimators.
-
-    Returns
-    -------
-    groups : list of list of int
-        Indices, ascending in each group; groups in the order of their first index. A
-        detector that uses no fitted network is a group of its own.
+    Also in pipelines, searches and frozen estimators. Returns lists of indices,
+    ascending in each group; groups in the order of their first index. A detector that
+    uses no fitted network is a group of its own.
     """
     groups: list[tuple[list[int], set[int]]] = []
     for i, detector in enumerate(detectors):
@@ -146,21 +139,7 @@ class _Memory:
     def read(self, reader, X, want):
         """Return the reading of all samples, from the cache if they were read last.
 
-        Parameters
-        ----------
-        reader : Reader
-            Reader of the network.
-
-        X : array-like of shape (n_samples, ...)
-            Input of the network.
-
-        want : set of {"features", "logits", "head"}
-            Outputs to return; the others are None.
-
-        Returns
-        -------
-        reading : Reading
-            With read-only arrays.
+        `want` is a set of {"features", "logits", "head"}. Arrays are read-only.
         """
         if X is not self._X:
             self.forget()

@@ -389,15 +389,7 @@ def plain_reader(
 ):
     """Return the reader of a fitted classifier that runs it at each reading.
 
-    Parameters
-    ----------
-    estimator, layer, pooling, batch_size, device
-        See `make_reader`.
-
-    Returns
-    -------
-    reader : Reader
-        The reader.
+    For the parameters see `make_reader`.
     """
     estimator = unwrapped(estimator)
     options = {
@@ -452,17 +444,7 @@ def predicts_softmax(estimator):
 
     They need not be for scikit-learn's linear classifiers: some have one classifier for
     each class, and their probabilities are normalized. They are not for a network that
-    predicts evidence.
-
-    Parameters
-    ----------
-    estimator : object
-        A fitted classifier of a supported kind.
-
-    Returns
-    -------
-    predicts : bool
-        False: use its ``predict_proba``. True also if it has no such method.
+    predicts evidence. If not, use ``predict_proba``. True also without such a method.
     """
     estimator = unwrapped(estimator)
     if isinstance(estimator, Pipeline):
@@ -475,25 +457,9 @@ def predicts_softmax(estimator):
 
 
 def read(estimator, X, want, **options):
-    """Return the reading of all samples of `X` at once.
+    """Return the reading of all samples of `X`, from one forward pass.
 
-    Parameters
-    ----------
-    estimator : object
-        A fitted classifier.
-
-    X : array-like
-        Input of the classifier.
-
-    want : set of {"features", "logits", "head"}
-        Outputs to return; the others are None.
-
-    **options : dict
-        See `make_reader`.
-
-    Returns
-    -------
-    reading : Reading
-        From one forward pass.
+    `want` is a set of {"features", "logits", "head"}; the others are None. For the
+    options see `make_reader`.
     """
     return concatenate(make_reader(estimator, **options).iter_read(X, want))

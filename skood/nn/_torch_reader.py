@@ -426,22 +426,10 @@ def _finite(tensor, what):
 
 
 def check_network_input(X):
-    """Check samples for a network of unknown input shape.
+    """Return samples, at least 2-D, for a network of unknown input shape.
 
-    Parameters
-    ----------
-    X : array-like or tensor of shape (n_samples, ...)
-        Anything that NumPy converts to numbers.
-
-    Returns
-    -------
-    X : ndarray or tensor
-        The samples, at least 2-D.
-
-    Raises
-    ------
-    ValueError
-        If there are no samples, or NaN or infinity among them.
+    X is anything that NumPy converts to numbers. Raises if there are no samples, or NaN
+    or infinity among them.
     """
     if not isinstance(X, torch.Tensor):
         if isinstance(X, list) and X and isinstance(X[0], (tuple, dict)):

@@ -451,26 +451,10 @@ def load_state(net, state):
 
 
 def restore_net(config, state, device, kind=TrainingNet):
-    """Rebuild a net and load its state.
+    """Rebuild a net of class `kind` and load its state from `state_to_numpy`.
 
-    Parameters
-    ----------
-    config : dict
-        See `make_net`; its `seed` is the seed of torch in `fit`.
-
-    state : dict
-        Output of `state_to_numpy`.
-
-    device : str
-        Device of the net. If it is not available: the CPU, with a warning.
-
-    kind : type, default=TrainingNet
-        The class of the net.
-
-    Returns
-    -------
-    net : TrainingNet
-        The net.
+    For `config` see `make_net`; its `seed` is the seed of torch in `fit`. If the
+    `device` of the net is not available: the CPU, with a warning.
     """
     try:
         found = resolve_device(device)

@@ -63,21 +63,9 @@ def class_codes(y, classes):
 
 
 def check_two_classes(codes, classes, estimator, where=""):
-    """Raise if all samples are of one class.
+    """Raise if all samples (with a weight above zero) are of one class.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_samples,), dtype int
-        Class indices of the samples with a weight above zero.
-
-    classes : ndarray of shape (n_classes,)
-        Labels.
-
-    estimator : object
-        The estimator that is fitted.
-
-    where : str, default=""
-        Location of the samples, for the error message.
+    `where` is their location, for the error message about the estimator.
     """
     if len(np.unique(codes)) < 2:
         raise ValueError(

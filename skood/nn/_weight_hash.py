@@ -12,16 +12,8 @@ __all__ = ["first_difference", "weight_hash", "weight_table"]
 def weight_table(module):
     """Return name, shape, dtype and hash of each tensor of a module.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module.
-
-    Returns
-    -------
-    table : list of list
-        A list [name, shape, dtype, SHA-256 of the values] per tensor of its
-        ``state_dict()``, sorted by name.
+    A list of [name, shape, dtype, SHA-256 of the values] per tensor of its
+    ``state_dict()``, sorted by name.
     """
     import torch
 
@@ -96,15 +88,7 @@ def weight_hash(module):
 def first_difference(expected, found):
     """Return the first difference between two tables of `weight_table`.
 
-    Parameters
-    ----------
-    expected, found : list of list
-        The tables.
-
-    Returns
-    -------
-    difference : str
-        Empty if they are equal. Names are compared first, then shapes, then values.
+    Empty if they are equal. Names are compared first, then shapes, then values.
     """
     there, here = ({row[0]: row[1:] for row in table} for table in (expected, found))
     missing = [name for name in there if name not in here]

@@ -114,17 +114,9 @@ def is_plain(layer, kind):
 
 
 def moved(before, after):
-    """Return the members whose logits differ, beyond rounding, for any sample.
+    """Return indices of the members whose logits differ for any sample.
 
-    Parameters
-    ----------
-    before, after : torch.Tensor of shape (n_rows, n_members, ...)
-        Logits.
-
-    Returns
-    -------
-    moved : list of int
-        Indices of the members.
+    Logits have the shape (n_rows, n_members, ...); rounding differences do not count.
     """
     before, after = before.flatten(2), after.flatten(2)
     change = (after - before).abs().amax((0, 2))
@@ -134,19 +126,8 @@ def moved(before, after):
 def replaced(module, convert):
     """Replace layers of a module; a layer that is used twice stays one layer.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Changed in place, unless it is replaced itself.
-
-    convert : callable
-        Called with a submodule and its name; returns the replacement; for None
-        its parts are visited.
-
-    Returns
-    -------
-    module : torch.nn.Module
-        The module, or its replacement.
+    ``convert(part, name)`` returns the replacement of a submodule; for None its parts
+    are visited. Returns the module, changed in place, or its replacement.
     """
     done: dict = {}
 
@@ -165,20 +146,9 @@ def replaced(module, convert):
 
 
 def resized_norm(layer, width):
-    """Return batch normalization like a layer for a different number of channels.
+    """Return new batch normalization like a layer, for `width` channels.
 
-    Parameters
-    ----------
-    layer : torch.nn.Module
-        Any layer.
-
-    width : int
-        Number of channels.
-
-    Returns
-    -------
-    norm : torch.nn.Module or None
-        In its initial state. None: the layer is not batch normalization.
+    None if the layer is not batch normalization.
     """
     for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         if is_plain(layer, kind):

@@ -113,18 +113,8 @@ class LastLayer(Outputs):
     def read(self, batch):
         """Return the input of the head and the logits of a batch, in float64.
 
-        Parameters
-        ----------
-        batch : torch.Tensor of shape (n_rows, ...)
-            See ``OpenNetwork.batch``.
-
-        Returns
-        -------
-        features : torch.Tensor of shape (n_rows, n_features)
-            With a column of ones if the head has a bias.
-
-        logits : torch.Tensor of shape (n_rows, n_classes)
-            Logits of the network.
+        Features have the shape (n_rows, n_features), with a column of ones if the head
+        has a bias, logits the shape (n_rows, n_classes).
         """
         kept = []
         handle = self._layer.register_forward_pre_hook(
@@ -150,20 +140,10 @@ class LastLayer(Outputs):
         return STRUCTURES[hessian](*arrays, n_rows=n_rows)
 
     def changes(self, features, draws):
-        """Return changes of the logits by changes of the weights.
+        """Return changes of the logits, of shape (n_draws, n_rows, n_classes).
 
-        Parameters
-        ----------
-        features : torch.Tensor of shape (n_rows, n_features)
-            See `read`.
-
-        draws : torch.Tensor of shape (n_draws, n_outputs, n_features)
-            Changes of the weights.
-
-        Returns
-        -------
-        changes : torch.Tensor of shape (n_draws, n_rows, n_classes)
-            To be added to the logits.
+        Features are as returned by `read`, `draws` of shape (n_draws, n_outputs,
+        n_features).
         """
         return features @ draws.transpose(1, 2) @ self.spread.T
 

@@ -478,12 +478,6 @@ class Laplace(BaseMembers):
 
 
 def check_installed(subset, hessian):
-    """Raise before training if laplace-torch is needed and missing.
-
-    Parameters
-    ----------
-    subset, hessian
-        See `Laplace`.
-    """
+    """Raise before training if laplace-torch is needed and missing, see `Laplace`."""
     if subset != "last_layer" and hessian == "kron":
         laplace_torch()
