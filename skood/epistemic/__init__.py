@@ -1,6 +1,6 @@
-"""Uncertainty that more training data would cure, and the models that show it.
+"""Epistemic uncertainty: measures, and classifiers that estimate it.
 
-Estimators are imported on first use, and torch with them: the measures need neither.
+Estimators, and torch with them, are imported on first use: the measures need neither.
 """
 
 # Authors: The skood developers
@@ -51,7 +51,7 @@ __all__ = [
     "member_uncertainty",
 ]
 
-# What is imported on first use, and the file that defines it.
+# Names that are imported on first use, and the file that defines them.
 _LAZY = {
     "AdversarialModelDisplay": "quam._display",
     "BatchEnsembleClassifier": "implicit._batch_ensemble",

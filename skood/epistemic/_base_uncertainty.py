@@ -1,4 +1,4 @@
-"""What uncertainty classifiers with many models have in common."""
+"""Base classes of uncertainty classifiers with many members."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -36,7 +36,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Block:
-    """What the members say about some consecutive rows.
+    """Predictions of the members for consecutive samples.
 
     Parameters
     ----------
@@ -44,10 +44,10 @@ class Block:
         Log-probabilities of the members.
 
     weights : ndarray of shape (n_members,) or (n_members, n_rows), or None
-        Their weights, summing to one over the members; None: equal ones.
+        Weights of the members, summing to one; None: equal weights.
 
     reference : ndarray of shape (n_rows, n_classes) or None
-        Log-probabilities of the given model. It may be None in setting "a".
+        Log-probabilities of the given model. May be None in setting "a".
     """
 
     log_proba: np.ndarray
@@ -56,20 +56,11 @@ class Block:
 
 
 def log_proba_of(estimator, X):
-    """Log-probabilities of a fitted classifier, as precisely as it can tell them.
+    """Return the log-probabilities of a fitted classifier in the best precision.
 
-    Parameters
-    ----------
-    estimator : object
-        With ``predict_logits``, ``predict_log_proba`` or ``predict_proba``.
-
-    X : array-like of shape (n_samples, ...)
-        Rows.
-
-    Returns
-    -------
-    log_proba : ndarray of shape (n_samples, n_classes), dtype float64
-        ``-inf`` where a probability is zero. Those of float32 sum to one as well.
+    Float64, of shape (n_samples, n_classes), ``-inf`` where a probability is zero. The
+    classifier has ``predict_logits``, ``predict_log_proba`` or ``predict_proba``.
+    Float32 outputs are normalized as well.
     """
     if hasattr(estimator, "predict_logits"):
         logits = np.asarray(estimator.predict_logits(X), dtype=np.float64)
@@ -83,7 +74,7 @@ def log_proba_of(estimator, X):
 
 
 def check_takes_weight(estimator, sample_weight):
-    """Raise if there are weights that an estimator to be fitted would not take."""
+    """Raise if there are sample weights that an unfitted estimator does not take."""
     if sample_weight is None or isinstance(estimator, FrozenEstimator):
         return
     if not has_fit_parameter(estimator, "sample_weight"):
@@ -94,17 +85,17 @@ def check_takes_weight(estimator, sample_weight):
 
 
 class MembersMixin(UncertaintyMixin):
-    """What classifiers do with the log-probabilities of many models.
+    """Mixin for classifiers that average the probabilities of many members.
 
     The class implements ``_blocks``, ``_setting`` and ``_reference_log_proba`` and has
-    ``classes_``.
+    the attribute ``classes_``.
     """
 
     classes_: np.ndarray
 
     @abstractmethod
     def _blocks(self, X):
-        """Yield a `Block` for consecutive rows; memory is bounded by the blocks."""
+        """Yield a `Block` for consecutive samples; memory is bounded by the blocks."""
 
     @abstractmethod
     def _setting(self):
@@ -112,16 +103,16 @@ class MembersMixin(UncertaintyMixin):
 
     @abstractmethod
     def _reference_log_proba(self, X):
-        """Log-probabilities of the given model."""
+        """Return the log-probabilities of the given model."""
 
     @blockwise(axis=1)
     def predict_members(self, X):
-        """Probabilities by each of the models.
+        """Return the class probabilities of each member.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -133,18 +124,18 @@ class MembersMixin(UncertaintyMixin):
 
     @blockwise
     def predict_proba(self, X):
-        """Probabilities of the classes.
+        """Return the class probabilities.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         proba : ndarray of shape (n_samples, n_classes), dtype float64
-            In setting "a" those of the mixture of all models, in setting "b" those
-            of the given model, in the order of ``classes_``.
+            Probabilities of the mixture of all members in setting "a", of the given
+            model in setting "b", in the order of ``classes_``.
         """
         check_is_fitted(self)
         if self._setting() == "b":
@@ -154,12 +145,12 @@ class MembersMixin(UncertaintyMixin):
         return proba
 
     def predict(self, X):
-        """Most probable class.
+        """Return the most probable class.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -171,18 +162,18 @@ class MembersMixin(UncertaintyMixin):
 
     @blockwise
     def predict_uncertainty(self, X):
-        """Total, aleatoric and epistemic uncertainty.
+        """Return total, aleatoric and epistemic uncertainty.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         uncertainty : Bunch
             ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
-            (n_samples,), in nats, high for uncertain samples. See
+            (n_samples,), in nats, larger for more uncertain samples. See
             :func:`~skood.epistemic.member_uncertainty`.
         """
         check_is_fitted(self)
@@ -200,11 +191,11 @@ class MembersMixin(UncertaintyMixin):
 
 
 class BaseMembers(MembersMixin, ClassifierMixin, SkoodEstimator):
-    """Base of classifiers whose uncertainty is how far many models disagree.
+    """Base class of classifiers whose uncertainty is the disagreement of many members.
 
     A subclass implements ``_fit(X, y)``, which sets ``estimator_``, the given model,
-    and ``classes_``; and ``_blocks(X)``, which yields a `Block` for consecutive rows.
-    It has the parameters ``estimator`` and ``setting``.
+    and ``classes_``; and ``_blocks(X)``, which yields a `Block` for consecutive
+    samples. It has the parameters ``estimator`` and ``setting``.
     """
 
     _parameter_constraints: dict = {
@@ -213,13 +204,13 @@ class BaseMembers(MembersMixin, ClassifierMixin, SkoodEstimator):
     }
 
     def _setting(self):
-        """Resolve "auto": a given, frozen model is what "b" is about."""
+        """Resolve "auto": "b" for a given, frozen model."""
         if self.setting != "auto":
             return self.setting
         return "b" if isinstance(self.estimator, FrozenEstimator) else "a"
 
     def _fit_given(self, estimator, X, y, sample_weight=None):
-        """Return a fitted clone of a model, or a frozen one as it is."""
+        """Return a fitted clone of a model, or a frozen model unchanged."""
         check_takes_weight(estimator, sample_weight)
         if sample_weight is None or isinstance(estimator, FrozenEstimator):
             return fit_wrapped(self, estimator, X, y)
@@ -228,13 +219,13 @@ class BaseMembers(MembersMixin, ClassifierMixin, SkoodEstimator):
         return fitted
 
     def _fit_estimator(self, X, y, sample_weight=None):
-        """Fit the given model, or let a frozen one through."""
+        """Fit the given model, or return a frozen one unchanged."""
         self.estimator_ = self._fit_given(self.estimator, X, y, sample_weight)
         check_one_column(self.estimator_)
         self.classes_ = np.asarray(self.estimator_.classes_)
 
     def _reference_log_proba(self, X):
-        """Log-probabilities of the given model."""
+        """Return the log-probabilities of the given model."""
         return log_proba_of(self.estimator_, X)
 
     def __sklearn_tags__(self):
@@ -244,7 +235,7 @@ class BaseMembers(MembersMixin, ClassifierMixin, SkoodEstimator):
 
 
 def _mixture(block):
-    """Probabilities of the weighted mixture of the members."""
+    """Return the probabilities of the weighted mixture of the members."""
     log_p = np.asarray(block.log_proba, dtype=np.float64)
     if block.weights is None:
         return np.exp(logsumexp(log_p, axis=0) - np.log(len(log_p)))

@@ -1,4 +1,4 @@
-"""Deep ensembles: members that differ by their seeds, or by the rows they saw."""
+"""Deep ensembles: members trained from different seeds or bootstrap samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -41,15 +41,15 @@ __all__ = [
     "row_blocks",
 ]
 
-# What members say about nodes of a graph is handed on in blocks of so much.
+# Block size, in bytes, of member predictions for nodes of a graph.
 GRAPH_BYTES = 2**30
 
-# Rows that members are compared on, to tell whether they differ at all.
+# Number of samples on which members are compared, to find out whether they differ.
 _N_COMPARED = 100
 
 
 class MemberBlocks(BaseMembers):
-    """Base of ensembles whose members are fitted classifiers in ``estimators_``."""
+    """Base class of ensembles of fitted classifiers in ``estimators_``."""
 
     def _blocks(self, X):
         setting = self._setting()
@@ -61,53 +61,52 @@ class MemberBlocks(BaseMembers):
 
 
 class DeepEnsemble(MemberBlocks):
-    r"""Classifiers that were trained alike from different seeds.
+    r"""Deep ensemble: classifiers trained in the same way from different seeds.
 
     The prediction is the mean of the members' probabilities
 
     .. math:: \bar p(y \mid x) = \frac{1}{M} \sum_{m=1}^M p_m(y \mid x)
 
-    [1]_. Training by gradient descent from another start ends in another of the
-    models that explain the data; where these contradict each other, the data did not
-    tell which of them is right, and the epistemic uncertainty is high.
+    [1]_. Training by gradient descent from different initial weights ends in different
+    models that explain the data; where these contradict each other, the data do not
+    determine which of them is right, and the epistemic uncertainty is high.
 
     Read more in the :ref:`User Guide <epistemic>`.
 
     Parameters
     ----------
     estimator : object or list of objects
-        A classifier with ``predict_proba``: each member is a clone of it with a seed
-        of its own. Or the members themselves, each of which is cloned and fitted unless
-        it is in a :class:`~sklearn.frozen.FrozenEstimator`; this is how an ensemble is
-        made of networks that are trained already.
+        A classifier with ``predict_proba``: each member is a clone of it with its own
+        seed. Or a list of members, each cloned and fitted unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`; use this for networks that are already
+        trained.
 
     n_members : int, default=10
-        Number of members. Without effect if `estimator` is a list.
+        Number of members. Ignored if `estimator` is a list.
 
     bootstrap : bool, default=False
-        Whether each member sees rows drawn with replacement instead of all rows. As
-        many are drawn of each class as it has, so that no member misses a class. Rows
-        of weight zero are not drawn.
+        Whether each member is trained on samples drawn with replacement instead of all
+        samples. The draw is stratified by class, so that no member misses a class.
+        Samples of weight zero are not drawn.
 
     reference : object, default=None
-        The given model that setting "b" is about. It is cloned and fitted as it is,
-        unless it is frozen. None: the first member, whose divergence from itself, zero,
-        is one of the terms.
+        The given model of setting "b". It is cloned and fitted, unless it is frozen.
+        None: the first member, whose divergence from itself, zero, is one of the terms.
 
     setting : {"auto", "a", "b"}, default="auto"
         "a": the mixture of the members predicts, and it is uncertain which of them is
-        right. "b": the given model predicts, and the question is how far it can be
+        right. "b": the given model predicts, and the uncertainty is how far it can be
         trusted. "auto" is "b" if there is a `reference`, else "a". See
         :func:`~skood.epistemic.member_uncertainty`.
 
     n_jobs : int, default=None
-        Number of members that are fitted at the same time, in processes. None: one,
-        unless in a :obj:`joblib.parallel_config`; -1: as many as there are cores.
+        Number of members that are fitted in parallel, in processes. None: one, unless
+        in a :obj:`joblib.parallel_config`; -1: the number of cores.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the members: every parameter of them named ``random_state``, nested ones
-        too, is set; and the rows that are drawn. The first members do not depend on how
-        many follow.
+        Seed of the members, where every parameter named ``random_state`` is set,
+        including nested ones, and of the drawn samples. The first members do not depend
+        on the number of members.
 
     verbose : int, default=0
         1 shows a progress bar over the members.
@@ -124,7 +123,7 @@ class DeepEnsemble(MemberBlocks):
         Class labels.
 
     n_features_in_ : int
-        Number of features, if the members tell it.
+        Number of features, if the members have this attribute.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, only if all of them are strings.
@@ -137,13 +136,13 @@ class DeepEnsemble(MemberBlocks):
     Notes
     -----
     Members are the same for every `n_jobs`. Networks are trained in processes and not
-    in threads, because torch has one source of randomness for all threads; a backend of
-    threads, chosen by the caller, makes them irreproducible. Where there are as many
-    members at work as cores, each uses one thread.
+    in threads, because torch has one random number generator for all threads; a
+    threading backend, chosen by the caller, makes them irreproducible. If there are as
+    many workers as cores, each uses one thread.
 
-    Graph networks are members as others are; `X` then is a
-    :class:`~skood.graph.NodeSet`. To give them validation nodes, fit them, and pass the
-    list of them, each in a :class:`~sklearn.frozen.FrozenEstimator`.
+    Graph networks are supported as members; `X` then is a
+    :class:`~skood.graph.NodeSet`. To use validation nodes, fit the members, and pass
+    them as a list, each in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     References
     ----------
@@ -196,7 +195,7 @@ class DeepEnsemble(MemberBlocks):
         self.verbose = verbose
 
     @fit_context(
-        # What is wrapped comes from the user and is validated by its own fit.
+        # The wrapped estimator is validated by its own fit.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y, sample_weight=None):
@@ -205,14 +204,14 @@ class DeepEnsemble(MemberBlocks):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Training rows: what the members read.
+            Training samples: input of the members.
 
         y : array-like of shape (n_samples,)
             Class labels.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, for members and a `reference` that take them; others
-            raise. With `bootstrap`, rows that are drawn keep their weights.
+            Sample weights, for members and a `reference` that support them; others
+            raise. With `bootstrap`, samples that are drawn keep their weights.
 
         Returns
         -------
@@ -222,8 +221,8 @@ class DeepEnsemble(MemberBlocks):
         Raises
         ------
         ValueError
-            If `estimator` is frozen, the members know different classes, or one
-            does not take `sample_weight`. The ensemble then is as it was before.
+            If `estimator` is frozen, the members have different classes, or one does
+            not take `sample_weight`. The ensemble then is left unchanged.
         """
         with fresh_fit(self):
             members = self._new_members()
@@ -247,7 +246,7 @@ class DeepEnsemble(MemberBlocks):
         return self
 
     def _new_members(self):
-        """Unfitted members, or frozen ones."""
+        """Return unfitted members, or frozen ones."""
         if isinstance(self.estimator, list):
             if not self.estimator:
                 raise ValueError(
@@ -272,11 +271,11 @@ class DeepEnsemble(MemberBlocks):
         return [clone(self.estimator) for _ in range(self.n_members)]
 
     def _jobs(self, members, X, y, sample_weight):
-        """Seed the members; yield each with the rows it is fitted on."""
+        """Seed the members; yield each with its training samples."""
         random_state = check_random_state(self.random_state)
         codes = _codes(self, X, y, sample_weight) if self.bootstrap else None
         for member in members:
-            # a seed for each, however many numbers a member draws
+            # one seed per member, independent of the numbers that a member draws
             rng = np.random.RandomState(random_state.randint(np.iinfo(np.int32).max))
             if isinstance(member, FrozenEstimator):
                 yield member, X, y, None
@@ -291,7 +290,7 @@ class DeepEnsemble(MemberBlocks):
             yield member, take_rows(X, rows), take_rows(y, rows), weight
 
     def _warn_if_equal(self, X):
-        """Warn if the members agree to the last digit on training rows."""
+        """Warn if the members give identical predictions on training samples."""
         if len(self.estimators_) == 1:
             return
         X = _indexable(X)
@@ -313,7 +312,7 @@ class DeepEnsemble(MemberBlocks):
         )
 
     def _setting(self):
-        """Resolve "auto": a reference is what "b" is about."""
+        """Resolve "auto": "b" if there is a reference."""
         if self.setting != "auto":
             return self.setting
         return "a" if self.reference is None else "b"
@@ -322,7 +321,7 @@ class DeepEnsemble(MemberBlocks):
         estimators = self.estimator
         if not isinstance(estimators, list):
             estimators = [estimators]
-        # of BaseMembers' base, which does not know lists
+        # of the base of BaseMembers, which does not support lists
         tags = super(BaseMembers, self).__sklearn_tags__()
         tags = wrapped_tags(tags, next(iter(estimators), None))
         sparse = [get_tags(estimator).input_tags.sparse for estimator in estimators]
@@ -331,32 +330,21 @@ class DeepEnsemble(MemberBlocks):
 
 
 def _indexable(X):
-    """What has a number of rows as it is; anything else as an ndarray."""
+    """Return X if it has a length, else X as an ndarray."""
     return X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
 
 
 def row_blocks(X, bytes_per_row):
-    """Cut rows of any kind into blocks of bounded memory; few stay as they are.
+    """Yield blocks of samples of any kind, of bounded memory; few stay uncut.
 
-    Parameters
-    ----------
-    X : array-like of shape (n_samples, ...)
-        Rows.
-
-    bytes_per_row : int
-        What one row needs while it is worked on.
-
-    Yields
-    ------
-    rows : array-like
-        Consecutive rows, of the kind of `X`.
+    `bytes_per_row` is the memory per sample during the computation.
     """
     X = _indexable(X)
-    if isinstance(X, NodeSet):  # all of the graph is run for each block
+    if isinstance(X, NodeSet):  # the whole graph is run for each block
         chunks = list(row_chunks(n_rows(X), bytes_per_row, GRAPH_BYTES))
     else:
         chunks = list(row_chunks(n_rows(X), bytes_per_row))
-    if len(chunks) <= 1:  # what is empty or not array-like is for the members to judge
+    if len(chunks) <= 1:  # empty or invalid input is checked by the members
         yield X
         return
     for chunk in chunks:
@@ -364,7 +352,7 @@ def row_blocks(X, bytes_per_row):
 
 
 def _codes(owner, X, y, sample_weight):
-    """Number of the class of each row."""
+    """Return the class index of each sample."""
     if y is None:
         raise ValueError(
             f"{type(owner).__name__} requires y to be passed, but the target y is None."
@@ -375,13 +363,13 @@ def _codes(owner, X, y, sample_weight):
 
 
 def _bootstrap(codes, weight, random_state):
-    """Row numbers drawn with replacement, as many of each class as there are.
+    """Return sample indices drawn with replacement, stratified by class.
 
-    Rows of weight zero are left where they are, and replace no others.
+    Samples of weight zero are not redrawn, and replace no others.
     """
     rows = np.arange(len(codes))
     counts = np.ones(len(codes), dtype=bool)
-    if weight is not None and weight.ndim == 1:  # others are for members to judge
+    if weight is not None and weight.ndim == 1:  # other weights: members raise
         counts = weight > 0
     for code in np.unique(codes[counts]):
         of_class = np.flatnonzero(counts & (codes == code))
@@ -390,7 +378,7 @@ def _bootstrap(codes, weight, random_state):
 
 
 def _seed(estimator, random_state):
-    """Set every parameter named random_state, nested ones too, to a number."""
+    """Set every parameter named random_state, including nested ones, to a number."""
     seeds = {
         name: int(random_state.randint(np.iinfo(np.int32).max))
         for name in sorted(estimator.get_params(deep=True))
@@ -401,28 +389,14 @@ def _seed(estimator, random_state):
 
 
 def _fit(member, X, y, sample_weight):
-    """Fit a member, maybe in another process."""
+    """Fit a member, possibly in another process."""
     if sample_weight is None:
         return member.fit(X, y)
     return member.fit(X, y, sample_weight=sample_weight)
 
 
 def check_members(owner, members):
-    """Return the classes of fitted members, or raise if they differ.
-
-    Parameters
-    ----------
-    owner : object
-        Named in the error.
-
-    members : list of objects
-        Fitted, with ``classes_``.
-
-    Returns
-    -------
-    classes : ndarray of shape (n_classes,)
-        The classes that all of them know, in their order.
-    """
+    """Return the classes of fitted members, or raise for `owner` if they differ."""
     for member in members:
         check_one_column(member)
     classes = np.asarray(members[0].classes_)

@@ -1,4 +1,4 @@
-"""Monte-Carlo dropout: thinned copies of one network as members."""
+"""Monte Carlo dropout: thinned copies of one network as members."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,11 +22,11 @@ __all__ = ["MCDropout"]
 
 
 class MCDropout(BaseMembers):
-    r"""Samples of the networks that dropout makes of one network.
+    r"""Monte Carlo dropout: thinned copies of one network as members.
 
     Dropout sets the units of a layer to zero at random, each with probability p, and
-    divides the others by 1 - p. A network that was trained with it stands for all the
-    thinned networks that this makes of it; S of them are drawn, and predict
+    divides the others by 1 - p. A network trained with dropout represents all thinned
+    networks; S of them are drawn, and predict
 
     .. math:: \bar p(y \mid x) = \frac{1}{S} \sum_{s=1}^S p(y \mid x, w, z_s),
        \qquad z_s \sim \text{Bernoulli}(1 - p)
@@ -47,19 +47,19 @@ class MCDropout(BaseMembers):
         Number of thinned networks.
 
     batch_size : int, default=256
-        Rows per forward pass. A graph is always run whole.
+        Number of samples per forward pass. A graph is always run as a whole.
 
     setting : {"auto", "a", "b"}, default="auto"
         "a": the mixture of the thinned networks predicts, and it is uncertain which of
-        them is right. "b": the whole network predicts, and the question is how far it
+        them is right. "b": the full network predicts, and the uncertainty is how far it
         can be trusted. "auto" is "b" for a frozen estimator, else "a". See
         :func:`~skood.epistemic.member_uncertainty`.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the masks. The generators of torch are not used.
+        Seed of the masks. The generators of torch are not used.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where the thinned networks run: "auto" is CUDA if there is one, else the CPU.
+        Device of the thinned networks: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the batches of a prediction, or over the members
@@ -74,37 +74,37 @@ class MCDropout(BaseMembers):
         Class labels.
 
     n_features_in_ : int
-        Number of features, if the estimator tells it.
+        Number of features, if the estimator has this attribute.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, only if all of them are strings.
 
     See Also
     --------
-    DeepEnsemble : Networks that are trained one by one.
-    Laplace : A normal distribution around the weights of one network.
+    DeepEnsemble : Networks that are trained separately.
+    Laplace : Normal distribution around the weights of one network.
 
     Notes
     -----
-    A mask is drawn for each thinned network, and is the same for all rows: in this way
-    the members are models, the same in every call, and what is said of a row does not
-    depend on the other rows. (With a mask for each row, as dropout has it in training,
-    they would not be; each row on its own has the same distribution either way.)
+    One mask is drawn for each thinned network and is the same for all samples: the
+    members are fixed models, and the prediction for a sample does not depend on the
+    other samples. (With a mask for each sample, as in training, they would not be; the
+    distribution for a single sample is the same either way.)
 
-    All of the network but the dropout modules is in eval mode. ``torch.nn.Dropout`` and
-    ``AlphaDropout`` drop single units, ``Dropout1d``, ``Dropout2d``, ``Dropout3d`` and
-    ``FeatureAlphaDropout`` whole channels. Dropout by functions
-    (``torch.nn.functional.dropout``), and that inside of attention and recurrent
-    modules, cannot be seen, and stays off: in graph networks that of the weights of
-    attention, such as the ``dropout`` of ``GATConv``.
+    All of the network except the dropout modules is in eval mode. ``torch.nn.Dropout``
+    and ``AlphaDropout`` drop single units, ``Dropout1d``, ``Dropout2d``, ``Dropout3d``
+    and ``FeatureAlphaDropout`` whole channels. Dropout by functions
+    (``torch.nn.functional.dropout``), and dropout inside attention and recurrent
+    modules, cannot be detected, and stays off: in graph networks also the dropout of
+    attention weights, such as the ``dropout`` of ``GATConv``.
 
     On a graph, too, a mask is the same for all nodes (and for all edges, where dropout
-    is applied to these): the members are the same models on every graph. Where there
-    are few of them, masks of each node's own would tell OOD nodes a little better, see
+    is applied to edges): the members are the same models on every graph. With few
+    members, a separate mask for each node would detect OOD nodes slightly better, see
     the :ref:`User Guide <graph_detectors>`.
 
-    What the network computes before its first dropout module is the same for all
-    thinned networks, and is computed once for a batch of rows; a graph is run anew for
+    The part of the network before its first dropout module is the same for all thinned
+    networks, and is computed once for a batch of samples; a graph is run separately for
     each of them.
 
     References
@@ -155,7 +155,7 @@ class MCDropout(BaseMembers):
         self.verbose = verbose
 
     @fit_context(
-        # The estimator comes from the user and is validated by its own fit.
+        # The wrapped estimator is validated by its own fit.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y, sample_weight=None):
@@ -164,13 +164,13 @@ class MCDropout(BaseMembers):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Training rows: what the estimator reads.
+            Training samples: input of the estimator.
 
         y : array-like of shape (n_samples,)
             Class labels.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, for an estimator that takes them; others raise.
+            Sample weights, for an estimator that supports them; others raise.
 
         Returns
         -------
@@ -181,12 +181,12 @@ class MCDropout(BaseMembers):
         ------
         ValueError
             If the network has no dropout module with a probability above zero, or the
-            estimator does not take `sample_weight`. The classifier then is as it was
-            before the call.
+            estimator does not take `sample_weight`. The classifier then is left
+            unchanged.
         """
         with fresh_fit(self):
             self._fit_estimator(X, y, sample_weight)
-            thinned(self.estimator_, self.device, 0)  # raises if it cannot be
+            thinned(self.estimator_, self.device, 0)  # raises if there is no dropout
             random_state = check_random_state(self.random_state)
             self._seed = int(random_state.randint(np.iinfo(np.int32).max))
         return self
@@ -198,7 +198,7 @@ class MCDropout(BaseMembers):
         if self._setting() == "b":
             reference = self._reference_log_proba(X)
         size, batch_size = 32 * self.n_samples * len(self.classes_), self.batch_size
-        if isinstance(rows, NodeSet):  # all of the graph is run for each block
+        if isinstance(rows, NodeSet):  # the whole graph is run for each block
             batch_size = len(rows)
             blocks = list(row_chunks(len(rows), size, GRAPH_BYTES))
             n_updates = self.n_samples * len(blocks)

@@ -1,6 +1,6 @@
-"""How uncertain a distribution over models is: total, aleatoric and epistemic parts.
+"""Measures of total, aleatoric and epistemic uncertainty.
 
-All functions are pure, work in float64 from log-probabilities, and measure in nats.
+All functions are pure, compute in float64 from log-probabilities, and return nats.
 """
 
 # Authors: The skood developers
@@ -22,18 +22,18 @@ __all__ = [
     "normalized",
 ]
 
-# The log-probability of a zero, which so stays finite.
+# Finite logarithm of a zero probability.
 _LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
 
-# Logarithms of sums of probabilities that are this small are left alone.
+# Smaller logarithms of sums of probabilities are not corrected.
 _NORMALIZED = 1e-12
 
-# Two log-probabilities that are this close need care when they are subtracted.
+# Two log-probabilities that are closer are subtracted with care (cancellation).
 _CLOSE = 1.0
 
 
 def _real(array, name):
-    """Return an array as float64, without NaN, or raise."""
+    """Return an array as float64 without NaN, or raise."""
     array = np.asarray(to_numpy(array))
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers, got dtype {array.dtype}.")
@@ -46,7 +46,7 @@ def _real(array, name):
 
 
 def _log_proba(log_proba, name="log_proba"):
-    """Return log-probabilities that sum to one over the last axis, and are finite."""
+    """Return finite log-probabilities that sum to one over the last axis."""
     log_proba = _real(log_proba, name)
     if log_proba.ndim == 0 or log_proba.shape[-1] == 0:
         raise ValueError(
@@ -60,20 +60,9 @@ def _log_proba(log_proba, name="log_proba"):
 
 
 def normalized(log_proba, name="log_proba"):
-    """Take out what rounding leaves in the sum of probabilities, or raise for more.
+    """Normalize log-probabilities up to rounding, or raise for larger deviations.
 
-    Parameters
-    ----------
-    log_proba : ndarray of shape (..., n_classes)
-        Log-probabilities.
-
-    name : str, default="log_proba"
-        What an error calls them.
-
-    Returns
-    -------
-    log_proba : ndarray of shape (..., n_classes)
-        Those of probabilities that sum to one.
+    They have the shape (..., n_classes), and are called `name` in the error.
     """
     total = logsumexp(log_proba, axis=-1, keepdims=True)
     if np.isnan(total).any():
@@ -87,13 +76,13 @@ def normalized(log_proba, name="log_proba"):
             f"{float(np.exp(total.min())):.3g} to {float(np.exp(total.max())):.3g}. "
             "Pass np.log(predict_proba(X)), or scipy.special.log_softmax(logits, -1)."
         )
-    # what is rounding of the input stays: sure predictions would lose digits
+    # rounding of the input is not corrected: confident predictions would lose digits
     total[np.abs(total) < _NORMALIZED] = 0.0
     return log_proba - total
 
 
 def entropy(log_proba):
-    r"""Entropy of categorical distributions, in nats.
+    r"""Return the entropy of categorical distributions, in nats.
 
     .. math:: H[p] = -\sum_k p_k \log p_k, \qquad 0 \log 0 = 0.
 
@@ -134,7 +123,7 @@ def _entropy(log_p):
 
 
 def kl_divergence(log_p, log_q):
-    r"""Kullback-Leibler divergence of categorical distributions, in nats.
+    r"""Return the Kullback-Leibler divergence of categorical distributions, in nats.
 
     .. math:: KL(p \,\|\, q) = \sum_k p_k \log \frac{p_k}{q_k}.
 
@@ -148,9 +137,8 @@ def kl_divergence(log_p, log_q):
     Returns
     -------
     divergence : ndarray of shape (...), dtype float64
-        At least 0, and finite: a log-probability of ``-inf`` counts as that of
-        2.2e-308, finite ones as they are. Distributions that are nearly the same lose
-        no digits.
+        At least 0, and finite: a log-probability of ``-inf`` counts as the logarithm of
+        2.2e-308, finite ones are unchanged. Nearly equal distributions lose no digits.
 
     Raises
     ------
@@ -159,7 +147,7 @@ def kl_divergence(log_p, log_q):
 
     See Also
     --------
-    kl_divergence_gaussian : Of normal distributions.
+    kl_divergence_gaussian : Divergence of normal distributions.
 
     Examples
     --------
@@ -172,7 +160,7 @@ def kl_divergence(log_p, log_q):
 
 
 def _kl(log_p, log_q):
-    """Sum of p log(p/q) - p + q, whose terms are not negative."""
+    """Return the sum of p log(p/q) - p + q, whose terms are not negative."""
     d = log_p - log_q
     p = np.exp(log_p)
     near = np.abs(d) < _CLOSE
@@ -186,7 +174,7 @@ def _kl(log_p, log_q):
 
 
 def _weights(weights, shape):
-    """Weights of shape (n_members, n_samples), or one per member, that sum to one."""
+    """Return weights of shape `shape`, or (n_members, 1, ...), that sum to one."""
     if weights is None:
         return np.full((shape[0],) + (1,) * (len(shape) - 1), 1.0 / shape[0])
     weights = _real(weights, "weights")
@@ -216,7 +204,7 @@ def _weights(weights, shape):
     prefer_skip_nested_validation=True,
 )
 def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
-    r"""Split the uncertainty of a classification by many models.
+    r"""Decompose the uncertainty of a classification by many models.
 
     With members' probabilities :math:`p_n` and weights :math:`\omega_n` that sum to
     one, in setting "a", where any of the models may be the one that is used,
@@ -240,7 +228,7 @@ def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
         Log-probabilities of the members.
 
     weights : array-like of shape (n_members,) or (n_members, n_samples), default=None
-        Weights of the members, of each sample or of all. None: equal ones.
+        Weights of the members, for each sample or for all. None: equal weights.
 
     reference : array-like of shape (n_samples, n_classes), default=None
         Log-probabilities of the given model, needed in setting "b".
@@ -263,7 +251,7 @@ def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
 
     See Also
     --------
-    gaussian_uncertainty : The same for regression.
+    gaussian_uncertainty : Decomposition for regression.
 
     References
     ----------
@@ -272,7 +260,7 @@ def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
 
     Examples
     --------
-    Two models that are sure of different classes:
+    Two models that are confident in different classes:
 
     >>> import numpy as np
     >>> from skood.epistemic import member_uncertainty
@@ -315,7 +303,7 @@ def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
 
 
 def _moments(mean, variance, name):
-    """Return means and positive variances of one shape."""
+    """Return means and positive variances of the same shape."""
     mean = _real(mean, f"the mean of {name}")
     variance = _real(variance, f"the variance of {name}")
     if not np.isfinite(mean).all():
@@ -329,7 +317,7 @@ def _moments(mean, variance, name):
 
 
 def kl_divergence_gaussian(mean_p, variance_p, mean_q, variance_q):
-    r"""Kullback-Leibler divergence of normal distributions, in nats.
+    r"""Return the Kullback-Leibler divergence of normal distributions, in nats.
 
     .. math:: KL(p \,\|\, q) = \frac12 \Bigl(\frac{(\mu_p - \mu_q)^2}{\sigma_q^2}
        + \frac{\sigma_p^2}{\sigma_q^2} - 1 - \log \frac{\sigma_p^2}{\sigma_q^2}\Bigr).
@@ -353,7 +341,7 @@ def kl_divergence_gaussian(mean_p, variance_p, mean_q, variance_q):
 
     See Also
     --------
-    kl_divergence : Of categorical distributions.
+    kl_divergence : Divergence of categorical distributions.
 
     Examples
     --------
@@ -379,20 +367,19 @@ def kl_divergence_gaussian(mean_p, variance_p, mean_q, variance_q):
     prefer_skip_nested_validation=True,
 )
 def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, setting="a"):
-    r"""Split the uncertainty of a regression by many models with Gaussian heads.
+    r"""Decompose the uncertainty of a regression by many models with Gaussian heads.
 
-    Entropies are those of normal distributions,
-    :math:`\frac12 \log(2 \pi e \sigma^2)`. In setting "b", the given model being
-    :math:`N(\mu, \sigma^2)`,
+    The entropy of a normal distribution is :math:`\frac12 \log(2 \pi e \sigma^2)`. In
+    setting "b", with the given model :math:`N(\mu, \sigma^2)`,
 
     .. math:: \underbrace{\tfrac12 \log(2 \pi e \sigma^2)}_{\text{aleatoric}}, \qquad
        \underbrace{\sum_n \omega_n KL\bigl(N(\mu, \sigma^2) \,\|\,
        N(\mu_n, \sigma_n^2)\bigr)}_{\text{epistemic}}.
 
     In setting "a" the mixture, whose entropy has no closed form, is replaced by another
-    member drawn by the same weights: the epistemic part is
-    :math:`\sum_{n, k} \omega_n \omega_k KL(N_n \,\|\, N_k)` [1]_. Read more in the
-    :ref:`User Guide <epistemic>`.
+    member drawn with the same weights: the epistemic part is :math:`\sum_{n, k}
+    \omega_n \omega_k KL(N_n \,\|\, N_k)` [1]_. Read more in the :ref:`User Guide
+    <epistemic>`.
 
     Parameters
     ----------
@@ -400,15 +387,15 @@ def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, settin
         Means of the members.
 
     variance : float or array-like of shape (n_members, n_samples)
-        Variances of the members. One number: that of the residuals on held-out rows,
-        for networks that give a mean only.
+        Variances of the members. A single number: the variance of the residuals on
+        held-out samples, for networks that predict a mean only.
 
     weights : array-like of shape (n_members,) or (n_members, n_samples), default=None
-        Weights of the members. None: equal ones.
+        Weights of the members. None: equal weights.
 
     reference : tuple of (mean, variance), default=None
-        Of the given model, of shape (n_samples,) each (the variance may be one number),
-        needed in setting "b".
+        Prediction of the given model, each of shape (n_samples,) (the variance may be
+        one number), needed in setting "b".
 
     setting : {"a", "b"}, default="a"
         See `member_uncertainty`.
@@ -417,7 +404,7 @@ def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, settin
     -------
     uncertainty : Bunch
         ``total``, ``aleatoric`` and ``epistemic``, each of shape (n_samples,), in nats;
-        the first is the sum of the others. Entropies of densities can be negative, the
+        the first is the sum of the others. Entropies of densities can be negative; the
         epistemic part cannot.
 
     Raises
@@ -427,7 +414,7 @@ def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, settin
 
     See Also
     --------
-    member_uncertainty : The same for classification.
+    member_uncertainty : Decomposition for classification.
 
     References
     ----------
@@ -452,7 +439,7 @@ def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, settin
     if setting == "a":
         entropies = 0.5 * np.log(2 * np.pi * np.e * variance)
         aleatoric = np.sum(weights * entropies, axis=0)
-        # sum over pairs of members, one of them at a time: linear memory
+        # sum over pairs of members, one member at a time: linear memory
         epistemic = np.zeros(mean.shape[1])
         for n in range(len(mean)):
             divergence = kl_divergence_gaussian(mean[n], variance[n], mean, variance)

@@ -1,4 +1,4 @@
-"""A fitted regression network as a function of its weights."""
+"""Fitted regression network as a function of its weights."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -25,18 +25,18 @@ __all__ = ["OpenRegressor"]
 
 
 class OpenRegressor(OpenNetwork):
-    """A copy of a fitted regression network whose weights can be replaced.
+    """Copy of a fitted regression network whose weights can be replaced.
 
-    It opens an `MLPRegressor` or a linear regressor of scikit-learn, a skorch
+    It supports an `MLPRegressor` or a linear regressor of scikit-learn, a skorch
     ``NeuralNetRegressor``, or a `Pipeline` that ends in one of these.
 
     Parameters
     ----------
     estimator : object
-        Fitted on one target.
+        A regressor fitted on one target.
 
     n_outputs : int
-        Outputs that the network must have.
+        Required number of outputs of the network.
 
     device, dtype
         See `OpenNetwork`.
@@ -68,7 +68,7 @@ class OpenRegressor(OpenNetwork):
         self._probed = False
 
     def prepare(self, X):
-        """Validate rows and pass them through the steps before the network."""
+        """Validate samples and apply the pipeline steps before the network."""
         for step in self._steps:
             if step is not None and step != "passthrough":
                 X = step.transform(X)
@@ -100,7 +100,7 @@ class OpenRegressor(OpenNetwork):
         self._probed = True
 
     def logits(self, batch, weights=None):
-        """Outputs of a batch, of shape (n_rows, n_outputs)."""
+        """Return the outputs of a batch, of shape (n_rows, n_outputs)."""
         with plain_attention():
             output = torch.func.functional_call(
                 self.module, weights or {}, (batch.clone(),)
@@ -108,7 +108,7 @@ class OpenRegressor(OpenNetwork):
         return primary_tensor(output).reshape(len(batch), self._n_outputs)
 
     def outputs(self, rows):
-        """Outputs of prepared rows as a float64 ndarray (n_rows, n_outputs)."""
+        """Return float64 outputs of prepared samples, (n_rows, n_outputs)."""
         with torch.no_grad():
             parts = [
                 self.logits(batch).double().cpu().numpy()
@@ -118,7 +118,7 @@ class OpenRegressor(OpenNetwork):
 
 
 def _as_module(model):
-    """A perceptron or linear regressor of scikit-learn as a module."""
+    """Return a perceptron or linear regressor of scikit-learn as a module."""
     if hasattr(model, "coefs_") and hasattr(model, "out_activation_"):
         if model.out_activation_ != "identity":
             raise ValueError(
@@ -131,7 +131,7 @@ def _as_module(model):
         )
     if hasattr(model, "coef_") and hasattr(model, "intercept_"):
         coef = np.atleast_2d(model.coef_)
-        intercept = None  # a bias of zero would be searched, too
+        intercept = None  # a bias of zero would be searched as well
         if getattr(model, "fit_intercept", True):
             intercept = np.broadcast_to(model.intercept_, coef.shape[:1])
         return perceptron([], "identity", coef.T, intercept)

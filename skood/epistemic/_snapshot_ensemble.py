@@ -22,27 +22,28 @@ __all__ = ["SnapshotEnsemble"]
 
 
 class SnapshotEnsemble(MemberBlocks):
-    r"""Networks that one training run went through, at the end of each of its cycles.
+    r"""Snapshot ensemble: networks at the ends of the cycles of one training run.
 
-    The learning rate falls along half a cosine, is set back, and falls again: with
-    `lr` :math:`\alpha_0` of the estimator and cycles of C epochs, epoch t = 0, 1, …
-    has the learning rate
+    The learning rate falls along half a cosine, is reset, and falls again: with `lr`
+    :math:`\alpha_0` of the estimator and cycles of C epochs, epoch t = 0, 1, … has the
+    learning rate
 
     .. math:: \alpha(t) = \frac{\alpha_0}{2} \left(\cos \frac{\pi \,
        (t \bmod C)}{C} + 1\right)
 
-    [1]_. At the end of a cycle, when it is small, the network has settled and becomes a
-    member; the next cycle leaves for another minimum. All members cost as much as one
-    network that is trained for ``n_members * C`` epochs.
+    [1]_. At the end of a cycle, when the learning rate is small, the network has
+    converged and becomes a member; the next cycle moves to another minimum. All members
+    together cost as much as one network that is trained for ``n_members * C`` epochs.
 
     Read more in the :ref:`User Guide <epistemic>`.
 
     Parameters
     ----------
     estimator : TorchClassifier
-        The network, how it is trained, and `max_epochs` for all cycles together: each
-        has ``max_epochs / n_members`` epochs, rounded up. It must not have a schedule
-        of its own, or stop early. A pipeline is built around the ensemble.
+        The network, its training parameters, and `max_epochs` for all cycles together:
+        each has ``max_epochs / n_members`` epochs, rounded up. It must not have a
+        learning rate schedule or early stopping. A pipeline is built around the
+        ensemble.
 
     n_members : int, default=5
         Number of cycles, and of members.
@@ -50,7 +51,7 @@ class SnapshotEnsemble(MemberBlocks):
     setting : {"auto", "a", "b"}, default="auto"
         "a", or "auto": the mixture of the members predicts, and it is uncertain which
         of them is right. "b": the last member, which was trained longest, predicts, and
-        the question is how far it can be trusted. See
+        the uncertainty is how far it can be trusted. See
         :func:`~skood.epistemic.member_uncertainty`.
 
     verbose : int, default=0
@@ -75,13 +76,13 @@ class SnapshotEnsemble(MemberBlocks):
 
     See Also
     --------
-    DeepEnsemble : Members that are trained one by one.
+    DeepEnsemble : Members that are trained separately.
     CyclicalSGHMC : The same cycles, with samples instead of minima.
 
     Notes
     -----
-    The learning rate changes by epochs, not by batches. The `random_state` is that of
-    the estimator.
+    The learning rate changes by epochs, not by batches. The `random_state` of the
+    estimator is used.
 
     References
     ----------
@@ -116,7 +117,7 @@ class SnapshotEnsemble(MemberBlocks):
         self.verbose = verbose
 
     @fit_context(
-        # The estimator comes from the user and is validated by its own fit.
+        # The wrapped estimator is validated by its own fit.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y, sample_weight=None):
@@ -125,13 +126,13 @@ class SnapshotEnsemble(MemberBlocks):
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         y : array-like of shape (n_samples,)
             Class labels.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
+            Sample weights.
 
         Returns
         -------
@@ -141,8 +142,8 @@ class SnapshotEnsemble(MemberBlocks):
         Raises
         ------
         ValueError
-            If the estimator has a schedule of its own or stops early, or the data are
-            invalid. The ensemble then is as it was before the call.
+            If the estimator has a learning rate schedule or early stopping, or the data
+            are invalid. The ensemble then is left unchanged.
         """
         with fresh_fit(self):
             self._check_estimator()
@@ -168,7 +169,7 @@ class SnapshotEnsemble(MemberBlocks):
         return self
 
     def _check_estimator(self):
-        """Raise if the estimator is invalid, or would rule its learning rate."""
+        """Raise if the estimator is invalid, or has a schedule or early stopping."""
         self.estimator._validate_params()
         if self.estimator.lr_schedule is not None:
             raise ValueError(

@@ -1,7 +1,7 @@
-"""Evidence: networks and probes whose outputs are Dirichlet distributions.
+"""Evidential uncertainty: classifiers and probes that predict Dirichlet distributions.
 
-The closed forms need NumPy and SciPy only. Estimators and losses are imported on
-first use, and torch with them.
+The closed forms need NumPy and SciPy only. Estimators and losses, and torch with them,
+are imported on first use.
 """
 
 # Authors: The skood developers
@@ -41,7 +41,7 @@ __all__ = [
     "vacuity",
 ]
 
-# What is imported on first use, and the file that defines it.
+# Names that are imported on first use, and the file that defines them.
 _LAZY = {
     "EvidentialClassifier": "_classifier",
     "EvidentialLoss": "_losses",

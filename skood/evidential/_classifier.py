@@ -1,4 +1,4 @@
-"""Evidential networks: classifiers whose outputs are Dirichlet distributions."""
+"""Evidential networks: classifiers that predict Dirichlet distributions."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -33,64 +33,66 @@ __all__ = ["EvidentialClassifier"]
 
 
 class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
-    r"""A network that is trained to say how much evidence it has.
+    r"""Evidential network: classifier that predicts Dirichlet distributions.
 
-    Its outputs l for a sample become evidence :math:`e = g(l) \ge 0` for each of the C
-    classes, and the parameters :math:`\alpha = e + 1` of a Dirichlet distribution over
-    the distributions over classes [1]_. With :math:`S = \sum_c \alpha_c`, the mean
-    :math:`\alpha / S` predicts, and the vacuity C / S tells how little evidence there
-    is. The loss of a sample of class y is
+    Its outputs l for a sample are mapped to evidence :math:`e = g(l) \ge 0` for each of
+    the C classes, and to the parameters :math:`\alpha = e + 1` of a Dirichlet
+    distribution over class probabilities [1]_. With :math:`S = \sum_c \alpha_c`, the
+    mean :math:`\alpha / S` is the prediction, and the vacuity C / S measures the lack
+    of evidence. The loss of a sample of class y is
 
     .. math:: \psi(S) - \psi(\alpha_y) + \lambda \, KL\bigl(\mathrm{Dir}(\tilde\alpha)
        \,\|\, \mathrm{Dir}(1)\bigr), \qquad
        \tilde\alpha_y = 1, \quad \tilde\alpha_c = \alpha_c \text{ for } c \neq y:
 
-    the expected cross-entropy, and how far the evidence for wrong classes is from none.
-    On arrays and images this is an evidential network (ENN), on the nodes of a graph an
-    evidential graph network (EGNN) [2]_.
+    the expected cross-entropy, and the divergence of the evidence for wrong classes
+    from zero evidence. On arrays and images this is an evidential network (ENN), on the
+    nodes of a graph an evidential graph network (EGNN) [2]_.
 
     Read more in the :ref:`User Guide <evidential>`.
 
     Parameters
     ----------
     estimator : TorchClassifier or GraphClassifier, default=None
-        What builds and trains the network, as it is before `fit`. It is cloned, and the
+        Unfitted estimator that builds and trains the network. It is cloned, and the
         clone's `criterion` is set to the loss. None: a
         :class:`~skood.graph.GraphClassifier` for a :class:`~skood.graph.NodeSet`, else
         a :class:`~skood.nn.TorchClassifier`.
 
     evidence : {"softplus", "exp", "relu"}, default="softplus"
-        The function g. "exp" goes on as its tangent for outputs above 10. "relu" has no
-        gradient where there is no evidence, and may fail to learn some of the samples.
+        The function g. "exp" is continued by its tangent for outputs above 10. "relu"
+        has no gradient where there is no evidence, and may fail to learn some of the
+        samples.
 
     loss : {"cross_entropy", "squared_error", "log_likelihood"}, default="cross_entropy"
-        The first part of the loss: see :class:`EvidentialLoss`.
+        The first term of the loss: see :class:`EvidentialLoss`.
 
     lambda_kl : float, default=0.1
-        Weight :math:`\lambda` of the second part. With a small one, wrong classes keep
-        evidence; with a large one there is none at all.
+        Weight :math:`\lambda` of the second term. With a small weight, wrong classes
+        retain evidence; with a large weight there is no evidence at all.
 
     propagation : {"vacuity", "evidence", "both"} or None, default=None
-        What `predict_uncertainty` averages over the neighbors of a node, by a random
-        walk with restarts: the vacuity; the parameters, from which all uncertainties
-        follow; or first these and then the vacuity. It can be changed without another
-        fit. Predictions do not change. Rows of arrays have no neighbors.
+        Values that `predict_uncertainty` averages over the neighbors of a node, by a
+        random walk with restarts: the vacuity; the parameters, from which all
+        uncertainties are computed; or first the parameters and then the vacuity. It can
+        be changed without refitting. Predictions do not change. Samples of arrays have
+        no neighbors.
 
     steps : int, default=None
-        Steps of the walk. None: 30 for the vacuity, 10 for the parameters.
+        Number of steps of the walk. None: 30 for the vacuity, 10 for the parameters.
 
     teleport : float, default=None
         Weight of a node's own value in each step. None: 0.02 for the vacuity, 0.1 for
         the parameters.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the training, if the `random_state` of the estimator is None.
+        Seed of the training, if the `random_state` of the estimator is None.
 
     Attributes
     ----------
     estimator_ : TorchClassifier or GraphClassifier
         The trained network, whose logits are the outputs l. Its own probabilities, the
-        softmax of these, mean nothing.
+        softmax of the outputs, are not meaningful.
 
     classes_ : ndarray of shape (n_classes,)
         Class labels, sorted.
@@ -109,19 +111,20 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
     See Also
     --------
     EvidentialLoss : The loss.
-    EvidentialProbe : Evidence for a network that is trained already.
-    dirichlet_mutual_information : Another epistemic uncertainty, of what
-        `predict_alpha` returns.
-    skood.base.UncertaintyDetector : Makes a detector of it.
+    EvidentialProbe : Evidence for a network that is already trained.
+    dirichlet_mutual_information : Another epistemic uncertainty from the output of
+        `predict_alpha`.
+    skood.base.UncertaintyDetector : Converts its uncertainty to a detector.
 
     Notes
     -----
-    The total uncertainty is the entropy of the mean; the aleatoric one is minus its
-    largest probability, between -1 and -1 / C; the epistemic one is the vacuity, in
-    (0, 1]. The first is not the sum of the others. High means uncertain.
+    The total uncertainty is the entropy of the mean; the aleatoric uncertainty is minus
+    its largest probability, between -1 and -1 / C; the epistemic uncertainty is the
+    vacuity, in (0, 1]. The first is not the sum of the others. Larger values are more
+    uncertain.
 
-    Nothing makes evidence fall far from all training data: outputs of a network may
-    grow there as anywhere.
+    The loss does not reduce evidence far from all training data: outputs of a network
+    may grow there.
 
     References
     ----------
@@ -187,7 +190,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         Parameters
         ----------
         X : array-like, torch.Tensor or NodeSet of shape (n_samples, ...)
-            Rows, images or nodes.
+            Samples of an array, images or nodes.
 
         y : array-like of shape (n_samples,)
             Class labels.
@@ -196,11 +199,11 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
             Weights of the samples.
 
         X_val : NodeSet or array-like of shape (n_val, ...), default=None
-            Validation samples, if the fit of the estimator takes them, as that of
-            :class:`~skood.graph.GraphClassifier` does.
+            Validation samples, if the `fit` of the estimator supports them, as in
+            :class:`~skood.graph.GraphClassifier`.
 
         y_val : array-like of shape (n_val,), default=None
-            Their labels.
+            Labels of the validation samples.
 
         Returns
         -------
@@ -210,8 +213,8 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         Raises
         ------
         ValueError
-            If the data are invalid, or the estimator does not take what is passed. The
-            classifier then is as it was before the call.
+            If the data are invalid, or the estimator does not support an argument. The
+            classifier then is left unchanged.
         """
         with fresh_fit(self):
             estimator = self._new_estimator(X)
@@ -267,7 +270,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
 
     @takes_input
     def predict_alpha(self, X):
-        r"""Parameters of the Dirichlet distributions.
+        r"""Return the parameters of the Dirichlet distributions.
 
         Parameters
         ----------
@@ -277,8 +280,8 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         Returns
         -------
         alpha : ndarray of shape (n_samples, n_classes), dtype float64
-            At least one: evidence plus one, in the order of ``classes_``. They are the
-            network's, whatever the `propagation`.
+            At least one: evidence plus one, in the order of ``classes_``. They are not
+            propagated.
         """
         check_is_fitted(self)
         outputs = torch.from_numpy(self.estimator_.predict_logits(X))
@@ -286,7 +289,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
 
     @takes_input
     def predict_uncertainty(self, X):
-        """Total, aleatoric and epistemic uncertainty.
+        """Return total, aleatoric and epistemic uncertainty.
 
         Parameters
         ----------
@@ -298,11 +301,11 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         uncertainty : Bunch
             ``total``, the entropy of the mean, ``aleatoric``, minus its largest
             probability, and ``epistemic``, the vacuity, each an ndarray of shape
-            (n_samples,), high for uncertain samples.
+            (n_samples,), larger for more uncertain samples.
         """
         check_is_fitted(self)
         if isinstance(X, NodeSet):
-            as_nodes(X, estimator=self)  # raises if there are none
+            as_nodes(X, estimator=self)  # raises if there are no nodes
         return evidential_uncertainty(
             self.predict_alpha(whole_graph(X)),
             X,

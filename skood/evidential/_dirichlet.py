@@ -1,12 +1,12 @@
 r"""Closed forms of Dirichlet distributions.
 
-All functions are pure, work in float64 and measure in nats. None of them is a
-difference of large numbers: with
+All functions are pure, compute in float64 and return nats. None of them subtracts large
+numbers: with
 
 .. math:: \log\Gamma(x) = (x - \tfrac12) \log x - x + \tfrac12 \log 2\pi + \Delta(x),
    \qquad \psi(x) = \log x - \delta(x),
 
-the large terms are canceled on paper, and what is computed is left of them.
+the large terms cancel analytically, and only the remaining terms are computed.
 """
 
 # Authors: The skood developers
@@ -35,32 +35,21 @@ __all__ = [
     "totals",
 ]
 
-# Between these parameters nothing that is computed of them overflows: not even the
-# ratio of the sum of many to one of them.
+# Between these parameters no intermediate result overflows, including the ratio of the
+# sum of many parameters to one of them.
 _SMALLEST, _LARGEST = 1e-150, 1e150
 
-# Two logarithms that are this close need care when they are subtracted.
+# Two logarithms that are closer are subtracted with care (cancellation).
 _CLOSE = 1.0
 
 
-# --- what users pass ---------------------------------------------------------------
+# --- validation ---------------------------------------------------------------------
 
 
 def check_alpha(alpha, name="alpha"):
-    """Return parameters as float64, all positive, or raise.
+    """Return parameters (..., n_classes) as float64, all positive, or raise.
 
-    Parameters
-    ----------
-    alpha : array-like of shape (..., n_classes)
-        What a user passed.
-
-    name : str, default="alpha"
-        What an error calls it.
-
-    Returns
-    -------
-    alpha : ndarray of shape (..., n_classes), dtype float64
-        The parameters.
+    They are called `name` in error messages.
     """
     alpha = np.asarray(to_numpy(alpha))
     if alpha.dtype.kind not in "biuf":
@@ -96,7 +85,7 @@ def check_alpha(alpha, name="alpha"):
 
 
 def _check_parameters(alpha, name="alpha"):
-    """Return parameters that the closed forms are finite for, or raise."""
+    """Return parameters for which the closed forms are finite, or raise."""
     alpha = check_alpha(alpha, name)
     if alpha.size and alpha.max() > _LARGEST:
         raise ValueError(
@@ -108,7 +97,7 @@ def _check_parameters(alpha, name="alpha"):
 
 
 def _check_codes(codes, alpha):
-    """Return class numbers, one for each distribution, or raise."""
+    """Return class indices, one for each distribution, or raise."""
     codes = np.asarray(to_numpy(codes))
     if codes.dtype.kind not in "iu" or codes.shape != alpha.shape[:-1]:
         raise ValueError(
@@ -126,20 +115,11 @@ def _check_codes(codes, alpha):
 
 
 def totals(alpha):
-    """Sum of the parameters, and for each of them the sum of the others.
+    """Return the sum of the parameters, and for each the sum of the others.
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (..., n_classes)
-        Parameters, or anything that is not negative.
-
-    Returns
-    -------
-    total : ndarray of shape (..., 1)
-        Sums.
-
-    others : ndarray of shape (..., n_classes)
-        Sums without one of them, to all digits also where this is nearly the whole.
+    For non-negative `alpha` of shape (..., n_classes), the sums have the shapes (...,
+    1) and (..., n_classes); the latter are at full precision also if a parameter is
+    nearly the total.
     """
     total = alpha.sum(axis=-1, keepdims=True)
     others = total - alpha
@@ -155,7 +135,7 @@ def totals(alpha):
 
 
 def dirichlet_log_normalizer(alpha):
-    r"""Logarithm of the normalizer of Dirichlet distributions.
+    r"""Return the log normalizer of Dirichlet distributions.
 
     .. math:: \log B(\alpha) = \sum_c \log\Gamma(\alpha_c) - \log\Gamma(S),
        \qquad S = \sum_c \alpha_c.
@@ -203,7 +183,7 @@ def _log_normalizer(alpha):
 
 
 def dirichlet_entropy(alpha):
-    r"""Differential entropy of Dirichlet distributions, in nats.
+    r"""Return the differential entropy of Dirichlet distributions, in nats.
 
     .. math:: H[\mathrm{Dir}(\alpha)] = \log B(\alpha) + (S - C) \psi(S)
        - \sum_c (\alpha_c - 1) \psi(\alpha_c), \qquad S = \sum_c \alpha_c.
@@ -218,8 +198,8 @@ def dirichlet_entropy(alpha):
     Returns
     -------
     entropy : ndarray of shape (...), dtype float64
-        Of a density, so it may be negative. It is largest, ``-log((C - 1)!)``, for
-        the uniform distribution.
+        Entropy of a density, which may be negative. Its maximum, ``-log((C - 1)!)``, is
+        at the uniform distribution.
 
     Raises
     ------
@@ -228,7 +208,7 @@ def dirichlet_entropy(alpha):
 
     See Also
     --------
-    dirichlet_mutual_information : What a class tells of the distribution over classes.
+    dirichlet_mutual_information : Information of the class on the distribution.
     dirichlet_kl : The divergence from the uniform distribution is the distance from
         the largest entropy.
 
@@ -257,7 +237,7 @@ def dirichlet_entropy(alpha):
 
 
 def dirichlet_expected_log(alpha):
-    r"""Expected log-probabilities under Dirichlet distributions.
+    r"""Return the expected log-probabilities under Dirichlet distributions.
 
     .. math:: E[\log p_c] = \psi(\alpha_c) - \psi(S), \qquad S = \sum_c \alpha_c.
 
@@ -280,7 +260,7 @@ def dirichlet_expected_log(alpha):
 
     See Also
     --------
-    dirichlet_expected_nll : Minus that of one class.
+    dirichlet_expected_nll : Negative value for one class.
 
     Examples
     --------
@@ -293,7 +273,7 @@ def dirichlet_expected_log(alpha):
 
 
 def dirichlet_expected_nll(alpha, codes):
-    r"""Expected negative log-likelihood of a class, the uncertain cross-entropy.
+    r"""Return the expected negative log-likelihood (uncertain cross-entropy).
 
     .. math:: E[-\log p_y] = \psi(S) - \psi(\alpha_y), \qquad S = \sum_c \alpha_c,
 
@@ -306,7 +286,7 @@ def dirichlet_expected_nll(alpha, codes):
         Parameters, positive.
 
     codes : array-like of int of shape (...)
-        Class numbers y, from 0.
+        Class indices y, from 0.
 
     Returns
     -------
@@ -316,12 +296,12 @@ def dirichlet_expected_nll(alpha, codes):
     Raises
     ------
     ValueError
-        If a parameter is not positive and finite, from 1e-150 to 1e150, or there is
-        no such class.
+        If a parameter is not positive and finite, from 1e-150 to 1e150, or a class does
+        not exist.
 
     See Also
     --------
-    EvidentialLoss : The same for torch, with other losses.
+    EvidentialLoss : The same loss for torch, with alternatives.
 
     References
     ----------
@@ -342,7 +322,7 @@ def dirichlet_expected_nll(alpha, codes):
 
 
 def dirichlet_expected_entropy(alpha):
-    r"""Expected entropy of the categorical distributions of Dirichlet distributions.
+    r"""Return the expected entropy of categorical distributions under a Dirichlet.
 
     .. math:: E\bigl[H[p]\bigr] = \sum_c \frac{\alpha_c}{S}
        \bigl(\psi(S + 1) - \psi(\alpha_c + 1)\bigr), \qquad S = \sum_c \alpha_c:
@@ -381,7 +361,7 @@ def dirichlet_expected_entropy(alpha):
 
 
 def dirichlet_mutual_information(alpha):
-    r"""Mutual information of the class and the distribution over classes.
+    r"""Return the mutual information of the class and the class probabilities.
 
     .. math:: I = H[\bar p] - E\bigl[H[p]\bigr] = \sum_c \bar p_c \bigl(
        \psi(\alpha_c + 1) - \log \alpha_c - \psi(S + 1) + \log S \bigr),
@@ -398,7 +378,7 @@ def dirichlet_mutual_information(alpha):
     Returns
     -------
     information : ndarray of shape (...), dtype float64
-        From 0 to ``log(n_classes)``; about (C - 1) / 2S where there is much evidence.
+        From 0 to ``log(n_classes)``; about (C - 1) / 2S for large evidence.
 
     Raises
     ------
@@ -408,7 +388,7 @@ def dirichlet_mutual_information(alpha):
     See Also
     --------
     dirichlet_expected_entropy : The aleatoric part.
-    skood.epistemic.member_uncertainty : The same split for members of an ensemble.
+    skood.epistemic.member_uncertainty : The same decomposition for an ensemble.
 
     References
     ----------
@@ -423,13 +403,13 @@ def dirichlet_mutual_information(alpha):
     """
     alpha = _check_parameters(alpha)
     total, _ = totals(alpha)
-    # falling in alpha, so that no term is negative
+    # decreasing in alpha, so that no term is negative
     terms = digamma_next_minus_log(alpha) - digamma_next_minus_log(total)
     return (alpha / total * np.maximum(terms, 0.0)).sum(axis=-1)
 
 
 def dirichlet_kl(alpha, beta=None):
-    r"""Kullback-Leibler divergence of Dirichlet distributions, in nats.
+    r"""Return the Kullback-Leibler divergence of Dirichlet distributions, in nats.
 
     .. math:: KL\bigl(\mathrm{Dir}(\alpha) \,\|\, \mathrm{Dir}(\beta)\bigr)
        = \log \frac{B(\beta)}{B(\alpha)} + \sum_c (\alpha_c - \beta_c)
@@ -440,11 +420,11 @@ def dirichlet_kl(alpha, beta=None):
     Parameters
     ----------
     alpha : array-like of shape (..., n_classes)
-        Parameters of the first, positive.
+        Parameters of the first distribution, positive.
 
     beta : array-like of shape (..., n_classes), default=None
-        Parameters of the second, of a shape that broadcasts. None: ones, the uniform
-        distribution.
+        Parameters of the second distribution, of a shape that broadcasts. None: ones,
+        the uniform distribution.
 
     Returns
     -------
@@ -459,7 +439,7 @@ def dirichlet_kl(alpha, beta=None):
     See Also
     --------
     dirichlet_entropy : ``-log((C - 1)!)`` minus the divergence from the uniform one.
-    skood.epistemic.kl_divergence : Of categorical distributions.
+    skood.epistemic.kl_divergence : Divergence of categorical distributions.
 
     Examples
     --------
@@ -477,8 +457,8 @@ def dirichlet_kl(alpha, beta=None):
         )
     alpha, beta = np.broadcast_arrays(alpha, beta)
     total, total_beta = (a.sum(axis=-1, keepdims=True) for a in (alpha, beta))
-    # log B is a sum of convex functions: the divergence is one of Bregman, whose
-    # leading part is the total of beta times a divergence of the means
+    # log B is a sum of convex functions: this is a Bregman divergence, whose leading
+    # term is the total of beta times a divergence of the means
     d = np.log(beta / alpha) - np.log(total_beta / total)
     p = beta / total_beta
     close = np.abs(d) < _CLOSE
@@ -492,7 +472,7 @@ def dirichlet_kl(alpha, beta=None):
 
 
 def _bregman_rest(b, a):
-    """Divergence of Bregman of log gamma, less b log(b / a) - (b - a)."""
+    """Return the Bregman divergence of log gamma, less b log(b / a) - (b - a)."""
     return (
         (b - a) * log_minus_digamma(a)
         - 0.5 * np.log(b / a)

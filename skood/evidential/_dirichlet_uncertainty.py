@@ -1,4 +1,4 @@
-"""What Dirichlet distributions say of the uncertainty of samples, and of neighbors."""
+"""Uncertainty measures of Dirichlet distributions, with propagation on graphs."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -26,42 +26,32 @@ _VACUITY_WALK = 30, 0.02
 
 
 def whole_graph(X):
-    """Return all nodes of the graph of a `NodeSet`; other samples as they are.
-
-    Parameters
-    ----------
-    X : NodeSet or array-like
-        Samples.
-
-    Returns
-    -------
-    X : NodeSet or array-like
-        See `NodeSet.whole`.
-    """
+    """Return all nodes of the graph of a `NodeSet`; other samples unchanged."""
     return X.whole() if isinstance(X, NodeSet) else X
 
 
 def evidential_uncertainty(alpha, X, *, propagation=None, steps=None, teleport=None):
-    """Total, aleatoric and epistemic uncertainty of Dirichlet distributions.
+    """Return total, aleatoric and epistemic uncertainty of Dirichlet distributions.
 
     Parameters
     ----------
     alpha : ndarray of shape (n_nodes, n_classes)
         Parameters of the distributions of all nodes of the graph of `X`, or of all
-        rows.
+        samples of an array.
 
     X : NodeSet or array-like
         The samples.
 
     propagation : {"vacuity", "evidence", "both"} or None, default=None
-        What a random walk averages over neighbors: the vacuity; the parameters; or
-        first these and then the vacuity. Rows have no neighbors.
+        Values that a random walk averages over neighbors: the vacuity; the parameters;
+        or first the parameters and then the vacuity. Samples of arrays have no
+        neighbors.
 
     steps : int, default=None
-        Steps of the walk. None: 30 of "vacuity", 10 of "evidence".
+        Number of steps of the walk. None: 30 of "vacuity", 10 of "evidence".
 
     teleport : float, default=None
-        Its teleport. None: 0.02 of "vacuity", 0.1 of "evidence".
+        Teleport of the walk. None: 0.02 of "vacuity", 0.1 of "evidence".
 
     Returns
     -------
@@ -91,20 +81,10 @@ def evidential_uncertainty(alpha, X, *, propagation=None, steps=None, teleport=N
 
 
 def dirichlet_uncertainty(alpha, u=None):
-    """Total, aleatoric and epistemic uncertainty of samples without neighbors.
+    """Return total, aleatoric and epistemic uncertainty without propagation.
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (n_samples, n_classes)
-        Parameters of the distributions.
-
-    u : ndarray of shape (n_samples,), default=None
-        What is taken for the vacuity. None: that of the distributions.
-
-    Returns
-    -------
-    uncertainty : Bunch
-        See `evidential_uncertainty`.
+    For `alpha` of shape (n_samples, n_classes); `u` of shape (n_samples,) replaces the
+    vacuity. See `evidential_uncertainty`.
     """
     u = vacuity(alpha) if u is None else u
     mean = alpha / alpha.sum(axis=1, keepdims=True)
@@ -112,19 +92,19 @@ def dirichlet_uncertainty(alpha, u=None):
 
 
 class DirichletMixin(UncertaintyMixin):
-    """What classifiers do with the Dirichlet distributions that they predict.
+    """Mixin for classifiers that predict Dirichlet distributions.
 
-    The class implements ``predict_alpha(X)`` and has ``classes_``.
+    The class implements ``predict_alpha(X)`` and has the attribute ``classes_``.
     """
 
     classes_: np.ndarray
 
     @abstractmethod
     def predict_alpha(self, X):
-        """Parameters of the Dirichlet distributions, (n_samples, n_classes)."""
+        """Return the Dirichlet parameters, of shape (n_samples, n_classes)."""
 
     def predict_proba(self, X):
-        """Mean of the Dirichlet distribution.
+        """Return the mean of the Dirichlet distribution.
 
         Parameters
         ----------
@@ -140,7 +120,7 @@ class DirichletMixin(UncertaintyMixin):
         return alpha / alpha.sum(axis=1, keepdims=True)
 
     def predict(self, X):
-        """Class with the most evidence.
+        """Return the class with the most evidence.
 
         Parameters
         ----------
@@ -150,13 +130,13 @@ class DirichletMixin(UncertaintyMixin):
         Returns
         -------
         y : ndarray of shape (n_samples,)
-            Class labels; the first of those that tie.
+            Class labels; the first class of a tie.
         """
         alpha = self.predict_alpha(X)
         return self.classes_[alpha.argmax(axis=1)]
 
     def predict_uncertainty(self, X):
-        """Total, aleatoric and epistemic uncertainty.
+        """Return total, aleatoric and epistemic uncertainty.
 
         Parameters
         ----------
@@ -168,6 +148,6 @@ class DirichletMixin(UncertaintyMixin):
         uncertainty : Bunch
             ``total``, the entropy of the mean, ``aleatoric``, minus its largest
             probability, and ``epistemic``, the vacuity, each an ndarray of shape
-            (n_samples,), high for uncertain samples.
+            (n_samples,), larger for more uncertain samples.
         """
         return dirichlet_uncertainty(self.predict_alpha(X))

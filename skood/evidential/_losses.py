@@ -1,4 +1,4 @@
-"""Losses of evidential networks, one number for each row, in torch."""
+"""Losses of evidential networks in torch, one value per sample."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,7 +22,7 @@ __all__ = [
     "misleading_kl",
 ]
 
-# Where the exponential function goes on as its tangent: 22,026 pieces of evidence.
+# The exponential function is continued by its tangent above this: evidence of 22,026.
 _MAX_EXPONENT = 10.0
 
 
@@ -30,19 +30,9 @@ _MAX_EXPONENT = 10.0
 
 
 def exp_evidence(outputs):
-    """Exponential function that goes on as its tangent from 10 on.
+    """Return the exponential function, continued by its tangent from 10 on.
 
     So it neither overflows nor loses its gradient.
-
-    Parameters
-    ----------
-    outputs : torch.Tensor
-        Outputs of a network.
-
-    Returns
-    -------
-    evidence : torch.Tensor
-        Of the same shape, at least 0.
     """
     return outputs.clamp(max=_MAX_EXPONENT).exp() * (
         1.0 + (outputs - _MAX_EXPONENT).clamp(min=0.0)
@@ -60,60 +50,28 @@ EVIDENCES = {
 
 
 def _of_class(alpha, codes):
-    """Parameter of the class of each row."""
+    """Return the parameter of the class of each sample."""
     return alpha.gather(1, codes[:, None])[:, 0]
 
 
 def expected_cross_entropy(alpha, codes):
-    r"""Expected cross-entropy, psi(S) - psi(alpha_y).
+    r"""Return the expected cross-entropy, psi(S) - psi(alpha_y), of shape (n_rows,).
 
-    Parameters
-    ----------
-    alpha : torch.Tensor of shape (n_rows, n_classes)
-        Parameters of Dirichlet distributions.
-
-    codes : torch.Tensor of shape (n_rows,), dtype int64
-        Class numbers.
-
-    Returns
-    -------
-    losses : torch.Tensor of shape (n_rows,)
-        At least 0.
+    `alpha` has the shape (n_rows, n_classes), `codes` are class indices (int64).
     """
     return torch.digamma(alpha.sum(dim=1)) - torch.digamma(_of_class(alpha, codes))
 
 
 def marginal_nll(alpha, codes):
-    r"""Negative logarithm of the expected probability, log S - log alpha_y.
-
-    Parameters
-    ----------
-    alpha, codes : torch.Tensor
-        See `expected_cross_entropy`.
-
-    Returns
-    -------
-    losses : torch.Tensor of shape (n_rows,)
-        At least 0.
-    """
+    r"""Return the negative log expected probability, log S - log alpha_y, (n_rows,)."""
     return alpha.sum(dim=1).log() - _of_class(alpha, codes).log()
 
 
 def expected_squared_error(alpha, codes):
-    r"""Expected squared error of the probabilities: squared bias plus variance.
+    r"""Return the expected squared error: squared bias plus variance, (n_rows,).
 
-    With the mean m it is the sum over classes of (y_c - m_c)^2 + m_c (1 - m_c) /
-    (S + 1).
-
-    Parameters
-    ----------
-    alpha, codes : torch.Tensor
-        See `expected_cross_entropy`.
-
-    Returns
-    -------
-    losses : torch.Tensor of shape (n_rows,)
-        At least 0.
+    With the mean m it is the sum over classes of (y_c - m_c)^2 + m_c (1 - m_c) / (S +
+    1).
     """
     total = alpha.sum(dim=1, keepdim=True)
     mean = alpha / total
@@ -123,20 +81,10 @@ def expected_squared_error(alpha, codes):
 
 
 def misleading_kl(alpha, codes):
-    r"""Divergence of the evidence for wrong classes from none.
+    r"""Return the KL divergence of the evidence for wrong classes from zero evidence.
 
-    It is KL(Dir(a) || Dir(1)), where a are the parameters with that of the class of
-    the row replaced by one.
-
-    Parameters
-    ----------
-    alpha, codes : torch.Tensor
-        See `expected_cross_entropy`. Parameters are evidence plus one.
-
-    Returns
-    -------
-    losses : torch.Tensor of shape (n_rows,)
-        At least 0.
+    It is KL(Dir(a) || Dir(1)), of shape (n_rows,), where a are the parameters (evidence
+    plus one) with the parameter of the sample's class replaced by one.
     """
     n_classes = alpha.shape[1]
     alpha = alpha.scatter(1, codes[:, None], 1.0)
@@ -158,26 +106,26 @@ LOSSES = {
 
 
 class EvidentialLoss:
-    r"""Loss of a network whose outputs are evidence.
+    r"""Loss of an evidential network.
 
-    The outputs l of the network for a row become evidence :math:`e = g(l) \ge 0`, and
-    the parameters :math:`\alpha = e + 1` of a Dirichlet distribution with the total
-    S. With the default `loss`, that of a row of class y is
+    The outputs l of the network for a sample are mapped to evidence :math:`e = g(l) \ge
+    0`, and to the parameters :math:`\alpha = e + 1` of a Dirichlet distribution with
+    the total S. With the default `loss`, the loss of a sample of class y is
 
     .. math:: \psi(S) - \psi(\alpha_y) + \lambda \, KL\bigl(\mathrm{Dir}(\tilde\alpha)
        \,\|\, \mathrm{Dir}(1)\bigr), \qquad
        \tilde\alpha_y = 1, \quad \tilde\alpha_c = \alpha_c \text{ for } c \neq y
 
-    [1]_: the expected cross-entropy, and what the evidence for wrong classes tells.
+    [1]_: the expected cross-entropy, and a penalty of the evidence for wrong classes.
 
     Read more in the :ref:`User Guide <evidential>`.
 
     Parameters
     ----------
     evidence : {"softplus", "exp", "relu"}, default="softplus"
-        The function g. "exp" goes on as its tangent for outputs above 10, so that it
-        does not overflow. Where "relu" is zero it has no gradient: rows without
-        evidence learn nothing.
+        The function g. "exp" is continued by its tangent for outputs above 10, so that
+        it does not overflow. Where "relu" is zero it has no gradient: samples without
+        evidence are not learned.
 
     loss : {"cross_entropy", "squared_error", "log_likelihood"}, default="cross_entropy"
         The expected cross-entropy; the expected squared error
@@ -189,15 +137,15 @@ class EvidentialLoss:
 
     See Also
     --------
-    EvidentialClassifier : Trains a network with it.
-    dirichlet_expected_nll : The expected cross-entropy, in NumPy.
-    dirichlet_kl : The divergence, in NumPy.
+    EvidentialClassifier : Trains a network with this loss.
+    dirichlet_expected_nll : Expected cross-entropy in NumPy.
+    dirichlet_kl : Divergence in NumPy.
 
     Notes
     -----
-    It can be the `criterion` of :class:`~skood.nn.TorchClassifier`, whose
-    probabilities however are not those of the distribution. It computes in float64,
-    and returns the kind of number of the outputs.
+    It can be the `criterion` of :class:`~skood.nn.TorchClassifier`, whose probabilities
+    however are not the mean of the distribution. It computes in float64, and returns
+    the dtype of the outputs.
 
     References
     ----------
@@ -230,7 +178,7 @@ class EvidentialLoss:
         self.lambda_kl = lambda_kl
 
     def alpha(self, outputs):
-        """Parameters of the Dirichlet distributions of outputs.
+        """Return the parameters of the Dirichlet distributions from outputs.
 
         Parameters
         ----------
@@ -245,7 +193,7 @@ class EvidentialLoss:
         return EVIDENCES[self.evidence](outputs.to(torch.float64)) + 1.0
 
     def __call__(self, outputs, codes):
-        """Loss of each row.
+        """Return the loss of each sample.
 
         Parameters
         ----------
@@ -253,12 +201,12 @@ class EvidentialLoss:
             Outputs of the network.
 
         codes : torch.Tensor of shape (n_rows,), dtype int64
-            Class numbers.
+            Class indices.
 
         Returns
         -------
         losses : torch.Tensor of shape (n_rows,)
-            Of the kind of number of the outputs.
+            Losses in the dtype of the outputs.
         """
         alpha = self.alpha(outputs)
         losses = LOSSES[self.loss](alpha, codes)

@@ -1,4 +1,4 @@
-"""The evidential probe: how much evidence a trained network has for what it says."""
+"""Evidential probe: evidence for the predictions of a trained network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -35,24 +35,23 @@ from skood.utils._torch import resolve_device
 
 __all__ = ["EvidentialProbe"]
 
-# What the learning rate and the number of epochs are, unless they are given.
+# Default learning rate and number of epochs for each activation.
 _LR = {"exp": 1e-2, "softplus": 3e-2}
 _MAX_EPOCHS = {"exp": 800, "softplus": 2000}
 
 
 class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
-    r"""Evidence for the predictions of a trained network, from a small probe of it.
+    r"""Evidential probe: evidence for the predictions of a trained network.
 
-    The network stays as it is, with the probabilities :math:`\tilde p` that it predicts
-    or, if it predicts none, the softmax of its logits. A probe reads its logits, or
-    features, z and is trained to tell how much evidence e there is, in all, for the C
-    classes [1]_:
+    The network is not changed; it predicts the probabilities :math:`\tilde p` or, if it
+    has no probabilities, the softmax of its logits. A small linear probe of its logits,
+    or features, z is trained to predict the total evidence e for the C classes [1]_:
 
     .. math:: q = g(W z + b), \qquad e = \sum_c q_c, \qquad
        \alpha = e \tilde p + 1, \qquad u = \frac{C}{C + e}.
 
-    :math:`\alpha` are the parameters of a Dirichlet distribution over distributions
-    over classes, and u, the vacuity, is the epistemic uncertainty. The objective is
+    :math:`\alpha` are the parameters of a Dirichlet distribution over class
+    probabilities, and u, the vacuity, is the epistemic uncertainty. The objective is
 
     .. math::
 
@@ -62,60 +61,61 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         + \frac{1 - r}{r} \max(0, e - e_{OOD})^2\Bigr),
 
     with the mean of the first line over the samples of `y`, and of the others, which
-    need no labels, over all samples: of a graph, all its nodes. r is the confidence of
-    the network.
+    need no labels, over all samples (all nodes of a graph). r is the confidence of the
+    network.
 
     Read more in the :ref:`User Guide <evidential>`.
 
     Parameters
     ----------
     estimator : object
-        A classifier that skood can read, on arrays, images or the nodes of a graph; see
-        :class:`~skood.nn.FeatureExtractor`. It is cloned and fitted, unless it is in a
+        A classifier supported by :class:`~skood.nn.FeatureExtractor`, on arrays, images
+        or the nodes of a graph. It is cloned and fitted, unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`.
 
     lambda_ice : float, default=1e-3
-        Weight of the term that draws the evidence of each class to what the
-        probabilities say: with it, evidence follows the energy of the network. More
-        than 1e-2 outweighs the next term.
+        Weight of the term that regularizes the evidence of each class towards the
+        probabilities: evidence then follows the energy of the network. Values above
+        1e-2 dominate the next term.
 
     lambda_pcl : float, default=1e-3
-        Weight of the term that wants much evidence where the network is confident, and
-        little where it is not. If both weights are zero, evidence only grows with
+        Weight of the term for large evidence where the network is confident, and small
+        evidence where it is not. If both weights are zero, evidence only grows with
         training, up to a cap.
 
     activation : {"exp", "softplus"}, default="exp"
-        The function g. With "exp" no class has more than ten times `e_id`.
+        The function g. With "exp" the evidence of a class is at most ten times `e_id`.
 
     e_id : float, default=100
-        Evidence of a sample that the network is sure of.
+        Evidence of a sample with full confidence.
 
     e_ood : float, default=0
-        Evidence of a sample that it is not sure of at all, at most `e_id`.
+        Evidence of a sample without confidence, at most `e_id`.
 
     confidence : {"corrected", "max"}, default="corrected"
-        What r is: the largest probability of the network, or how far it is above
-        chance, :math:`(\max_c \tilde p_c - 1/C) / (1 - 1/C)`, but at least 0.01.
+        The confidence r: the largest probability of the network, or this value
+        corrected for chance, :math:`(\max_c \tilde p_c - 1/C) / (1 - 1/C)`, but at
+        least 0.01.
 
     layer : str or int, default="last"
-        What the probe reads: "last", the logits; or features at "penultimate" or
-        another layer, see :class:`~skood.nn.FeatureExtractor`.
+        Input of the probe: "last", the logits; or features at "penultimate" or another
+        layer, see :class:`~skood.nn.FeatureExtractor`.
 
     propagation : str, default="vacuity"
-        What `predict_uncertainty` averages over the neighbors of a node; None:
-        nothing. It can be changed without another fit. Predictions do not change. Rows
-        of arrays have no neighbors.
+        Values that `predict_uncertainty` averages over the neighbors of a node; None:
+        no propagation. It can be changed without refitting. Predictions do not change.
+        Samples of arrays have no neighbors.
 
         - "vacuity": u, by a random walk of 30 steps with teleport 0.02;
         - "evidence": :math:`\alpha`, by a random walk of 10 steps with teleport 0.1;
         - "both": first :math:`\alpha`, then u;
-        - "evidence-sym": :math:`\alpha`, with the symmetric norm, as equation 91 of
-          [1]_ has it; nodes with many neighbors so get more evidence;
-        - "vacuity-paper": C + e, by a random walk of 2 steps with teleport 0.5, as
-          equation 90 of [1]_ has it.
+        - "evidence-sym": :math:`\alpha`, with the symmetric norm, as in equation 91 of
+          [1]_; nodes with many neighbors get more evidence;
+        - "vacuity-paper": C + e, by a random walk of 2 steps with teleport 0.5, as in
+          equation 90 of [1]_.
 
     steps : int, default=None
-        Steps of the walk. None: as above.
+        Number of steps of the walk. None: as above.
 
     teleport : float, default=None
         Weight of a node's own value in each step. None: as above.
@@ -124,33 +124,31 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         Learning rate of Adam. None: 1e-2 for "exp", 3e-2 for "softplus".
 
     weight_decay : float, default=1e-4
-        Of Adam, for W and b.
+        Weight decay of Adam, for W and b.
 
     max_epochs : int, default=None
-        Number of steps, each from all samples. None: 800 for "exp", 2000 for
-        "softplus".
+        Number of full-batch steps. None: 800 for "exp", 2000 for "softplus".
 
     early_stopping : bool, default=True
-        Hold out validation samples, unless `fit` is given some, stop when the objective
-        on them no longer falls, and keep the weights for which it was smallest.
+        Hold out validation samples, unless they are passed to `fit`, stop when their
+        objective no longer falls, and return to the weights with the smallest one.
 
     validation_fraction : float, default=0.1
-        Share of the samples of `y` to hold out, stratified by class.
+        Fraction of the samples of `y` to hold out, stratified by class.
 
     patience : int, default=50
-        Early stopping waits for this many epochs without a gain of `tol`.
+        Number of epochs without an improvement by `tol` before early stopping.
 
     tol : float, default=0.0
-        The gain that counts, as a share of the objective.
+        Smallest improvement that counts, as a fraction of the objective.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the samples to hold out and, for features, the weights at the start. It
-        does not seed `estimator`.
+        Seed of the choice of held-out samples and, for features, of the initial
+        weights; not used by `estimator`.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where the probe is trained, and the network read: "auto" is CUDA if there is
-        one, else the CPU, and for the network what :class:`~skood.nn.FeatureExtractor`
-        says.
+        Device of the probe: "auto" is CUDA if available, else the CPU. For the network,
+        see :class:`~skood.nn.FeatureExtractor`.
 
     verbose : int, default=0
         1 shows a progress bar over the epochs.
@@ -167,7 +165,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         Biases b of the probe.
 
     classes_ : ndarray of shape (n_classes,)
-        Class labels: those of the network.
+        Class labels of the network.
 
     n_iter_ : int
         Number of epochs trained.
@@ -177,47 +175,46 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         validation samples, `valid_loss` (after it).
 
     n_features_in_ : int
-        Number of features, if the network tells it.
+        Number of features, if the network has this attribute.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, only if all of them are strings.
 
     See Also
     --------
-    EvidentialClassifier : Trains a network to give evidence itself.
-    skood.base.UncertaintyDetector : Makes a detector of it.
-    skood.detectors.Energy : What the probe of logits starts from.
+    EvidentialClassifier : Trains a network to predict evidence itself.
+    skood.base.UncertaintyDetector : Converts its uncertainty to a detector.
+    skood.detectors.Energy : Score of the initial probe of logits.
     skood.graph.Propagation : Propagates the scores of any detector.
 
     Notes
     -----
-    With the objective divided by what is the same for all samples, evidence is best at
+    With the objective divided by constants of the samples, the optimal evidence is
 
     .. math:: e^* = r\, e_{ID} + (1 - r)\, e_{OOD}
 
-    where only the last term counts: the probe learns how confident the network is, as a
-    linear function of what it reads, and not more. The first term alone has no minimum:
-    it falls with e almost everywhere. On logits the probe starts from W = I and b = 0,
-    where with "exp" the evidence is that of the energy,
-    :math:`e = \sum_c e^{z_c}`, up to the cap. Logits whose energy is above the cap for
-    more than 5 % of the samples are divided by a temperature first; `coef_` includes
-    it.
+    if only the last term is used: the probe learns the confidence of the network as a
+    linear function of its input, and nothing else. The first term alone has no minimum:
+    it decreases with e almost everywhere. On logits the probe is initialized with W = I
+    and b = 0, where with "exp" the evidence is determined by the energy, :math:`e =
+    \sum_c e^{z_c}`, up to the cap. Logits whose energy is above the cap for more than 5
+    % of the samples are divided by a temperature first; `coef_` includes it.
 
-    A frozen network may not know all labels of `y`: samples of classes that are not
-    among its `classes_`, such as left-out ones, are left out of `fit`. Of a graph they
-    remain nodes, as all that are not in the set given to `fit` do, which are in the
-    terms without labels. So it is for a frozen network without any `y`.
+    Samples whose class is not in the `classes_` of a frozen network, such as left-out
+    classes, are left out of `fit`. On a graph they remain nodes, like all nodes that
+    are not in the set given to `fit`, which are in the terms without labels. This also
+    holds for a frozen network without `y`.
 
-    The probe distils the confidence of the network, so that it need not be better than
+    The probe distills the confidence of the network, so that it need not be better than
     ``Propagation(Entropy(estimator))``, the entropy of the network after the same walk:
-    on CoraML both are level, on AmazonPhoto the probe is behind. On other graphs, such
-    as CiteSeer, GNNSafe is level with it or ahead. The :ref:`User Guide
-    <graph_default>` combines them.
+    on CoraML both are comparable, on AmazonPhoto the probe is worse. On other graphs,
+    such as CiteSeer, GNNSafe is comparable or better. The
+    :ref:`User Guide <graph_default>` combines them.
 
     Total uncertainty is the entropy of the mean of the Dirichlet distribution,
     aleatoric uncertainty minus the largest probability, between -1 and -1 / C, of the
     network or, where :math:`\alpha` is propagated, of its mean; the first is not the
-    sum of the other two. High means uncertain.
+    sum of the other two. Larger values are more uncertain.
 
     References
     ----------
@@ -226,7 +223,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     Examples
     --------
-    Two classes, a network, and samples that are near one class, and between both:
+    Two classes, a network, and samples near one class and between both:
 
     >>> import numpy as np
     >>> from sklearn.frozen import FrozenEstimator
@@ -315,7 +312,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         self.verbose = verbose
 
     @fit_context(
-        # The network comes from the user and is validated by its own fit.
+        # The network is validated by its own fit.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y=None, *, X_val=None, y_val=None):
@@ -324,19 +321,19 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         Parameters
         ----------
         X : array-like or NodeSet of shape (n_samples, ...)
-            What the network reads. It is run over it once; of a graph, over all nodes.
+            Input of the network. It is run once; on a graph, for all nodes.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels. None, for a frozen network: the probe is trained on the terms
-            without labels.
+            Class labels. None, for a frozen network: the probe is trained only on the
+            terms without labels.
 
         X_val : array-like or NodeSet of shape (n_val, ...), default=None
             Validation samples, for early stopping; nodes of the same graph or of
-            another one. They are passed on to the fit of the network too if it takes
-            them, as that of :class:`~skood.graph.GraphClassifier` does.
+            another one. They are also passed to the fit of the network if it supports
+            them, as in :class:`~skood.graph.GraphClassifier`.
 
         y_val : array-like of shape (n_val,), default=None
-            Their labels. None: as for `y`.
+            Labels of the validation samples. None: as for `y`.
 
         Returns
         -------
@@ -349,8 +346,8 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             If the estimator is a regressor.
         ValueError
             If the data are invalid, no sample is of a class of the network, nothing is
-            left to train on, or training diverges. The estimator then is as it was
-            before the call.
+            left to train on, or training diverges. The estimator then is left
+            unchanged.
         """
         with fresh_fit(self):
             check_options(self, y, X_val, y_val)
@@ -378,7 +375,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         return fitted
 
     def _samples(self, X, y, X_val, y_val, rng):
-        """Samples to train on, and to validate on or None."""
+        """Return samples to train on, and to validate on or None."""
         seen = self._read_whole(X)
         train = Samples.of(X, y, seen, self)
         if X_val is not None:
@@ -391,7 +388,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         return train.split(self.validation_fraction, rng)
 
     def _fit_probe(self, X, y, X_val, y_val):
-        """Train the probe on what the network gives."""
+        """Train the probe on the outputs of the network."""
         rng = check_random_state(self.random_state)
         train, valid = self._samples(X, y, X_val, y_val, rng)
         seen = train.seen if isinstance(X, NodeSet) else train.own
@@ -421,7 +418,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         self.intercept_ = b - self.coef_ @ center
 
     def _train(self, parts, valid, start):
-        """Return W and b; set what tells how they were found."""
+        """Return W and b; set the attributes of the training run."""
         max_epochs = self.max_epochs or _MAX_EPOCHS[self.activation]
         bar = progress(max_epochs, desc=type(self).__name__, verbose=self.verbose)
         objective = Objective(
@@ -449,24 +446,24 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         return weights
 
     def _start(self, n_inputs, rng):
-        """W and b before the first step."""
+        """Return the initial W and b."""
         n_classes = len(self.classes_)
         if self.layer == "last":
             return np.eye(n_classes), np.zeros(n_classes)
         W = rng.uniform(-1.0, 1.0, size=(n_classes, n_inputs)) / np.sqrt(n_inputs)
         return W, np.zeros(n_classes)
 
-    # --- what it reads -----------------------------------------------------------
+    # --- input of the probe ------------------------------------------------------
 
     @property
     def _reads(self):
-        """What it reads off the network, see `make_reader`."""
-        last = getattr(self, "_layer", self.layer) == "last"  # of a fitted one: of fit
+        """Return the outputs of the network that are used, see `make_reader`."""
+        last = getattr(self, "_layer", self.layer) == "last"  # fitted: value in fit
         return frozenset({"logits"} if last else {"features", "logits"})
 
     @property
     def _reader_options(self):
-        """Options of the reader, see `make_reader`."""
+        """Return the options of the reader, see `make_reader`."""
         layer, options = getattr(self, "_layer", self.layer), {"device": self.device}
         return options if layer == "last" else {"layer": layer, **options}
 
@@ -474,13 +471,13 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         return Seen.of(self.estimator_, X, self._reads, **self._reader_options)
 
     def _read_whole(self, X):
-        """Read all nodes of a graph, or rows."""
+        """Return the outputs for all nodes of a graph, or for an array."""
         if isinstance(X, NodeSet):
             X = whole_graph(as_nodes(X, estimator=self))
         return self._read(X)
 
     def _evidence(self, seen):
-        # not by @, the last digit of which depends on the number of rows
+        # not by @, whose last digit depends on the number of samples
         scores = np.einsum("nd,cd->nc", seen.inputs, self.coef_)
         q = evidence_of(scores + self.intercept_, self._activation, self._e_id)
         return q.sum(axis=1)
@@ -492,7 +489,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     @takes_input
     def predict_proba(self, X):
-        """Probabilities of the classes, those of the network.
+        """Return the class probabilities of the network.
 
         Parameters
         ----------
@@ -502,7 +499,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         Returns
         -------
         proba : ndarray of shape (n_samples, n_classes), dtype float64
-            Those that the network predicts, in the order of ``classes_``; if it has no
+            Probabilities of the network, in the order of ``classes_``; if it has no
             ``predict_proba``, the softmax of its logits.
         """
         check_is_fitted(self)
@@ -510,7 +507,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     @takes_input
     def predict(self, X):
-        """Class that the network predicts, which has its largest logit.
+        """Return the class predicted by the network, which has its largest logit.
 
         Parameters
         ----------
@@ -528,7 +525,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     @takes_input
     def predict_evidence(self, X):
-        """Total evidence that there is for a prediction.
+        """Return the total evidence for a prediction.
 
         Parameters
         ----------
@@ -538,15 +535,15 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         Returns
         -------
         evidence : ndarray of shape (n_samples,), dtype float64
-            e, not negative; high for samples that the network is sure of. It is that of
-            each node, whatever the `propagation`.
+            e, not negative; larger for samples with confident predictions. It is not
+            propagated.
         """
         check_is_fitted(self)
         return self._evidence(self._read(X))
 
     @takes_input
     def predict_alpha(self, X):
-        r"""Parameters of the Dirichlet distributions.
+        r"""Return the parameters of the Dirichlet distributions.
 
         Parameters
         ----------
@@ -556,15 +553,15 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         Returns
         -------
         alpha : ndarray of shape (n_samples, n_classes), dtype float64
-            :math:`e \tilde p + 1`, in the order of ``classes_``. They are those of
-            each node, whatever the `propagation`.
+            :math:`e \tilde p + 1`, in the order of ``classes_``. They are not
+            propagated.
         """
         check_is_fitted(self)
         return self._alpha(self._read(X))
 
     @takes_input
     def predict_uncertainty(self, X):
-        """Total, aleatoric and epistemic uncertainty.
+        """Return total, aleatoric and epistemic uncertainty.
 
         Parameters
         ----------
@@ -575,9 +572,9 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         -------
         uncertainty : Bunch
             ``total``, the entropy of the mean of the Dirichlet distribution;
-            ``aleatoric``, minus the largest probability; ``epistemic``, the vacuity
-            C / (C + e). On nodes of a graph after the `propagation`. Each an ndarray of
-            shape (n_samples,), high for uncertain samples.
+            ``aleatoric``, minus the largest probability; ``epistemic``, the vacuity C /
+            (C + e). On nodes of a graph after the `propagation`. Each is an ndarray of
+            shape (n_samples,), larger for more uncertain samples.
         """
         check_is_fitted(self)
         seen = self._read_whole(X)

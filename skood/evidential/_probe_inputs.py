@@ -1,4 +1,4 @@
-"""What a probe is fitted on and reads: samples, their classes and their scale."""
+"""Inputs of the evidential probe: samples, class indices and scaling."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -31,14 +31,14 @@ __all__ = [
     "probe_uncertainty",
 ]
 
-# Steps and teleport of the two schemes that only the paper has.
+# Steps and teleport of the two additional schemes of the paper.
 _WALKS = {"evidence-sym": (10, 0.1), "vacuity-paper": (2, 0.5)}
 
 SCHEMES = {"vacuity", "evidence", "both", *_WALKS}
 
 
 def check_options(probe, y, X_val, y_val):
-    """Refuse what is not a classifier, and combinations that leave nothing to do."""
+    """Raise for regressors, and for invalid combinations of parameters."""
     estimator = probe.estimator
     if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
         raise TypeError(
@@ -72,27 +72,10 @@ def check_options(probe, y, X_val, y_val):
 
 
 def proba_of(network, X, logits=None, **options):
-    """Probabilities of a network, its own, float64.
+    """Return the float64 probabilities of a network, of shape (n_samples, n_classes).
 
-    Parameters
-    ----------
-    network : object
-        A fitted classifier.
-
-    X : array-like or NodeSet
-        Samples.
-
-    logits : ndarray of shape (n_samples, n_classes), default=None
-        What was read off the network. None: it is read if it is needed.
-
-    **options : dict
-        Of the reader, see `make_reader`.
-
-    Returns
-    -------
-    proba : ndarray of shape (n_samples, n_classes)
-        The softmax of the logits, or what ``predict_proba`` gives if it is another
-        function.
+    They are the softmax of the logits (computed if None, with the `options` of
+    `make_reader`), or the output of ``predict_proba`` if it is another function.
     """
     if not predicts_softmax(network):
         return np.exp(log_proba_of(network, to_numpy(X)))
@@ -103,12 +86,12 @@ def proba_of(network, X, logits=None, **options):
 
 @dataclass(frozen=True)
 class Seen:
-    """What a probe is told of samples.
+    """Inputs of a probe and probabilities of the network for samples.
 
     Parameters
     ----------
     inputs : ndarray of shape (n_samples, n_inputs), dtype float64
-        What it reads off the network.
+        Logits or features of the network.
 
     proba : ndarray of shape (n_samples, n_classes), dtype float64
         Probabilities of the network.
@@ -119,26 +102,10 @@ class Seen:
 
     @classmethod
     def of(cls, network, X, want, **options):
-        """Return what the network gives for samples.
+        """Return the outputs of a fitted network for samples, from one reading.
 
-        Parameters
-        ----------
-        network : object
-            A fitted classifier.
-
-        X : array-like or NodeSet
-            Samples.
-
-        want : set of {"features", "logits"}
-            See `read`.
-
-        **options : dict
-            Of the reader, see `make_reader`.
-
-        Returns
-        -------
-        seen : Seen
-            From one reading.
+        `want` is a set of {"features", "logits"}, see `read`; `options` see
+        `make_reader`.
         """
         reading = read(network, X, want, **options)
         return cls(
@@ -150,24 +117,24 @@ class Seen:
         return len(self.proba)
 
     def rows(self, part):
-        """Return what is told of the rows `part`."""
+        """Return the outputs for the samples `part`."""
         return Seen(self.inputs[part], self.proba[part])
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples that a network was run over.
+    """Samples with outputs of a network.
 
     Parameters
     ----------
     seen : Seen
-        Of all nodes of a graph, or of all rows of an array.
+        Outputs for all nodes of a graph, or for all samples of an array.
 
     rows : ndarray of int
-        Which of them are samples.
+        Indices of the samples.
 
     codes : ndarray of int or None
-        Their classes. None: unknown.
+        Class indices of the samples. None: unknown.
     """
 
     seen: Seen
@@ -176,26 +143,9 @@ class Samples:
 
     @classmethod
     def of(cls, X, y, seen, estimator):
-        """Return the samples of the classes that an estimator knows.
+        """Return the samples whose class is in the `classes_` of an estimator.
 
-        Parameters
-        ----------
-        X : NodeSet or array-like
-            Samples.
-
-        y : array-like or None
-            Their labels.
-
-        seen : Seen
-            Of all nodes of their graph, or of all rows.
-
-        estimator : object
-            With `classes_`.
-
-        Returns
-        -------
-        samples : Samples
-            Without those of other classes.
+        `seen` are the outputs for all nodes of their graph, or for all samples.
         """
         rows = X.nodes if isinstance(X, NodeSet) else np.arange(len(seen))
         if y is None:
@@ -214,7 +164,7 @@ class Samples:
 
     @property
     def own(self):
-        """What is told of the samples only."""
+        """Return the outputs for the samples only."""
         return self.seen.rows(self.rows)
 
     def split(self, fraction, random_state):
@@ -234,24 +184,10 @@ class Samples:
 
 
 def input_scale(z, is_logits, e_id):
-    """What is subtracted from the inputs of a probe, and what divides them.
+    """Return the center and scale, of shape (n_inputs,), for the inputs of a probe.
 
-    Parameters
-    ----------
-    z : ndarray of shape (n_samples, n_inputs)
-        Inputs.
-
-    is_logits : bool
-        Whether they are logits. These are divided by one temperature, or not at all.
-        Features are standardized.
-
-    e_id : float
-        Evidence of a sample that is known.
-
-    Returns
-    -------
-    center, scale : ndarray of shape (n_inputs,)
-        Both.
+    Logits are divided by one temperature, or not at all; features are standardized.
+    `e_id` is the evidence of a sample with full confidence.
     """
     if not is_logits:
         scale = z.std(axis=0)
@@ -262,26 +198,10 @@ def input_scale(z, is_logits, e_id):
 
 
 def probe_uncertainty(alpha, proba, X, *, propagation, steps, teleport):
-    """Total, aleatoric and epistemic uncertainty by a probe.
+    """Return total, aleatoric and epistemic uncertainty of samples by a probe.
 
-    Parameters
-    ----------
-    alpha : ndarray of shape (n_nodes, n_classes)
-        Parameters of Dirichlet distributions, of all nodes or rows.
-
-    proba : ndarray of shape (n_nodes, n_classes)
-        Probabilities of the network.
-
-    X : NodeSet or array-like
-        The samples.
-
-    propagation, steps, teleport
-        See :class:`EvidentialProbe`.
-
-    Returns
-    -------
-    uncertainty : Bunch
-        Of the samples.
+    `alpha` and the probabilities of the network are of shape (n_nodes, n_classes), of
+    all nodes or samples. For the other parameters see :class:`EvidentialProbe`.
     """
     if not isinstance(X, NodeSet):
         found = evidential_uncertainty(alpha, X)
@@ -297,7 +217,7 @@ def probe_uncertainty(alpha, proba, X, *, propagation, steps, teleport):
 
 
 def _propagated(alpha, X, propagation, steps, teleport):
-    """Parameters after one of the schemes that only the paper has."""
+    """Return the parameters after one of the additional schemes of the paper."""
     from skood.graph._propagation import propagate
 
     usual_steps, usual_teleport = _WALKS[propagation]

@@ -1,4 +1,4 @@
-"""What a probe of evidence is trained on, and how: closed-form gradients."""
+"""Training of the evidential probe with closed-form gradients."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,29 +13,18 @@ from skood.utils._torch import row_chunks, to_tensor
 
 __all__ = ["CAP", "Objective", "Part", "confidence", "evidence_of", "train_probe"]
 
-# The most evidence for one class, in units of e_id, of the activation "exp".
+# Maximum evidence for one class, in units of e_id, of the activation "exp".
 CAP = 10.0
 
-# A chunk's arrays of one number per row and class shall stay in the cache of a core.
+# Bytes of an (n_rows, n_classes) chunk, to stay in the cache of a core.
 _CHUNK_BYTES = {"cpu": 2**19, "cuda": 2**26}
 
 
 def confidence(proba, corrected):
-    r"""Largest probability of each row, or how far it is above chance.
+    r"""Return the largest probability r of each sample, or its correction for chance.
 
-    Parameters
-    ----------
-    proba : ndarray of shape (n_samples, n_classes)
-        Probabilities.
-
-    corrected : bool
-        Whether to return :math:`(r - 1/C) / (1 - 1/C)`, but at least 0.01, instead of
-        the largest probability r.
-
-    Returns
-    -------
-    r : ndarray of shape (n_samples,), dtype float64
-        In (0, 1].
+    The correction is :math:`(r - 1/C) / (1 - 1/C)`, but at least 0.01. The result is
+    float64, of shape (n_samples,), in (0, 1].
     """
     r = np.asarray(proba, dtype=np.float64).max(axis=1)
     if not corrected:
@@ -45,24 +34,11 @@ def confidence(proba, corrected):
 
 
 def evidence_of(scores, activation, e_id):
-    """Evidence for each class, from the outputs of the linear map.
+    """Return the evidence for each class, from the scores W z + b of the linear map.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n_samples, n_classes), dtype float64
-        W z + b.
-
-    activation : {"exp", "softplus"}
-        How it becomes positive.
-
-    e_id : float
-        Evidence of a sample that is known: no class has more than ten times it by
-        "exp".
-
-    Returns
-    -------
-    q : ndarray of shape (n_samples, n_classes), dtype float64
-        Finite, not negative.
+    Both are float64, of shape (n_samples, n_classes); the evidence is finite and not
+    negative. With "exp", the evidence of a class is at most ten times `e_id`, the
+    evidence of a sample with full confidence.
     """
     if activation == "exp":
         return np.exp(np.minimum(scores, log(CAP * e_id)))
@@ -70,27 +46,27 @@ def evidence_of(scores, activation, e_id):
 
 
 class Part:
-    """Rows that terms of the objective are means over.
+    """Samples over which terms of the objective are averaged.
 
     Parameters
     ----------
     features : ndarray of shape (n_rows, n_features)
-        Representations.
+        Inputs of the probe.
 
     proba : ndarray of shape (n_rows, n_classes)
-        Probabilities of the network for the same rows.
+        Probabilities of the network for the same samples.
 
     codes : ndarray of shape (n_rows,), dtype int, default=None
-        Classes, for the expected cross-entropy. None: these rows are not in it.
+        Class indices, for the expected cross-entropy. None: not used in this term.
 
     regularized : bool, default=True
-        Whether the regularizers are on these rows.
+        Whether the samples are used in the regularizers.
 
     corrected : bool, default=True
         See `confidence`.
 
     device : torch.device
-        Where the tensors are: float64, but float32 where there is no such.
+        Device of the tensors, which are float64, or float32 if it is not supported.
     """
 
     def __init__(self, features, proba, codes=None, *, regularized, corrected, device):
@@ -112,7 +88,7 @@ class Part:
         return len(self.features)
 
     def chunks(self):
-        """Slices of rows that are worked on one after the other."""
+        """Return slices of samples that are processed one after the other."""
         budget = _CHUNK_BYTES.get(self.proba.device.type, 2**26)
         row_bytes = self.proba.element_size() * self.proba.shape[1]
         return row_chunks(len(self), row_bytes, budget)
@@ -132,8 +108,8 @@ class Objective:
         + \lambda_{PCL} \bigl(\max(0, e_{ID} - e)^2
         + \tfrac{1 - r}{r} \max(0, e - e_{OOD})^2\bigr),
 
-    the mean over the rows of parts with classes of the first term, and over those of
-    regularized parts of the others.
+    averaged in the first term over the samples of parts with classes, and in the others
+    over the samples of regularized parts.
 
     Parameters
     ----------
@@ -154,29 +130,10 @@ class Objective:
     e_ood: float
 
     def __call__(self, W, b, parts, *, gradient=True):
-        """Value, and its gradients if they are asked for.
+        """Return the objective, and its gradients if requested.
 
-        Parameters
-        ----------
-        W : torch.Tensor of shape (n_classes, n_features)
-            Weights, of the same kind of number as the parts.
-
-        b : torch.Tensor of shape (n_classes,)
-            Biases.
-
-        parts : list of Part
-            Rows.
-
-        gradient : bool, default=True
-            Whether to return gradients.
-
-        Returns
-        -------
-        value : float
-            The objective.
-
-        gradients : list of torch.Tensor
-            For W and b. Empty if not asked for.
+        W has the shape (n_classes, n_features) and the dtype of the parts, b
+        (n_classes,). Gradients of W and b are a list, empty if not requested.
         """
         n_labeled = sum(len(part) for part in parts if part.proba_y is not None)
         n_regularized = sum(len(part) for part in parts if part.regularized)
@@ -196,7 +153,7 @@ class Objective:
         return float(value), gradients
 
     def _rows(self, scores, part, rows, n_labeled, n_regularized, gradient):
-        """Values of rows and their derivatives by the scores, which are overwritten."""
+        """Return values and derivatives by the scores, which are overwritten."""
         n_classes, q = scores.shape[1], self._activate(scores)
         e = q.sum(dim=1)
         value, by_e = torch.zeros_like(e), torch.zeros_like(e)
@@ -227,19 +184,19 @@ class Objective:
         return value, self._chain(q, e, by_e, by_q)
 
     def _activate(self, scores):
-        """Evidence for each class, in place of the scores."""
+        """Return the evidence for each class; overwrites the scores."""
         if self.activation == "exp":
             return scores.clamp_(max=log(CAP * self.e_id)).exp_()
         return torch.nn.functional.softplus(scores)
 
     def _chain(self, q, e, by_e, by_q):
-        """Derivative by the scores, from those by e and by q beyond e."""
+        """Return the derivative by the scores from derivatives by e and by q."""
         by_q = by_e[:, None].expand_as(q) if by_q is None else by_q.add_(by_e[:, None])
         if self.activation != "exp":
             return -torch.expm1(-q) * by_q
         most = CAP * self.e_id * (1.0 - 1e-6)
         if float(e.max()) >= most:
-            # A class at the cap can still be pulled down, but not pushed up.
+            # A class at the cap can still decrease, but not increase.
             by_q = torch.where((q >= most) & (by_q < 0.0), 0.0, by_q)
         return q.mul_(by_q)
 
@@ -257,37 +214,37 @@ def train_probe(
     tol,
     bar,
 ):
-    """Minimize an objective by Adam, each step from all rows.
+    """Minimize an objective by full-batch Adam.
 
     Parameters
     ----------
     objective : Objective
-        What to minimize.
+        The objective.
 
     parts : list of Part
-        Rows to train on.
+        Training samples.
 
     valid : list of Part or None
-        Rows whose objective decides when to stop, and which weights are kept. None:
-        all epochs are trained, and the last weights are kept.
+        Validation samples that determine the stopping epoch and the weights. None: all
+        epochs are trained, and the last weights are returned.
 
     start : tuple of ndarray
-        W and b at the start.
+        Initial W and b.
 
     lr, weight_decay : float
-        Of Adam.
+        Learning rate and weight decay of Adam.
 
     max_epochs : int
-        Number of steps, at most.
+        Maximum number of steps.
 
     patience : int
-        How many epochs to wait for a gain.
+        Number of epochs without improvement before stopping.
 
     tol : float
-        The gain that counts, as a share of the best objective so far.
+        Smallest improvement that counts, as a fraction of the best objective so far.
 
     bar : progress
-        Counts the epochs.
+        Progress bar of the epochs.
 
     Returns
     -------

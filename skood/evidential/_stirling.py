@@ -1,4 +1,4 @@
-"""Log gamma and digamma, less their large terms."""
+"""Log gamma and digamma functions without their large terms (Stirling series)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,9 +14,8 @@ __all__ = [
     "stirling_rest",
 ]
 
-# From here on the series of Stirling have full precision. They are in powers of
-# 1 / x^2, with the Bernoulli numbers B_2k: of Delta B_2k / (2k (2k - 1)), of delta
-# B_2k / 2k.
+# From here on the Stirling series have full precision. They are in powers of 1 / x^2,
+# with the Bernoulli numbers B_2k: B_2k / (2k (2k - 1)) for Delta, B_2k / 2k for delta.
 _LARGE = 10.0
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510)
 _DELTA_GAMMA = [b / (2 * k * (2 * k - 1)) for k, b in enumerate(_BERNOULLI, start=1)]
@@ -26,7 +25,7 @@ HALF_LOG_2PI = 0.5 * np.log(2 * np.pi)
 
 
 def _series(x, coefficients, start):
-    """Sum of coefficient k times x to the power of start - 2k."""
+    """Return the sum of coefficient k times x to the power of start - 2k."""
     squared = x**-2
     total = np.zeros_like(x)
     for coefficient in reversed(coefficients):
@@ -44,17 +43,9 @@ def _by_size(x, small, large):
 
 
 def stirling_rest(x):
-    """Rest of Stirling's formula, Delta(x) = 1 / 12x - 1 / 360x^3 + ...
+    """Return the rest of Stirling's formula, Delta(x) = 1 / 12x - 1 / 360x^3 + ....
 
-    Parameters
-    ----------
-    x : ndarray of positive float
-        Arguments, with at least one axis.
-
-    Returns
-    -------
-    rest : ndarray
-        Of the same shape.
+    x is positive, with at least one axis.
     """
     return _by_size(
         x,
@@ -64,17 +55,9 @@ def stirling_rest(x):
 
 
 def log_minus_digamma(x):
-    """Return delta(x) = log x - digamma(x) = 1 / 2x + 1 / 12x^2 - ...
+    """Return delta(x) = log x - digamma(x) = 1 / 2x + 1 / 12x^2 - ....
 
-    Parameters
-    ----------
-    x : ndarray of positive float
-        Arguments, with at least one axis.
-
-    Returns
-    -------
-    difference : ndarray
-        Of the same shape, positive.
+    x is positive, with at least one axis, and so is the result.
     """
     return _by_size(
         x,
@@ -84,17 +67,9 @@ def log_minus_digamma(x):
 
 
 def digamma_next_minus_log(x):
-    """Return digamma(x + 1) - log x = 1 / 2x - 1 / 12x^2 + ..., which falls to 0.
+    """Return digamma(x + 1) - log x = 1 / 2x - 1 / 12x^2 + ..., decreasing to 0.
 
-    Parameters
-    ----------
-    x : ndarray of positive float
-        Arguments, with at least one axis.
-
-    Returns
-    -------
-    difference : ndarray
-        Of the same shape, positive.
+    x is positive, with at least one axis, and so is the result.
     """
     return _by_size(
         x,
@@ -107,20 +82,8 @@ def digamma_gain(x, gain):
     """Return digamma(x + gain) - digamma(x) as a sum of positive numbers.
 
     The recurrence of digamma shifts x to `_LARGE`; differences of the powers in the
-    series there are multiples of the gain.
-
-    Parameters
-    ----------
-    x : ndarray of positive float
-        Arguments, with at least one axis.
-
-    gain : ndarray of non-negative float
-        By how much they grow, of the same shape.
-
-    Returns
-    -------
-    difference : ndarray
-        Of the same shape, at least 0.
+    series there are multiples of the gain. x is positive, with at least one axis, and
+    `gain` is non-negative and of the same shape.
     """
     total = np.zeros_like(x)
     while (is_small := x < _LARGE).any():

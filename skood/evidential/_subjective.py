@@ -1,4 +1,4 @@
-"""Subjective logic: what evidence is there, and does it contradict itself."""
+"""Subjective logic: vacuity and dissonance of Dirichlet distributions."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,12 +18,12 @@ __all__ = ["dissonance", "vacuity"]
     prefer_skip_nested_validation=True,
 )
 def vacuity(alpha, *, prior=1.0):
-    r"""Lack of evidence: the uncertainty mass of subjective logic.
+    r"""Return the vacuity: lack of evidence, the uncertainty mass of subjective logic.
 
     .. math:: u = \frac{C a}{S}, \qquad S = \sum_c \alpha_c,
 
-    with a = `prior`: 1 where there is no evidence, and falling to 0 as it grows [1]_.
-    Read more in the :ref:`User Guide <evidential>`.
+    with a = `prior`: 1 without evidence, and decreasing to 0 as it grows [1]_. Read
+    more in the :ref:`User Guide <evidential>`.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def vacuity(alpha, *, prior=1.0):
         Parameters: the evidence plus `prior`.
 
     prior : float, default=1.0
-        Parameter of each class without evidence.
+        Parameter of a class without evidence.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def vacuity(alpha, *, prior=1.0):
 
     See Also
     --------
-    dissonance : Evidence that contradicts itself.
+    dissonance : Conflicting evidence.
 
     References
     ----------
@@ -67,7 +67,7 @@ def vacuity(alpha, *, prior=1.0):
     prefer_skip_nested_validation=True,
 )
 def dissonance(alpha, *, prior=1.0):
-    r"""Evidence that contradicts itself, in subjective logic.
+    r"""Return the dissonance: conflicting evidence, in subjective logic.
 
     With the belief :math:`b_c = (\alpha_c - a) / S` in each class, a = `prior`,
 
@@ -75,8 +75,8 @@ def dissonance(alpha, *, prior=1.0):
        {\sum_{j \neq c} b_j}, \qquad
        \mathrm{Bal}(b_j, b_c) = 1 - \frac{|b_j - b_c|}{b_j + b_c} :
 
-    large if there is much evidence for several classes, equally so [1]_. Read more in
-    the :ref:`User Guide <evidential>`.
+    large if there is much evidence for several classes, in equal amounts [1]_. Read
+    more in the :ref:`User Guide <evidential>`.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def dissonance(alpha, *, prior=1.0):
         Parameters: the evidence plus `prior`.
 
     prior : float, default=1.0
-        Parameter of each class without evidence.
+        Parameter of a class without evidence.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Graphs: nodes as samples, graph networks as classifiers, evidence along edges.
+"""Nodes of graphs as samples, graph neural networks as classifiers, and propagation.
 
-Names are imported on first use, and torch and torch_geometric with those that need
-them.
+Names, and torch and torch_geometric with the names that need them, are imported on
+first use.
 """
 
 # Authors: The skood developers
@@ -31,7 +31,7 @@ __all__ = [
     "propagate",
 ]
 
-# What is imported on first use, and the file that defines it.
+# Names that are imported on first use, and the file that defines them.
 _LAZY = {
     "GKDE": "_gkde",
     "GKDENetwork": "_gkde_network",

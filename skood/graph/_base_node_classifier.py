@@ -1,4 +1,4 @@
-"""Base of the classifiers that train a network on nodes."""
+"""Base class of classifiers that train a network on nodes."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -33,13 +33,13 @@ from skood.utils._torch import parameter_dtype, resolve_device, to_tensor, train
 
 __all__ = ["BaseGraphClassifier", "check_widths"]
 
-# Above so many bytes of activations in an epoch, neighborhoods are sampled.
+# Above this size in bytes of activations in an epoch, neighborhoods are sampled.
 _MAX_EPOCH_BYTES = 8 * 2**30
 _SAMPLED_BATCH = 1024
 
 
 def check_widths(hidden):
-    """Return the units of hidden layers as a tuple of int, or raise."""
+    """Return the numbers of hidden units as a tuple of int, or raise."""
     widths = tuple(hidden)
     if any(not isinstance(width, Integral) or width < 1 for width in widths):
         raise ValueError(f"hidden must hold widths of at least 1, got {hidden!r}.")
@@ -47,13 +47,13 @@ def check_widths(hidden):
 
 
 class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
-    """Base class of the classifiers that train a network on nodes.
+    """Base class of classifiers that train a network on nodes.
 
     A subclass has the parameters of `__init__`, besides its own, and implements
-    ``_make_module(n_features, n_classes, recipe)`` of what ``_module_recipe()`` tells
-    at the time of `fit`; it may implement ``_loss(outputs, codes)`` and
-    ``_penalty(outputs, numbers)``. ``_outputs(X)`` gives the outputs of the trained
-    ``module_`` for samples; what they mean is the subclass's.
+    ``_make_module(n_features, n_classes, recipe)``, where the recipe is the result of
+    ``_module_recipe()`` at the time of `fit`; it may implement ``_loss(outputs,
+    codes)`` and ``_penalty(outputs, numbers)``. ``_outputs(X)`` returns the outputs of
+    the trained ``module_`` for samples; their meaning depends on the subclass.
     """
 
     _parameter_constraints: dict = {
@@ -72,7 +72,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         "verbose": ["verbose"],
     }
 
-    # parameters that a subclass may not have
+    # optional parameter of a subclass
     class_weight = None
     batch_size: int | None = None
     n_neighbors = 10
@@ -85,21 +85,22 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         X : NodeSet or array-like of shape (n_samples, n_features)
-            Training nodes. All other nodes of their graph are seen, but not their
-            labels. Rows of an array are nodes without edges.
+            Training nodes. All other nodes of their graph are used, without their
+            labels. Samples of an array are nodes without edges.
 
         y : array-like of shape (n_samples,)
             Class labels of the nodes.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the nodes, which need not sum to anything.
+            Sample weights of the nodes, which need not sum to anything.
 
         X_val : NodeSet or array-like of shape (n_val, n_features), default=None
-            Validation nodes, of the same graph or another one. None: a share of the
+            Validation nodes, of the same graph or another one. None: a fraction of the
             training nodes is held out, if `early_stopping`.
 
         y_val : array-like of shape (n_val,), default=None
-            Their labels. Classes have the weights that they have in training.
+            Labels of the validation nodes. Classes have the same weights as in
+            training.
 
         Returns
         -------
@@ -109,8 +110,8 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         Raises
         ------
         ValueError
-            If the data are invalid, a validation label is not among those of the
-            training nodes, or training diverges. The estimator then is as it was.
+            If the data are invalid, a validation label does not occur in the training
+            nodes, or training diverges. The estimator then is left unchanged.
         """
         with fresh_fit(self):
             nodes = self._check_nodes(X, reset=True)
@@ -153,7 +154,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         with training(seed, device), bar:
             module = self._build().to(device)
             warn_of_weights(nodes.graph, module)
-            dtype = parameter_dtype(module)  # also torch's default decides on it
+            dtype = parameter_dtype(module)  # depends also on torch's default dtype
             train = train.with_dtype(dtype)
             valid = None if valid is None else valid.with_dtype(dtype)
             history = self._run_epochs(module, train, valid, seed, bar)
@@ -164,7 +165,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         self.n_iter_ = len(history)
 
     def _run_epochs(self, module, train, valid, seed, bar):
-        """Train the module; return what each epoch did."""
+        """Train the module; return the history of the epochs."""
         return train_nodes(
             module,
             train,
@@ -184,7 +185,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         )
 
     def _batch_size(self, module, train):
-        """Training nodes per step: all, unless the graph is too large."""
+        """Return the number of nodes per step: all, unless the graph is too large."""
         if self.batch_size is not None:
             return self.batch_size
         n_nodes = train.tensors.shape[0]
@@ -197,7 +198,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         return _SAMPLED_BATCH
 
     def _validation(self, rows, factors, X_val, y_val, seed):
-        """Training nodes, and validation nodes or None, with weights of the classes."""
+        """Return training and validation nodes (or None), with class weights."""
         if (X_val is None) != (y_val is None):
             raise ValueError("Pass both of X_val and y_val, or neither.")
         valid = None
@@ -225,11 +226,11 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
             )
         return rows.with_weight(normalized(rows.weight)), valid
 
-    # --- what a subclass says ---------------------------------------------------
+    # --- methods of subclasses --------------------------------------------------
 
     @abstractmethod
     def _module_recipe(self):
-        """What the network is built of, of what can be pickled."""
+        """Return the parameters of the network, which can be pickled."""
 
     @abstractmethod
     def _make_module(self, n_features, n_classes, recipe):
@@ -242,23 +243,23 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         )
 
     def _make_loss(self, device):
-        """Return what gives the loss of each row, for one training run."""
+        """Return a function for the loss of each node, for one training run."""
         return self._loss
 
     def _loss(self, outputs, codes):
-        """Loss of each row."""
+        """Return the loss of each node."""
         return cross_entropy(outputs, codes)
 
-    # --- running it --------------------------------------------------------------
+    # --- outputs ----------------------------------------------------------------
 
     def _check_nodes(self, X, reset):
-        """Return `X` as a set of nodes, its width checked."""
+        """Return `X` as a set of nodes, after checking its number of features."""
         nodes = as_nodes(X, estimator=self)
         validate_data(self, X, reset=reset, skip_check_array=True)
         return nodes
 
     def _prepare_input(self, X):
-        """Return validated samples: a `NodeSet`, or rows."""
+        """Return validated samples: a `NodeSet`, or an array."""
         nodes = self._check_nodes(X, reset=False)
         if not isinstance(X, NodeSet):
             return nodes.features
@@ -266,7 +267,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         return nodes
 
     def _outputs(self, X):
-        """Outputs of the network for samples, an ndarray (n_samples, k), float64."""
+        """Return the network's outputs for samples, (n_samples, k), float64."""
         parts = []
         with borrowed(self.module_, self.device) as device:
             dtype = parameter_dtype(self.module_)

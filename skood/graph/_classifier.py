@@ -1,4 +1,4 @@
-"""A classifier of nodes that trains a graph network."""
+"""Node classifier that trains a graph neural network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,10 +22,10 @@ __all__ = ["GraphClassifier"]
 
 
 class GraphClassifier(LogitsMixin, BaseGraphClassifier):
-    r"""A classifier of nodes that trains a graph network in `fit`.
+    r"""Node classifier that trains a graph neural network in `fit`.
 
-    Each layer of the network maps what the nodes have, and aggregates it over
-    neighbors. A GCN [1]_ with one hidden layer has the logits
+    Each layer of the network maps the values of the nodes linearly and aggregates them
+    over neighbors. A GCN [1]_ with one hidden layer has the logits
 
     .. math:: L = \hat A \, \max(0, \hat A X W_1 + b_1) \, W_2 + b_2 , \qquad
         \hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2} .
@@ -37,71 +37,70 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
     conv : {"gcn", "gat", "sage", "appnp"} or callable, default="gcn"
         The kind of network: graph convolutions [1]_, attention [2]_ (eight heads in
         hidden layers), GraphSAGE with means [3]_, or a perceptron whose embeddings are
-        propagated by personalized PageRank [4]_. Or a module class or another
-        factory, called as ``conv(n_features, n_classes, **conv_params)``, of a module
-        that is called as ``module(x, edge_index)`` and returns logits for all nodes.
-        If it has a parameter ``edge_weight``, it is given the weights of a graph that
-        has some; if the parameter has no default, also those of other graphs, ones.
+        propagated by personalized PageRank [4]_. Or a module class or another factory,
+        called as ``conv(n_features, n_classes, **conv_params)``, of a module that is
+        called as ``module(x, edge_index)`` and returns logits for all nodes. If it has
+        a parameter ``edge_weight``, this is the weights of a weighted graph; if the
+        parameter has no default, it is ones for unweighted graphs.
 
     conv_params : dict, default=None
         Further arguments of `conv`: for "gat" `heads`, for "appnp" `steps` and
         `teleport`.
 
     hidden : tuple of int, default=(64,)
-        Units of the hidden layers. Not used with a `conv` of your own.
+        Units of the hidden layers. Not used with a custom `conv`.
 
     dropout : float, default=0.5
-        Probability of dropout before each layer. Not used with a `conv` of your own.
+        Probability of dropout before each layer. Not used with a custom `conv`.
 
     lr : float, default=1e-2
         Learning rate of Adam.
 
     weight_decay : float, default=1e-4
-        Its weight decay.
+        Weight decay of Adam.
 
     max_epochs : int, default=1000
         Number of epochs, with early stopping at most.
 
     early_stopping : bool, default=True
         Stop when the loss of validation nodes no longer falls, and return to the
-        weights with the smallest one. Validation nodes that `fit` is given switch it
-        on, too.
+        weights with the smallest loss. Validation nodes passed to `fit` also enable it.
 
     validation_fraction : float, default=0.1
-        Share of the training nodes held out, stratified by class, if `fit` is given
-        no validation nodes. Where there are few labels, give it some.
+        Fraction of the training nodes held out, stratified by class, if no validation
+        nodes are passed to `fit`. With few labels, pass validation nodes to `fit`.
 
     patience : int, default=50
-        Early stopping waits for this many epochs without a gain of `tol`.
+        Number of epochs without an improvement by `tol` before early stopping.
 
     tol : float, default=0.0
-        The gain in validation loss that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
-        Weights of the classes, which multiply `sample_weight`.
+        Weights of the classes, multiplied with `sample_weight`.
 
     criterion : callable, default=None
-        ``criterion(outputs, codes)`` gives the loss of each row of the outputs, a
-        tensor of shape (n_rows, n_classes), for the numbers of the classes. If it has
-        parameters of its own, they are not trained. None: the cross-entropy.
+        ``criterion(outputs, codes)`` returns the loss of each node, from its outputs, a
+        tensor of shape (n_rows, n_classes), and its class index. If it has parameters
+        of its own, they are not trained. None: the cross-entropy.
 
     batch_size : int, default=None
         Training nodes per step, each step with a sampled neighborhood of the batch.
-        None: all nodes and the whole graph in one step, as long as the activations
-        need less than 8 GiB, else 1024.
+        None: all nodes and the whole graph in one step, as long as the activations need
+        less than 8 GiB, else 1024.
 
     n_neighbors : int, default=10
-        Incoming edges of a node that a sampled neighborhood keeps, at most. Their
-        weights are raised in place of those that are left out, and "gcn" and "appnp"
-        know the degrees in the whole graph, so that nothing is lost if no node has
+        Maximum number of incoming edges per node in a sampled neighborhood. Their
+        weights are increased to compensate for the omitted ones, and "gcn" and "appnp"
+        use the degrees in the whole graph, so that the result is exact if no node has
         more edges.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the initial weights, dropout, held-out nodes and samples. The generators
-        of torch are left as they were.
+        Seed of the initial weights, dropout, held-out nodes and sampled neighborhoods.
+        The generators of torch are left unchanged.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where to train: "auto" is CUDA if there is one, else the CPU.
+        Device to train on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the epochs.
@@ -118,36 +117,36 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
         Names of features, only if `X` was a data frame with names.
 
     module_ : torch.nn.Module
-        The trained network, in eval mode. It holds no graph.
+        The trained network, in eval mode. It does not contain the graph.
 
     n_iter_ : int
         Number of epochs trained.
 
     history_ : list of dict
-        For each epoch: `epoch` (from 1), `train_loss` and, with validation nodes,
-        `valid_loss`.
+        Results of each epoch: `epoch` (from 1), `train_loss` and, with validation
+        nodes, `valid_loss`.
 
     Warns
     -----
     SkoodWarning
-        In `fit` and in predictions, if the graph has weights that the network does not
-        use.
+        In `fit` and in predictions, if the graph has edge weights that the network does
+        not use.
 
     See Also
     --------
-    pretrained_graph : Wrap a graph network that is trained already.
+    pretrained_graph : Wrap a graph network that is already trained.
     NodeSet : Nodes as samples.
-    skood.evidential.EvidentialProbe : Adds uncertainty to a trained one.
+    skood.evidential.EvidentialProbe : Adds uncertainty to a trained network.
 
     Notes
     -----
     The network is trained on one graph and predicts nodes of any graph with the same
-    features. All nodes of a graph are run, whichever are asked for. Rows of an array
-    are nodes without edges.
+    features. The network runs on all nodes of a graph, for any set of nodes. Samples of
+    an array are nodes without edges.
 
-    What detectors read as features are the embeddings that the last, linear, map turns
-    into logits: with the last aggregation done. So each array detector works on a
-    frozen graph network.
+    The features for detectors are the embeddings after the last aggregation, which the
+    last linear map turns into logits. So each array detector works on a frozen graph
+    network.
 
     References
     ----------
@@ -230,7 +229,7 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
         self.verbose = verbose
 
     def _module_recipe(self):
-        """What the network is built of; kept, so that it can be built again."""
+        """Return the parameters of the network, stored to build it again."""
         if isinstance(self.conv, torch.nn.Module):
             raise TypeError(
                 f"conv is a module, a {type(self.conv).__name__}, but each fit trains "
@@ -274,28 +273,28 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
 
     @takes_input
     def predict_logits(self, X):
-        """Logits of the network.
+        """Return the logits of the network.
 
         Parameters
         ----------
         X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes, or rows, which are nodes without edges.
+            Nodes, or an array, whose samples are nodes without edges.
 
         Returns
         -------
         logits : ndarray of shape (n_samples, n_classes), dtype float64
-            What the network returns.
+            Output of the network.
         """
         logits = read(self, X, {"logits"}, device=self.device).logits
         return logits.astype("float64")
 
 
 def _built(conv, args, params):
-    """Call `conv`, the name of a network or a factory; refuse wrong parameters."""
+    """Call `conv`, the name of a network or a factory; raise for wrong parameters."""
     factory = NETWORKS[conv] if conv in NETWORKS else conv
     try:
         signature = inspect.signature(factory)
-    except ValueError:  # written in C
+    except ValueError:  # written in C, without a signature
         return factory(*args, **params)
     try:
         signature.bind(*args, **params)

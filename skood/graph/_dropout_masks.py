@@ -1,4 +1,4 @@
-"""The networks that dropout makes of one graph network."""
+"""Networks that result from the dropout masks of one graph network (MC dropout)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,22 +28,22 @@ __all__ = ["ThinnedGraph"]
 
 
 class ThinnedGraph(ThinnedModule):
-    """The networks that dropout makes of a fitted graph network, by their number.
+    """Thinned networks of a fitted graph network, indexed by their number.
 
-    There is a mask for all nodes, which depends on the number of the thinned network
-    only: so it is the same on every graph, and for rows of arrays. Each graph is run
-    whole.
+    The masks are shared by all nodes and depend only on the number of the thinned
+    network: they are the same on every graph, and for samples of arrays. Each graph is
+    run as a whole.
 
     Parameters
     ----------
     network : GraphNetwork
-        Opened.
+        An opened network.
 
     estimator : object
-        Fitted; named in errors.
+        Fitted estimator, named in errors.
 
     device : str or torch.device
-        Where the copy is.
+        Device of the copy.
 
     seed : int
         See `ThinnedModule`.
@@ -66,9 +66,9 @@ class ThinnedGraph(ThinnedModule):
         if isinstance(self._network, EdgeModule):
             self._module = self._network.module
         self._tensors: Any = None  # the graph that is run
-        self._is_known = False  # whether a layer gives the logits, as is told next
+        self._is_known = False  # whether the following attribute is determined
         self._gives_logits = False
-        self._kept = None  # what it gave, if the network returns something else
+        self._kept = None  # output of this layer, if it is not the network's
         self._too_late: tuple | None = None  # a dropout module after it
         super().__init__(self._module, estimator, seed)
 
@@ -95,13 +95,13 @@ class ThinnedGraph(ThinnedModule):
         return x.copy_(new) if module.inplace else new
 
     def _lengths(self):
-        """Lengths of arrays with a row for each node, or each edge."""
+        """Return the lengths of arrays with a row for each node, or each edge."""
         n_nodes, n_edges = self._tensors.shape[0], self._tensors.graph.adjacency.nnz
         n_loops = np.count_nonzero(self._tensors.graph.adjacency.diagonal())
         return {n_nodes, n_edges, n_edges + n_nodes, n_edges - n_loops + n_nodes}
 
     def _find_logits(self):
-        """Find the layer that gives the logits, and keep what it gives if need be."""
+        """Find the layer that gives the logits, and store its output if needed."""
         watcher = GraphWatcher(self._module)
         try:
             output = primary_tensor(self._network(self._tensors))
@@ -111,7 +111,7 @@ class ThinnedGraph(ThinnedModule):
         if self._calls == 0:
             raise does_not_run(self._module)
         if found is not None and not torch.equal(found[3], output):
-            # behind a softmax the digits of sure predictions are lost
+            # after a softmax the digits of confident predictions are lost
             found[1].register_forward_hook(self._keep)
         self._gives_logits = found is not None
         self._is_known = True
@@ -120,7 +120,7 @@ class ThinnedGraph(ThinnedModule):
         self._kept = output[0] if isinstance(output, tuple) else output
 
     def _logits(self, member):
-        """Logits of all nodes by one of the thinned networks."""
+        """Return the logits of all nodes by one of the thinned networks."""
         self._member, self._calls, self._kept, self._too_late = member, 0, None, None
         output = primary_tensor(self._network(self._tensors))
         if self._kept is not None:
@@ -131,7 +131,7 @@ class ThinnedGraph(ThinnedModule):
         return symmetric(self._reader.logits_of(output, found, self._tensors))
 
     def log_proba(self, rows, n_members, bar=None):
-        """Log-probabilities by the first thinned networks.
+        """Return the log-probabilities by the first `n_members` thinned networks.
 
         Parameters
         ----------
@@ -139,11 +139,11 @@ class ThinnedGraph(ThinnedModule):
             Prepared samples.
 
         n_members : int
-            How many thinned networks.
+            Number of thinned networks.
 
         bar : object, default=None
-            Shows the progress: it is updated by one for each member on a graph, or for
-            the rows of an array.
+            Progress bar: it is updated by one for each member on a graph, or for the
+            samples of an array.
 
         Returns
         -------
@@ -170,6 +170,6 @@ class ThinnedGraph(ThinnedModule):
                     part[member] = torch.log_softmax(logits, 1).cpu().numpy()
                     bar.update(int(is_graph))
                 parts.append(check_log_proba(part))
-        self._tensors = self._kept = self._too_late = None  # and with them the graph
+        self._tensors = self._kept = self._too_late = None  # releases the graph
         bar.update(int(not is_graph))
         return np.concatenate(parts, axis=1)

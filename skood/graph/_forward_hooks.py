@@ -1,4 +1,4 @@
-"""Hooks that record the layers of a graph network while it runs."""
+"""Forward hooks that record the layers of a graph network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,12 +14,12 @@ __all__ = ["GraphWatcher", "is_convolution", "named_layers"]
 
 
 def is_convolution(module):
-    """Tell the layers of torch_geometric that pass messages."""
+    """Return whether a module is a message passing layer of torch_geometric."""
     return hasattr(module, "message") and hasattr(module, "propagate")
 
 
 def _is_linear(module):
-    """Tell linear layers: torch's, and torch_geometric's, which are no subclass."""
+    """Return whether a module is a linear layer, of torch or torch_geometric."""
     kind = type(module)
     return isinstance(module, (nn.Linear, FeatureLinear)) or (
         kind.__name__ == "Linear" and kind.__module__.startswith("torch_geometric.nn")
@@ -40,7 +40,7 @@ def named_layers(module):
 
 
 class GraphWatcher(Watcher):
-    """A `Watcher` that also knows the layers of torch_geometric.
+    """Forward hooks that also record the layers of torch_geometric.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class GraphWatcher(Watcher):
                 self._hook(child.register_forward_hook, self._linear, name)
 
     def _convolution(self, name, module, args, kwargs, output):
-        if isinstance(output, tuple) and output:  # with weights of attention
+        if isinstance(output, tuple) and output:  # with attention weights
             output = output[0]
         if isinstance(output, torch.Tensor):
             call = (args, kwargs)
@@ -74,22 +74,14 @@ class GraphWatcher(Watcher):
                 self.last = (name, module, values, output)
 
     def forget(self):
-        """Let go of a forward pass."""
+        """Release the results of a forward pass."""
         super().forget()
         self.convolutions = {}
 
     def giver_of(self, output):
         """Find the layer that gives the logits, linear or not.
 
-        Parameters
-        ----------
-        output : torch.Tensor
-            What the network returned.
-
-        Returns
-        -------
-        found : tuple or None
-            Its name, the layer, what it was called with, and the logits.
+        Returns its name, the layer, its input, and the logits, or None.
         """
         found = super().head_of(output)
         if found is None and self.convolutions:
@@ -101,18 +93,10 @@ class GraphWatcher(Watcher):
     def head_of(self, output):
         """Find the layer whose output is what the network returned.
 
-        Directly, or before a closing softmax or log-softmax.
-
-        Parameters
-        ----------
-        output : torch.Tensor
-            What the network returned.
-
-        Returns
-        -------
-        found : tuple or None
-            Name; the linear layer, or the `LinearForm` of a convolution, or None for a
-            convolution without one; its input, of a `LinearForm` aggregated; logits.
+        It gives the output directly, or before a closing softmax or log-softmax.
+        Returns None, or: name; the linear layer, or the `LinearForm` of a convolution,
+        or None for a convolution without a `LinearForm`; its input, aggregated for a
+        `LinearForm`; logits.
         """
         found = self.giver_of(output)
         if found is None or not is_convolution(found[1]):
@@ -127,7 +111,7 @@ class GraphWatcher(Watcher):
 
 
 def _values(args, kwargs):
-    """What nodes have, among the arguments of a convolution."""
+    """Return the values of the nodes among the arguments of a convolution."""
     for value in (*args, *kwargs.values()):
         if isinstance(value, (tuple, list)) and value:  # of sources and targets
             value = value[-1]

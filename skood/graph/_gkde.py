@@ -1,4 +1,4 @@
-"""Evidence of labeled nodes by a kernel of their distance: GKDE."""
+"""Graph-based kernel Dirichlet estimation (GKDE)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,26 +24,12 @@ from skood.utils._torch import row_chunks
 
 __all__ = ["GKDE", "resolve_metric"]
 
-# Nodes that a search of the graph starts from at once: one for each bit of a word.
+# Number of simultaneous breadth-first searches: one for each bit of a word.
 _WORD = 64
 
 
 def resolve_metric(metric, X):
-    """Say what "auto" is for samples; paths need edges.
-
-    Parameters
-    ----------
-    metric : {"auto", "hops", "euclidean"}
-        What was asked for.
-
-    X : NodeSet or array-like
-        Training samples.
-
-    Returns
-    -------
-    metric : {"hops", "euclidean"}
-        What a distance is.
-    """
+    """Resolve "auto" to "hops" or "euclidean" for samples; "hops" needs edges."""
     if metric == "auto":
         return "hops" if isinstance(X, NodeSet) else "euclidean"
     if metric == "hops" and not isinstance(X, NodeSet):
@@ -55,19 +41,19 @@ def resolve_metric(metric, X):
 
 
 class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
-    r"""Graph-based kernel Dirichlet estimation: near labeled nodes are evidence.
+    r"""Graph-based kernel Dirichlet estimation (GKDE) from nearby labeled nodes.
 
-    Each training node is evidence for its class, in all nodes that can be reached from
-    it, the less the longer the path. With :math:`d_{ij}` the number of edges on the
-    shortest path from the training node i to node j, node j has the Dirichlet
-    distribution with the parameters [1]_
+    Each training node is evidence for its class in all nodes that are reachable from
+    it; the evidence decreases with the length of the path. With :math:`d_{ij}` the
+    number of edges on the shortest path from the training node i to node j, node j has
+    the Dirichlet distribution with the parameters [1]_
 
     .. math::
 
         \alpha_{jk} = 1 + \sum_{i: y_i = k,\, d_{ij} \le \text{cutoff}} g(d_{ij}),
         \qquad g(d) = \frac{1}{\sigma \sqrt{2 \pi}} e^{-d^2 / (2 \sigma^2)} .
 
-    Nothing is trained, and features do not count. Of arrays, whose rows have no edges,
+    There is no training, and features are not used. For arrays, which have no edges,
     distances are Euclidean.
 
     Read more in the :ref:`User Guide <gkde>`.
@@ -78,13 +64,13 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
         Bandwidth of the kernel, in edges, or in units of the features.
 
     cutoff : float, default=10.0
-        Training nodes at a greater distance are no evidence. None: all are that can be
-        reached.
+        Training nodes at a greater distance are no evidence. None: all reachable nodes
+        are evidence.
 
     metric : {"auto", "hops", "euclidean"}, default="auto"
-        What a distance is: "hops" counts edges on the shortest path, in their direction
-        and whatever their weights are; "euclidean" is the distance of the features.
-        "auto" is "hops" for a `NodeSet`, and "euclidean" for arrays.
+        Kind of distance: "hops" is the number of edges on the shortest directed path,
+        without their weights; "euclidean" is the distance of the features. "auto" is
+        "hops" for a `NodeSet`, and "euclidean" for arrays.
 
     Attributes
     ----------
@@ -95,8 +81,8 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
         "hops" or "euclidean".
 
     nodes_ : ndarray of shape (n_train,)
-        Numbers of the training nodes, ordered by class; those of weight zero are left
-        out. Of arrays: numbers of rows.
+        Indices of the training nodes, ordered by class; nodes of weight zero are left
+        out. For arrays: indices of samples.
 
     n_features_in_ : int
         Number of features of a node.
@@ -107,21 +93,21 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
     Raises
     ------
     ValueError
-        If hops are to be counted in another graph than that of `fit`.
+        If hops are to be counted in another graph than the graph of `fit`.
 
     See Also
     --------
-    GKDENetwork : A graph network that is drawn to this evidence.
-    skood.evidential.vacuity : How little evidence there is.
+    GKDENetwork : Graph network that is regularized towards this evidence.
+    skood.evidential.vacuity : Lack of evidence.
 
     Notes
     -----
-    A node that no training node reaches has no evidence: its vacuity is one, its
-    probabilities are equal, and its predicted class, the first, means nothing.
+    A node that is not reachable from any training node has no evidence: its vacuity is
+    one, its probabilities are equal, and its predicted class, the first, is arbitrary.
 
     Hops are counted by a breadth-first search of the graph from 64 training nodes at a
-    time. So memory does not grow with their number, but time does: there is a search
-    for each 64 of them, and each step of it goes through all edges.
+    time. Memory does not grow with the number of training nodes, but time does: there
+    is one search per 64 training nodes, and each step of it visits all edges.
 
     References
     ----------
@@ -159,18 +145,18 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None):
-        """Remember the training nodes.
+        """Store the training nodes.
 
         Parameters
         ----------
         X : NodeSet or array-like of shape (n_samples, n_features)
-            Training nodes. A node that is there twice counts twice.
+            Training nodes. Repeated nodes count repeatedly.
 
         y : array-like of shape (n_samples,)
             Class labels.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the nodes, which multiply their evidence.
+            Sample weights of the nodes, multiplied with their evidence.
 
         Returns
         -------
@@ -198,7 +184,7 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
         return self
 
     def _check_finite(self):
-        """Raise if the most evidence there could be overflows."""
+        """Raise if the largest possible evidence overflows."""
         with np.errstate(over="ignore"):
             most = self._weight.sum() * self._kernel(0.0)
         if not np.isfinite(most):
@@ -211,7 +197,7 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
     # --- evidence ------------------------------------------------------------
 
     def _kernel(self, distance):
-        """Density of the normal distribution; zero beyond the cutoff."""
+        """Return the density of the normal distribution; zero beyond the cutoff."""
         distance = np.asarray(distance, dtype=np.float64)
         with np.errstate(over="ignore", under="ignore"):
             g = np.exp(-0.5 * (distance / self._sigma) ** 2)
@@ -229,7 +215,7 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
         return sums
 
     def _evidence_by_hops(self, graph):
-        """Evidence in all nodes of the graph."""
+        """Return the evidence in all nodes of the graph."""
         incoming = graph.operator("sum")
         evidence = np.zeros((graph.n_nodes, len(self.classes_)))
         for part in row_chunks(len(self.nodes_), 1, budget=_WORD):
@@ -246,18 +232,19 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
         return evidence
 
     def _evidence_by_features(self, X):
-        """Evidence in rows."""
+        """Return the evidence in samples of an array."""
         evidence = np.empty((X.shape[0], len(self.classes_)))
-        # a few numbers for each training node, and a dense copy of the row or two
+        # a few numbers for each training node, and one or two dense copies of the
+        # sample
         row_bytes = 32 * len(self._rows) + 16 * X.shape[1]
         for rows in row_chunks(X.shape[0], row_bytes):
-            with np.errstate(over="ignore"):  # rows that are infinitely far apart
+            with np.errstate(over="ignore"):  # infinitely distant samples
                 distances = cdist(_dense(X[rows]), self._rows)
             evidence[rows] = self._class_sums(self._kernel(distances))
         return evidence
 
     def _check_nodes(self, X):
-        """Return a set of nodes that distances can be told of."""
+        """Return a set of nodes for which distances can be computed."""
         check_is_fitted(self)
         nodes = as_nodes(X, estimator=self)
         validate_data(self, X, reset=False, skip_check_array=True)
@@ -283,12 +270,12 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
 
     @takes_input
     def predict_alpha(self, X):
-        """Parameters of the Dirichlet distribution of each node.
+        """Return the parameters of the Dirichlet distribution of each node.
 
         Parameters
         ----------
         X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes; for "hops" of the graph of `fit`.
+            Nodes; for "hops", of the graph of `fit`.
 
         Returns
         -------
@@ -305,7 +292,7 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
 
 
 def _graph_id(graph):
-    """Name of the edges of a graph, whatever they weigh."""
+    """Return a hash of the edges of a graph without their weights."""
 
     def make():
         digest = hashlib.sha256()
@@ -317,20 +304,11 @@ def _graph_id(graph):
 
 
 def _rings(incoming, seeds):
-    """Yield, for 0, 1, … hops, which nodes are so far from which seeds.
+    """Yield, for 0, 1, … hops, the nodes at this distance from each seed.
 
-    Parameters
-    ----------
-    incoming : csr_array of shape (n_nodes, n_nodes)
-        Row j has an entry for each node that has an edge to node j.
-
-    seeds : ndarray of int
-        At most 64 nodes.
-
-    Yields
-    ------
-    ring : ndarray of shape (n_nodes,), dtype uint64
-        A bit for each seed; the last ring that is not empty is the last.
+    Row j of `incoming`, of shape (n_nodes, n_nodes), has an entry for each node that
+    has an edge to node j. There are at most 64 seeds. A ring is an uint64 array
+    (n_nodes,), one bit for each seed; the last yielded ring is the last non-empty one.
     """
     bits = np.zeros((incoming.shape[0], _WORD), dtype=np.uint8)
     bits[seeds, np.arange(len(seeds))] = 1
@@ -350,11 +328,11 @@ def _rings(incoming, seeds):
 
 
 def _unpacked(ring):
-    """Bits of words, one row of 64 for each."""
+    """Return the bits of words, one row of 64 for each."""
     return np.unpackbits(ring.view(np.uint8).reshape(-1, 8), axis=1)
 
 
 def _dense(rows):
-    """Rows of features as a float64 array."""
+    """Return features as a float64 array."""
     rows = rows.toarray() if sparse.issparse(rows) else rows
     return np.ascontiguousarray(rows, dtype=np.float64)

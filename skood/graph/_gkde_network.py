@@ -1,4 +1,4 @@
-"""A graph network that is drawn to the evidence of near labeled nodes: SGNN-GKDE."""
+"""Graph network regularized towards kernel evidence of labeled nodes (SGNN-GKDE)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,13 +28,13 @@ from skood.utils._param_validation import HasMethods, Interval, StrOptions
 
 __all__ = ["GKDENetwork"]
 
-# Log-probabilities of the teacher are at least this, as if each class had 1e-10.
+# Lower bound of the teacher's log-probabilities, as if each class had 1e-10.
 _LOG_FLOOR = float(np.log(1e-10))
 
 
 @contextmanager
 def _given(teacher, samples):
-    """Say what to do if a teacher does not read nodes."""
+    """Return how to replace a teacher that does not accept nodes, for an error."""
     try:
         yield
     except TypeError as error:
@@ -49,11 +49,11 @@ def _given(teacher, samples):
 
 
 class GKDENetwork(DirichletMixin, BaseGraphClassifier):
-    r"""A graph network whose evidence is drawn to that of near labeled nodes.
+    r"""Graph network regularized towards kernel evidence of labeled nodes (SGNN-GKDE).
 
-    The outputs of the network are evidence :math:`e = g(l)`, and :math:`\alpha = e + 1`
-    the parameters of the Dirichlet distribution of a node, with the total S and the
-    mean :math:`\bar p = \alpha / S`. It is trained on [1]_
+    The outputs of the network are mapped to evidence :math:`e = g(l)`, and
+    :math:`\alpha = e + 1` are the parameters of the Dirichlet distribution of a node,
+    with the total S and the mean :math:`\bar p = \alpha / S`. It is trained on [1]_
 
     .. math::
 
@@ -63,11 +63,11 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         \mathrm{Dir}(\alpha_j) \,\|\, \mathrm{Dir}(\hat\alpha_j) \bigr)
         + \lambda_2 \, KL \bigl( \bar p_j \,\|\, \hat p_j \bigr) \Bigr):
 
-    the expected squared error of the n labeled nodes; and of all N nodes of the graph
-    how far they are from the distributions with the parameters :math:`\hat\alpha` that
-    `GKDE` estimates from the labeled nodes, and from the probabilities
-    :math:`\hat p` of a teacher, a plain graph network. So nodes that are far from all
-    labels have little evidence, unless their features tell a class.
+    the expected squared error of the n labeled nodes; and for all N nodes of the graph
+    the divergences from the distributions with the parameters :math:`\hat\alpha` that
+    `GKDE` estimates from the labeled nodes, and from the probabilities :math:`\hat p`
+    of a teacher, a plain graph network. Nodes far from all labels have little evidence,
+    unless their features indicate a class.
 
     Read more in the :ref:`User Guide <gkde>`.
 
@@ -80,24 +80,24 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         The weight :math:`\lambda_1`. 0: `GKDE` is not used.
 
     lambda_teacher : float, default=0.1
-        The weight :math:`\lambda_2`. 0: there is no teacher.
+        The weight :math:`\lambda_2`. 0: no teacher.
 
     teacher : object, default=None
         A classifier of nodes with ``predict_proba``. It is cloned and fitted to the
-        training nodes, with their weights, in which those of the classes are, unless
-        it is in a :class:`~sklearn.frozen.FrozenEstimator`. It has to know all of
-        their classes. Of arrays it is given arrays. None: a `GraphClassifier` with the
-        same parameters.
+        training nodes, with their weights (including class weights), unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`. It must have all classes of the
+        training nodes. For arrays it is given arrays. None: a `GraphClassifier` with
+        the same parameters.
 
     sigma : float, default=1.0
         Bandwidth of `GKDE`, in edges, or in units of the features.
 
     cutoff : float, default=10.0
-        Labeled nodes at a greater distance are no evidence for `GKDE`. None: all are
-        that can be reached.
+        Labeled nodes at a greater distance are no evidence for `GKDE`. None: all
+        reachable nodes are evidence.
 
     metric : {"auto", "hops", "euclidean"}, default="auto"
-        What a distance is for `GKDE`: "hops" counts edges on the shortest path,
+        Kind of distance for `GKDE`: "hops" is the number of edges on the shortest path,
         "euclidean" is the distance of the features. "auto" is "hops" for a `NodeSet`,
         and "euclidean" for arrays.
 
@@ -108,51 +108,51 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         Further arguments of `conv`.
 
     hidden : tuple of int, default=(64,)
-        Units of the hidden layers. Not used with a `conv` of your own.
+        Units of the hidden layers. Not used with a custom `conv`.
 
     dropout : float, default=0.5
-        Probability of dropout before each layer. Not used with a `conv` of your own.
+        Probability of dropout before each layer. Not used with a custom `conv`.
 
     lr : float, default=1e-2
         Learning rate of Adam.
 
     weight_decay : float, default=1e-4
-        Its weight decay.
+        Weight decay of Adam.
 
     max_epochs : int, default=1000
         Number of epochs, with early stopping at most.
 
     early_stopping : bool, default=True
-        Stop when the loss of validation nodes, with what all nodes are drawn to, no
-        longer falls, and return to the weights with the smallest one. Validation nodes
-        that `fit` is given switch it on, too.
+        Stop when the loss of validation nodes, including the divergences of all nodes,
+        no longer falls, and return to the weights with the smallest loss. Validation
+        nodes passed to `fit` also enable it.
 
     validation_fraction : float, default=0.1
-        Share of the training nodes held out, stratified by class, if `fit` is given
-        no validation nodes. They are no evidence for `GKDE`.
+        Fraction of the training nodes held out, stratified by class, if no validation
+        nodes are passed to `fit`. They are no evidence for `GKDE`.
 
     patience : int, default=50
-        Early stopping waits for this many epochs without a gain of `tol`.
+        Number of epochs without an improvement by `tol` before early stopping.
 
     tol : float, default=0.0
-        The gain that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
-        Weights of the classes, which multiply `sample_weight`. Weights are scaled to a
-        mean of one, and multiply the evidence of `GKDE`, too.
+        Weights of the classes, multiplied with `sample_weight`. Weights are scaled to a
+        mean of one, and are also multiplied with the evidence of `GKDE`.
 
     batch_size : int, default=None
         Training nodes per step, see `GraphClassifier`.
 
     n_neighbors : int, default=10
-        Incoming edges of a node that a sampled neighborhood keeps, at most.
+        Maximum number of incoming edges per node in a sampled neighborhood.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the initial weights, dropout, held-out nodes and samples, and those of
-        the default teacher. The generators of torch are left as they were.
+        Seed of the initial weights, dropout, held-out nodes, sampled neighborhoods, and
+        of the default teacher. The generators of torch are left unchanged.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where to train: "auto" is CUDA if there is one, else the CPU.
+        Device to train on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the epochs.
@@ -166,7 +166,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         "hops" or "euclidean".
 
     gkde_ : GKDE or None
-        What the distributions are drawn to, fitted to the training nodes.
+        Prior of the distributions, fitted to the training nodes.
 
     teacher_ : object or None
         The fitted teacher.
@@ -178,33 +178,33 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         Names of features, only if `X` was a data frame with names.
 
     module_ : torch.nn.Module
-        The trained network, in eval mode. It holds no graph.
+        The trained network, in eval mode. It does not contain the graph.
 
     n_iter_ : int
-        Number of epochs trained, without those of the teacher.
+        Number of epochs trained, excluding the teacher.
 
     history_ : list of dict
-        For each epoch: `epoch` (from 1), `train_loss` and, with validation nodes,
-        `valid_loss`, with what all nodes are drawn to.
+        Results of each epoch: `epoch` (from 1), `train_loss` and, with validation
+        nodes, `valid_loss`, including the divergences of all nodes.
 
     See Also
     --------
-    GKDE : The kernel estimate alone; nothing is trained.
-    skood.evidential.EvidentialClassifier : Evidence without what draws it.
-    skood.evidential.dissonance : Evidence that contradicts itself, of `predict_alpha`.
+    GKDE : The kernel estimate alone, without training.
+    skood.evidential.EvidentialClassifier : Evidential network without a prior.
+    skood.evidential.dissonance : Conflicting evidence, from `predict_alpha`.
 
     Notes
     -----
-    The network predicts nodes of any graph with the same features; only in `fit` paths
-    are counted. In validation nodes of another graph than that of the training nodes,
-    to which there are no paths, only the loss and the teacher count.
+    The network predicts nodes of any graph with the same features; paths are counted
+    only in `fit`. For validation nodes of another graph than the training nodes, to
+    which there are no paths, only the loss and the teacher are used.
 
-    Detectors that read the network find its outputs l where others have logits: of
-    `evidence` "exp" the logarithms of the evidence, so that
-    :class:`~skood.detectors.Energy` is that of the total evidence.
+    Detectors use the outputs l of the network as logits: with `evidence` "exp" they are
+    the logarithms of the evidence, so that :class:`~skood.detectors.Energy` is the
+    energy of the total evidence.
 
-    Where neighborhoods are sampled, the means over all nodes are those over the nodes
-    of a sample.
+    With sampled neighborhoods, the means over all nodes are means over the nodes of a
+    sample.
 
     References
     ----------
@@ -293,7 +293,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         self.device = device
         self.verbose = verbose
 
-    # --- the network, and a plain one like it -------------------------------------
+    # --- the network and the default teacher --------------------------------------
 
     def _plain(self, random_state=None):
         """Return an unfitted classifier with the same network."""
@@ -308,7 +308,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
     def _make_module(self, n_features, n_classes, recipe):
         return GraphClassifier()._make_module(n_features, n_classes, recipe)
 
-    # --- what it is drawn to --------------------------------------------------------
+    # --- regularization -------------------------------------------------------------
 
     def _check_nodes(self, X, reset):
         if reset:
@@ -321,8 +321,8 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         super()._train(nodes, codes, weight, factors, X_val, y_val)
 
     def _run_epochs(self, module, train, valid, seed, bar):
-        """Fit what the network is drawn to, then train it."""
-        self._evidence = self.evidence  # predictions keep it until another fit
+        """Fit GKDE and the teacher, then train the network."""
+        self._evidence = self.evidence  # used in predictions until another fit
         self._fit_prior(train)
         self._fit_teacher(train, valid, seed)
         of_train = of_valid = self._targets(train, same_graph=True)
@@ -333,7 +333,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
             targets = of_train if module.training else of_valid
             return self._distance(outputs, targets, numbers)
 
-        self._penalty = penalty  # of this fit only: it knows the graph
+        self._penalty = penalty  # of this fit only: it contains the graph
         try:
             return super()._run_epochs(module, train, valid, seed, bar)
         finally:
@@ -348,7 +348,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
             self.gkde_ = gkde.fit(nodes, self.classes_[train.codes], train.weight)
 
     def _fit_teacher(self, train, valid, seed):
-        """Fit the teacher on the training nodes; let a frozen one through."""
+        """Fit the teacher on the training nodes, unless it is frozen."""
         self.teacher_ = None
         if self.lambda_teacher == 0:
             return
@@ -374,15 +374,15 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         self._check_classes(np.asarray(teacher.classes_), train.codes)
 
     def _default_teacher(self, train, seed):
-        """Return a plain network, and weights of nodes without those of classes.
+        """Return a plain network, and weights of nodes without class weights.
 
-        It multiplies by these itself, in validation nodes, too.
+        It multiplies by class weights itself, also for validation nodes.
         """
         rng = np.random.RandomState([seed, 1])
         teacher = self._plain(int(rng.randint(np.iinfo(np.int32).max)))
         if self.class_weight is not None:
             labels, factors = self.classes_.tolist(), self._factors.tolist()
-            present = np.unique(train.codes)  # those of weight zero are left out
+            present = np.unique(train.codes)  # without classes of weight zero
             teacher.class_weight = {labels[c]: factors[c] for c in present}
         return teacher, train.weight / self._factors[train.codes]
 
@@ -405,15 +405,15 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
             )
 
     def _samples(self, graph, nodes=None):
-        """What a teacher is given: nodes, or if `fit` was given rows, rows."""
+        """Return the input of a teacher: nodes, or an array if `fit` was given one."""
         if self._of_arrays and graph.adjacency.nnz == 0:
             return graph.X if nodes is None else graph.X[nodes]
         return NodeSet(graph, nodes)
 
     def _targets(self, rows, same_graph):
-        """What all nodes of a graph are drawn to."""
+        """Return the regularization targets of all nodes of a graph."""
         whole, prior, log_teacher = NodeSet(rows.tensors.graph), None, None
-        # to nodes of another graph there are no paths
+        # there are no paths to nodes of another graph
         if self.gkde_ is not None and (same_graph or self.metric_ == "euclidean"):
             alpha = self.gkde_.predict_alpha(whole)
             prior = self._columns(alpha, self.gkde_.classes_, 1.0, rows)
@@ -431,7 +431,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         return torch.tensor(ordered, device=rows.tensors.device)
 
     def _evidential(self):
-        """What makes Dirichlet distributions of outputs, and their loss."""
+        """Return the loss that maps outputs to Dirichlet distributions."""
         return EvidentialLoss(
             evidence=self._evidence, loss="squared_error", lambda_kl=0.0
         )
@@ -440,7 +440,7 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
         return self._evidential()(outputs, codes)
 
     def _distance(self, outputs, targets, numbers):
-        """How far distributions of nodes are, in the mean, from what draws them."""
+        """Return the mean divergence of nodes from their regularization targets."""
         alpha = self._evidential().alpha(outputs)
         weights = self.lambda_gkde, self.lambda_teacher
         return targets.distance(alpha, numbers, *weights).to(outputs.dtype)
@@ -449,12 +449,12 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
 
     @takes_input
     def predict_alpha(self, X):
-        """Parameters of the Dirichlet distribution of each node.
+        """Return the parameters of the Dirichlet distribution of each node.
 
         Parameters
         ----------
         X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes of any graph, or rows, which are nodes without edges.
+            Nodes of any graph, or an array, whose samples are nodes without edges.
 
         Returns
         -------

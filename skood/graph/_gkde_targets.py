@@ -1,4 +1,4 @@
-"""What the distributions of a `GKDENetwork` are drawn to, and how far they are.
+"""Regularization of a `GKDENetwork`: targets of the nodes and divergences from them.
 
 Divergences are differentiable: they are a part of its loss.
 """
@@ -14,18 +14,7 @@ __all__ = ["Targets", "dirichlet_divergence", "divergence_of_means"]
 
 
 def dirichlet_divergence(alpha, beta):
-    """KL divergence of Dir(alpha) from Dir(beta), differentiable.
-
-    Parameters
-    ----------
-    alpha, beta : torch.Tensor of shape (n_rows, n_classes)
-        Parameters, positive.
-
-    Returns
-    -------
-    divergence : torch.Tensor of shape (n_rows,)
-        In nats.
-    """
+    """Return KL(Dir(alpha) || Dir(beta)) in nats, (n_rows,), differentiable."""
     total = alpha.sum(dim=1, keepdim=True)
     gain = torch.digamma(alpha) - torch.digamma(total)
     return (
@@ -36,20 +25,9 @@ def dirichlet_divergence(alpha, beta):
 
 
 def divergence_of_means(alpha, log_teacher):
-    """KL divergence of the mean of Dir(alpha) from a teacher, differentiable.
+    """Return the KL divergence of Dir(alpha)'s mean from a teacher, differentiable.
 
-    Parameters
-    ----------
-    alpha : torch.Tensor of shape (n_rows, n_classes)
-        Parameters, positive.
-
-    log_teacher : torch.Tensor of shape (n_rows, n_classes)
-        Log-probabilities.
-
-    Returns
-    -------
-    divergence : torch.Tensor of shape (n_rows,)
-        In nats.
+    In nats, of shape (n_rows,); `log_teacher` are log-probabilities.
     """
     mean = alpha / alpha.sum(dim=1, keepdim=True)
     return (mean * (mean.log() - log_teacher)).sum(dim=1)
@@ -57,22 +35,22 @@ def divergence_of_means(alpha, log_teacher):
 
 @dataclass(frozen=True)
 class Targets:
-    """What the Dirichlet distributions of all nodes of a graph are drawn to.
+    """Regularization targets of the Dirichlet distributions of all nodes of a graph.
 
     Parameters
     ----------
     prior : torch.Tensor of shape (n_nodes, n_classes) or None
-        Parameters of the distributions that GKDE estimates.
+        Parameters of the distributions estimated by GKDE.
 
     log_teacher : torch.Tensor of shape (n_nodes, n_classes) or None
-        Log-probabilities that the teacher predicts.
+        Log-probabilities predicted by the teacher.
     """
 
     prior: torch.Tensor | None
     log_teacher: torch.Tensor | None
 
     def distance(self, alpha, numbers, lambda_gkde, lambda_teacher):
-        """Mean over nodes of the weighted divergences, differentiable.
+        """Return the mean over nodes of the weighted divergences, differentiable.
 
         Parameters
         ----------
@@ -80,7 +58,7 @@ class Targets:
             Parameters of the distributions of nodes, in float64.
 
         numbers : ndarray of int or slice
-            Numbers of these nodes in the graph.
+            Indices of these nodes in the graph.
 
         lambda_gkde, lambda_teacher : float
             Weights of the two divergences.
@@ -88,7 +66,7 @@ class Targets:
         Returns
         -------
         distance : torch.Tensor of shape ()
-            Zero where there is nothing to be drawn to.
+            Zero without targets.
         """
         distance = alpha.new_zeros(())
         if self.prior is not None:

@@ -1,4 +1,4 @@
-"""Graph posterior network: evidence from class densities, carried along edges."""
+"""Graph posterior network (GPN): evidence from class densities, with propagation."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -27,26 +27,25 @@ from skood.utils._warnings import warn
 
 __all__ = ["GraphPosteriorNetwork"]
 
-# The logarithm of evidence is kept within these bounds: from nothing, 1e-13, to as
-# much as 1e13.
+# Bound of the absolute logarithm of evidence: between 1e-13 and 1e13.
 _MAX_LOG_EVIDENCE = 30.0
 
-# A share of the training nodes that a warning is for.
+# A fraction of the training nodes that triggers a warning.
 _MANY = 0.1
 
 _NOT_PARAMETERS = ("batch_size", "n_neighbors")
 
 
 class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
-    r"""Graph posterior network (GPN): class densities as evidence, along edges.
+    r"""Graph posterior network (GPN): evidence from class densities, with propagation.
 
-    A perceptron maps each node to a point z of a small latent space, where a
-    normalizing flow for each class has a density. How many training nodes of a class
-    are to be expected there is the evidence of the node,
+    A perceptron maps each node to a point z of a low-dimensional latent space with a
+    density for each class, a normalizing flow. The evidence of the node is the expected
+    number of training nodes of a class at this point,
 
     .. math:: \beta_c = N \, p(z \mid c) \, p(c),
 
-    which is then carried along edges by personalized PageRank, from
+    which is then propagated along edges by personalized PageRank, from
     :math:`\beta^{(0)} = \beta`, and added to a uniform prior [1]_:
 
     .. math:: \beta^{(t+1)} = (1 - \gamma) \hat A \beta^{(t)} + \gamma \beta^{(0)},
@@ -54,8 +53,8 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         p(y \mid x) = \mathrm{Dir}(\alpha),
 
     with :math:`\hat A = \tilde D^{-1/2} (A + I) \tilde D^{-1/2}`. Densities vanish far
-    from the training nodes, so :math:`\alpha` is one there: the prior, which knows
-    nothing. A node that no other node sends to keeps the evidence of its own features.
+    from the training nodes, so :math:`\alpha` is one there: the uninformative prior. A
+    node without incoming edges has the evidence of its own features.
 
     Read more in the :ref:`User Guide <gpn>`.
 
@@ -65,29 +64,29 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         Units of the hidden layers of the perceptron.
 
     latent_dim : int, default=16
-        Number of coordinates of the latent space.
+        Dimension of the latent space.
 
     flow_layers : int, default=10
-        Radial layers of the flow of a class.
+        Number of radial layers of the flow of a class.
 
     dropout : float, default=0.5
         Probability of dropout of the hidden units of the perceptron.
 
     certainty_budget : {"latent", "latent-classes"} or float, default="latent"
-        The number N that densities are multiplied by, the total evidence there is to
-        be spread over the latent space: "latent" is :math:`(4 \pi)^{d/2}` with d =
-        `latent_dim`, so that evidence does not shrink with d; "latent-classes" is that
-        times the number of classes, which undoes that p(c) sums to one.
+        The number N that multiplies the densities, the total evidence in the latent
+        space: "latent" is :math:`(4 \pi)^{d/2}` with d = `latent_dim`, so that evidence
+        does not decrease with d; "latent-classes" is "latent" times the number of
+        classes, which compensates that p(c) sums to one.
 
     steps : int, default=10
-        Steps of propagation. 0: the network does not see edges.
+        Number of propagation steps. 0: edges are not used.
 
     teleport : float, default=0.1
         Weight :math:`\gamma` of a node's own evidence in each step.
 
     warmup_epochs : int, default=5
-        So many epochs the flows are trained first, on the likelihood of the training
-        nodes, while the perceptron stays as it was initialized.
+        Number of epochs in which only the flows are trained, on the likelihood of the
+        training nodes, with the initial perceptron.
 
     lambda_entropy : float, default=1e-3
         Weight of the entropy of the Dirichlet distribution, which the loss rewards.
@@ -96,35 +95,34 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         Learning rate of Adam.
 
     weight_decay : float, default=1e-4
-        Its weight decay.
+        Weight decay of Adam.
 
     max_epochs : int, default=1000
         Number of epochs after the warm-up, with early stopping at most.
 
     early_stopping : bool, default=True
         Stop when the loss of validation nodes no longer falls, and return to the
-        weights with the smallest one. Validation nodes that `fit` is given switch it
-        on, too.
+        weights with the smallest loss. Validation nodes passed to `fit` also enable it.
 
     validation_fraction : float, default=0.1
-        Share of the training nodes held out, stratified by class, if `fit` is given
-        no validation nodes. Where there are few labels, give it some.
+        Fraction of the training nodes held out, stratified by class, if no validation
+        nodes are passed to `fit`. With few labels, pass validation nodes to `fit`.
 
     patience : int, default=100
-        Early stopping waits for this many epochs without a gain of `tol`.
+        Number of epochs without an improvement by `tol` before early stopping.
 
     tol : float, default=0.0
-        The gain in validation loss that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
-        Weights of the classes, which multiply `sample_weight`. p(c) follows them.
+        Weights of the classes, multiplied with `sample_weight`. They also scale p(c).
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the initial weights, dropout and held-out nodes. The generators of torch
-        are left as they were.
+        Seed of the initial weights, dropout and held-out nodes. The generators of torch
+        are left unchanged.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where to train: "auto" is CUDA if there is one, else the CPU.
+        Device to train on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the epochs.
@@ -135,7 +133,8 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         Class labels, sorted.
 
     class_prior_ : ndarray of shape (n_classes,)
-        The probabilities p(c): shares of the training nodes, without those held out.
+        The probabilities p(c): class frequencies of the training nodes, without
+        held-out nodes.
 
     n_features_in_ : int
         Number of features of a node.
@@ -144,15 +143,15 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         Names of features, only if `X` was a data frame with names.
 
     module_ : torch.nn.Module
-        The trained network, in eval mode. It returns the evidence after propagation,
-        and then that before it, side by side. It holds no graph.
+        The trained network, in eval mode. It returns the evidence after and before
+        propagation, side by side. It does not contain the graph.
 
     n_iter_ : int
         Number of epochs trained, without the warm-up.
 
     history_ : list of dict
-        For each epoch: `epoch` (from 1), `train_loss` and, with validation nodes,
-        `valid_loss`.
+        Results of each epoch: `epoch` (from 1), `train_loss` and, with validation
+        nodes, `valid_loss`.
 
     Raises
     ------
@@ -164,26 +163,27 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     --------
     GraphClassifier : A graph network with logits.
     GKDE : Evidence by paths to labeled nodes.
-    skood.base.UncertaintyDetector : Makes a detector of an uncertainty.
+    skood.base.UncertaintyDetector : Converts an uncertainty to a detector.
 
     Notes
     -----
     With :math:`\alpha_0 = \sum_c \alpha_c` the network minimizes the mean over the
-    training nodes of the expected cross-entropy, less a reward for entropy,
+    training nodes of the expected cross-entropy, minus a reward for entropy,
 
     .. math:: \psi(\alpha_0) - \psi(\alpha_y) - \lambda H[\mathrm{Dir}(\alpha)] ,
 
-    the authors' sum over nodes being the same up to the scale of `weight_decay`. The
-    network computes in float32 and the loss in float64; :math:`\log \beta` is kept in
-    [-30, 30], as by the authors. There it does not change with the density, and has no
-    gradient: `fit` warns if many training nodes are there.
+    which is the authors' sum over nodes up to the scale of `weight_decay`. The network
+    computes in float32 and the loss in float64; :math:`\log \beta` is clipped to [-30,
+    30], as by the authors. At these bounds it does not change with the density, and has
+    no gradient: `fit` warns if many training nodes are there.
 
-    Dropout scatters the points of the training nodes, but not those of nodes that are
-    predicted: with few features, use less of it.
+    Dropout scatters the latent points of the training nodes, but not of nodes that are
+    predicted: with few features, use less dropout.
 
-    It trains on the whole graph. Flows are run in blocks of nodes, and where there are
-    several, again in the backward pass, block by block: the activations of all nodes
-    are never kept at once. What is left grows with the nodes, but not with the layers.
+    It trains on the whole graph. Flows are run in blocks of nodes. Several blocks are
+    run again in the backward pass, block by block: the activations of all nodes are
+    never stored at once. The remaining memory grows with the number of nodes, but not
+    of layers.
 
     References
     ----------
@@ -277,7 +277,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     # --- training ------------------------------------------------------------
 
     def _module_recipe(self):
-        """What the network is built of."""
+        """Return the parameters of the network."""
         return {
             "hidden": check_widths(self.hidden),
             "latent_dim": int(self.latent_dim),
@@ -289,7 +289,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         }
 
     def _log_budget(self):
-        """Logarithm of the number that densities are multiplied by."""
+        """Return the logarithm of the factor of the densities."""
         if not isinstance(self.certainty_budget, str):
             return math.log(self.certainty_budget)
         log_budget = 0.5 * self.latent_dim * math.log(4.0 * math.pi)
@@ -301,7 +301,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         return _PosteriorNetwork(n_features, n_classes, **recipe)
 
     def _batch_size(self, module, train):
-        """All nodes: evidence comes from so far that sampling would not help."""
+        """Return None for all nodes: evidence comes from too far for sampling."""
         return None
 
     def _run_epochs(self, module, train, valid, seed, bar):
@@ -336,7 +336,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
             for block in module.flows.blocks(len(z)):
                 log_density = module.flows(z[block]).gather(1, codes[block, None])
                 value = -(log_density[:, 0] * weight[block]).sum() / len(z)
-                value.backward()  # and so lets go of the activations of the block
+                value.backward()  # and releases the activations of the block
                 total += value.item()
             optimizer.step()
             check_finite(module, total, epoch + 1)
@@ -381,15 +381,15 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
 
     @takes_input
     def predict_alpha(self, X, *, propagated=True):
-        """Parameters of the Dirichlet distribution of each node.
+        """Return the parameters of the Dirichlet distribution of each node.
 
         Parameters
         ----------
         X : NodeSet or array-like of shape (n_samples, n_features)
-            Nodes. Rows of an array are nodes without edges.
+            Nodes. Samples of an array are nodes without edges.
 
         propagated : bool, default=True
-            False: of the evidence of a node's own features, without network effects.
+            False: from the evidence of a node's own features, without network effects.
 
         Returns
         -------
@@ -402,7 +402,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
 
     @takes_input
     def predict_uncertainty(self, X, *, propagated=True):
-        """Total, aleatoric and epistemic uncertainty.
+        """Return total, aleatoric and epistemic uncertainty.
 
         Parameters
         ----------
@@ -410,14 +410,14 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
             Nodes.
 
         propagated : bool, default=True
-            False: by the evidence of a node's own features, without network effects.
+            False: from the evidence of a node's own features, without network effects.
 
         Returns
         -------
         uncertainty : Bunch
             ``total``, the entropy of the mean; ``aleatoric``, minus its largest
             probability; and ``epistemic``, the vacuity, C over the sum of alpha.
-            Each is an ndarray of shape (n_samples,), high for uncertain samples.
+            Each is an ndarray of shape (n_samples,), larger for more uncertain samples.
         """
         alpha = self.predict_alpha(X, propagated=propagated)
         return dirichlet_uncertainty(alpha)  # evidence was propagated by the network
@@ -435,16 +435,16 @@ class _PosteriorNetwork(nn.Module):
         Units of the hidden layers of the encoder.
 
     latent_dim, flow_layers : int
-        Coordinates of the latent space, and layers of a flow.
+        Dimension of the latent space, and number of layers of a flow.
 
     dropout : float
         Probability of dropout of the hidden units.
 
     log_budget : float
-        Logarithm of what densities are multiplied by.
+        Logarithm of the factor of the densities.
 
     steps : int
-        Steps of propagation.
+        Number of propagation steps.
 
     teleport : float
         Weight of a node's own evidence.
@@ -464,8 +464,8 @@ class _PosteriorNetwork(nn.Module):
         teleport,
     ):
         super().__init__()
-        # without steps it is a perceptron; features are not dropped, and points start
-        # where densities are high
+        # without steps it is a perceptron; features are not dropped, and initial points
+        # are where densities are high
         self.encoder = APPNP(n_features, latent_dim, hidden, dropout, steps=0)
         self.encoder.dropouts[0] = nn.Identity()
         self.encoder.head.reset_parameters()
@@ -476,7 +476,7 @@ class _PosteriorNetwork(nn.Module):
         self.teleport = teleport
 
     def forward(self, graph):
-        """Evidence of all nodes after propagation, then that before it."""
+        """Return the evidence of all nodes after propagation, then before it."""
         bound = _MAX_LOG_EVIDENCE
         own = self.log_evidence(self.encoder(graph)).clamp(-bound, bound).exp()
         evidence = own
@@ -486,12 +486,12 @@ class _PosteriorNetwork(nn.Module):
         return torch.cat([evidence, own], dim=1)
 
     def log_evidence(self, z):
-        """Logarithm of the evidence at points for each class, without bounds."""
+        """Return the unbounded log evidence at points for each class."""
         return self.flows.in_blocks(z) + (self.log_prior + self.log_budget)
 
 
 def _entropy(alpha):
-    """Entropy of Dirichlet distributions, (n_rows, n_classes) -> (n_rows,)."""
+    """Return the entropy of Dirichlet distributions, of shape (n_rows,)."""
     total = alpha.sum(dim=1)
     log_normalizer = torch.lgamma(alpha).sum(dim=1) - torch.lgamma(total)
     of_total = (total - alpha.shape[1]) * torch.digamma(total)

@@ -1,4 +1,4 @@
-"""The layers of a graph network, for detectors that look into networks."""
+"""Access to the layers of a graph network, for detectors that use several layers."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,29 +14,30 @@ from skood.utils._torch import row_chunks
 
 __all__ = ["GraphNetwork"]
 
-# Nodes are handed on in blocks of about this many bytes.
+# Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
 
 
 class GraphNetwork(Network):
-    """A graph network: it has layers, but no rows that can be moved one by one.
+    """Layers of a graph network; its samples cannot be moved one by one.
 
-    Each graph is run whole. Only layers that give a row for each node can be read.
+    Each graph is run as a whole. Only layers with one output row per node are
+    supported.
     """
 
     reads_graphs = True
 
     def thinned(self, estimator, device, seed):
-        """Return the networks that dropout makes of this one, see `ThinnedGraph`."""
+        """Return the thinned networks of MC dropout, see `ThinnedGraph`."""
         return ThinnedGraph(self, estimator, device, seed)
 
     def _checked(self, X):
         return self.reader.prepare(X)
 
     def layer_names(self, rows):
-        """Return the convolutions and linear layers, without the one that gives logits.
+        """Return the convolutions and linear layers, without the layer of the logits.
 
-        They are those that run, in the order in which they do.
+        These are the layers that run, in the order of execution.
         """
         graph, _ = next(iter_graphs(rows[:2]))
         with self.reader.watched(graph) as (watcher, output, _):
@@ -53,7 +54,7 @@ class GraphNetwork(Network):
                 yield Layers({k: t[part] for k, t in outputs.items()}, logits[part])
 
     def _read(self, graph, nodes, layers, pooling):
-        """Run a graph; return what layers gave, and the logits, for some nodes."""
+        """Run a graph; return outputs of layers, and logits, for some nodes."""
         reader = self.reader
         with reader.watched(graph, layers, pooling) as (watcher, output, tensors):
             found = watcher.head_of(output)
@@ -69,7 +70,7 @@ class GraphNetwork(Network):
         return outputs, np.asarray(logits)[nodes]
 
     def iter_moved(self, rows, cotangent, move):
-        """Refuse: see `Network`."""
+        """Raise: not supported, see `Network`."""
         raise TypeError(
             self._not_row_by_row("moves each row of X along a gradient")
             + " Or split the network, body, head = skood.nn.split(gnn), and use this "
@@ -77,7 +78,7 @@ class GraphNetwork(Network):
         )
 
     def iter_replaced(self, rows, layers, function):
-        """Refuse: see `Network`."""
+        """Raise: not supported, see `Network`."""
         raise TypeError(self._not_row_by_row("replaces what a layer gives for a row"))
 
     def _not_row_by_row(self, what):

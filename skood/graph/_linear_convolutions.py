@@ -1,7 +1,7 @@
-"""Layers of torch_geometric that are linear in what they aggregate, taken apart.
+"""Decomposition of layers of torch_geometric into aggregation and a linear map.
 
-Such a layer maps linearly and aggregates, and the two may change places: its output is
-W h + b for aggregated values h.
+Such a layer maps linearly and aggregates, and the two commute: its output is W h + b
+for aggregated values h.
 """
 
 # Authors: The skood developers
@@ -18,15 +18,15 @@ __all__ = ["LinearForm", "linear_features", "linear_form"]
 
 @dataclass(frozen=True)
 class LinearForm:
-    """The linear map of a layer that also aggregates.
+    """Linear map of a layer that also aggregates.
 
     Parameters
     ----------
     weight : torch.Tensor of shape (n_outputs, n_inputs)
-        W.
+        Weights W.
 
     bias : torch.Tensor of shape (n_outputs,) or None
-        b.
+        Biases b.
     """
 
     weight: torch.Tensor
@@ -39,41 +39,41 @@ def linear_form(layer):
     Parameters
     ----------
     layer : torch.nn.Module
-        Any.
+        Any layer.
 
     Returns
     -------
     form : LinearForm or None
-        None: it is not known to be linear in what it aggregates.
+        None: it is not known to be linear in the aggregated values.
     """
     kind = _kind(layer)
     return None if kind is None else kind[0](layer)
 
 
 def linear_features(layer, args, kwargs):
-    """Return what the linear map of a layer is applied to.
+    """Return the input of the linear map of a layer.
 
     Parameters
     ----------
     layer : torch.nn.Module
-        A layer that has a `linear_form`. It is not changed.
+        A layer that has a `linear_form`. It is not modified.
 
     args : tuple
-        What it is called with.
+        Positional arguments of the layer.
 
     kwargs : dict
-        Likewise, by name.
+        Keyword arguments of the layer.
 
     Returns
     -------
     features : torch.Tensor of shape (n_nodes, n_inputs) or None
-        None: in this call it is not linear in what it aggregates.
+        None: in this call it is not linear in the aggregated values.
     """
     return _kind(layer)[1](layer, *args, **kwargs)
 
 
 def _kind(layer):
-    """Functions for a layer of torch_geometric, but not for a subclass of one."""
+    """Return functions for a layer of torch_geometric, None for a subclass of one."""
     kind = type(layer)
     is_known = kind.__module__.startswith("torch_geometric.nn.conv.")
     return _KINDS.get(kind.__name__) if is_known else None
@@ -84,19 +84,19 @@ def _weight(linear):
 
 
 class _Same(torch.nn.Module):
-    """Takes the place of a linear map."""
+    """Identity that replaces a linear map."""
 
     def forward(self, x):
-        """Return what it is given."""
+        """Return the input."""
         return x
 
 
 def _changed(layer, modules, parameters):
-    """A copy of a layer that shares all but some of its parts, and has no hooks."""
+    """Return a copy of a layer with some parts replaced, and without hooks."""
     twin = copy.copy(layer)
     twin._modules = {**layer._modules, **modules}
     twin._parameters = {**layer._parameters, **parameters}
-    # what it is called with has been through them
+    # the arguments have already passed the hooks
     twin._forward_hooks = OrderedDict()
     twin._forward_pre_hooks = OrderedDict()
     return twin
@@ -156,7 +156,7 @@ def _gat(layer):
         weight = torch.block_diag(*weight)
     else:
         weight = torch.cat(list(weight / layer.heads), dim=1)
-    if getattr(layer, "res", None) is not None:  # of the node's own values
+    if getattr(layer, "res", None) is not None:  # residual of the node's own values
         weight = torch.cat([weight, layer.res.weight], dim=1)
     return LinearForm(weight, layer.bias)
 
@@ -176,7 +176,7 @@ def _gat_features(
         edges = edges.flip(0)
     shape = (x.shape[0], x.shape[0])
     features = [
-        # unless it is told not to check them, torch warns that it does not
+        # torch warns if checks are neither enabled nor disabled
         torch.sparse_coo_tensor(
             edges, attention[:, head], shape, check_invariants=False
         )

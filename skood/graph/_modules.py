@@ -1,4 +1,4 @@
-"""Graph networks: modules that map `GraphTensors` to a row for each node."""
+"""Graph neural networks: modules that map `GraphTensors` to one row per node."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class FeatureDropout(nn.Dropout):
-    """Dropout that also takes sparse features: their zeros stay zeros."""
+    """Dropout that also supports sparse features: their zeros stay zeros."""
 
     def forward(self, x):
         """Drop values."""
@@ -38,18 +38,18 @@ class FeatureDropout(nn.Dropout):
     def _drop(self, values):
         if values.device.type != "cpu":
             return super().forward(values)
-        # twice as fast as what torch has on the CPU
+        # twice as fast as torch's dropout on the CPU
         kept = torch.rand_like(values).ge_(self.p)
         return values * kept.div_(1 - self.p)
 
 
 class FeatureLinear(nn.Module):
-    """A linear map, without bias, that also takes sparse features.
+    """Linear map without bias that also supports sparse features.
 
     Parameters
     ----------
     n_in, n_out : int
-        Width of its input and output.
+        Input and output width.
     """
 
     def __init__(self, n_in, n_out):
@@ -58,14 +58,14 @@ class FeatureLinear(nn.Module):
         nn.init.xavier_uniform_(self.weight)
 
     def forward(self, x):
-        """Map rows."""
+        """Map samples."""
         if isinstance(x, SparseRows):
             return x @ self.weight.T
         return functional.linear(x, self.weight)
 
 
 def _head(n_in, n_classes):
-    """The linear layer that gives the logits."""
+    """Return the linear layer that gives the logits."""
     head = nn.Linear(n_in, n_classes)
     nn.init.xavier_uniform_(head.weight)
     nn.init.zeros_(head.bias)
@@ -77,10 +77,10 @@ def _dense(x):
 
 
 def _map_and_aggregate(graph, kind, layer, h):
-    """Map linearly and aggregate, which may change places: the faster way round.
+    """Map linearly and aggregate, in the faster order.
 
-    Each column of a product with the operator counts, and counts twice if there is a
-    gradient to go back by.
+    Each column of a product with the operator counts, and counts twice if it is needed
+    in the backward pass.
     """
     n_out, n_in = layer.weight.shape
     n_in *= 1 + getattr(h, "requires_grad", False)
@@ -91,11 +91,11 @@ def _map_and_aggregate(graph, kind, layer, h):
 
 
 class _GraphNetwork(nn.Module):
-    """Base of the networks: hidden layers, then aggregation, then a linear head.
+    """Base class of the networks: hidden layers, then aggregation, then a linear head.
 
-    Aggregation and the head are linear, so that they may change places: here the head
-    comes last, and what it reads are the embeddings of the nodes. Only in training,
-    where nobody reads them, it comes first if there are fewer classes than units.
+    Aggregation and the head are linear and commute: here the head comes last, and its
+    input is the embeddings of the nodes. Only in training, where they are not used, it
+    comes first if there are fewer classes than units.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class _GraphNetwork(nn.Module):
         return FeatureLinear(n_in, n_out)
 
     def forward(self, graph):
-        """Logits of all nodes."""
+        """Return the logits of all nodes."""
         h = graph.x
         *before, last = self.dropouts
         for dropout, layer, bias in zip(before, self.layers, self.biases, strict=True):
@@ -138,7 +138,7 @@ class _GraphNetwork(nn.Module):
         return self.head(self._embedding(graph, h))
 
     def _embedding_map(self, graph, h, weight):
-        """A linear map of the embeddings, mapped before they are aggregated."""
+        """Return a linear map of the embeddings, mapped before they are aggregated."""
         return self._embedding(graph, functional.linear(h, weight))
 
 
@@ -183,15 +183,15 @@ class SAGE(_GraphNetwork):
 
 
 class APPNP(_GraphNetwork):
-    """Predict, then propagate by personalized PageRank (Gasteiger et al., 2019).
+    """Perceptron with personalized PageRank propagation (Gasteiger et al., 2019).
 
     Parameters
     ----------
     n_features, n_classes, hidden, dropout
-        Of the perceptron, see `_GraphNetwork`.
+        Parameters of the perceptron, see `_GraphNetwork`.
 
     steps : int, default=10
-        Steps of propagation.
+        Number of propagation steps.
 
     teleport : float, default=0.1
         Probability to return to the node in each step.
@@ -236,13 +236,13 @@ class GAT(nn.Module):
         Width of the features, and number of classes.
 
     hidden : tuple of int, default=(64,)
-        Units of the hidden layers, all heads together.
+        Units of the hidden layers, for all heads together.
 
     dropout : float, default=0.5
         Probability of dropout before each layer, and of the attention weights.
 
     heads : int, default=8
-        Heads of the hidden layers. The last layer has one.
+        Number of heads of the hidden layers. The last layer has one.
     """
 
     uses_weights = False
@@ -270,7 +270,7 @@ class GAT(nn.Module):
         self.head = GATConv(widths[-1], n_classes, dropout=dropout)
 
     def forward(self, graph):
-        """Logits of all nodes."""
+        """Return the logits of all nodes."""
         h = graph.x
         *before, last = self.dropouts
         layers = zip(before, self.maps, self.layers, strict=True)
@@ -283,11 +283,11 @@ NETWORKS = {"gcn": GCN, "gat": GAT, "sage": SAGE, "appnp": APPNP}
 
 
 class EdgeModule(nn.Module):
-    """A module that is called as ``module(x, edge_index)``.
+    """Wrapper of a module that is called as ``module(x, edge_index)``.
 
-    One that has a parameter ``edge_weight`` is given the weights, where there are any;
-    if the parameter has no default, it is given ones where there are none. All that it
-    is given are copies, which it may write to.
+    A parameter ``edge_weight`` is set to the weights of a weighted graph; if the
+    parameter has no default, it is set to ones for unweighted graphs. All arguments are
+    copies, which the module may modify.
 
     Parameters
     ----------
@@ -297,10 +297,10 @@ class EdgeModule(nn.Module):
     Raises
     ------
     TypeError
-        If it cannot be called like that.
+        If it cannot be called with these arguments.
 
     ValueError
-        If a layer remembers the first graph that it sees.
+        If a layer caches the first graph that it gets.
     """
 
     copies_edges = True
@@ -317,16 +317,16 @@ class EdgeModule(nn.Module):
         self.module = module
         weight = _weight_parameter(module)
         self.needs_weights = weight is not None and weight.default is weight.empty
-        # models of torch_geometric take weights even if their layers do not
+        # models of torch_geometric accept weights even if their layers do not
         self.uses_weights = weight is not None and bool(
             getattr(module, "supports_edge_weight", True)
         )
-        # each layer of messages is a module of torch_geometric, of K steps or one
+        # each message passing layer is a module of torch_geometric, of K steps or one
         layers = [m for m in module.modules() if hasattr(m, "message")]
         self.n_layers = sum(getattr(m, "K", None) or 1 for m in layers) or 2
 
     def forward(self, graph):
-        """What it gives for all nodes."""
+        """Return the outputs for all nodes."""
         x, edge_index = graph.dense.clone(), graph.edge_index.clone()
         if self.uses_weights and graph.edge_weight is not None:
             weight = graph.edge_weight.clone()
@@ -338,7 +338,7 @@ class EdgeModule(nn.Module):
 
 
 def _weight_parameter(module):
-    """The parameter ``edge_weight`` of a module, or None if it has no such."""
+    """Return the parameter ``edge_weight`` of a module, or None if it has none."""
     signature = inspect.signature(module.forward)
     weight = signature.parameters.get("edge_weight")
     try:
@@ -354,7 +354,7 @@ def _weight_parameter(module):
 
 
 def warn_of_weights(graph, module):
-    """Warn if the edges of a graph have weights that a network does not use.
+    """Warn if a graph has edge weights that a network does not use.
 
     Parameters
     ----------

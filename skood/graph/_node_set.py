@@ -1,4 +1,4 @@
-"""Graphs, and sets of nodes of them as samples."""
+"""Graphs, and sets of their nodes as samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,19 +24,18 @@ from skood.utils._torch import to_numpy
 
 __all__ = ["Graph", "NodeSet", "as_nodes", "iter_graphs"]
 
-# Rows of arrays, which are nodes without edges, are run in blocks of so many. With
-# fewer rows than the second number a matrix product takes other kernels, which round
-# differently.
+# Block size for samples of arrays, which are nodes without edges. With fewer samples
+# than the second number a matrix product uses other kernels, which round differently.
 _MAX_ROWS = 65536
 _MIN_ROWS = 32
 
 
 class Graph:
-    """A graph that sets of nodes are views of: features, edges and labels.
+    """Graph behind sets of nodes: features, edges and labels.
 
-    It is made by `NodeSet` and is not changed afterwards. What is derived from it is
-    computed once, and neither copied nor pickled. Nothing that is kept here may refer
-    to the graph: it shall go, with all this, when nobody has it.
+    It is created by `NodeSet` and not modified afterwards. Derived values are computed
+    once, and neither copied nor pickled. They must not refer to the graph, so that it
+    is freed, together with them, after its last use.
 
     Parameters
     ----------
@@ -47,7 +46,7 @@ class Graph:
         Weight of the edge from node i to node j, at row i and column j.
 
     labels : ndarray of shape (n_nodes,), default=None
-        Labels of all nodes, where they are known.
+        Labels of all nodes, if known.
     """
 
     def __init__(self, X, adjacency, labels=None):
@@ -69,12 +68,12 @@ class Graph:
 
     @property
     def is_weighted(self):
-        """Whether an edge has another weight than one."""
+        """Whether an edge has a weight other than one."""
         weights = self.adjacency.data
         return self.derived("is weighted", lambda: bool((weights != 1).any()))
 
     def whole(self):
-        """Return the set of all nodes, one object for all who have it at a time."""
+        """Return the set of all nodes, the same object as long as it is referenced."""
         found = None if self._whole is None else self._whole()
         if found is None:
             found = NodeSet(self)
@@ -82,48 +81,48 @@ class Graph:
         return found
 
     def derived(self, key, make):
-        """Return what `make` gives, made once for a key.
+        """Return the result of `make`, which is cached under a key.
 
         Parameters
         ----------
         key : hashable
-            Names it.
+            Key of the cache.
 
         make : callable
-            Called without arguments, the first time. What it gives does not refer to
-            the graph.
+            Called without arguments, the first time. Its result must not refer to the
+            graph.
 
         Returns
         -------
         value : object
-            What it gave.
+            The result.
         """
         if key not in self._derived:
             self._derived[key] = make()
         return self._derived[key]
 
     def operator(self, kind):
-        r"""Matrix that aggregates what the in-neighbors of each node have.
+        r"""Return the matrix that aggregates the values of in-neighbors of each node.
 
         With :math:`B` the transposed adjacency matrix and :math:`\tilde B` the same
-        with a weight of one where a node has no loop:
+        matrix with a weight of one for nodes without a loop:
 
         - "sum": :math:`B`;
         - "mean": :math:`D^{-1} B`, rows without edges being zero;
         - "walk": :math:`\tilde D^{-1} \tilde B`, whose rows sum to one;
         - "symmetric": :math:`\tilde D^{-1/2} \tilde B \tilde D^{-1/2}`, as in a GCN.
 
-        D holds the sums of rows: weights of incoming edges.
+        D contains the row sums: weights of incoming edges.
 
         Parameters
         ----------
         kind : {"sum", "mean", "walk", "symmetric"}
-            Which.
+            Kind of aggregation.
 
         Returns
         -------
         operator : csr_array of shape (n_nodes, n_nodes), dtype float64
-            It is kept: do not write to it.
+            It is cached: do not write to it.
         """
         return self.derived(("operator", kind), lambda: self._operator(kind))
 
@@ -158,9 +157,9 @@ class NodeSet:
     r"""Nodes of a graph as samples.
 
     A view of some nodes of one graph. It has a length and a shape and can be indexed
-    as an array can, so that scikit-learn splits, cross-validates and searches on it;
-    each view knows the whole graph, and estimators that pass messages see all of it.
-    No part of the graph is copied by indexing.
+    like an array, so that it can be used in splits, cross-validation and searches of
+    scikit-learn; each view contains the whole graph, which is used by estimators that
+    pass messages. Indexing does not copy the graph.
 
     Read more in the :ref:`User Guide <graph>`.
 
@@ -170,28 +169,28 @@ class NodeSet:
         The graph:
 
         - a ``Data`` with ``x`` and ``edge_index`` (or ``adj_t``), and optionally
-          ``edge_weight`` and ``y``, one label for each node; ``edge_attr`` is not read;
-        - features of shape (n_nodes, n_features), dense or sparse, and an adjacency
+          ``edge_weight`` and ``y``, one label for each node; ``edge_attr`` is not used;
+          - features of shape (n_nodes, n_features), dense or sparse, and an adjacency
           matrix of shape (n_nodes, n_nodes), a SciPy sparse matrix or an array, with
           the weight of the edge from node i to node j at row i and column j;
-        - a set of nodes, whose graph is taken.
+          - a set of nodes, whose graph is used.
 
-        Features, edges and labels are copied: what happens to the data later does not
-        change the graph.
+        Features, edges and labels are copied: later changes of the data do not change
+        the graph.
 
     nodes : array-like of int or bool, or slice, default=None
-        Which nodes: their numbers in the graph, in any order, or a mask of length
-        n_nodes; also if `data` is a set of some nodes only. None: all, or those of the
-        set of nodes.
+        Selected nodes: their indices in the graph, in any order, or a mask of length
+        n_nodes; also if `data` is a set of some nodes only. None: all, or the nodes of
+        the given set.
 
     labels : array-like of shape (n_nodes,), default=None
-        Labels of all nodes. None: those that the data have. Estimators do not look at
-        them; they are for the user: ``nodes.labels`` can be given as `y`.
+        Labels of all nodes. None: labels of the data. Estimators do not use them; they
+        are for the user: ``nodes.labels`` can be passed as `y`.
 
     Attributes
     ----------
     nodes : ndarray of shape (n_samples,), dtype int64
-        Numbers of the nodes.
+        Indices of the nodes.
 
     shape : tuple of int
         (n_samples, n_features).
@@ -211,18 +210,18 @@ class NodeSet:
     Raises
     ------
     TypeError
-        If the data are none of these.
+        If the data are of another type.
 
     ValueError
         If features are not finite, weights are negative, or sizes do not match.
 
     IndexError
-        If there is no such node.
+        If a node does not exist.
 
     Warns
     -----
     SkoodWarning
-        If a ``Data`` has what may be weights or labels, but is not read as such.
+        If a ``Data`` has attributes that may be weights or labels, but are not used.
 
     See Also
     --------
@@ -231,8 +230,8 @@ class NodeSet:
 
     Notes
     -----
-    Edges have a direction: messages go along them, from their first node to their
-    second. An undirected graph has each edge twice. Repeated edges add up.
+    Edges are directed: messages are sent along them, from their first node to their
+    second. An undirected graph contains each edge twice. Repeated edges add up.
 
     Examples
     --------
@@ -272,19 +271,19 @@ class NodeSet:
 
     @property
     def shape(self):
-        """(n_samples, n_features)."""
+        """Shape (n_samples, n_features)."""
         return (len(self.nodes), self.graph.n_features)
 
     @property
     def dtype(self):
-        """Kind of number of the features."""
+        """Data type of the features."""
         return self.graph.X.dtype
 
     def __len__(self):
         return len(self.nodes)
 
     def __getitem__(self, key):
-        if isinstance(key, tuple):  # scikit-learn takes rows as X[rows, ...]
+        if isinstance(key, tuple):  # scikit-learn indexes samples as X[rows, ...]
             if len(key) != 2 or not (
                 key[1] is Ellipsis
                 or (isinstance(key[1], slice) and key[1] == slice(None))
@@ -313,7 +312,7 @@ class NodeSet:
             f"{self.graph.n_features} features and {self.adjacency.nnz} edges"
         )
 
-    # --- what it is a view of ------------------------------------------------
+    # --- the whole graph ------------------------------------------------------
 
     @property
     def features(self):
@@ -341,8 +340,8 @@ class NodeSet:
         Returns
         -------
         nodes : NodeSet
-            All nodes. As long as somebody has this set, it is the one that all are
-            given, so that they may share a reading of it.
+            All nodes. As long as this set is referenced, the same object is returned,
+            so that estimators may share a reading of it.
         """
         return self.graph.whole()
 
@@ -357,7 +356,7 @@ class NodeSet:
         Returns
         -------
         nodes : NodeSet
-            Of a graph of its own.
+            Set of nodes of a new graph.
         """
         X = check_features(X)
         check_sizes(X, self.adjacency)
@@ -400,7 +399,7 @@ class NodeSet:
 
 
 def as_nodes(X, *, estimator=None):
-    """Return a set of nodes: arrays become nodes without edges.
+    """Return a set of nodes; samples of arrays become nodes without edges.
 
     Parameters
     ----------
@@ -408,7 +407,7 @@ def as_nodes(X, *, estimator=None):
         Samples.
 
     estimator : object, default=None
-        Named in errors.
+        Named in error messages.
 
     Returns
     -------
@@ -418,7 +417,7 @@ def as_nodes(X, *, estimator=None):
     Raises
     ------
     ValueError
-        If there is no node, or an array holds NaN or infinity.
+        If there is no node, or an array contains NaN or infinity.
     """
     if isinstance(X, NodeSet):
         if len(X) == 0:
@@ -440,20 +439,20 @@ def as_nodes(X, *, estimator=None):
 
 
 def iter_graphs(X):
-    """Yield graphs to run a network on, and which rows of its outputs are wanted.
+    """Yield graphs to run a network on, and the requested rows of its outputs.
 
     Parameters
     ----------
     X : NodeSet or ndarray of shape (n_samples, n_features)
-        Validated samples. Rows of an array are nodes without edges.
+        Validated samples. Samples of an array are nodes without edges.
 
     Yields
     ------
     graph : Graph
-        A graph, and for arrays a block of rows.
+        A graph, or for arrays a block of samples.
 
     rows : ndarray of int
-        Which of its nodes are the next samples.
+        Indices of its nodes that are the next samples.
     """
     if isinstance(X, NodeSet):
         yield X.graph, X.nodes
@@ -469,7 +468,7 @@ def iter_graphs(X):
 
 
 def _make_graph(data, labels):
-    """Make a graph of what a user gave."""
+    """Return a graph from the user's data."""
     if isinstance(data, (tuple, list)) and len(data) == 2:
         X, adjacency = data
         parts = check_parts(X, adjacency, labels)

@@ -1,4 +1,4 @@
-"""Wrap a graph network that is trained already."""
+"""Frozen classifier from a trained graph network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,7 +22,7 @@ __all__ = ["pretrained_graph"]
 
 
 class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
-    """A trained graph network as a fitted classifier; see `pretrained_graph`."""
+    """Trained graph network as a fitted classifier; see `pretrained_graph`."""
 
     __skood_network__ = graph_reader
 
@@ -38,7 +38,7 @@ class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @property
     def module_(self):
-        """The network, called with `GraphTensors`."""
+        """Wrapped network, called with `GraphTensors`."""
         return EdgeModule(self.module)
 
     @property
@@ -67,7 +67,7 @@ class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
         return nodes
 
     def fit(self, X, y=None):
-        """Refuse: the module is trained already."""
+        """Raise, because the module is already trained."""
         raise TypeError(
             "A pretrained module is not fitted again. Keep it in the FrozenEstimator "
             "that skood.graph.pretrained_graph returned, or train a "
@@ -75,7 +75,7 @@ class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
         )
 
     def predict_logits(self, X):
-        """Logits, an ndarray of shape (n_samples, n_classes)."""
+        """Return the logits, an ndarray of shape (n_samples, n_classes)."""
         logits = read(self, X, {"logits"}, device=self.device).logits
         return logits.astype(np.float64)
 
@@ -86,7 +86,7 @@ def pretrained_graph(
     """Wrap a trained graph network as a frozen scikit-learn classifier of nodes.
 
     The module is run in eval mode and without gradients on the whole graph of a
-    :class:`NodeSet`, and is left as it was found: training mode of each submodule,
+    :class:`NodeSet`, and is restored afterwards: training mode of each submodule,
     buffers, gradients, hooks, device. It is not copied.
 
     Parameters
@@ -100,8 +100,8 @@ def pretrained_graph(
         Class labels in the order of the outputs.
 
     output : {"logits", "probabilities"}, default="logits"
-        What the module returns. A softmax or log-softmax that directly follows the
-        layer that gives the logits is seen through in any case.
+        Output of the module. A softmax or log-softmax directly after the layer that
+        gives the logits is recognized in any case.
 
     n_features : int, default=None
         Number of features of a node. If given, nodes with another number raise, and
@@ -109,8 +109,8 @@ def pretrained_graph(
         if a single linear layer has an output per class.
 
     device : str, default="auto"
-        Where it runs: "auto" is where it is if that is an accelerator, else CUDA if
-        there is one, else the CPU.
+        Device of the module: "auto" is its current device if that is an accelerator,
+        else CUDA if available, else the CPU.
 
     Returns
     -------
@@ -121,15 +121,15 @@ def pretrained_graph(
     Raises
     ------
     TypeError
-        If `module` is not a torch module, or cannot be called like that.
+        If `module` is not a torch module, or cannot be called with these arguments.
     ValueError
         If `classes` has duplicates, `n_features` is not positive, or the module has
-        layers that remember the first graph that they see.
+        layers that cache the first graph that they get.
 
     Warns
     -----
     SkoodWarning
-        In predictions, if the graph has weights that the module does not take.
+        In predictions, if the graph has edge weights that the module does not use.
 
     See Also
     --------
@@ -138,10 +138,10 @@ def pretrained_graph(
 
     Notes
     -----
-    Detectors that read features get those that the last linear map turns into logits.
-    The layers ``GCNConv``, ``GATConv`` and ``SAGEConv`` of torch_geometric are taken
-    apart into aggregation and a linear map; where another kind of layer comes last,
-    its input is read.
+    The features for detectors are the input of the last linear map. The layers
+    ``GCNConv``, ``GATConv`` and ``SAGEConv`` of torch_geometric are decomposed into
+    aggregation and a linear map; if another kind of layer comes last, its input is
+    used.
 
     Examples
     --------

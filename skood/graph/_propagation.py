@@ -39,7 +39,7 @@ _CONSTRAINTS: dict = {
 
 
 def _defaults(scheme, steps, teleport):
-    """Put the steps and the share of teleports of a scheme where None is given."""
+    """Return the steps and the teleport of a scheme, with defaults for None."""
     usual = {"random-walk": (30, 0.02), "gnnsafe": (2, None), "symmetric": (10, 0.1)}
     usual_steps, usual_teleport = usual[scheme]
     return (
@@ -55,12 +55,12 @@ def _defaults(scheme, steps, teleport):
 def propagate(
     values, nodes, *, scheme="random-walk", steps=None, teleport=None, alpha=0.2
 ):
-    r"""Average values of nodes with those of the nodes that send to them.
+    r"""Average the values of nodes over their in-neighbors.
 
     Let :math:`B_{ij}` be the weight of the edge from node j to node i, and D the
     diagonal matrix of the sums :math:`\sum_j B_{ij}`. :math:`\tilde B`, with its sums
-    :math:`\tilde D`, is the same with a weight of one where a node has no loop. One
-    step of the scheme
+    :math:`\tilde D`, is the same matrix with a weight of one for nodes without a loop.
+    One step of the scheme
 
     - "random-walk" is a personalized PageRank with the restart probability
       :math:`\gamma` = `teleport` [1]_:
@@ -68,18 +68,18 @@ def propagate(
       .. math:: v^{(t+1)} = (1 - \gamma) \tilde D^{-1} \tilde B v^{(t)}
          + \gamma v^{(0)};
 
-    - "symmetric" is that of APPNP [1]_:
+    - "symmetric" is the propagation of APPNP [1]_:
 
       .. math:: v^{(t+1)} = (1 - \gamma) \tilde D^{-1/2} \tilde B \tilde D^{-1/2}
          v^{(t)} + \gamma v^{(0)};
 
-    - "gnnsafe" is that of GNNSafe [2]_, where :math:`\alpha` = `alpha` is the weight of
-      the own value:
+    - "gnnsafe" is the propagation of GNNSafe [2]_, where :math:`\alpha` = `alpha` is
+      the weight of a node's own value:
 
       .. math:: v^{(t+1)} = \alpha v^{(t)} + (1 - \alpha) D^{-1} B v^{(t)}.
 
-    A node that no other node sends to keeps its value, in every scheme. Read more in
-    the :ref:`User Guide <graph>`.
+    A node without incoming edges keeps its value, in every scheme. Read more in the
+    :ref:`User Guide <graph>`.
 
     Parameters
     ----------
@@ -87,11 +87,11 @@ def propagate(
         Finite values of all nodes of the graph, such as scores or evidence.
 
     nodes : NodeSet or Graph
-        The graph; of a set of nodes, the whole one.
+        The graph; for a set of nodes, the whole graph.
 
     scheme : {"random-walk", "gnnsafe", "symmetric"}, default="random-walk"
-        How to average. "random-walk" and "gnnsafe" give averages of the values, while
-        "symmetric" makes values of nodes with many edges larger in size.
+        Kind of averaging. "random-walk" and "gnnsafe" return averages of the values,
+        while "symmetric" increases the magnitude of values of nodes with many edges.
 
     steps : int, default=None
         Number of steps. None: 30 of "random-walk", 2 of "gnnsafe", 10 of "symmetric".
@@ -101,8 +101,8 @@ def propagate(
         "random-walk", 0.1 of "symmetric". "gnnsafe" does not use it.
 
     alpha : float, default=0.2
-        Weight of a node's own value in each step of "gnnsafe", in [0, 1]. The others do
-        not use it.
+        Weight of a node's own value in each step of "gnnsafe", in [0, 1]. Not used by
+        the others.
 
     Returns
     -------
@@ -112,12 +112,12 @@ def propagate(
     Raises
     ------
     ValueError
-        If a parameter is out of its range, a value is not finite, or there is not one
-        for each node of the graph.
+        If a parameter is out of its range, a value is not finite, or the number of
+        values is not the number of nodes of the graph.
 
     See Also
     --------
-    Propagation : The same with the scores of a detector.
+    Propagation : Propagation of the scores of a detector.
 
     References
     ----------
@@ -128,7 +128,7 @@ def propagate(
 
     Examples
     --------
-    Two nodes that are linked, and one that is not:
+    Two linked nodes, and an isolated one:
 
     >>> from skood.graph import NodeSet, propagate
     >>> nodes = NodeSet(([[0.0], [1.0], [2.0]], [[0, 1, 0], [1, 0, 0], [0, 0, 0]]))
@@ -158,30 +158,30 @@ def propagate(
             found = alpha * found + (1.0 - alpha) * (operator @ found)
         else:
             found = (1.0 - teleport) * (operator @ found) + teleport * initial
-        found[alone] = initial[alone]  # to the last digit
+        found[alone] = initial[alone]  # exactly
     return found
 
 
 def _alone(adjacency):
-    """Tell which nodes no other node sends to."""
+    """Return a mask of the nodes without incoming edges."""
     edges = adjacency.tocoo()
     received = edges.col[(edges.row != edges.col) & (edges.data != 0)]
     return np.bincount(received, minlength=adjacency.shape[0]) == 0
 
 
 class Propagation(BaseDetector):
-    r"""Detector whose scores are those of another one, propagated along edges.
+    r"""Detector that propagates the scores of another detector along edges.
 
-    The wrapped detector scores all nodes of the graph, and its scores are averaged with
-    those of the nodes that send to them. One step of the scheme "random-walk" is
+    The wrapped detector scores all nodes of the graph, and its scores are averaged over
+    the in-neighbors of each node. One step of the scheme "random-walk" is
 
     .. math:: s^{(t+1)} = (1 - \gamma) \tilde D^{-1} \tilde B s^{(t)} + \gamma s^{(0)}
 
-    with :math:`\gamma` = `teleport`, one of "gnnsafe" is
+    with :math:`\gamma` = `teleport`, and one step of "gnnsafe" is
 
     .. math:: s^{(t+1)} = \alpha s^{(t)} + (1 - \alpha) D^{-1} B s^{(t)},
 
-    where B holds the weights of incoming edges, as :func:`propagate` says. With
+    where B contains the weights of incoming edges, see :func:`propagate`. With
     :class:`~skood.detectors.Energy` on a graph network, the second is GNNSafe [1]_.
 
     Read more in the :ref:`User Guide <graph>`.
@@ -193,7 +193,7 @@ class Propagation(BaseDetector):
         is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     scheme : {"random-walk", "gnnsafe", "symmetric"}, default="random-walk"
-        How to average; see :func:`propagate`.
+        Kind of averaging; see :func:`propagate`.
 
     steps : int, default=None
         Number of steps. None: 30 of "random-walk", 2 of "gnnsafe", 10 of "symmetric".
@@ -203,15 +203,15 @@ class Propagation(BaseDetector):
         "random-walk", 0.1 of "symmetric". "gnnsafe" does not use it.
 
     alpha : float, default=0.2
-        Weight of what a node had before in each step of "gnnsafe", in [0, 1]. The
-        others do not use it.
+        Weight of a node's previous value in each step of "gnnsafe", in [0, 1]. Not used
+        by the others.
 
     contamination : float, default=0.05
-        Share of new ID nodes to reject.
+        Fraction of new ID nodes to reject.
 
     ood_label : int or str, default=-1
         Label of known OOD nodes in ``y``; they are left out of the fit. Their scores
-        are propagated as those of all nodes are.
+        are propagated like the scores of all nodes.
 
     Attributes
     ----------
@@ -219,7 +219,7 @@ class Propagation(BaseDetector):
         The fitted detector.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the propagated scores of the
+        Threshold: at most a fraction `contamination` of the propagated scores of the
         training nodes, each left out of the fit of the detector, are below it, see
         :ref:`ties`.
 
@@ -228,12 +228,12 @@ class Propagation(BaseDetector):
 
     See Also
     --------
-    propagate : The same with any values of nodes.
+    propagate : Propagation of any values of nodes.
     skood.detectors.Energy : The detector that GNNSafe propagates.
 
     Notes
     -----
-    Rows of an array are nodes without edges: their scores are those of the detector.
+    Samples of an array are nodes without edges: their scores are not propagated.
 
     References
     ----------
@@ -242,7 +242,7 @@ class Propagation(BaseDetector):
 
     Examples
     --------
-    Two paths of 20 nodes, the second of which is OOD:
+    Two paths of 20 nodes; the second path is OOD:
 
     >>> import numpy as np
     >>> from sklearn.pipeline import make_pipeline
@@ -330,7 +330,7 @@ class Propagation(BaseDetector):
         return scores[nodes.nodes]
 
     def _own_scores(self, X):
-        """Scores of the wrapped detector, which are finite."""
+        """Return the scores of the wrapped detector, which must be finite."""
         scores = np.asarray(self.estimator_.score_samples(X), dtype=np.float64)
         name, n_samples = type(unwrapped(self.estimator_)).__name__, n_rows(X)
         if scores.shape != (n_samples,):

@@ -1,4 +1,4 @@
-"""Radial normalizing flows: a density of each class, all of them at once."""
+"""Radial normalizing flows: class-conditional densities, computed together."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,21 +15,21 @@ from skood.utils._torch import row_chunks
 
 __all__ = ["RadialFlows"]
 
-# Coordinates are kept below this, whose square and its gradient are floats.
+# Bound of the coordinates, whose square and its gradient are finite floats.
 _FAR = 1e18
 
-# Activations that are kept for the backward pass at once, at most.
+# Maximum bytes of activations that are stored for the backward pass at once.
 _MAX_BLOCK_BYTES = 2**29
 
-# The least of a and s: softplus alone underflows to zero.
+# Lower bound of a and s: softplus alone underflows to zero.
 _NEAR = 1e-6
 
 
 class RadialFlows(torch.nn.Module):
-    r"""A density of each class, by radial flows to a standard normal distribution.
+    r"""Class-conditional densities by radial flows to a standard normal distribution.
 
-    A layer moves points along the rays from its center :math:`c`: with
-    :math:`r = \|z - c\|`
+    A layer moves points along the rays from its center :math:`c`: with :math:`r = \|z -
+    c\|`
 
     .. math:: f(z) = z + \frac{\beta}{a + r} (z - c), \qquad a > 0, \beta > -a,
 
@@ -38,7 +38,7 @@ class RadialFlows(torch.nn.Module):
 
     .. math:: \frac{s + r}{a + r}, \qquad \frac{r (r + 2 a) + s a}{(a + r)^2},
 
-    written without a difference, so that neither is rounded to zero [1]_. At first s
+    written without a difference, so that neither is rounded to zero [1]_. Initially s
     is about a, so that layers hardly move points: no class is denser by chance.
 
     Parameters
@@ -47,10 +47,10 @@ class RadialFlows(torch.nn.Module):
         Number of densities.
 
     n_features : int
-        Number d of coordinates of a point.
+        Dimension d of a point.
 
     n_layers : int
-        Layers per density. With none all of them are standard normal.
+        Layers per density. With zero layers all densities are standard normal.
 
     References
     ----------
@@ -64,7 +64,7 @@ class RadialFlows(torch.nn.Module):
         bound = 1 / math.sqrt(n_features)
         self.centers = self._parameter(bound, n_layers, n_classes, n_features)
         self.raw_a = self._parameter(bound, n_layers, n_classes)
-        # not quite a: the gradient of the centers would be nothing but rounding
+        # not exactly a: the gradient of the centers would be only rounding errors
         self.raw_s = self._parameter(0.1 * bound, n_layers, n_classes)
         with torch.no_grad():
             self.raw_s += self.raw_a
@@ -74,7 +74,7 @@ class RadialFlows(torch.nn.Module):
         return torch.nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
 
     def transform(self, z):
-        """Move points to where the base distribution is.
+        """Map points to the base distribution.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class RadialFlows(torch.nn.Module):
         Returns
         -------
         moved : Tensor of shape (n_points, n_classes, n_features)
-            Where the flow of each class takes them.
+            Points mapped by the flow of each class.
 
         log_det : Tensor of shape (n_points, n_classes)
             Logarithm of the Jacobian's determinant.
@@ -104,7 +104,7 @@ class RadialFlows(torch.nn.Module):
         return z, log_det
 
     def forward(self, z):
-        """Logarithm of the density of each class.
+        """Return the log density of each class.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class RadialFlows(torch.nn.Module):
         return log_base + log_det
 
     def blocks(self, n_points):
-        """Cut points into blocks whose activations can be kept at once.
+        """Cut points into blocks whose activations can be stored at once.
 
         Parameters
         ----------
@@ -139,10 +139,10 @@ class RadialFlows(torch.nn.Module):
         return list(row_chunks(n_points, row_bytes, _MAX_BLOCK_BYTES))
 
     def in_blocks(self, z):
-        """Return what `forward` does, with the activations of one block at a time.
+        """Return the result of `forward`, with the activations of one block at a time.
 
-        Where there are several blocks, each is run again in the backward pass, whose
-        results for the parameters are added to their ``grad``: call ``backward``.
+        Several blocks are each run again in the backward pass, where the gradients of
+        the parameters are added to their ``grad``: call ``backward``.
 
         Parameters
         ----------
@@ -157,6 +157,6 @@ class RadialFlows(torch.nn.Module):
         blocks = self.blocks(len(z))
         run: Callable = self
         if len(blocks) > 1 and z.requires_grad:
-            # nothing is drawn in a flow, so no state of generators has to be kept
+            # a flow draws no random numbers, so generator states need not be stored
             run = partial(checkpoint, run, use_reentrant=True, preserve_rng_state=False)
         return torch.cat([run(z[block]) for block in blocks])

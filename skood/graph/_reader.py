@@ -1,7 +1,7 @@
-"""Read graph networks: embeddings of nodes, logits, and the head between them.
+"""Reader of graph networks: embeddings of nodes, logits, and the head between them.
 
-The layers of torch_geometric that aggregate and map linearly are read as what they
-are: a linear head on aggregated embeddings.
+The layers of torch_geometric that aggregate and map linearly are decomposed into a
+linear head on aggregated embeddings.
 """
 
 # Authors: The skood developers
@@ -31,13 +31,13 @@ __all__ = ["GraphReader", "graph_reader"]
 class GraphReader(ModuleReader):
     """Reader of graph networks: `GraphClassifier`, `pretrained_graph`.
 
-    Each graph is run whole, in one forward pass. Layers have the names that they have
-    in the module that the user wrote.
+    Each graph is run as a whole, in one forward pass. Layers have the names of the
+    user's module.
 
     Parameters
     ----------
     estimator : object
-        Fitted, with ``module_``, which is called with `GraphTensors`, and
+        A fitted estimator with ``module_``, which is called with `GraphTensors`, and
         ``_prepare_input``.
 
     is_skorch : bool
@@ -86,12 +86,12 @@ class GraphReader(ModuleReader):
             return readings
 
     def blocks(self, reading):
-        """Cut a reading of all rows as `iter_read` does: not at all."""
+        """Return the reading of all nodes as one block, as `iter_read` does."""
         yield reading
 
     @contextmanager
     def watched(self, graph, layers=(), pooling=None):
-        """Run the network on a graph, watched.
+        """Run the network on a graph with forward hooks.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class GraphReader(ModuleReader):
             The graph.
 
         layers : sequence of str, default=()
-            Layers whose outputs are kept.
+            Layers whose outputs are stored.
 
         pooling : str, default=None
             See `Watcher`.
@@ -107,13 +107,13 @@ class GraphReader(ModuleReader):
         Yields
         ------
         watcher : GraphWatcher
-            Of this forward pass.
+            Hooks of this forward pass.
 
         output : torch.Tensor of shape (n_nodes, n_classes)
-            What the network gave.
+            Output of the network.
 
         tensors : GraphTensors
-            What it was given.
+            Input of the network.
         """
         with borrowed(self.module, self.device) as device:
             watcher = GraphWatcher(self.module, layers, pooling)
@@ -128,18 +128,18 @@ class GraphReader(ModuleReader):
         return GraphNetwork(self, steps)
 
     def _head(self, found):
-        """Weights of the layer that gave the logits, if it reads the features."""
+        """Return the weights of the logits' layer, if its input is the features."""
         if found is not None and not isinstance(found[1], nn.Module):
-            # a convolution: what it is called with is not yet aggregated
+            # a convolution: its input is not yet aggregated
             if found[1] is None or self.layer != "penultimate":
                 found = None
         return super()._head(found)
 
     def find_head(self):
-        """Return the head without nodes to read, and the name of its place.
+        """Return the head without running nodes, and the name of its layer.
 
-        Where the number of features is known, a small graph finds the layer that gives
-        the logits; otherwise it is the only one with an output per class.
+        If the number of features is known, a small graph finds the layer that gives the
+        logits; otherwise it is the only one with an output per class.
         """
         if self.layer != "penultimate":
             return super().find_head()
@@ -156,7 +156,7 @@ class GraphReader(ModuleReader):
         if len(heads) != 1:
             raise ValueError(
                 f"The network {type(self.module).__name__} cannot be split: without "
-                "the number of features it cannot be told which layer gives the "
+                "the number of features it is unknown which layer gives the "
                 "logits. The linear ones with an output per class are: "
                 f"{', '.join(heads) or 'none'}. If one of them does, give n_features "
                 "to skood.graph.pretrained_graph."
@@ -166,7 +166,7 @@ class GraphReader(ModuleReader):
 
 
 def _small_graph(n_features):
-    """Three nodes in a path, whose features differ."""
+    """Return a path of three nodes with distinct features."""
     X = np.linspace(-1, 1, 3 * n_features).reshape(3, n_features)
     edges = [0, 1, 1, 2], [1, 0, 2, 1]
     adjacency = sparse.csr_array((np.ones(4, np.float32), edges), shape=(3, 3))
@@ -174,7 +174,7 @@ def _small_graph(n_features):
 
 
 def _named_by_number(module, number):
-    """Name of a layer, from its number in the order of definition."""
+    """Return the name of a layer, from its index in the order of definition."""
     names = [name for name, _ in named_layers(module) if name]
     if not -len(names) <= number < len(names):
         raise ValueError(

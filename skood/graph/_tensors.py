@@ -1,4 +1,4 @@
-"""Graphs as torch tensors, and what networks do with them."""
+"""Graphs as torch tensors, and their aggregation in networks."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,12 +13,12 @@ __all__ = ["GraphTensors", "SparseRows", "graph_tensors", "sparse_pair"]
 
 
 def _use_up_warnings():
-    """Have torch emit its warnings of sparse tensors, which come once in a process.
+    """Emit torch's warnings of sparse tensors, which are shown once per process.
 
-    It is done at import: ``catch_warnings`` in a later call could change the filters
-    of other threads for good.
+    This is done at import: ``catch_warnings`` in a later call could change the filters
+    of other threads permanently.
     """
-    with warnings.catch_warnings():  # a beta state, and checks that are off
+    with warnings.catch_warnings():  # beta state, disabled checks
         warnings.filterwarnings("ignore", "Sparse ", UserWarning)
         torch.sparse_csr_tensor([0, 1], [0], [1.0], size=(1, 1))
 
@@ -27,7 +27,7 @@ _use_up_warnings()
 
 
 def _csr(matrix, device, dtype):
-    """A SciPy matrix in CSR format as a torch tensor."""
+    """Return a SciPy matrix in CSR format as a torch tensor."""
     return torch.sparse_csr_tensor(
         torch.tensor(matrix.indptr, dtype=torch.int32, device=device),
         torch.tensor(matrix.indices, dtype=torch.int32, device=device),
@@ -45,10 +45,10 @@ def sparse_pair(matrix, device, dtype):
         The matrix.
 
     device : torch.device
-        Where.
+        Device.
 
     dtype : torch.dtype
-        Kind of number.
+        Data type.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def sparse_pair(matrix, device, dtype):
 
 
 def _product(matrix, dense):
-    """A sparse matrix times a dense one."""
+    """Return the product of a sparse matrix and a dense one."""
     if dense.device.type != "cpu" or not torch.backends.mkl.is_available():
         return matrix @ dense
     # `@` fills the result with zeros and copies it, which takes a third of the time
@@ -69,7 +69,7 @@ def _product(matrix, dense):
 
 
 class _Product(torch.autograd.Function):
-    """A constant sparse matrix times a dense one."""
+    """Product of a constant sparse matrix and a dense one."""
 
     @staticmethod
     def forward(ctx, matrix, transposed, dense):
@@ -90,7 +90,7 @@ class SparseRows:
         The features and their transpose, see `sparse_pair`.
 
     order : torch.Tensor of int
-        Where the values of the transpose are among those of the features.
+        Indices of the values of the transpose in the values of the features.
     """
 
     def __init__(self, pair, order):
@@ -99,7 +99,7 @@ class SparseRows:
 
     @property
     def shape(self):
-        """(n_nodes, n_features)."""
+        """Shape (n_nodes, n_features)."""
         return self.pair[0].shape
 
     @property
@@ -109,11 +109,11 @@ class SparseRows:
 
     @property
     def values(self):
-        """Values that are not zero, row by row."""
+        """Nonzero values, row by row."""
         return self.pair[0].values()
 
     def with_values(self, values):
-        """Return features with other values in the same places."""
+        """Return features with other values at the same positions."""
         matrix, transposed = self.pair
         pair = []
         for old, new in ((matrix, values), (transposed, values[self.order])):
@@ -133,10 +133,10 @@ class SparseRows:
 
 
 class GraphTensors:
-    """A graph on a device, as networks are given it.
+    """Graph on a device, the input of networks.
 
-    Its tensors are made when they are asked for, once for a device and a kind of
-    number, and kept by the graph.
+    Its tensors are created on first use, once for a device and a dtype, and cached by
+    the graph.
 
     Parameters
     ----------
@@ -144,29 +144,29 @@ class GraphTensors:
         The graph.
 
     device : torch.device
-        Where.
+        Device.
 
     dtype : torch.dtype
-        Kind of number.
+        Data type.
     """
 
     def __init__(self, graph, device, dtype):
         self.graph = graph
         self.device = device
         self.dtype = dtype
-        # The graph keeps the tensors, but nothing that refers to the graph.
+        # The graph stores the tensors, but no references to itself.
         self._made = graph.derived(("tensors", str(device), str(dtype)), dict)
 
     def _once(self, key, make):
         if key not in self._made:
-            # Tensors that are made in inference mode could not be trained with.
+            # Tensors created in inference mode could not be used in training.
             with torch.inference_mode(False):
                 self._made[key] = make()
         return self._made[key]
 
     @property
     def shape(self):
-        """(n_nodes, n_features)."""
+        """Shape (n_nodes, n_features)."""
         return self.graph.X.shape
 
     @property
@@ -177,7 +177,7 @@ class GraphTensors:
     def _features(self):
         X = self.graph.X
         if not sparse.issparse(X):
-            X = np.ascontiguousarray(X)  # the layout decides what dropout drops
+            X = np.ascontiguousarray(X)  # the layout determines the dropped entries
             return torch.tensor(X, device=self.device, dtype=self.dtype)
         places = sparse.csr_array(
             (np.arange(1, X.nnz + 1), X.indices, X.indptr), shape=X.shape
@@ -214,7 +214,7 @@ class GraphTensors:
         return torch.tensor(weights, device=self.device, dtype=self.dtype)
 
     def aggregate(self, kind, values):
-        """Aggregate what the in-neighbors of each node have.
+        """Aggregate the values of the in-neighbors of each node.
 
         Parameters
         ----------
@@ -245,14 +245,14 @@ def graph_tensors(graph, device, dtype=torch.float32):
         The graph.
 
     device : torch.device
-        Where.
+        Device.
 
     dtype : torch.dtype, default=torch.float32
-        Kind of number.
+        Data type.
 
     Returns
     -------
     tensors : GraphTensors
-        Those that others have of the same graph.
+        Tensors that are shared by all users of the graph.
     """
     return GraphTensors(graph, device, dtype)

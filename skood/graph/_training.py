@@ -1,4 +1,4 @@
-"""How networks are trained on nodes: epochs over the whole graph, or over samples."""
+"""Training of networks on nodes: epochs over the whole graph, or over samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,7 +22,7 @@ __all__ = ["NodeRows", "cross_entropy", "neighborhood", "train_nodes"]
 
 
 def cross_entropy(outputs, codes):
-    """Cross-entropy of logits, one for each row."""
+    """Return the cross-entropy of logits, one value per node."""
     return functional.cross_entropy(outputs, codes, reduction="none")
 
 
@@ -36,17 +36,16 @@ class NodeRows:
         The graph.
 
     nodes : ndarray of shape (n_samples,), dtype int64
-        Numbers of the nodes.
+        Indices of the nodes.
 
     codes : ndarray of shape (n_samples,), dtype int64
-        Number of the class of each.
+        Class index of each node.
 
     weight : ndarray of shape (n_samples,)
-        Weight of each, of mean one.
+        Weight of each node, of mean one.
 
     numbers : ndarray of int or slice, default=slice(None)
-        Numbers that the nodes of the graph have in the graph that it was sampled
-        from.
+        Indices of the nodes of the graph in the graph from which it was sampled.
     """
 
     tensors: GraphTensors
@@ -65,16 +64,16 @@ class NodeRows:
         )
 
     def with_weight(self, weight):
-        """Return the same rows with other weights."""
+        """Return the same nodes with other weights."""
         return replace(self, weight=weight)
 
     def with_dtype(self, dtype):
-        """Return the same rows of a graph in another kind of number."""
+        """Return the same nodes of a graph in another dtype."""
         tensors = graph_tensors(self.tensors.graph, self.tensors.device, dtype)
         return replace(self, tensors=tensors)
 
     def part(self, rows):
-        """Return some of the rows."""
+        """Return some of the nodes."""
         return replace(
             self,
             nodes=self.nodes[rows],
@@ -84,10 +83,10 @@ class NodeRows:
 
 
 class _Sample(Graph):
-    """A sampled graph.
+    """Sampled graph.
 
-    In the "symmetric" operator, nodes have the degrees of the whole graph: those at
-    the border of a sample have lost their edges.
+    In the "symmetric" operator, nodes have the degrees of the whole graph: nodes at the
+    border of a sample have lost their edges.
 
     Parameters
     ----------
@@ -95,7 +94,7 @@ class _Sample(Graph):
         See `Graph`.
 
     degrees : ndarray of shape (n_nodes,)
-        Of the nodes in the whole graph, loops included.
+        Degrees of the nodes in the whole graph, including loops.
     """
 
     def __init__(self, X, adjacency, degrees):
@@ -113,13 +112,13 @@ class _Sample(Graph):
 
 
 def _degrees(graph):
-    """Weights of the incoming edges of each node, with a loop of one if it has none."""
+    """Return the weighted in-degrees, with a loop of one for nodes without a loop."""
     incoming = graph.operator("sum")
     return incoming.sum(axis=1) + (incoming.diagonal() == 0)
 
 
 def _incoming(graph):
-    """Edges to each node but loops, weights of the loops, and degrees."""
+    """Return incoming edges except loops, weights of the loops, and degrees."""
     edges = graph.adjacency.tocoo()
     between = edges.row != edges.col
     edges = sparse.coo_array(
@@ -130,13 +129,14 @@ def _incoming(graph):
 
 
 def neighborhood(graph, nodes, n_layers, n_neighbors, rng):
-    """Sample the neighborhood of some nodes: a graph of what they are told.
+    """Sample the subgraph of the messages that reach some nodes.
 
-    For each layer, from the last to the first, each node that was reached last keeps
-    at most `n_neighbors` of its incoming edges, drawn without replacement, and its
-    loop. The weights of those kept of a node are multiplied by the number of its edges
-    over that of those kept. So a sum over edges is that of the whole graph in
-    expectation, and all that built-in networks compute of the nodes is exact if no
+    For each layer, from the last to the first, each newly reached node retains at most
+    `n_neighbors` of its incoming edges, drawn without replacement, and its loop. The
+    weights of the retained edges of a node are multiplied by its number of edges over
+    the number of retained edges. So a sum over edges equals the sum in the whole graph
+    in expectation, and the results of built-in networks for the nodes are exact if no
+    node has more edges.
     node has more edges.
 
     Parameters
@@ -148,10 +148,10 @@ def neighborhood(graph, nodes, n_layers, n_neighbors, rng):
         The nodes.
 
     n_layers : int
-        How far messages go.
+        Number of message passing steps.
 
     n_neighbors : int
-        Incoming edges of each node, at most.
+        Maximum number of incoming edges per node.
 
     rng : numpy.random.Generator
         Source of randomness.
@@ -159,13 +159,13 @@ def neighborhood(graph, nodes, n_layers, n_neighbors, rng):
     Returns
     -------
     sample : Graph
-        Of the nodes that were reached, those asked for first.
+        Graph of the nodes that were reached, the requested nodes first.
 
     numbers : ndarray of int
-        Their numbers in the graph.
+        Their indices in the graph.
 
     of_nodes : ndarray of int
-        Where the nodes that were asked for are in the sample.
+        Positions of the requested nodes in the sample.
     """
     incoming, loops, degrees = graph.derived("incoming", lambda: _incoming(graph))
     numbers, of_nodes = np.unique(nodes, return_inverse=True)
@@ -194,14 +194,14 @@ def neighborhood(graph, nodes, n_layers, n_neighbors, rng):
 
 
 def _draw_edges(incoming, nodes, n_neighbors, rng):
-    """Positions of the edges that are kept, where they go, and factors of weights."""
+    """Return positions and targets of the retained edges, and weight factors."""
     starts = incoming.indptr[nodes].astype(np.int64)
     degrees = incoming.indptr[nodes + 1] - starts
     owner = np.repeat(np.arange(len(nodes)), degrees)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(degrees) - degrees, degrees)
     kept = np.ones(len(owner), dtype=bool)
     drawn = np.flatnonzero(degrees[owner] > n_neighbors)
-    # edges of each node in random order; the first of them are kept
+    # edges of each node in random order; the first of them are retained
     order = drawn[np.lexsort((rng.random(len(drawn)), owner[drawn]))]
     kept[order] = within[drawn] < n_neighbors
     owner = owner[kept]
@@ -227,7 +227,7 @@ def train_nodes(
     seed=0,
     bar=None,
 ):
-    """Train a network by Adam; with validation nodes keep the best weights.
+    """Train a network by Adam; with validation nodes return to the best weights.
 
     Parameters
     ----------
@@ -238,50 +238,50 @@ def train_nodes(
         Training nodes.
 
     valid : NodeRows, default=None
-        Validation nodes, maybe of another graph. They switch on early stopping.
+        Validation nodes, possibly of another graph. They enable early stopping.
 
     loss : callable, default=cross_entropy
-        ``loss(outputs, codes)`` gives a loss for each row of the outputs.
+        ``loss(outputs, codes)`` returns a loss for each row of the outputs.
 
     penalty : callable, default=None
-        ``penalty(outputs, numbers)`` of the outputs of all nodes of a graph, and their
-        numbers in it (a slice for all), is added to the mean loss.
+        ``penalty(outputs, numbers)`` from the outputs of all nodes of a graph, and
+        their indices in it (a slice for all), is added to the mean loss.
 
     lr, weight_decay : float
-        Of Adam.
+        Learning rate and weight decay of Adam.
 
     max_epochs : int, default=200
-        Number of epochs, at most.
+        Maximum number of epochs.
 
     patience : int, default=50
-        Stop after this many epochs without a gain of `tol` in validation loss.
+        Number of epochs without an improvement by `tol` before stopping.
 
     tol : float, default=0.0
-        The gain that counts.
+        Smallest decrease of the validation loss that counts.
 
     batch_size : int, default=None
-        Training nodes per step, each batch with a sampled neighborhood. None: all
-        nodes in one step, with the whole graph.
+        Training nodes per step, each batch with a sampled neighborhood. None: all nodes
+        in one step, with the whole graph.
 
     n_neighbors, n_layers : int
         See `neighborhood`.
 
     seed : int, default=0
-        Of the order of batches and of the neighborhoods; the rest is drawn from
-        torch.
+        Seed of the order of batches and of the neighborhoods; torch's generator is used
+        for the rest.
 
     bar : object, default=None
-        Progress, see :func:`skood.utils._progress.progress`.
+        Progress bar, see :func:`skood.utils._progress.progress`.
 
     Returns
     -------
     history : list of dict
-        For each epoch `train_loss` and, with validation nodes, `valid_loss`.
+        Results of each epoch: `train_loss` and, with validation nodes, `valid_loss`.
 
     Raises
     ------
     ValueError
-        If training diverges, or the network does not return a row for each node.
+        If training diverges, or the network does not return one row per node.
     """
     optimizer = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay)
     rng = np.random.default_rng(seed)
@@ -318,7 +318,7 @@ def train_nodes(
                 raise ValueError(
                     f"The loss of the validation nodes was {done['valid_loss']} in "
                     f"epoch {len(history)}: their features are too large for the "
-                    "network. Scale them as those of the training nodes."
+                    "network. Scale them like the training nodes."
                 )
             waited = 0 if done["valid_loss"] < best_loss - tol else waited + 1
             if done["valid_loss"] < best_loss:
@@ -334,7 +334,7 @@ def train_nodes(
 
 
 def _outputs(module, tensors):
-    """Run a network on a graph; it has to return a row for each node."""
+    """Run a network on a graph; raise if it does not return one row per node."""
     outputs = module(tensors)
     n_nodes = tensors.shape[0]
     if not isinstance(outputs, torch.Tensor):
@@ -350,7 +350,7 @@ def _outputs(module, tensors):
 
 
 def _sampled(rows, batch_size, n_layers, n_neighbors, rng):
-    """Yield the rows of each batch as nodes of a sampled graph."""
+    """Yield the nodes of each batch as nodes of a sampled graph."""
     tensors = rows.tensors
     for part in row_batches(len(rows.nodes), batch_size, shuffle=True):
         batch = rows.part(part)

@@ -1,4 +1,4 @@
-"""Features, edges and labels of graphs, checked and copied from what users have."""
+"""Validation of features, edges and labels of graphs."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def import_geometric(module, purpose):
-    """Import a module of torch_geometric, or say who needs it.
+    """Import a module of torch_geometric, or raise with the purpose.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ def import_geometric(module, purpose):
 
 
 def is_data(data):
-    """Tell a ``Data`` without importing torch_geometric."""
+    """Return whether data is a ``Data``, without importing torch_geometric."""
     module = sys.modules.get("torch_geometric.data")
     return module is not None and isinstance(data, module.Data)
 
 
 def from_data(data):
-    """Features, adjacency and labels of a ``Data``."""
+    """Return features, adjacency and labels of a ``Data``."""
     if data.x is None:
         raise ValueError(
             "The Data has no features x. Give each node a feature, such as its degree "
@@ -105,7 +105,7 @@ def from_data(data):
 
 
 def _warn_of_attributes(edge_attr, n_edges):
-    """Warn if attributes of edges, which are not read, look like weights."""
+    """Warn if edge attributes, which are not used, look like weights."""
     if edge_attr is None:
         return
     edge_attr = np.asarray(to_numpy(edge_attr))
@@ -119,7 +119,7 @@ def _warn_of_attributes(edge_attr, n_edges):
 
 
 def _labels_of(y, n_nodes):
-    """The labels of nodes of a ``Data``, or None."""
+    """Return the node labels of a ``Data``, or None."""
     if y is None:
         return None
     y = np.asarray(to_numpy(y))
@@ -130,12 +130,12 @@ def _labels_of(y, n_nodes):
             "such as data.y.argmax(1) of classes in columns."
         )
     if y.ndim == 0 or y.size != n_nodes:
-        return None  # several for a node, or a label of the whole graph
+        return None  # several labels per node, or a label of the whole graph
     return y.ravel()
 
 
 def _coordinates(tensor):
-    """Rows and columns, and values, of a torch matrix of any layout."""
+    """Return rows and columns, and values, of a torch matrix of any layout."""
     tensor = tensor.detach().to_sparse_coo().coalesce()
     return to_numpy(tensor.indices()), to_numpy(tensor.values())
 
@@ -165,7 +165,7 @@ def check_parts(X, adjacency, labels=None):
     Returns
     -------
     X, adjacency, labels
-        The parts, which nobody else has.
+        The copied parts.
     """
     for name, part in (("X", X), ("adjacency", adjacency)):
         if part is None:
@@ -198,7 +198,7 @@ def check_features(X):
 
 def _check_adjacency(adjacency):
     adjacency = _to_scipy(adjacency)
-    if sparse.issparse(adjacency):  # before repeated edges add up
+    if sparse.issparse(adjacency):  # before repeated edges are added
         _check_weights(adjacency.tocoo().data)
     adjacency = check_array(
         adjacency,
@@ -208,7 +208,7 @@ def _check_adjacency(adjacency):
         ensure_min_features=0,
         input_name="adjacency",
     )
-    adjacency = sparse.csr_array(adjacency)  # a copy: what was given stays as it is
+    adjacency = sparse.csr_array(adjacency)  # a copy: the input is not modified
     _check_weights(adjacency.data)
     if not np.isfinite(adjacency.data).all():
         raise ValueError(
@@ -228,7 +228,7 @@ def _check_weights(weights):
 
 
 def check_sizes(X, adjacency):
-    """Refuse features and edges of different numbers of nodes."""
+    """Raise if features and edges have different numbers of nodes."""
     n_nodes = X.shape[0]
     if adjacency.shape != (n_nodes, n_nodes):
         raise ValueError(
@@ -250,7 +250,7 @@ def check_labels(labels, n_nodes):
 
 
 def read_only(*arrays):
-    """Have nobody write to arrays, of which some may be sparse or None."""
+    """Make arrays read-only; they may be sparse or None."""
     for array in arrays:
         if sparse.issparse(array):
             read_only(array.data, array.indices, array.indptr)
@@ -259,7 +259,7 @@ def read_only(*arrays):
 
 
 def node_numbers(nodes, size, what):
-    """Return an index of any kind as numbers from 0 to size - 1.
+    """Return an index of any kind as integers from 0 to size - 1.
 
     Parameters
     ----------
@@ -267,15 +267,15 @@ def node_numbers(nodes, size, what):
         The index; None for all.
 
     size : int
-        Length of what is indexed.
+        Length of the indexed object.
 
     what : str
-        What that is, for errors.
+        Name of the indexed object, for errors.
 
     Returns
     -------
     numbers : ndarray of int64
-        As an array of this length would be indexed.
+        Indices as for an array of this length.
     """
     if nodes is None:
         return np.arange(size)
@@ -287,7 +287,8 @@ def node_numbers(nodes, size, what):
     if nodes.dtype == bool:
         if len(nodes) != size:
             raise IndexError(
-                f"A mask must tell for each of the {size} {what}; got {len(nodes)}."
+                f"A mask must have one value for each of the {size} {what}; got "
+                f"{len(nodes)}."
             )
         return np.flatnonzero(nodes)
     if nodes.size == 0:

@@ -1,7 +1,7 @@
-"""The door to torch and skorch: networks as scikit-learn estimators.
+"""Networks of torch, skorch and scikit-learn as scikit-learn estimators.
 
-Classes that train networks are imported on first use, and torch with them: detectors
-that read scikit-learn classifiers need neither.
+Classes that train networks, and torch with them, are imported on first use: detectors
+that use scikit-learn classifiers need neither.
 """
 
 # Authors: The skood developers

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier that trains a torch network."""
+"""Scikit-learn classifier that trains a torch network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -45,11 +45,11 @@ _NET_PARAMS = ("optimizer", "lr", "weight_decay", "batch_size", "max_epochs")
 
 
 class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
-    r"""A classifier that builds and trains a torch network in `fit`.
+    r"""Classifier that builds and trains a torch network in `fit`.
 
-    The network is given as a class or another factory that is called with the
-    shape of one row and the number of classes. It is trained by a seeded skorch
-    net on the weighted cross-entropy of its logits, or on another loss of them.
+    The network is given as a class or another factory that is called with the shape of
+    one sample and the number of classes. It is trained by a seeded skorch net on the
+    weighted cross-entropy of its logits, or on another loss of the logits.
 
     Read more in the :ref:`User Guide <torch_classifier>`.
 
@@ -57,12 +57,11 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     ----------
     module : callable, default=None
         A module class or factory, called as ``module(input_shape, n_classes,
-        **module_params)`` with the shape of one row (a tuple without the axis of
-        the samples) and the number of classes. The module returns logits of
-        shape (n_samples, n_classes). None: for images (n, channels, height,
-        width) a small convolutional network, else a multi-layer perceptron with
-        one hidden layer of 100 units. A trained module goes to
-        :func:`skood.nn.pretrained` instead.
+        **module_params)`` with the shape of one sample (a tuple without the sample
+        axis) and the number of classes. The module returns logits of shape (n_samples,
+        n_classes). None: for images (n, channels, height, width) a small convolutional
+        network, else a multi-layer perceptron with one hidden layer of 100 units. A
+        trained module is wrapped by :func:`skood.nn.pretrained` instead.
 
     module_params : dict, default=None
         Further arguments of `module`. The default perceptron takes `hidden` and
@@ -71,21 +70,21 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     criterion : callable, default=None
         The loss, called as ``criterion(logits, codes)`` with tensors of shape
-        (n_rows, n_classes) and (n_rows,), the latter with class numbers; it returns
-        the losses of the rows, a tensor of shape (n_rows,). They are averaged with
-        the weights of the rows. If it has parameters of its own, they are not
+        (n_samples, n_classes) and (n_samples,), the latter with class indices; it
+        returns the losses of the samples, a tensor of shape (n_samples,), which are
+        averaged with the sample weights. If it has parameters of its own, they are not
         trained. None: the cross-entropy. `predict_proba` is the softmax of the logits
-        whatever the loss.
+        for any loss.
 
     max_epochs : int, default=200
-        Number of passes over the training rows; with early stopping at most.
+        Number of passes over the training samples; with early stopping at most.
 
     lr : float, default=1e-3
-        Learning rate, which `lr_schedule` starts from (for "one_cycle": its peak).
+        Learning rate, the start of `lr_schedule` (for "one_cycle": its peak).
 
     batch_size : int, default=128
-        Rows per training step. A last batch of one row is joined to the batch
-        before it.
+        Number of samples per training step. A last batch of one sample is joined to the
+        batch before it.
 
     optimizer : {"adam", "adamw", "sgd"}, default="adam"
         The optimizer. "sgd" has a momentum of 0.9.
@@ -100,28 +99,28 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         step. None: not at all. `partial_fit` always uses `lr`.
 
     early_stopping : bool, default=False
-        Hold out validation rows, stop when their loss no longer falls, and
+        Hold out validation samples, stop when their loss no longer falls, and
         return to the weights with the smallest validation loss.
 
     validation_fraction : float, default=0.1
-        Share of the rows held out, stratified by class.
+        Fraction of the samples held out, stratified by class.
 
     n_iter_no_change : int, default=10
-        Early stopping waits for this many epochs without a gain of `tol`.
+        Number of epochs without an improvement by `tol` before early stopping.
 
     tol : float, default=1e-4
-        The gain in validation loss that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
-        Weights of the classes, which multiply `sample_weight`. "balanced" gives
+        Weights of the classes, multiplied with `sample_weight`. "balanced" gives
         each class the same total weight.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the initial weights, the order of the rows, dropout and the held-out
-        rows. The generators of torch are left as they were.
+        Seed of the initial weights, the order of the samples, dropout and the held-out
+        samples. The generators of torch are left unchanged.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where to train: "auto" is CUDA if there is one, else the CPU.
+        Device to train on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the epochs.
@@ -132,7 +131,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         Class labels, sorted.
 
     input_shape_ : tuple of int
-        Shape of one row.
+        Shape of one sample.
 
     n_features_in_ : int
         Length of the second axis of `X`: features, or channels.
@@ -141,7 +140,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         Names of features, only if all of them are strings.
 
     net_ : skorch.NeuralNetClassifier
-        The trained net. It works with class numbers in place of labels.
+        The trained net. It uses class indices in place of labels.
 
     module_ : torch.nn.Module
         The trained network, in eval mode.
@@ -150,14 +149,14 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         Number of epochs trained.
 
     history_ : list of dict
-        For each epoch: `epoch` (from 1), `train_loss` (mean while training),
-        `lr` (of the last step) and, with early stopping, `valid_loss` (weighted
-        like the training loss) and `valid_accuracy` (unweighted).
+        Results of each epoch: `epoch` (from 1), `train_loss` (mean while training),
+        `lr` (of the last step) and, with early stopping, `valid_loss` (weighted like
+        the training loss) and `valid_accuracy` (unweighted).
 
     See Also
     --------
-    skood.nn.pretrained : Wrap a network that is trained already.
-    skood.nn.FeatureExtractor : What the network sees at one of its layers.
+    skood.nn.pretrained : Wrap a network that is already trained.
+    skood.nn.FeatureExtractor : Output of one of the layers of a network.
 
     Notes
     -----
@@ -169,8 +168,8 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         \frac{\sum_i w_i \left(\log \sum_k e^{l_k(x_i; \theta)} -
         l_{y_i}(x_i; \theta)\right)}{\sum_i w_i} + \frac{\lambda}{2} \|\theta\|^2
 
-    by steps on batches, :math:`\lambda` being `weight_decay`; with a `criterion` its
-    losses stand in place of the cross-entropies. Rows of weight zero are left out.
+    by steps on batches, where :math:`\lambda` is `weight_decay`; with a `criterion`,
+    its losses replace the cross-entropies. Samples of weight zero are left out.
     Features should be scaled.
 
     The same integer `random_state` gives bitwise equal networks on one machine
@@ -178,9 +177,9 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     precision of the network, usually float32, and returned as float64. Batches that
     are too small to be divided are trained on one thread.
 
-    If `fit` or `partial_fit` fails or is interrupted, the classifier is what it
-    was before. A pickle holds the weights as arrays and rebuilds the network
-    from `module`, so what was trained on CUDA can be loaded without.
+    If `fit` or `partial_fit` fails or is interrupted, the classifier is left unchanged.
+    A pickle contains the weights as arrays and rebuilds the network from `module`, so a
+    classifier trained on CUDA can be loaded on a machine without CUDA.
 
     Examples
     --------
@@ -262,14 +261,14 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows: vectors, images (n_samples, channels, height, width), or of any
-            shape that `module` takes.
+            Samples: vectors, images (n_samples, channels, height, width), or arrays of
+            any shape that `module` takes.
 
         y : array-like of shape (n_samples,)
             Class labels.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, which need not sum to anything.
+            Sample weights, which need not sum to anything.
 
         Returns
         -------
@@ -284,23 +283,23 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y, classes=None, sample_weight=None):
-        """Train for one epoch, from where the network stands.
+        """Train for one epoch, starting from the current weights.
 
-        The first call, without a `fit` before, builds the network.
+        The first call without a preceding `fit` builds the network.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows, shaped as in the first call.
+            Input samples, of the same shape as in the first call.
 
         y : array-like of shape (n_samples,)
             Class labels.
 
         classes : array-like of shape (n_classes,), default=None
-            All classes there will be. Required in the first call.
+            All classes that can occur. Required in the first call.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, relative to each other.
+            Sample weights, relative to each other.
 
         Returns
         -------
@@ -339,7 +338,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     # --- checks of the input -------------------------------------------------
 
     def _check_rows(self, X, reset):
-        """Return `X` as a finite float32 array or tensor, its shape checked."""
+        """Return `X` as a finite float32 array or tensor of the right shape."""
         if is_torch_data(X):
             raise TypeError(
                 f"{type(self).__name__} is trained on arrays, got a "
@@ -350,7 +349,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         if is_tensor(X):
             rows = check_tensor(X)
         else:
-            with np.errstate(over="ignore"):  # what overflows is reported as infinite
+            with np.errstate(over="ignore"):  # overflow is reported as infinite below
                 rows = check_array(
                     X, dtype=np.float32, allow_nd=True, input_name="X", estimator=self
                 )
@@ -362,19 +361,19 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
                 f"X has rows of shape {shape}, but {type(self).__name__} was fitted "
                 f"on rows of shape {self.input_shape_}."
             )
-        # names of features, and their number, from what the caller gave
+        # feature names and their number are taken from the caller's input
         validate_data(self, X, reset=reset, skip_check_array=True)
         return rows
 
     def _new_rows(self, X, y, sample_weight):
-        """Learn the classes; return the rows to train on."""
+        """Set `classes_` and return the training samples."""
         self.classes_, codes = np.unique(check_target(y, self), return_inverse=True)
         rows = weighted_rows(X, codes, sample_weight, self.class_weight, self.classes_)
         check_two_classes(rows.codes, self.classes_, self)
         return rows
 
     def _learn_classes(self, classes, y):
-        """Note the classes that the first `partial_fit` names."""
+        """Set `classes_` from the first call of `partial_fit`."""
         self.classes_ = np.unique(check_labels(classes, "classes"))
         if len(self.classes_) < 2:
             raise ValueError(f"At least two classes are needed, got {classes!r}.")
@@ -388,7 +387,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     # --- training ------------------------------------------------------------
 
-    # What trains the network.
+    # Class of the net.
     _net_kind = TrainingNet
 
     def _n_logits(self):
@@ -396,7 +395,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         return len(self.classes_)
 
     def _module_factory(self):
-        """Return what builds the network; a subclass may wrap the user's `module`."""
+        """Return the network factory; a subclass may wrap the user's `module`."""
         return self.module
 
     def _fit_new(self, rows, epochs, lr_schedule=None):
@@ -436,10 +435,10 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         self._finish(net, [], history)
 
     def _train_on(self, rows):
-        """Train the network for one more epoch, or leave it as it was."""
+        """Train the network for one more epoch; restore it if this fails."""
         net = self.net_
         net.batch_size = self.batch_size
-        # a seed that depends on how often it was trained, and on nothing else
+        # a seed that depends only on the number of epochs trained
         seed = np.random.RandomState([self._net_config["seed"], self.n_iter_])
         bar = progress(1, desc=type(self).__name__, verbose=self.verbose)
         with training(seed, net.device), restored_on_error(net), bar:
@@ -460,32 +459,32 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @property
     def module_(self):
-        """The trained network, in eval mode."""
+        """Trained network, in eval mode."""
         return self.net_.module_
 
     def _prepare_input(self, X):
-        """Return `X` as a float32 array or tensor that the network can be fed."""
+        """Return `X` as a float32 array or tensor for the network."""
         check_is_fitted(self)
         return self._check_rows(X, reset=False)
 
     @blockwise
     def predict_logits(self, X):
-        """Logits of the network.
+        """Return the logits of the network.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         logits : ndarray of shape (n_samples, n_classes)
-            What the network returns, as float64.
+            Output of the network, as float64.
         """
         return self._forward(self._prepare_input(X))
 
     def _forward(self, X, function=None, row_bytes=0, what="logits"):
-        """Logits of prepared rows by the network, or by a `function`; all finite."""
+        """Return finite logits of prepared samples by the network or `function`."""
         logits = forward(self.net_, X, function, row_bytes)
         if not np.isfinite(logits).all():
             n_bad = int((~np.isfinite(logits)).reshape(len(X), -1).any(axis=1).sum())

@@ -1,4 +1,4 @@
-"""The default networks of `TorchClassifier`, and how a network is built."""
+"""Default networks of `TorchClassifier` and construction of networks."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,26 +16,26 @@ __all__ = ["MLP", "ModuleBuilder", "SmallConvNet", "default_module"]
 
 
 class MLP(nn.Sequential):
-    """A multi-layer perceptron with ReLU activations.
+    """Multi-layer perceptron with ReLU activations.
 
     Parameters
     ----------
     input_shape : tuple of int
-        Shape of one row. Rows with more than one axis are flattened.
+        Shape of one sample. Samples with more than one axis are flattened.
 
     n_classes : int or None
-        Number of classes, the width of the output. None: there is no head, and the
-        output is that of the last hidden layer.
+        Number of classes, the width of the output. None: no head; the output is the
+        last hidden layer.
 
     hidden : sequence of int, default=(100,)
         Widths of the hidden layers. Empty: a linear model.
 
     dropout : float, default=0.0
-        Share of the hidden units that is dropped in training.
+        Dropout probability of the hidden units in training.
 
     See Also
     --------
-    SmallConvNet : The same for images.
+    SmallConvNet : Default network for images.
 
     Examples
     --------
@@ -67,11 +67,11 @@ class MLP(nn.Sequential):
 
 
 class SmallConvNet(nn.Sequential):
-    """A small convolutional network for images of any size.
+    """Small convolutional network for images of any size.
 
-    Two 3 x 3 convolutions with ReLU; the first is followed by 2 x 2 maximum
-    pooling, the second by average pooling to a map of 4 to 7 pixels a side. Then
-    come one hidden layer and a linear head.
+    Two 3 x 3 convolutions with ReLU; the first is followed by 2 x 2 maximum pooling,
+    the second by average pooling to a map of 4 to 7 pixels a side, followed by one
+    hidden layer and a linear head.
 
     Parameters
     ----------
@@ -79,8 +79,8 @@ class SmallConvNet(nn.Sequential):
         Shape of one image.
 
     n_classes : int or None
-        Number of classes, the width of the output. None: there is no head, and the
-        output is that of the hidden layer.
+        Number of classes, the width of the output. None: no head; the output is the
+        hidden layer.
 
     channels : tuple of two int, default=(16, 32)
         Widths of the convolutions.
@@ -89,7 +89,7 @@ class SmallConvNet(nn.Sequential):
         Width of the hidden layer.
 
     dropout : float, default=0.0
-        Share of the hidden units that is dropped in training.
+        Dropout probability of the hidden units in training.
 
     Raises
     ------
@@ -98,7 +98,7 @@ class SmallConvNet(nn.Sequential):
 
     See Also
     --------
-    MLP : The same for vectors.
+    MLP : Default network for vectors.
 
     Examples
     --------
@@ -142,12 +142,12 @@ class SmallConvNet(nn.Sequential):
 
 
 def default_module(input_shape):
-    """Return the network class that suits rows of a shape.
+    """Return the default network class for samples of a shape.
 
     Parameters
     ----------
     input_shape : tuple of int
-        Shape of one row.
+        Shape of one sample.
 
     Returns
     -------
@@ -158,9 +158,9 @@ def default_module(input_shape):
 
 
 class ModuleBuilder:
-    """Builds a network for rows of a shape, and checks what it returns.
+    """Factory of a network for samples of a given shape, with checks of its output.
 
-    A skorch net is given this object in place of a module class.
+    It is passed to a skorch net in place of a module class.
 
     Parameters
     ----------
@@ -169,16 +169,16 @@ class ModuleBuilder:
         ``module(input_shape, n_classes, **module_params)``. None: the default.
 
     module_params : dict or None
-        Its further arguments.
+        Further arguments of `module`.
 
     input_shape : tuple of int
-        Shape of one row.
+        Shape of one sample.
 
     n_classes : int
         Number of classes.
     """
 
-    # What the factory is called with, in the words of errors.
+    # Arguments of the factory, as named in error messages.
     _call = "input_shape, n_classes"
     _meaning = "the shape of one row and the number of classes"
 
@@ -216,13 +216,13 @@ class ModuleBuilder:
         return default_module(self.input_shape)
 
     def _arguments(self):
-        """Return what the factory is called with, but for its own parameters."""
+        """Return the positional arguments of the factory."""
         return self.input_shape, self.n_classes
 
     def _check_signature(self, factory, params):
         try:
             signature = inspect.signature(factory)
-        except ValueError:  # some callables written in C do not tell
+        except ValueError:  # some callables written in C have no signature
             return
         try:
             signature.bind(*self._arguments(), **params)
@@ -236,7 +236,7 @@ class ModuleBuilder:
             ) from error
 
     def _tried(self, module):
-        """Return what the network gives for two rows of zeros; sizes lazy layers."""
+        """Return the output for two samples of zeros; this sizes lazy layers."""
         rows = torch.zeros(
             (2, *self.input_shape),
             dtype=parameter_dtype(module),
@@ -253,7 +253,7 @@ class ModuleBuilder:
             ) from error
 
     def _check_output(self, logits):
-        """Raise if that is not two rows of logits."""
+        """Raise if the output is not the logits of two samples."""
         if not isinstance(logits, torch.Tensor):
             raise TypeError(
                 f"The module must return one tensor of logits of shape (n_samples, "

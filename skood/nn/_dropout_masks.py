@@ -1,4 +1,4 @@
-"""The networks that dropout makes of one network."""
+"""Networks that result from the dropout masks of one network (MC dropout)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,12 +28,12 @@ _ALPHA = (nn.AlphaDropout, nn.FeatureAlphaDropout)
 # What alpha dropout sets a unit to: the limit of SELU for large negative inputs.
 _SELU_LIMIT = -1.0507009873554804934193349852946 * 1.6732632423543772848170429916717
 
-# With fewer rows a matrix product takes other kernels, which round differently.
+# With fewer samples a matrix product uses other kernels, which round differently.
 _MIN_ROWS = 32
 
 
 class ThinnedModule:
-    """A copy of a network whose dropout modules get a forward pass of their own.
+    """Copy of a network whose dropout modules have a forward pass of their own.
 
     A subclass implements ``_drop(name, module, x)``, this forward pass.
 
@@ -46,8 +46,8 @@ class ThinnedModule:
         Named in errors.
 
     seed : int
-        With the number of a thinned network and that of a call of a dropout module
-        in a forward pass, it makes the seed of a mask.
+        Seed of the masks, together with the number of the thinned network and the
+        number of the call of a dropout module in a forward pass.
 
     Raises
     ------
@@ -81,14 +81,14 @@ class ThinnedModule:
         """Forward pass of a dropout module."""
 
     def _shape(self, module, x):
-        """Shape of a mask, without the first axis."""
+        """Return the shape of a mask, without the first axis."""
         shape = tuple(x.shape[1:])
         if isinstance(module, _CHANNELS):
             shape = (*shape[:1], *(1 for _ in shape[1:]))
         return shape
 
     def _mask(self, call, shape, p):
-        """Which units stay, of this thinned network in this call of dropout."""
+        """Return the mask of this thinned network in this call of dropout."""
         rng = np.random.default_rng([self._seed, self._member, call])
         return torch.from_numpy(rng.random((1, *shape)) >= p)
 
@@ -104,7 +104,7 @@ def check_log_proba(log_proba):
 
 
 def logits_come_first(name):
-    """Return an error about a dropout module that would have no effect."""
+    """Return the error for a dropout module that would have no effect."""
     return ValueError(
         f"The dropout module {name!r} runs after the layer that gives the logits, "
         "between it and the probabilities, and would have no effect. Build the network "
@@ -113,7 +113,7 @@ def logits_come_first(name):
 
 
 def does_not_run(module):
-    """Return an error about a network that predicts without its dropout modules."""
+    """Return the error for a network that predicts without its dropout modules."""
     return ValueError(
         f"The dropout modules of {type(module).__name__} do not run when it predicts: "
         "MCDropout has nothing to draw."
@@ -121,7 +121,7 @@ def does_not_run(module):
 
 
 def thinned(estimator, device, seed):
-    """Return the networks that dropout makes of a fitted one.
+    """Return the thinned networks of a fitted network, one per dropout mask.
 
     Parameters
     ----------
@@ -143,11 +143,11 @@ def thinned(estimator, device, seed):
 
 
 class ThinnedNetwork(ThinnedModule):
-    """The networks that dropout makes of a fitted one, by their number.
+    """Thinned networks of a fitted network, indexed by their number.
 
-    There is a mask for all rows, which depends on the number of the thinned network
-    only. What the network computes before the first of them is computed once for a
-    batch.
+    The masks are shared by all samples and depend only on the number of the thinned
+    network. The part of the network before the first dropout module is computed once
+    for a batch.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class ThinnedNetwork(ThinnedModule):
         Fitted, see `OpenNetwork`.
 
     device : str or torch.device
-        Where the copy is.
+        Device of the copy.
 
     seed : int
         See `ThinnedModule`.
@@ -170,7 +170,7 @@ class ThinnedNetwork(ThinnedModule):
         self._network = OpenNetwork(estimator, device=device)
         self.prepare = self._network.prepare
         self._found: list = []
-        self._kept = None  # the logits, if they are there before the last dropout
+        self._kept = None  # the logits, if they are computed before the last dropout
         self._shapes: list | None = None  # of the masks, in the order of the calls
         self._prefix = _Prefix()
         self._reuses = False
@@ -193,7 +193,7 @@ class ThinnedNetwork(ThinnedModule):
         return x.copy_(new) if module.inplace else new
 
     def _try(self, batch):
-        """Learn the shapes of the masks, which must not depend on the batch."""
+        """Record the shapes of the masks, which must not depend on the batch."""
         found = []
         for rows in (batch[:1].repeat_interleave(2, 0), batch[:1]):
             self._found, self._calls, self._kept = [], 0, None
@@ -211,14 +211,12 @@ class ThinnedNetwork(ThinnedModule):
         self._reuses = self._can_replay(batch[:2])
 
     def _can_replay(self, batch):
-        """Whether passes that reuse what comes before dropout give the same."""
+        """Return whether reusing the part before dropout gives the same result."""
         plain = self._logits(batch, 0)
         self._reuses = True
         try:
             passes = [self._logits(batch, 0, anew) for anew in (True, False)]
-        except (
-            Exception
-        ):  # it does what no torch function shows, and cannot be replayed
+        except Exception:  # operations that are not torch functions cannot be replayed
             return False
         finally:
             self._prefix.forget()
@@ -227,7 +225,7 @@ class ThinnedNetwork(ThinnedModule):
     # --- predictions ---------------------------------------------------------
 
     def _logits(self, batch, member, anew=True):
-        """Logits of a batch by one of the thinned networks."""
+        """Return the logits of a batch by one of the thinned networks."""
         self._member, self._calls = member, 0
         if not self._reuses:
             return self._network.logits(batch)
@@ -235,18 +233,18 @@ class ThinnedNetwork(ThinnedModule):
             return self._network.logits(batch)
 
     def log_proba(self, rows, n_members, bar=None):
-        """Log-probabilities by the first thinned networks.
+        """Return the log-probabilities by the first `n_members` thinned networks.
 
         Parameters
         ----------
         rows : ndarray or torch.Tensor of shape (n_rows, ...)
-            Prepared rows, one batch.
+            Prepared samples, one batch.
 
         n_members : int
-            How many thinned networks.
+            Number of thinned networks.
 
         bar : object, default=None
-            Shows the progress; it is updated by one.
+            Progress bar; it is updated by one.
 
         Returns
         -------
@@ -278,15 +276,15 @@ class ThinnedNetwork(ThinnedModule):
 
 
 def dropped(x, mask, module):
-    """Drop what is not in a mask, and scale the rest, as a module does.
+    """Apply a mask in place of a dropout module, and scale the result.
 
     Parameters
     ----------
     x : torch.Tensor of shape (n_rows, ...)
-        Its input.
+        Input of the module.
 
     mask : torch.Tensor of shape (1, ...), bool
-        What stays, on the CPU.
+        Units that are not dropped, on the CPU.
 
     module : torch.nn.Module
         A dropout module.
@@ -294,7 +292,7 @@ def dropped(x, mask, module):
     Returns
     -------
     x : torch.Tensor of shape (n_rows, ...)
-        Its output.
+        Output of the module.
     """
     mask = mask.to(x.device)
     if isinstance(module, _ALPHA):
@@ -310,7 +308,7 @@ def dropped(x, mask, module):
 
 
 def _masks_differ(name):
-    """Text of an error about a dropout module whose mask would depend on the rows."""
+    """Return the error text for a dropout module whose mask depends on the samples."""
     return (
         f"The input of the dropout module {name!r} changes its shape, beyond the first "
         "axis, with the rows: its mask would depend on the other rows of the call. "
@@ -318,12 +316,12 @@ def _masks_differ(name):
     )
 
 
-# --- the part that all thinned networks have in common ---------------------------
+# --- the part shared by all thinned networks -------------------------------------
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """A tensor that is not kept alive, and one of its shape without content."""
+    """Weak reference to a tensor, with a tensor of its shape without content."""
 
     reference: weakref.ref
     shadow: torch.Tensor
@@ -343,11 +341,12 @@ def _mapped(function, tree):
 
 
 class _Prefix(TorchFunctionMode):
-    """What a network computes of a batch before its first dropout.
+    """Cached results of a network for a batch before its first dropout.
 
-    The first forward pass of a batch writes down what every torch function returned.
-    In the next ones, functions return that and compute nothing. When dropout comes, the
-    tensors that nobody holds any more are let go: only their shapes are kept.
+    The first forward pass of a batch records the result of every torch function. In
+    later passes, functions return this result and compute nothing. At the first
+    dropout, tensors that are no longer referenced are released: only their shapes are
+    stored.
     """
 
     def __init__(self):
@@ -355,7 +354,7 @@ class _Prefix(TorchFunctionMode):
         self.forget()
 
     def forget(self):
-        """Let go of a batch."""
+        """Release the results of a batch."""
         self._made: list = []
         self._results: list | None = None
         self._alive: list = []
@@ -364,7 +363,7 @@ class _Prefix(TorchFunctionMode):
 
     @contextlib.contextmanager
     def started(self, anew):
-        """Watch a forward pass, of a new batch or of the one before."""
+        """Start a forward pass, of a new batch or of the previous one."""
         if anew or any(t._version != version for t, version in self._alive):
             self.forget()  # later layers may have written to a result
         self._call, self._ended = 0, False
@@ -373,7 +372,7 @@ class _Prefix(TorchFunctionMode):
         self._ended = True
 
     def end(self):
-        """Results are no longer common from here on."""
+        """End the part that is shared by all thinned networks."""
         if self._ended:
             return
         self._ended = True
@@ -382,7 +381,7 @@ class _Prefix(TorchFunctionMode):
             self._made = []
 
     def _held(self, leaf):
-        """The tensor, if someone holds it, else one of its shape without content."""
+        """Return the tensor if it is still referenced, else one of its shape."""
         if not isinstance(leaf, _Seen):
             return leaf
         tensor = leaf.reference()

@@ -1,4 +1,4 @@
-"""The body of a network as a transformer."""
+"""Features of a network as a transformer."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,7 +23,7 @@ __all__ = ["FeatureExtractor"]
 class FeatureExtractor(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, SkoodEstimator
 ):
-    r"""Features that a classifier computes, as a transformer.
+    r"""Transformer that returns the features of a classifier.
 
     For a network that computes :math:`l(x) = W z(x) + b`, ``transform`` returns
     :math:`z(x)`, or the output of another layer.
@@ -34,16 +34,16 @@ class FeatureExtractor(
     ----------
     estimator : object
         A classifier: a linear model (its features are its input), an
-        `MLPClassifier`, a `Pipeline` ending in a classifier (its features are
-        those of the last step), a skorch net, a `TorchClassifier`, or a torch
-        module wrapped by `pretrained`. It is cloned and fitted, unless it is in
-        a :class:`~sklearn.frozen.FrozenEstimator`.
+        `MLPClassifier`, a `Pipeline` ending in a classifier (whose features are taken
+        from the last step), a skorch net, a `TorchClassifier`, or a torch module
+        wrapped by `pretrained`. It is cloned and fitted, unless it is in a
+        :class:`~sklearn.frozen.FrozenEstimator`.
 
     layer : str or int, default="penultimate"
         Where the features are taken:
 
         - "penultimate": the input of the linear layer that gives the logits or,
-          if none does, of the linear layer that runs last;
+          if no linear layer does, of the linear layer that runs last;
         - a dotted module name: the output of that module;
         - "input:NAME": the input of that module;
         - an int: the output of that linear or convolutional layer, in the order
@@ -51,16 +51,16 @@ class FeatureExtractor(
           activation.
 
     pooling : {"mean", "max", "flatten"} or None, default="mean"
-        How feature maps (n, c, h, w) and tokens (n, tokens, d) become vectors.
-        None returns them as they are.
+        Pooling of feature maps (n, c, h, w) and tokens (n, tokens, d) to vectors. None
+        returns them unchanged.
 
     batch_size : int, default=256
-        Rows per forward pass of a network.
+        Number of samples per forward pass of a network.
 
     device : str, default="auto"
-        Where a network runs: "auto" is the `device` of the classifier if it has
-        one, else where the network is if that is an accelerator, else CUDA if
-        there is one, else the CPU.
+        Device of the network: "auto" is the `device` of the classifier if it has one,
+        else the device of the network if that is an accelerator, else CUDA if
+        available, else the CPU.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class FeatureExtractor(
         The fitted classifier.
 
     n_features_in_ : int
-        Number of features seen in fit, if the classifier tells.
+        Number of features seen in fit, if the classifier has this attribute.
 
     See Also
     --------
@@ -93,8 +93,8 @@ class FeatureExtractor(
         "device": "no_validation",  # validated where it is used
     }
 
-    # Whether `split` took its head from a layer that it has not seen run: then each
-    # reading compares it with the logits, which the network computes anyway.
+    # Whether `split` took its head from a layer without running it: then each reading
+    # compares the head with the logits, which the network computes anyway.
     _checks_head = False
 
     def __init__(
@@ -122,7 +122,7 @@ class FeatureExtractor(
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            What the classifier reads.
+            Input of the classifier.
 
         y : array-like of shape (n_samples,), default=None
             Class labels; not needed if the classifier is frozen.
@@ -151,7 +151,7 @@ class FeatureExtractor(
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            What the classifier reads.
+            Input of the classifier.
 
         y : array-like of shape (n_samples,), default=None
             Class labels; not needed if the classifier is frozen.
@@ -174,12 +174,12 @@ class FeatureExtractor(
 
     @property
     def _reads(self):
-        """What is read, see `read`."""
+        """Return what is computed, see `read`."""
         return {"features", "head"} if self._checks_head else {"features"}
 
     @property
     def _reader_options(self):
-        """Options of the reader, see `make_reader`."""
+        """Return the options of the reader, see `make_reader`."""
         return {
             "layer": self.layer,
             "pooling": self.pooling,
@@ -189,7 +189,7 @@ class FeatureExtractor(
 
     def _read(self, X):
         Z = read(self.estimator_, X, self._reads, **self._reader_options).features
-        # What others read too is read-only, but what comes next may write to its input.
+        # Shared results are read-only, but the next step may write to its input.
         return Z if Z.flags.writeable else Z.copy(order="K")
 
     @takes_input
@@ -199,7 +199,7 @@ class FeatureExtractor(
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            What the classifier reads.
+            Input of the classifier.
 
         Returns
         -------

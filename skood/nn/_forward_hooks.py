@@ -1,8 +1,8 @@
-"""Watch the layers of a torch network while it runs.
+"""Forward hooks that record or replace outputs of layers of a torch network.
 
-`Watcher` hooks itself into a network for the time of a forward pass, keeps what some
-layers give, and finds the linear layer whose output are the logits. `replacing` puts
-something else in place of what a layer gives.
+`Watcher` adds hooks to a network for the duration of a forward pass, stores the outputs
+of some layers, and finds the linear layer whose output are the logits. `replacing`
+replaces the output of a layer.
 """
 
 # Authors: The skood developers
@@ -27,14 +27,13 @@ __all__ = [
 
 _CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
-# Layers that tell what the axes of the 3-D arrays they give are: (n, c, length) or
-# (n, tokens, d).
+# Layers that determine the axes of their 3-D outputs: (n, c, length) or (n, tokens, d).
 _CHANNELS_FIRST = (nn.Conv1d, nn.ConvTranspose1d, nn.BatchNorm1d, nn.GroupNorm)
 _CHANNELS_LAST = (nn.Linear, nn.LayerNorm, nn.RNNBase, nn.MultiheadAttention)
 
 
 def primary_tensor(output):
-    """The logits among what a module returned: itself, `.logits`, or the first."""
+    """Return the logits in the output of a module: itself, `.logits`, or the first."""
     if isinstance(output, torch.Tensor):
         return output
     logits = getattr(output, "logits", None)
@@ -51,7 +50,7 @@ def primary_tensor(output):
 
 
 def _same_memory(a, b):
-    """Tell whether `a` is `b`, or a reshaped view of all of it."""
+    """Return whether `a` is `b`, or a reshaped view of all of it."""
     return a.data_ptr() == b.data_ptr() and a.numel() == b.numel()
 
 
@@ -77,7 +76,7 @@ def pool(features, pooling, channels_last):
 
 
 def _first_tensor(args, kwargs):
-    """The tensor that a layer was called with."""
+    """Return the tensor that a layer was called with."""
     for value in (*args, *kwargs.values()):
         if isinstance(value, torch.Tensor):
             return value
@@ -85,14 +84,14 @@ def _first_tensor(args, kwargs):
 
 
 def _follows(logits, output):
-    """Tell if `output` is a copy, a (log-)softmax or the sigmoid of 2-D `logits`."""
+    """Return whether `output` is a copy, (log-)softmax or sigmoid of 2-D `logits`."""
     if logits.numel() != output.numel() or not output.is_floating_point():
         return False
     output = output.reshape(logits.shape)
     if torch.equal(logits.to(output.dtype), output):
         return True
-    # Small probabilities are compared by their ratio: where the largest is rounded
-    # to 1, they alone tell the logits of two heads apart.
+    # Small probabilities are compared by their ratio: where the largest is rounded to
+    # 1, only they distinguish the logits of two heads.
     limits = torch.finfo(output.dtype)
     rtol = max(1e-4, 4 * limits.eps)
     logits, output = (
@@ -111,7 +110,7 @@ def _close(a, b, rtol, atol):
 
 
 class Watcher:
-    """Forward hooks that remember what one reading needs, for this thread only.
+    """Forward hooks that record the layers needed by one reading, in this thread only.
 
     Parameters
     ----------
@@ -119,8 +118,8 @@ class Watcher:
         The network.
 
     layers : sequence of str or int
-        The layers whose outputs are kept, see `parse_layer`. Of a layer that runs
-        more than once the last output is.
+        The layers whose outputs are stored, see `parse_layer`. For a layer that runs
+        more than once, the last output is stored.
 
     pooling : {"mean", "max", "flatten", "maps"} or None, default="mean"
         See `pool`.
@@ -191,16 +190,16 @@ class Watcher:
 
     def forget(self):
         self.last = None  # the linear layer that ran last: (name, layer, in, out)
-        self.candidates: dict = {}  # linear layers that may be the head, likewise
-        self.taken: dict = {}  # what the asked layers gave
+        self.candidates: dict = {}  # linear layers that may be the head, as above
+        self.taken: dict = {}  # outputs of the requested layers
         self.ran: dict = {}  # linear and convolutional layers, in the order they ran
         self.tokens = True  # whether a 3-D array is (n, tokens, d)
 
     def head_of(self, output):
         """Find the linear layer whose output is what the network returned.
 
-        Directly, or before a closing softmax, log-softmax or sigmoid: then it is
-        the layer's output, not the module's, that are the logits.
+        It gives the output directly, or before a closing softmax, log-softmax or
+        sigmoid: then the logits are the output of the layer, not of the module.
         """
         for found in self.candidates.values():
             if _same_memory(found[3], output):
@@ -213,7 +212,7 @@ class Watcher:
 
 
 def own_thread(function, *options):
-    """A hook that other threads, which may run the same module, do not call."""
+    """Return a hook that ignores other threads that run the same module."""
     thread = threading.get_ident()
 
     def hook(*call):
@@ -226,16 +225,16 @@ def own_thread(function, *options):
 
 @contextmanager
 def replacing(module, layer, function):
-    """Put a function of what a layer gives in its place, for this thread only.
+    """Replace the output of a layer by a function of it, in this thread only.
 
     Parameters
     ----------
     module : torch.nn.Module
-        The network; the hook is taken off at the end.
+        The network; the hook is removed at the end.
 
     layer : str or int
-        See `parse_layer`; "input:NAME" replaces what that module is called with. A
-        layer that runs more than once is replaced each time.
+        See `parse_layer`; "input:NAME" replaces the input of that module. A layer that
+        runs more than once is replaced each time.
 
     function : callable
         Called with a tensor, returns one of the same shape.
@@ -287,7 +286,7 @@ def _module_names(module):
 
 
 def _parts(module):
-    """Names of the submodules that a module calls itself, which no container is."""
+    """Return the names of the submodules that a module calls itself (no containers)."""
     for name, child in module.named_children():
         if isinstance(child, (nn.ModuleList, nn.ModuleDict)):
             yield from (f"{name}.{part}" for part in _parts(child))
@@ -325,7 +324,7 @@ def parse_layer(module, layer):
 
 
 def _near(name, known):
-    """Names that may have been meant: all of a small network, else the closest."""
+    """Return similar names: all names of a small network, else the closest ones."""
     if len(known) <= 30:
         return f"It has: {', '.join(known)}."
     close = get_close_matches(name, known, n=8, cutoff=0.0)

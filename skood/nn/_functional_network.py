@@ -1,4 +1,4 @@
-"""A fitted network as a function of its weights, for searching and sampling them."""
+"""Fitted network as a function of its weights, to search and sample weights."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -30,8 +30,8 @@ from skood.utils._torch import (
 
 __all__ = ["OpenNetwork", "copied", "perceptron", "plain_attention", "symmetric"]
 
-# Rows on which the probabilities of a scikit-learn model are compared with a softmax,
-# and a difference that float32 does not explain.
+# Number of samples on which the probabilities of a scikit-learn model are compared with
+# a softmax, and a difference that is beyond the precision of float32.
 _N_COMPARED = 100
 _APART = 1e-3
 
@@ -44,7 +44,7 @@ _ACTIVATIONS = {
 
 
 def symmetric(logits):
-    """Logits (-m/2, m/2) of a binary margin, as a tensor; wider ones as they are."""
+    """Return logits (-m/2, m/2) of a binary margin; wider tensors are unchanged."""
     if logits.ndim == 1:
         logits = logits[:, None]
     if logits.shape[1] == 1:
@@ -53,11 +53,11 @@ def symmetric(logits):
 
 
 class OpenNetwork:
-    """A copy of a fitted network, in eval mode, whose weights can be replaced.
+    """Copy of a fitted network, in eval mode, whose weights can be replaced.
 
-    It opens a `TorchClassifier`, a module wrapped by `pretrained`, a skorch net, a
+    It supports a `TorchClassifier`, a module wrapped by `pretrained`, a skorch net, a
     linear classifier or `MLPClassifier` of scikit-learn, or a `Pipeline` that ends in
-    one of these. What the user gave is not touched.
+    one of these. The user's estimator is not modified.
 
     Parameters
     ----------
@@ -65,15 +65,15 @@ class OpenNetwork:
         Fitted.
 
     device : str or torch.device, default="auto"
-        Where the copy is: "auto" is CUDA if there is one, else the CPU.
+        Device of the copy: "auto" is CUDA if available, else the CPU.
 
     dtype : torch.dtype, default=None
-        Kind of number. None: that of the network (float64 for scikit-learn's).
+        Data type. None: the dtype of the network (float64 for scikit-learn's).
 
     one_margin : bool, default=False
-        Whether a binary classifier of scikit-learn that has the weights w of one
-        margin becomes a network with this one output, instead of two with the weights
-        -w/2 and w/2.
+        Whether a binary classifier of scikit-learn that has the weights w of one margin
+        becomes a network with one output, instead of two outputs with the weights -w/2
+        and w/2.
 
     Attributes
     ----------
@@ -84,18 +84,18 @@ class OpenNetwork:
         Class labels.
 
     device : torch.device
-        Where it is.
+        Device of the copy.
 
     dtype : torch.dtype
-        Kind of number of its first parameter.
+        Data type of its first parameter.
 
     head_name : str or None
-        The ``torch.nn.Linear`` that gives the logits, known after `prepare`. None: no
-        such layer.
+        The ``torch.nn.Linear`` that gives the logits, set by `prepare`. None: there is
+        no such layer.
 
     is_margin : bool
-        Whether the network gives one output, a binary margin m with the logits
-        (-m/2, m/2). Known after `prepare`.
+        Whether the network has one output, a binary margin m with the logits (-m/2,
+        m/2). Set by `prepare`.
     """
 
     def __init__(self, estimator, *, device="auto", dtype=None, one_margin=False):
@@ -103,8 +103,8 @@ class OpenNetwork:
         self._network = make_network(estimator, device="auto")
         if self._network.reads_graphs:
             raise TypeError(
-                "A graph network cannot be opened as a function of its weights: what "
-                "it says of a node depends on the whole graph. Split it, body, head = "
+                "A graph network cannot be opened as a function of its weights: its "
+                "output for a node depends on the whole graph. Split it, body, head = "
                 "skood.nn.split(gnn), and go on with the head and the embeddings, as "
                 "in Laplace(head).fit(body.transform(nodes), y). MCDropout and "
                 "DeepEnsemble take graph networks as they are."
@@ -130,7 +130,7 @@ class OpenNetwork:
         return network
 
     def _take(self, module, device, dtype):
-        """Keep a module that is ours, in eval mode and without gradients."""
+        """Store a module that is already copied, in eval mode and without gradients."""
         self.device = resolve_device(device)
         for part in module.modules():
             part.training = False
@@ -140,20 +140,20 @@ class OpenNetwork:
         self.module = module.to(device=self.device, dtype=dtype)
         self.dtype = parameter_dtype(self.module)
 
-    # --- rows ----------------------------------------------------------------
+    # --- samples -------------------------------------------------------------
 
     def prepare(self, X):
-        """Validate rows and pass them through the steps before the network.
+        """Validate samples and apply the pipeline steps before the network.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            What the classifier reads.
+            Input of the classifier.
 
         Returns
         -------
         rows : ndarray or torch.Tensor of shape (n_samples, ...)
-            They can be indexed, and given to `batch`.
+            Prepared samples, which can be indexed and passed to `batch`.
         """
         rows = self._network.prepare(X)
         if not self._probed:
@@ -163,26 +163,26 @@ class OpenNetwork:
         return rows
 
     def batch(self, rows):
-        """Rows as a tensor that the module can be called with; a copy."""
+        """Return samples as an input tensor of the module; a copy."""
         if hasattr(self._reader, "to_batch"):
             batch = self._reader.to_batch(rows, self.device)
             return batch.to(self.dtype) if batch.is_floating_point() else batch
         return to_tensor(np.array(rows), self.device, self.dtype)
 
     def batches(self, rows, batch_size=256):
-        """Yield rows as tensors of at most `batch_size` rows."""
+        """Yield samples as tensors of at most `batch_size` samples."""
         for part in row_chunks(len(rows), 1, batch_size):
             yield self.batch(rows[part])
 
     def _probe(self, batch):
-        """Find out once what the module returns, and the layer that gives logits."""
+        """Determine once the module's kind of output and the layer of the logits."""
         output, found = self._run_watched(batch)
         self._gives_probabilities = getattr(
             self._reader, "outputs_probabilities", False
         )
         if found is not None:
             self.head_name = found[0]
-            # a softmax behind the head would lose the digits of sure predictions
+            # a softmax after the head would lose the digits of confident predictions
             self._gives_probabilities = False
             head = self.module.get_submodule(self.head_name)
             if not (output.shape == found[3].shape and torch.equal(output, found[3])):
@@ -200,7 +200,7 @@ class OpenNetwork:
         self._probed = True
 
     def _run_watched(self, batch):
-        """Return what the module gives, and the linear layer that gave it, or None."""
+        """Return the module's output and the linear layer that gave it, or None."""
         with torch.inference_mode(False), torch.no_grad():
             watcher = Watcher(self.module)
             try:
@@ -210,7 +210,7 @@ class OpenNetwork:
                 watcher.remove()
 
     def _check_softmax(self, X, rows):
-        """Raise if a model of scikit-learn does not predict by the softmax."""
+        """Raise if the probabilities of a scikit-learn model are not a softmax."""
         if not hasattr(self._estimator, "predict_proba"):
             return
         n = min(_N_COMPARED, len(rows))
@@ -243,7 +243,7 @@ class OpenNetwork:
         return log_p
 
     def logits(self, batch, weights=None):
-        """Logits of a batch, by the module's own or by other weights.
+        """Return the logits of a batch, by the module's own or by other weights.
 
         It can be differentiated, and mapped over stacked weights by
         ``torch.func.vmap``.
@@ -254,7 +254,7 @@ class OpenNetwork:
             See `batch`.
 
         weights : dict of str to torch.Tensor, default=None
-            Parameters that take the place of the module's, by their names.
+            Parameters that replace the module's, by their names.
 
         Returns
         -------
@@ -267,7 +267,7 @@ class OpenNetwork:
         return symmetric(self._logits_of(primary_tensor(output), batch))
 
     def log_proba(self, rows, weights=None, batch_size=256):
-        """Log-probabilities of prepared rows as a float64 ndarray.
+        """Return the log-probabilities of prepared samples as a float64 ndarray.
 
         Parameters
         ----------
@@ -278,7 +278,7 @@ class OpenNetwork:
             See `logits`.
 
         batch_size : int, default=256
-            Rows per forward pass.
+            Number of samples per forward pass.
 
         Returns
         -------
@@ -293,7 +293,7 @@ class OpenNetwork:
         return check_array(np.concatenate(parts), input_name="logits")
 
     def weights(self, names=None):
-        """Copies of parameters by name; None: of all of them."""
+        """Return copies of parameters by name; None: all parameters."""
         return {
             name: parameter.detach().clone()
             for name, parameter in self.module.named_parameters()
@@ -307,7 +307,7 @@ _SWITCHES = ExitStack()
 
 
 def _forget_other_threads():
-    """Set torch's switches back in a forked child, which has no other threads."""
+    """Restore torch's switches in a forked child, which has no other threads."""
     others = [user for user in _USERS if user != threading.get_ident()]
     for user in others:
         _USERS.remove(user)
@@ -323,7 +323,7 @@ if hasattr(os, "register_at_fork"):
 def plain_attention():
     """Run attention step by step: fused forms have no gradient, or cannot be mapped.
 
-    Threads share torch's switches: the first sets them, the last sets them back.
+    Threads share torch's switches: the first sets them, the last restores them.
     """
     user = threading.get_ident()
     with _LOCK:
@@ -343,13 +343,13 @@ def plain_attention():
 
 
 def copied(module):
-    """A copy of a module whose weights may require a gradient."""
+    """Return a copy of a module whose weights may require a gradient."""
     with torch.inference_mode(False), torch.no_grad():
         return copy.deepcopy(module)
 
 
 def _sequential(reader, one_margin):
-    """A linear classifier or perceptron of scikit-learn as a module."""
+    """Return a linear classifier or perceptron of scikit-learn as a module."""
     hidden, activation = reader.hidden()
     head, _ = reader.find_head()
     coef, intercept = head.coef, head.intercept
@@ -361,7 +361,7 @@ def _sequential(reader, one_margin):
 
 
 def _has_margin(estimator):
-    """Tell whether a model of scikit-learn has the weights of one binary margin."""
+    """Return whether a scikit-learn model has the weights of one binary margin."""
     if hasattr(estimator, "coefs_"):
         return estimator.coefs_[-1].shape[1] == 1
     shape = np.shape(estimator.coef_)
@@ -369,7 +369,7 @@ def _has_margin(estimator):
 
 
 def perceptron(hidden, activation, coef, intercept):
-    """A module of float64 layers, from weights of shape (n_inputs, n_outputs).
+    """Return a module of float64 layers, from weights of shape (n_inputs, n_outputs).
 
     Parameters
     ----------
@@ -377,13 +377,13 @@ def perceptron(hidden, activation, coef, intercept):
         Weights and biases of the hidden layers.
 
     activation : {"identity", "relu", "tanh", "logistic"}
-        After each of them.
+        Activation after each hidden layer.
 
     coef : ndarray
         Weights of the last layer.
 
     intercept : ndarray or None
-        Biases of the last layer. None: it has none.
+        Biases of the last layer. None: no biases.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A network with several heads on one body: how it is built, and how it trains."""
+"""Network with several heads on one body, and the net that trains it."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,15 +24,15 @@ __all__ = [
 
 
 class HeadNetwork(nn.Module):
-    """A body and one linear head: a plain network for classes.
+    """Body and one linear head: a plain network for classification.
 
     Parameters
     ----------
     body : torch.nn.Module
-        Gives features; all axes but that of the rows are flattened.
+        Returns features; all axes except the sample axis are flattened.
 
     head : torch.nn.Linear
-        Gives logits.
+        Returns logits.
     """
 
     def __init__(self, body, head):
@@ -46,15 +46,15 @@ class HeadNetwork(nn.Module):
 
 
 class MultiHeadNetwork(nn.Module):
-    """A body and several linear heads.
+    """Body and several linear heads.
 
     Parameters
     ----------
     body : torch.nn.Module
-        Gives features; all axes but that of the rows are flattened.
+        Returns features; all axes except the sample axis are flattened.
 
     heads : list of torch.nn.Linear
-        Give logits.
+        Return logits.
     """
 
     def __init__(self, body, heads):
@@ -63,7 +63,7 @@ class MultiHeadNetwork(nn.Module):
         self.heads = nn.ModuleList(heads)
 
     def features(self, x):
-        """Return what the heads read, of shape (n_rows, n_features)."""
+        """Return the input of the heads, of shape (n_rows, n_features)."""
         return self.body(x).flatten(1)
 
     def forward(self, x):
@@ -77,12 +77,12 @@ class MultiHeadNetwork(nn.Module):
         return logits.split([head.out_features for head in self.heads], dim=1)
 
     def one_head(self, k):
-        """Return a network of the body and a head, which are not copied."""
+        """Return a network of the body and one head, which are not copied."""
         return HeadNetwork(self.body, self.heads[k])
 
 
 class _BodyBuilder(ModuleBuilder):
-    """Builds a body for rows of a shape, and finds the width of its features."""
+    """Factory of a body for samples of a given shape, and the width of its features."""
 
     _call = "input_shape"
     _meaning = "the shape of one row"
@@ -109,7 +109,7 @@ class _BodyBuilder(ModuleBuilder):
 
 
 class MultiHeadFactory:
-    """Builds a body for rows of a shape, and a linear head per column of labels.
+    """Factory of a body for samples of a given shape, with one head per label column.
 
     Parameters
     ----------
@@ -135,18 +135,18 @@ class MultiHeadFactory:
 
 
 class HeadRows(Rows):
-    """Rows with a class and a weight for each head.
+    """Samples with a class and a weight for each head.
 
     Parameters
     ----------
     inputs : ndarray or torch.Tensor of shape (n_samples, ...)
-        The rows. They are not copied.
+        The samples. They are not copied.
 
     codes : ndarray of shape (n_samples, n_heads), dtype int
-        Classes of each row.
+        Classes of each sample.
 
     weight : ndarray of shape (n_samples, n_heads)
-        Weights of each row.
+        Weights of each sample.
 
     shares : ndarray of shape (n_heads,)
         Weights of the heads, of mean one.
@@ -158,19 +158,19 @@ class HeadRows(Rows):
         self.shares = shares
 
     def subset(self, indices):
-        """Return some of the rows, the weights of each head scaled anew."""
+        """Return some of the samples, with the weights of each head rescaled."""
         weight = self.weight[indices]
         return HeadRows(self.inputs[indices], self.codes[indices], weight, self.shares)
 
 
 class MultiHeadNet(TrainingNet):
-    """A net that trains a `MultiHeadNetwork` on `HeadRows`, or on plain `Rows`.
+    """Net that trains a `MultiHeadNetwork` on `HeadRows`, or on plain `Rows`.
 
-    The loss of a batch is the mean of those of the heads.
+    The loss of a batch is the mean of the losses of the heads.
     """
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
-        """Return the mean over the heads of the criterion."""
+        """Return the mean of the criterion over the heads."""
         codes, weight = y_true
         if codes.ndim == 1:
             return super().get_loss(y_pred, y_true, X=X, training=training)
@@ -183,7 +183,7 @@ class MultiHeadNet(TrainingNet):
         return torch.stack(losses).mean()
 
     def hits(self, logits, codes):
-        """Return the number of rows of which all classes are predicted."""
+        """Return the number of samples for which all classes are predicted."""
         if codes.ndim == 1:
             return super().hits(logits, codes)
         parts = self.module_.split(logits)

@@ -30,11 +30,11 @@ __all__ = ["LinearHead", "linear_logits", "split"]
 
 
 class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
-    r"""The linear last layer of a network, as a classifier of its features.
+    r"""Linear last layer of a network, as a classifier of its features.
 
     .. math:: l(z) = W z + b, \qquad p(y | z) = \operatorname{softmax}(l(z))_y
 
-    With weights given it is fitted from the start, and `fit` changes nothing.
+    If weights are given, it is fitted from the start, and `fit` changes nothing.
     Without weights, `fit` learns them as a multinomial
     :class:`~sklearn.linear_model.LogisticRegression`.
 
@@ -43,7 +43,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
     Parameters
     ----------
     coef : array-like of shape (n_classes, n_features), default=None
-        Weights W. One row is the weight of a binary margin.
+        Weights W. A single row is the weight of a binary margin.
 
     intercept : array-like of shape (n_classes,), default=None
         Biases b. None: zeros.
@@ -67,7 +67,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     See Also
     --------
-    split : Take a network apart into its body and its head.
+    split : Split a network into its body and its head.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @property
     def n_features_in_(self):
-        """Number of features: that of the data, or before `fit` that of `coef`."""
+        """Number of features: of the data, or before `fit` of `coef`."""
         if hasattr(self, "_fitted"):
             return self._fitted[0].shape[1]
         shape = np.shape(self.coef)
@@ -161,11 +161,11 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @n_features_in_.setter
     def n_features_in_(self, value):
-        """Ignore what `validate_data` sets: the weights have it."""
+        """Ignore the value set by `validate_data`: the weights determine it."""
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y):
-        """Fit the weights, or check the given ones against the data.
+        """Fit the weights, or check the given weights against the data.
 
         Parameters
         ----------
@@ -207,14 +207,14 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
         self._fitted = given
 
     def _checked_input(self, X):
-        """X as a float array of as many features as the weights have."""
-        if not hasattr(self, "_fitted"):  # given weights have no names of features
+        """Return X as a float array with the number of features of the weights."""
+        if not hasattr(self, "_fitted"):  # given weights have no feature names
             X = check_array(X, dtype=[np.float64, np.float32])
         return validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
 
     @blockwise
     def predict_logits(self, X):
-        """Logits of each class.
+        """Return the logits of each class.
 
         Parameters
         ----------
@@ -238,7 +238,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
 
 def linear_logits(X, coef, intercept):
-    """Logits of a linear layer in the precision of `X`, or raise if they overflow.
+    """Return the logits of a linear layer in the precision of `X`.
 
     Parameters
     ----------
@@ -270,8 +270,9 @@ def linear_logits(X, coef, intercept):
 def split(estimator, layer="penultimate"):
     """Split a fitted classifier into a frozen body and a frozen head.
 
-    Many detectors then share one extraction: compute ``Z = body.transform(X)``
-    once, and give each the features, and the head where it needs one.
+    Several detectors then share one feature extraction: compute ``Z =
+    body.transform(X)`` once, and give each detector the features, and the head where it
+    needs one.
 
     Parameters
     ----------
@@ -282,11 +283,11 @@ def split(estimator, layer="penultimate"):
 
     layer : str, default="penultimate"
         Where to split a torch network: "penultimate" is the input of the
-        ``torch.nn.Linear`` that gives the logits, "input:NAME" that of the one
-        called NAME, whether or not it gives the logits. A network whose input shape
-        is not known (a skorch net, or `pretrained` without `input_shape`) needs the
-        name if several of its linear layers have an output per class; if one has, the
-        body raises when it runs and the logits are not what the head gives.
+        ``torch.nn.Linear`` that gives the logits, "input:NAME" the input of the one
+        called NAME, whether or not it gives the logits. A network of unknown input
+        shape (a skorch net, or `pretrained` without `input_shape`) needs the name if
+        several of its linear layers have one output per class; if only one has, the
+        body raises at run time if the logits are not the output of the head.
 
     Returns
     -------
@@ -299,7 +300,7 @@ def split(estimator, layer="penultimate"):
     Raises
     ------
     ValueError
-        If there is no linear head at that place.
+        If there is no linear head at that layer.
 
     See Also
     --------

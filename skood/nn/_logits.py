@@ -1,4 +1,4 @@
-"""What a classifier does with its logits."""
+"""Mixin for classifiers that predict logits."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,38 +12,38 @@ __all__ = ["LogitsMixin"]
 
 
 class LogitsMixin:
-    """Margins, probabilities and classes of classifiers with ``predict_logits``.
+    """Mixin for classifiers with ``predict_logits``: margins, probabilities, classes.
 
-    The class implements ``predict_logits(X)`` and has ``classes_``.
+    The class implements ``predict_logits(X)`` and has the attribute ``classes_``.
     """
 
     @abstractmethod
     def predict_logits(self, X):
-        """Logits, an ndarray of shape (n_samples, n_classes)."""
+        """Return the logits, an ndarray of shape (n_samples, n_classes)."""
 
     def decision_function(self, X):
-        """Logits, or for two classes the second minus the first.
+        """Return the logits, or for two classes the second minus the first.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            High for the class; for two classes above zero is ``classes_[1]``.
+            Larger for the class; with two classes, above zero means ``classes_[1]``.
         """
         logits = self.predict_logits(X)
         return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
 
     def predict_proba(self, X):
-        """Softmax of the logits.
+        """Return the softmax of the logits.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -53,12 +53,12 @@ class LogitsMixin:
         return softmax(np.asarray(self.predict_logits(X), dtype=np.float64), axis=1)
 
     def predict(self, X):
-        """Class with the largest logit.
+        """Return the class with the largest logit.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------

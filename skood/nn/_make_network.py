@@ -1,4 +1,4 @@
-"""Open the network of any fitted classifier: one factory for all kinds."""
+"""Factory of `Network` objects for any fitted classifier."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,7 +11,7 @@ __all__ = ["make_network"]
 
 
 def make_network(estimator, *, device="auto"):
-    """Open a fitted classifier.
+    """Return the network of a fitted classifier.
 
     Parameters
     ----------
@@ -21,12 +21,12 @@ def make_network(estimator, *, device="auto"):
         in one of these.
 
     device : str, default="auto"
-        Where a torch network runs, see `FeatureExtractor`. The others run on the CPU.
+        Device of a torch network, see `FeatureExtractor`. The others run on the CPU.
 
     Returns
     -------
     network : Network
-        Its layers, gradients and replacements.
+        Access to layers, gradients and replacements.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A classifier of several columns of labels: one body, and a head for each."""
+"""Multi-output classifier with a shared body and one head per label column."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -34,45 +34,44 @@ def _has_one_head(estimator):
 class MultiHeadClassifier(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, LabelColumns, TorchClassifier
 ):
-    r"""A network with one body and a linear head per column of labels.
+    r"""Network with one body and a linear head per column of labels.
 
-    The columns of `y` are labels of different kinds for the same rows, such as the
-    class, the color and the shape of a traffic sign. A body, which all of them share,
-    turns rows into features, and a linear head for each column turns features into
-    logits. Body and heads are trained together, as :class:`TorchClassifier` trains a
-    network, on the weighted mean of the heads' losses. With one column it is a
-    `TorchClassifier`.
+    The columns of `y` are labels of different kinds for the same samples, such as the
+    class, the color and the shape of a traffic sign. A shared body maps samples to
+    features, and a linear head for each column maps features to logits. Body and heads
+    are trained together, as :class:`TorchClassifier` trains a network, on the weighted
+    mean of the heads' losses. With one column it is a `TorchClassifier`.
 
     Read more in the :ref:`User Guide <multi_head>`.
 
     Parameters
     ----------
     module : callable, default=None
-        Class or factory of the body, called as ``module(input_shape,
-        **module_params)`` with the shape of one row. It returns features of shape
-        (n_samples, ...), which are flattened. None: the default network of
-        `TorchClassifier` without its last layer.
+        Class or factory of the body, called as ``module(input_shape, **module_params)``
+        with the shape of one sample. It returns features of shape (n_samples, ...),
+        which are flattened. None: the default network of `TorchClassifier` without its
+        last layer.
 
     module_params : dict, default=None
-        Further arguments of `module`; those of the default ones are said at
-        `TorchClassifier`.
+        Further arguments of `module`; see `TorchClassifier` for the arguments of the
+        default networks.
 
     head_weights : array-like of shape (n_outputs,), dict or None, default=None
-        Weights of the heads' losses, which need not sum to anything; a dict maps
-        names of columns to them, and those that it leaves out have 1. None: equal.
+        Weights of the heads' losses, which need not sum to anything; a dict maps column
+        names to weights, with weight 1 for omitted columns. None: equal.
 
     criterion : callable, default=None
         The loss, called as ``criterion(logits, codes)`` for each head; returns the
-        losses of the rows. None: the cross-entropy.
+        losses of the samples. None: the cross-entropy.
 
     max_epochs : int, default=200
-        Number of passes over the training rows; with early stopping at most.
+        Number of passes over the training samples; with early stopping at most.
 
     lr : float, default=1e-3
-        Learning rate, which `lr_schedule` starts from.
+        Learning rate, the start of `lr_schedule`.
 
     batch_size : int, default=128
-        Rows per training step.
+        Number of samples per training step.
 
     optimizer : {"adam", "adamw", "sgd"}, default="adam"
         The optimizer. "sgd" has a momentum of 0.9.
@@ -81,32 +80,32 @@ class MultiHeadClassifier(
         Strength of the penalty on all parameters.
 
     lr_schedule : {"cosine", "step", "one_cycle"} or None, default=None
-        How `fit` changes the learning rate, see `TorchClassifier`.
+        Learning rate schedule of `fit`, see `TorchClassifier`.
 
     early_stopping : bool, default=False
-        Hold out validation rows, stop when their loss no longer falls, and
+        Hold out validation samples, stop when their loss no longer falls, and
         return to the weights with the smallest validation loss.
 
     validation_fraction : float, default=0.1
-        Share of the rows held out, stratified by their combination of labels.
+        Fraction of the samples held out, stratified by their combination of labels.
 
     n_iter_no_change : int, default=10
-        Early stopping waits for this many epochs without a gain of `tol`.
+        Number of epochs without an improvement by `tol` before early stopping.
 
     tol : float, default=1e-4
-        The gain in validation loss that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict, list or None, default=None
-        Weights of the classes, which multiply `sample_weight`. For several columns a
-        list with one of the others for each: a class weight acts on the loss of its
+        Weights of the classes, multiplied with `sample_weight`. For several columns, a
+        list with one of these values for each: a class weight acts on the loss of its
         head only. "balanced" gives each class of a column the same total weight.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the initial weights, the order of the rows, dropout and the held-out
-        rows.
+        Seed of the initial weights, the order of the samples, dropout and the held-out
+        samples.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where to train: "auto" is CUDA if there is one, else the CPU.
+        Device to train on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the epochs.
@@ -124,7 +123,7 @@ class MultiHeadClassifier(
         strings.
 
     input_shape_ : tuple of int
-        Shape of one row.
+        Shape of one sample.
 
     n_features_in_ : int
         Length of the second axis of `X`: features, or channels.
@@ -142,13 +141,13 @@ class MultiHeadClassifier(
         Number of epochs trained.
 
     history_ : list of dict
-        What each epoch did, see `TorchClassifier`. `valid_accuracy` is the share of
-        rows of which all labels are right.
+        Results of each epoch, see `TorchClassifier`. `valid_accuracy` is the
+        exact-match ratio, the fraction of samples for which all labels are correct.
 
     See Also
     --------
     TorchClassifier : A network for one column of labels.
-    sklearn.multioutput.MultiOutputClassifier : A classifier of its own for each column.
+    sklearn.multioutput.MultiOutputClassifier : A separate classifier for each column.
 
     Notes
     -----
@@ -163,8 +162,8 @@ class MultiHeadClassifier(
 
     where :math:`a_k` are the `head_weights` scaled to a sum of one, :math:`\ell` is the
     cross-entropy or the `criterion`, and :math:`\lambda` is `weight_decay`: hard
-    parameter sharing [1]_. All else is as for `TorchClassifier`: seeds, interrupts,
-    pickles, precision.
+    parameter sharing [1]_. Seeds, interrupts, pickles and precision are as in
+    `TorchClassifier`.
 
     References
     ----------
@@ -186,7 +185,7 @@ class MultiHeadClassifier(
     >>> [proba.shape for proba in clf.predict_proba(X / 16)]
     [(1797, 10), (1797, 2), (1797, 2)]
 
-    A detector reads one head, and the body below it:
+    A detector uses one head and the shared body:
 
     >>> Energy(clf.head(0)).fit(X / 16).score_samples(X[:3] / 16).shape
     (3,)
@@ -255,14 +254,14 @@ class MultiHeadClassifier(
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Labels; a data frame names its columns, which may be of different kinds.
-            One column is the same as none: labels then are 1-D.
+            Labels; the columns of a data frame are named and may be of different kinds.
+            A single column is the same as 1-D labels.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, which need not sum to anything.
+            Sample weights, which need not sum to anything.
 
         Returns
         -------
@@ -277,24 +276,24 @@ class MultiHeadClassifier(
         return super().fit(X, y, sample_weight=sample_weight)
 
     def partial_fit(self, X, y, classes=None, sample_weight=None):
-        """Train for one epoch, from where the network stands.
+        """Train for one epoch, starting from the current weights.
 
-        The first call, without a `fit` before, builds the network.
+        The first call without a preceding `fit` builds the network.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows, shaped as in the first call.
+            Input samples, of the same shape as in the first call.
 
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Labels.
 
         classes : array-like of shape (n_classes,) or list of such, default=None
-            All classes there will be; for several columns a list, one for each.
+            All classes that can occur; for several columns a list, one array for each.
             Required in the first call.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows, relative to each other.
+            Sample weights, relative to each other.
 
         Returns
         -------
@@ -314,12 +313,12 @@ class MultiHeadClassifier(
     # --- prediction ----------------------------------------------------------
 
     def predict_logits(self, X):
-        """Logits of the heads.
+        """Return the logits of the heads.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -334,27 +333,27 @@ class MultiHeadClassifier(
 
     @available_if(_has_one_head)
     def decision_function(self, X):
-        """Logits, or for two classes the second minus the first; of one column only.
+        """Return the logits, or the difference for two classes; for one column only.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            High for the class; for two classes above zero is ``classes_[1]``.
+            Larger for the class; with two classes, above zero means ``classes_[1]``.
         """
         return super().decision_function(X)
 
     def predict_proba(self, X):
-        """Softmax of the logits of each head.
+        """Return the softmax of the logits of each head.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -368,17 +367,17 @@ class MultiHeadClassifier(
         return [softmax(of_head, axis=1) for of_head in logits]
 
     def predict(self, X):
-        """Classes with the largest logit.
+        """Return the classes with the largest logit.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         y : ndarray of shape (n_samples,) or (n_samples, n_outputs)
-            Labels. Columns of different kinds make an array of objects.
+            Labels. Columns of different kinds give an array of objects.
         """
         codes = self._codes(X)
         columns = [
@@ -392,29 +391,30 @@ class MultiHeadClassifier(
         return np.column_stack(columns)
 
     def _codes(self, X):
-        """Return the predicted class numbers of each head."""
+        """Return the predicted class indices of each head."""
         logits = self.predict_logits(X)
         each = [logits] if self.n_outputs_ == 1 else logits
         return [of_head.argmax(axis=1) for of_head in each]
 
     def score(self, X, y, sample_weight=None):
-        """Share of the rows of which all labels are predicted.
+        """Return the accuracy, for several columns the exact-match ratio.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            True labels. One that was not there in `fit` is never predicted.
+            True labels. A label that did not occur in `fit` is never predicted.
 
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the rows.
+            Sample weights.
 
         Returns
         -------
         accuracy : float
-            With one column the accuracy, with several the exact-match ratio, as of
+            With one column the accuracy. With several, the fraction of samples for
+            which all labels are predicted, as in
             :class:`~sklearn.multioutput.MultiOutputClassifier`.
         """
         codes = self._codes(X)
@@ -430,17 +430,17 @@ class MultiHeadClassifier(
 
     @blockwise
     def transform(self, X):
-        """Features of the body, which all heads read.
+        """Return the features of the body, the input of all heads.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         Z : ndarray of shape (n_samples, n_features_out)
-            What the body returns, flattened, as float64.
+            Output of the body, flattened, as float64.
         """
         X = self._prepare_input(X)
         return self._forward(X, self.module_.features, what="features")
@@ -450,25 +450,26 @@ class MultiHeadClassifier(
         return self.module_.heads[0].in_features
 
     def head(self, column):
-        """One head with the body, as a fitted classifier of one column of labels.
+        """Return one head with the body, as a fitted single-output classifier.
 
-        What reads classifiers reads it: detectors, :func:`skood.nn.split`,
+        It can be used like any classifier by detectors, :func:`skood.nn.split` and
         :class:`skood.nn.FeatureExtractor`. No weights are copied: `partial_fit` of this
-        classifier goes on to train them, and another `fit` makes new ones and leaves
-        those of the head alone. Heads that are pickled together hold the network once.
+        classifier continues to train them, and another `fit` makes new weights and
+        leaves the weights of the head unchanged. Heads that are pickled together
+        contain the network once.
 
         Parameters
         ----------
         column : int or str
-            Number or name of the column.
+            Index or name of the column.
 
         Returns
         -------
         estimator : FrozenEstimator
             With ``classes_``, ``predict``, ``predict_proba``, ``decision_function`` and
-            ``predict_logits`` of the head; ``clone`` returns it unchanged. To have the
-            network run once for several detectors in a block of shared readings, give
-            all of them the same object.
+            ``predict_logits`` of the head; ``clone`` returns it unchanged. To run the
+            network once for several detectors in a block of shared readings, pass all
+            of them the same object.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Labels in several columns: their kinds and names, their classes and weights."""
+"""Multi-output labels: validation, names, classes and weights of the columns."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,7 +32,7 @@ __all__ = ["LabelColumns"]
 
 
 class LabelColumns(_Classifier):
-    """Mixin of `MultiHeadClassifier`: what it makes of `y` with several columns.
+    """Mixin of `MultiHeadClassifier` that processes `y` with several columns.
 
     With one column `classes_` is an array, otherwise a list of arrays.
     """
@@ -51,7 +51,7 @@ class LabelColumns(_Classifier):
         return getattr(self, "target_names_", np.arange(self.n_outputs_)).tolist()
 
     def _number(self, column):
-        """Return the number of a column that is given by its name or number."""
+        """Return the index of a column that is given by its name or index."""
         names = self._names()
         if column in names:
             return names.index(column)
@@ -67,7 +67,7 @@ class LabelColumns(_Classifier):
     # --- y -------------------------------------------------------------------
 
     def _columns(self, y, reset):
-        """Return the columns of `y`, a list of arrays of labels without gaps."""
+        """Return the columns of `y`, a list of label arrays without missing values."""
         if y is None:
             return [check_target(y, self)]  # raises
         names = getattr(y, "columns", None)
@@ -93,7 +93,7 @@ class LabelColumns(_Classifier):
         return columns
 
     def _check_outputs(self, n_outputs, names, reset):
-        """Note number and names of the columns, or compare them with those known."""
+        """Store the number and names of the columns, or compare them."""
         if names is not None and not all(isinstance(name, str) for name in names):
             names = None
         if reset:
@@ -116,7 +116,7 @@ class LabelColumns(_Classifier):
             )
 
     def _targets(self, y, reset):
-        """Return the columns of `y`, all of labels that can be learned."""
+        """Return the columns of `y`; raise if their labels cannot be learned."""
         columns = self._columns(y, reset)
         if self.n_outputs_ == 1:
             return [check_target(columns[0], self)]
@@ -134,7 +134,7 @@ class LabelColumns(_Classifier):
                 raise ValueError(f"Column {name!r} of y: {error}") from error
         return columns
 
-    # --- the classes that partial_fit is told ----------------------------------
+    # --- the classes given to partial_fit ---------------------------------------
 
     def _learn_classes(self, classes, y):
         if len(self._columns(y, reset=True)) == 1:
@@ -176,7 +176,7 @@ class LabelColumns(_Classifier):
                 "not see: pass the weights as dicts."
             )
 
-    # --- rows to train on -------------------------------------------------------
+    # --- training samples -------------------------------------------------------
 
     def _new_rows(self, X, y, sample_weight):
         columns = self._targets(y, reset=True)
@@ -198,7 +198,7 @@ class LabelColumns(_Classifier):
         return self._head_rows(X, columns, sample_weight, *weights)
 
     def _head_rows(self, X, columns, sample_weight, class_weights, shares):
-        """Join rows, class numbers and weights; leave out rows of weight zero."""
+        """Join samples, class indices and weights; leave out samples of weight zero."""
         check_consistent_length(X, columns[0])
         own = check_weights(sample_weight, len(columns[0]))
         codes = [

@@ -1,13 +1,13 @@
-"""The whole of a classifier: all its layers, its gradient, and changes inside it.
+"""Layers, gradients and replaced layers of a fitted classifier.
 
-A reader gives the features and logits that most detectors need. A `Network` gives
-what the others do, for the same classifiers as far as they have layers:
+A reader returns the features and logits that most detectors need. A `Network` provides
+what other detectors need, for all classifiers that have layers:
 
 - the outputs of several layers and the logits, from one forward pass;
-- the logits of rows that were moved along the gradient of a function of the logits;
+- the logits of samples that were moved along the gradient of a function of the logits;
 - the logits after the output of a layer was replaced.
 
-All of it is handed on in blocks of bounded memory. This file never imports torch.
+Results are returned in blocks of bounded memory. This file never imports torch.
 """
 
 # Authors: The skood developers
@@ -37,13 +37,13 @@ _SLOPES: dict[str, Callable] = {
 
 @dataclass(frozen=True)
 class Layers:
-    """What some layers gave for consecutive rows, and the logits.
+    """Outputs of some layers, and the logits, for consecutive samples.
 
     Parameters
     ----------
     outputs : dict
-        From each layer that was asked for to its output: an ndarray, or a tensor on
-        the device of the network.
+        Outputs of the requested layers: each an ndarray, or a tensor on the device of
+        the network.
 
     logits : ndarray of shape (n_samples, n_classes)
         One column per class.
@@ -54,7 +54,7 @@ class Layers:
 
 
 class Network(ABC):
-    """Base of the kinds of networks.
+    """Base class of networks.
 
     Parameters
     ----------
@@ -62,11 +62,11 @@ class Network(ABC):
         The reader of the classifier, without the steps of a pipeline.
 
     steps : list of objects
-        Transformers before it. Layers, gradients and replacements are those of the
-        last step of the pipeline.
+        Transformers before it. Layers, gradients and replacements refer to the last
+        step of the pipeline.
     """
 
-    # Whether what it says of a row depends on other rows.
+    # Whether the output for a sample depends on other samples.
     reads_graphs = False
 
     def __init__(self, reader, steps):
@@ -74,17 +74,17 @@ class Network(ABC):
         self._steps = steps
 
     def prepare(self, X):
-        """Return rows as the last step reads them, validated.
+        """Return validated samples as input of the last step.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            What the classifier reads.
+            Input of the classifier.
 
         Returns
         -------
         rows : ndarray or torch.Tensor of shape (n_samples, ...)
-            They can be indexed, and given to the other methods.
+            Prepared samples, which can be indexed and passed to the other methods.
         """
         for step in self._steps:
             X = step.transform(loaded(X))
@@ -92,7 +92,7 @@ class Network(ABC):
 
     @abstractmethod
     def _checked(self, X):
-        """Validate what the last step reads."""
+        """Validate the input of the last step."""
 
     @abstractmethod
     def layer_names(self, rows):
@@ -100,7 +100,7 @@ class Network(ABC):
 
     @abstractmethod
     def iter_layers(self, rows, layers, pooling="mean"):
-        """Yield what layers give, and the logits, block by block.
+        """Yield the outputs of layers and the logits, block by block.
 
         Parameters
         ----------
@@ -108,21 +108,21 @@ class Network(ABC):
             See `prepare`.
 
         layers : sequence of str or int
-            See `FeatureExtractor`. Empty: only the logits are asked for.
+            See `FeatureExtractor`. Empty: only the logits are computed.
 
         pooling : {"mean", "max", "flatten", "maps"} or None, default="mean"
-            How maps become vectors. With "maps" they become arrays (n_samples,
-            n_channels, n_positions), vectors being maps of one position.
+            Pooling of maps to vectors. With "maps" they become arrays (n_samples,
+            n_channels, n_positions); vectors are maps of one position.
 
         Yields
         ------
         block : Layers
-            Of consecutive rows. It may be dropped before the next is made.
+            Results of consecutive samples. It may be dropped before the next is made.
         """
 
     @abstractmethod
     def iter_moved(self, rows, cotangent, move):
-        r"""Yield the logits of rows that were moved along a gradient.
+        r"""Yield the logits of samples that were moved along a gradient.
 
         Parameters
         ----------
@@ -135,13 +135,13 @@ class Network(ABC):
             float64, NumPy or torch.
 
         move : callable
-            ``move(rows, gradient)`` returns the moved rows, from rows and
+            ``move(rows, gradient)`` returns the moved samples, from samples and
             :math:`\partial f / \partial x` of the same shape and kind.
 
         Yields
         ------
         logits : ndarray of shape (n_rows, n_classes)
-            Of consecutive rows, one column per class.
+            Logits of consecutive samples, one column per class.
         """
 
     @abstractmethod
@@ -154,20 +154,20 @@ class Network(ABC):
             See `prepare`.
 
         layers : sequence of str or int
-            Each is replaced on its own, in a pass of its own.
+            Layers; each is replaced separately, in a separate pass.
 
         function : callable
-            Returns what takes the place of an output, of its shape and kind.
+            Returns the replacement of an output, of the same shape and kind.
 
         Yields
         ------
         logits : list of ndarray of shape (n_rows, n_classes)
-            Of consecutive rows, one array per layer.
+            Logits of consecutive samples, one array per layer.
         """
 
 
 class LayeredNetwork(Network):
-    """A linear classifier or a perceptron of scikit-learn, through its weights.
+    """Linear classifier or perceptron of scikit-learn, computed from its weights.
 
     Everything is computed in float64, on the CPU.
     """

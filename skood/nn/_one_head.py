@@ -1,4 +1,4 @@
-"""One head of a network with several, as a classifier that detectors read."""
+"""One head of a multi-head network as a classifier."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,18 +16,9 @@ __all__ = ["HeadClassifier", "copy_with_same_net"]
 def copy_with_same_net(classifier):
     """Return a copy of a fitted classifier that shares its network.
 
-    All heads that are there get the same copy, so that pickles hold it once, unless
-    parameters or the network have changed in between.
-
-    Parameters
-    ----------
-    classifier : MultiHeadClassifier
-        Notes the copy as long as a head needs it.
-
-    Returns
-    -------
-    copy : MultiHeadClassifier
-        It stays as it is when `classifier` is fitted again.
+    All existing heads get the same copy, so that pickles contain it once, unless
+    parameters or the network have changed in between. `classifier` stores the copy as
+    long as a head needs it; the copy does not change when it is fitted again.
     """
     state = {k: v for k, v in vars(classifier).items() if k != "_copy_of_heads"}
     copied = getattr(classifier, "_copy_of_heads", lambda: None)()
@@ -46,10 +37,10 @@ class HeadClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     Parameters
     ----------
     classifier : MultiHeadClassifier
-        It is fitted.
+        A fitted classifier.
 
     column : int
-        Number of the column.
+        Index of the column.
     """
 
     def __init__(self, classifier, column):
@@ -60,7 +51,7 @@ class HeadClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         return True
 
     def __getattr__(self, name):
-        # what it was fitted on, if it has that: names of features
+        # attributes of the fitted classifier, such as the feature names
         if name in ("input_shape_", "n_features_in_", "feature_names_in_", "device"):
             return getattr(self.classifier, name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
@@ -72,14 +63,14 @@ class HeadClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @property
     def module_(self):
-        """The body and the head, as a torch module."""
+        """Return the body and the head, as a torch module."""
         return self.classifier.module_.one_head(self.column)
 
     def _prepare_input(self, X):
         return self.classifier._prepare_input(X)
 
     def fit(self, X, y=None):
-        """Refuse: a head is not trained alone."""
+        """Raise, because a head is not trained alone."""
         raise TypeError(
             "A head is trained together with the others, by fit of the "
             "MultiHeadClassifier. Keep it in the FrozenEstimator that its method head "
@@ -87,6 +78,6 @@ class HeadClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         )
 
     def predict_logits(self, X):
-        """Logits, an ndarray of shape (n_samples, n_classes)."""
+        """Return the logits, an ndarray of shape (n_samples, n_classes)."""
         logits = self.classifier.predict_logits(X)
         return logits if self.classifier.n_outputs_ == 1 else logits[self.column]

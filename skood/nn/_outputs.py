@@ -1,4 +1,4 @@
-"""What is read off a classifier, features, logits and the linear head, and by whom."""
+"""Base class of readers, and containers for features, logits and the linear head."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Head:
-    """A linear head: logits = features @ coef.T + intercept.
+    """Linear head: logits = features @ coef.T + intercept.
 
     Parameters
     ----------
@@ -46,18 +46,18 @@ class Head:
 
 @dataclass(frozen=True)
 class Reading:
-    """Features and logits of some rows, from one forward pass.
+    """Features and logits of samples, from one forward pass.
 
     Parameters
     ----------
     features : ndarray of shape (n_samples, n_features) or None
-        None if they were not asked for.
+        None if they were not requested.
 
     logits : ndarray of shape (n_samples, n_classes) or None
-        None if they were not asked for.
+        None if they were not requested.
 
     head : Head or None
-        The head that maps `features` to `logits`, None if not asked for.
+        The head that maps `features` to `logits`, None if not requested.
     """
 
     features: np.ndarray | None = None
@@ -66,7 +66,7 @@ class Reading:
 
     @property
     def array(self):
-        """The features, or the logits where there are no features."""
+        """Features, or the logits if there are no features."""
         return self.logits if self.features is None else self.features
 
     def __len__(self):
@@ -74,15 +74,15 @@ class Reading:
 
     @property
     def xp(self):
-        """Namespace of the arrays, from array_api_compat: NumPy's or torch's."""
+        """Namespace of the arrays, from array_api_compat: NumPy or torch."""
         return array_namespace(self.array)
 
     def asarray(self, array):
-        """Return a NumPy array as this reading's kind of array, on its device."""
+        """Return a NumPy array as the array type of this reading, on its device."""
         return asarray_like(array, self.array)
 
     def device_for(self, device):
-        """Where `device` asks to compute: a torch device, or None for NumPy."""
+        """Return the torch device to compute on, or None for NumPy."""
         return array_device(device, self.array)
 
     def to(self, device):
@@ -94,13 +94,13 @@ class Reading:
         return Reading(features, logits, self.head)
 
     def without(self, left_out):
-        """Return the reading without some rows: of a file nothing is loaded."""
+        """Return the reading without some samples; loads no memory-mapped file."""
         return Reading(
             without(self.features, left_out), without(self.logits, left_out), self.head
         )
 
     def rows(self, part):
-        """Return the reading of the rows `part`: of a slice without a copy."""
+        """Return the reading of the samples `part`; a slice is not copied."""
         return Reading(
             None if self.features is None else self.features[part],
             None if self.logits is None else self.logits[part],
@@ -109,37 +109,37 @@ class Reading:
 
 
 class Reader(ABC):
-    """Base of the readers."""
+    """Base class of the readers."""
 
-    # What a block of `shared_readings` keeps of this classifier.
+    # Cache of a block of `shared_readings` for this classifier.
     memory: Any = None
 
-    # Where features are taken.
+    # Layer of the features.
     place: Any = "input"
 
-    # Rows per forward pass.
+    # Number of samples per forward pass.
     batch_size: float = float("inf")
 
     # Whether a large array may be given block by block, and whether features are its
-    # rows themselves.
+    # samples themselves.
     takes_blocks: bool = False
     features_are_rows: bool = False
 
     @property
     def target(self):
-        """Where the classifier runs: readers that agree in it can read together."""
+        """Device of the classifier: readers of the same target can read together."""
         return None
 
     def iter_read(self, X, want):
-        """Yield readings of consecutive rows.
+        """Yield readings of consecutive samples.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            What the classifier reads.
+            Input of the classifier.
 
         want : set of {"features", "logits", "head"}
-            What to return; the rest is None.
+            Outputs to return; the others are None.
 
         Yields
         ------
@@ -154,29 +154,29 @@ class Reader(ABC):
 
     @abstractmethod
     def iter_together(self, X, wanted):
-        """Yield what several readers want of consecutive rows, from one forward pass.
+        """Yield the outputs for several readers, from one forward pass per block.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            What the classifier reads.
+            Input of the classifier.
 
         wanted : list of (Reader, set of str)
-            Readers of this classifier, each of another place, and what they want.
+            Readers of this classifier, each of another layer, and their outputs.
 
         Yields
         ------
         readings : list of Reading
-            One for each.
+            One per reader.
         """
 
     def blocks(self, reading):
-        """Cut a reading of all rows as `iter_read` does."""
+        """Cut a reading of all samples as `iter_read` does."""
         yield reading
 
 
 def concatenate(readings):
-    """Join readings of consecutive rows into one."""
+    """Concatenate readings of consecutive samples."""
     readings = list(readings)
     if len(readings) == 1:
         return readings[0]
@@ -190,7 +190,7 @@ def concatenate(readings):
 
 
 def symmetric_rows(coef, intercept):
-    """Head of two symmetric rows for a binary margin m = coef z + intercept.
+    """Return the head of two symmetric rows for a binary margin m = coef z + intercept.
 
     The logits (-m/2, m/2) have the softmax (1 - sigmoid(m), sigmoid(m)).
     """
@@ -202,7 +202,7 @@ def symmetric_rows(coef, intercept):
 
 
 def symmetric_logits(margin):
-    """Logits (-m/2, m/2) of a binary margin; wider arrays come back as they are."""
+    """Return logits (-m/2, m/2) of a binary margin; wider arrays are unchanged."""
     margin = np.asarray(margin)
     if margin.ndim == 1:
         margin = margin[:, None]

@@ -1,4 +1,4 @@
-"""A trained torch module as a frozen classifier."""
+"""Frozen classifier from a trained torch module."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,9 +16,9 @@ __all__ = ["pretrained"]
 
 
 class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
-    """A trained torch module with the methods of a fitted classifier.
+    """Trained torch module with the methods of a fitted classifier.
 
-    Made by :func:`pretrained`. ``fit`` refuses: the module is not trained here.
+    Made by :func:`pretrained`. ``fit`` raises: the module is not trained here.
     """
 
     def __init__(self, module, classes, output, input_shape, batch_size, device):
@@ -34,7 +34,7 @@ class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @property
     def module_(self):
-        """The torch module."""
+        """Wrapped torch module."""
         return self.module
 
     @property
@@ -49,7 +49,7 @@ class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     @property
     def max_batch_size_(self):
-        """Rows per forward pass, at most."""
+        """Maximum number of samples per forward pass."""
         return self.batch_size
 
     def _prepare_input(self, X):
@@ -64,14 +64,14 @@ class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         return X
 
     def fit(self, X, y=None):
-        """Refuse: the module is trained already."""
+        """Raise, because the module is already trained."""
         raise TypeError(
             "A pretrained module is not fitted again. Keep it in the FrozenEstimator "
             "that skood.nn.pretrained returned, or train a skood.nn.TorchClassifier."
         )
 
     def predict_logits(self, X):
-        """Logits, an ndarray of shape (n_samples, n_classes)."""
+        """Return the logits, an ndarray of shape (n_samples, n_classes)."""
         reading = read(
             self, X, {"logits"}, batch_size=self.batch_size, device=self.device
         )
@@ -89,9 +89,9 @@ def pretrained(
 ):
     """Wrap a trained torch module as a frozen scikit-learn classifier.
 
-    The module is run in eval mode and without gradients, and is left as it was
-    found: training mode of each submodule, buffers, gradients, hooks, device.
-    It is not copied.
+    The module is run in eval mode and without gradients, and is restored afterwards:
+    training mode of each submodule, buffers, gradients, hooks, device. It is not
+    copied.
 
     Parameters
     ----------
@@ -104,19 +104,19 @@ def pretrained(
         last linear layer has outputs.
 
     output : {"logits", "probabilities"}, default="logits"
-        What the module returns. A softmax or log-softmax that directly follows
-        the last linear layer is seen through in any case.
+        Output of the module. A softmax or log-softmax directly after the last linear
+        layer is recognized in any case.
 
     input_shape : tuple of int, default=None
-        Shape of one sample. If given, other input raises, and `split` finds the
-        head by running one row instead of taking the last one defined.
+        Shape of one sample. If given, other input raises, and `split` finds the head by
+        running one sample instead of taking the last one defined.
 
     batch_size : int, default=256
-        Rows per forward pass, at most.
+        Maximum number of samples per forward pass.
 
     device : str, default="auto"
-        Where it runs: "auto" is where it is if that is an accelerator, else CUDA
-        if there is one, else the CPU.
+        Device of the module: "auto" is its current device if that is an accelerator,
+        else CUDA if available, else the CPU.
 
     Returns
     -------
@@ -166,7 +166,7 @@ def pretrained(
     if classes is None:
         if not linear:
             raise ValueError(
-                "The module has no torch.nn.Linear that would tell the number of "
+                "The module has no torch.nn.Linear that determines the number of "
                 "classes: pass classes=[...]."
             )
         classes = np.arange(max(2, linear[-1].out_features))

@@ -1,8 +1,8 @@
-"""One forward pass for all that read the same network.
+"""Forward passes that are shared by several detectors of the same network.
 
-Detectors that are fitted one after the other on the same rows, or score them, each run
-the network that they read. In a block of `shared_readings` the first of them runs it,
-for what all of them want, and the others are served from memory.
+Detectors that are fitted on the same samples, or score them, one after the other, each
+run their network. In a block of `shared_readings` the first of them runs it for the
+outputs that all of them need, and the others use the cached results.
 """
 
 # Authors: The skood developers
@@ -26,18 +26,18 @@ __all__ = ["network_groups", "shared_readings"]
 
 @dataclass(frozen=True)
 class _Use:
-    """What an estimator does with a network, given rows as the caller has them.
+    """Use of a network by an estimator, for samples in the caller's representation.
 
     Parameters
     ----------
     network : object
-        What it reads.
+        The network that is used.
 
     want : frozenset of str or None
-        What it asks a reader for. None: it runs the network itself.
+        Outputs requested from a reader. None: the estimator runs the network itself.
 
     options : dict
-        Of its reader.
+        Options of its reader.
     """
 
     network: object
@@ -46,12 +46,12 @@ class _Use:
 
 
 def _named(pairs):
-    """The estimators of (name, estimator) pairs, without what is left out."""
+    """Return the estimators of (name, estimator) pairs, without dropped ones."""
     return [part for _, part in pairs if part is not None and not isinstance(part, str)]
 
 
 def _parts(estimator):
-    """Estimators inside another one that are given the rows that it is given."""
+    """Return the estimators inside another one that are given the same samples."""
     if isinstance(estimator, Pipeline):
         return _named(estimator.steps)[:1]
     if isinstance(estimator, FeatureUnion):
@@ -65,7 +65,7 @@ def _parts(estimator):
 
 
 def _uses(estimator):
-    """Yield what an estimator, fitted or not, does with networks."""
+    """Yield the uses of networks by an estimator, fitted or not."""
     estimator = unwrapped(estimator)
     for part in _parts(estimator):
         yield from _uses(part)
@@ -79,25 +79,18 @@ def _uses(estimator):
     if is_fitted:
         options = getattr(estimator, "_reader_options", {})
         yield _Use(unwrapped(inner), getattr(estimator, "_reads", None), options)
-    # It may begin with another reader. One that is yet to be fitted reads twice: to be
-    # fitted, and then to be read.
+    # It may begin with another reader. An unfitted one runs the network twice: to be
+    # fitted, and then to compute its outputs.
     for use in _uses(inner):
         yield from [use] * (1 if is_fitted else 2)
 
 
 def network_groups(detectors):
-    """Group detectors that read the same network.
+    """Group detectors, fitted or not, that use the same network.
 
-    Parameters
-    ----------
-    detectors : list of object
-        Detectors, fitted or not, also in pipelines, searches and frozen estimators.
-
-    Returns
-    -------
-    groups : list of list of int
-        Indices, ascending in each group; groups in the order of their first index. A
-        detector that reads no network that is fitted already is a group of its own.
+    Also in pipelines, searches and frozen estimators. Returns lists of indices,
+    ascending in each group; groups in the order of their first index. A detector that
+    uses no fitted network is a group of its own.
     """
     groups: list[tuple[list[int], set[int]]] = []
     for i, detector in enumerate(detectors):
@@ -113,54 +106,40 @@ def network_groups(detectors):
 
 
 class _Memory:
-    """What a block keeps of one network: readings of the rows that were read last.
+    """Cache of a block for one network: readings of the most recent samples.
 
     Parameters
     ----------
     uses : list of _Use
-        What the estimators of the block want of the network.
+        Uses of the network by the estimators of the block.
     """
 
     def __init__(self, uses):
-        self.network = uses[0].network  # kept alive, so that its id stays its own
+        self.network = uses[0].network  # kept alive, so that its id stays unique
         self._uses = uses
         self._thread = threading.get_ident()
         self._open = True
         self.forget()
 
     def forget(self):
-        """Let go of rows and readings."""
+        """Release samples and readings."""
         self._X: Any = None
-        self._targets: set = set()  # where all that is wanted was read, or tried to be
+        self._targets: set = set()  # where all outputs were read, or tried to be
         self._readings: dict = {}  # from the target and place of a reader
 
     def close(self):
-        """Forget, and keep nothing from now on."""
+        """Release everything, and store nothing from now on."""
         self.forget()
         self._open = False
 
     def is_open(self):
-        """Tell whether this thread is in the block."""
+        """Return whether this thread is in the block."""
         return self._open and self._thread == threading.get_ident()
 
     def read(self, reader, X, want):
-        """Return the reading of all rows, from memory if they were read last.
+        """Return the reading of all samples, from the cache if they were read last.
 
-        Parameters
-        ----------
-        reader : Reader
-            Of the network.
-
-        X : array-like of shape (n_samples, ...)
-            What the network reads.
-
-        want : set of {"features", "logits", "head"}
-            What to return; the rest is None.
-
-        Returns
-        -------
-        reading : Reading
-            With read-only arrays.
+        `want` is a set of {"features", "logits", "head"}. Arrays are read-only.
         """
         if X is not self._X:
             self.forget()
@@ -170,8 +149,8 @@ class _Memory:
             self._targets.add(target)
             wanted = self._all_wanted(own, target)
             if wanted != own:
-                # Where not all can be read, each reads what it alone wants: an error
-                # is that of the one that asks for it.
+                # If not all can be read, each reader reads only its own outputs: an
+                # error is raised for the reader that causes it.
                 with suppress(Exception):
                     self._keep(X, wanted, target)
         found = self._readings.get((target, reader.place), Reading())
@@ -181,10 +160,10 @@ class _Memory:
         return Reading(**{name: getattr(found, name) for name in want})
 
     def _all_wanted(self, own, target):
-        """What is wanted of a network on one device, by place."""
+        """Return the outputs requested of a network on one device, by layer."""
         wanted = dict(own)
         for use in self._uses:
-            with suppress(Exception):  # the one that asks for it will get it
+            with suppress(Exception):  # raised for the reader that requests it
                 reader = plain_reader(self.network, **use.options)
                 if reader.target == target:
                     known, want = wanted.get(reader.place, (reader, frozenset()))
@@ -193,7 +172,7 @@ class _Memory:
         return wanted
 
     def _keep(self, X, wanted, target):
-        """Read together, and remember."""
+        """Read together, and store the result."""
         readers = [reader for reader, _ in wanted.values()]
         blocks = readers[0].iter_together(X, list(wanted.values()))
         parts = [list(part) for part in zip(*blocks, strict=True)]
@@ -206,7 +185,7 @@ class _Memory:
 
 
 def _read_only(array):
-    """Return a view that nobody can write to; the array may be the caller's rows."""
+    """Return a read-only view; the array may belong to the caller."""
     if array is not None:
         array = array.view()
         array.flags.writeable = False
@@ -215,41 +194,42 @@ def _read_only(array):
 
 @contextmanager
 def shared_readings(detectors):
-    """Have each network run once over an array, for all detectors that read it.
+    """Share the forward passes of detectors that use the same network.
 
-    In the block, and in the thread that entered it, the first detector that reads a
-    network runs it for what all of them want: features of one or several layers,
-    logits and the head. What was read is kept until other rows are read, or the block
-    ends, and later readings of the same rows are served from it. So fit all detectors
-    on one array before they score another one, and give rows that are to be scored in
-    chunks: what is kept is as long as what is read.
+    In the block, and in the thread that entered it, the first detector that uses a
+    network runs it for the outputs that all of them need: features of one or several
+    layers, logits and the head. The result is stored until other samples are read, or
+    the block ends, and later readings of the same samples use it. Fit all detectors on
+    one array before they score another one, and score large data in chunks: the stored
+    result has as many samples as the input.
 
-    Which rows are the same is told by the identity of `X`, which must not be written
-    to: hand on the same object. Detectors make another one of it in `fit` if `y` has
-    OOD rows: leave these out before.
+    Samples are identified by the identity of `X`, which must not be modified: pass the
+    same object. Detectors copy it in `fit` if `y` contains OOD samples: leave these out
+    before.
 
-    Scores are bitwise those without a block, unless a `FeatureExtractor` asks for
-    smaller batches than the others: all then run in the smallest ones. A network that
-    several devices are asked for runs once on each. Detectors that look into a network,
-    or differentiate it, run it themselves. If not all can be read at once, because one
-    detector asks for what the network has not, each reads what it alone wants.
+    Scores are bitwise equal to the scores without a block, unless a `FeatureExtractor`
+    uses smaller batches than the others: all then use the smallest ones. A network that
+    is used on several devices runs once on each. Detectors that use the layers of a
+    network, or differentiate it, run it themselves. If not all outputs can be read at
+    once, because one detector requests an output that the network does not have, each
+    detector reads only its own outputs.
 
     Parameters
     ----------
     detectors : list of object
-        What will be fitted, or score, in the block; also in pipelines, searches and
-        frozen estimators. Others work as without it.
+        Detectors that are fitted, or score, in the block; also in pipelines, searches
+        and frozen estimators. Other detectors are not affected.
 
     Yields
     ------
     None
-        Blocks can be nested: a network that an outer one is for is kept by that.
+        Blocks can be nested: the outermost block of a network stores its outputs.
     """
     uses: dict = {}
     for use in (use for detector in detectors for use in _uses(detector)):
         if use.want is not None:
             uses.setdefault(id(use.network), []).append(use)
-    # What is read once only is not kept.
+    # Outputs that are used only once are not stored.
     memories = {key: _Memory(found) for key, found in uses.items() if len(found) > 1}
     token = SHARING.set((*SHARING.get(), memories))
     try:

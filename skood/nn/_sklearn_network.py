@@ -1,7 +1,7 @@
-"""Readers: one way to get features, logits and the head off any classifier.
+"""Readers of features, logits and the head of scikit-learn classifiers.
 
 Each `Reader` serves one kind of classifier; :func:`make_reader` chooses among them.
-This file never imports torch: a torch model can only be given by someone who did.
+This file never imports torch: given a torch model, torch is already imported.
 """
 
 # Authors: The skood developers
@@ -38,11 +38,11 @@ __all__ = [
     "read",
 ]
 
-# What blocks of `shared_readings` keep, the outermost first: dicts from the id of a
-# classifier to its memory.
+# Caches of blocks of `shared_readings`, the outermost first: dicts from the id of a
+# classifier to its cache.
 SHARING: ContextVar = ContextVar("SHARING", default=())
 
-# Of scikit-learn's networks, by their names there.
+# Activations of scikit-learn's networks, by name.
 ACTIVATIONS: dict[str, Callable] = {
     "identity": lambda z: z,
     "relu": lambda z: np.maximum(z, 0),
@@ -52,12 +52,12 @@ ACTIVATIONS: dict[str, Callable] = {
 
 
 def _finite(array, what):
-    """Check for NaN and infinity."""
+    """Raise for NaN and infinity."""
     return check_array(array, dtype=[np.float64, np.float32], input_name=what)
 
 
 class _ArrayReader(Reader):
-    """Base of the readers of scikit-learn classifiers: X is what they are given."""
+    """Base class of the readers of scikit-learn classifiers: X is their input."""
 
     takes_blocks = True
 
@@ -66,7 +66,7 @@ class _ArrayReader(Reader):
         self.estimator = estimator
 
     def iter_together(self, X, wanted):
-        """Yield the readings of all rows of `X`."""
+        """Yield the readings of all samples of `X`."""
         for block in loaded_blocks(X):
             arrays = zip(wanted, self._arrays(to_numpy(block), wanted), strict=True)
             yield [
@@ -79,15 +79,15 @@ class _ArrayReader(Reader):
             ]
 
     def find_head(self):
-        """Return the head without reading rows, and the name of its place."""
+        """Return the head without running samples, and the name of its layer."""
         return self._head(), "penultimate"
 
     def rows(self, X):
-        """X as a float array, checked against what the classifier was fitted on."""
+        """Return X as a float array, checked against the data of `fit`."""
         try:
             return self._checked_rows(X)
         except ValueError as error:
-            # scikit-learn's advice is to use classifiers that take missing values
+            # scikit-learn's message suggests classifiers that accept missing values
             if "contains NaN" not in str(error):
                 raise
             name = type(self.estimator).__name__
@@ -109,7 +109,7 @@ class _ArrayReader(Reader):
 
     @abstractmethod
     def _arrays(self, X, wanted):
-        """Features (finite) and logits for each reader, None where not wanted."""
+        """Return (finite) features and logits per reader, None if not requested."""
 
     def _head(self):
         name = type(self.estimator).__name__
@@ -121,7 +121,7 @@ class _ArrayReader(Reader):
 
 
 def _require_penultimate(estimator, layer):
-    """Raise if another layer than the input is asked of a model without layers."""
+    """Raise if another layer than the input is requested of a model without layers."""
     if layer != "penultimate":
         raise ValueError(
             f"layer={layer!r}, but a {type(estimator).__name__} has no layers: its "
@@ -130,27 +130,27 @@ def _require_penultimate(estimator, layer):
 
 
 class _InputReader(_ArrayReader):
-    """Base of the readers of classifiers without layers: their features are X."""
+    """Base class of the readers of classifiers without layers: their features are X."""
 
     features_are_rows = True
 
     def _arrays(self, X, wanted):
-        [(_, want)] = wanted  # there is one place only
+        [(_, want)] = wanted  # there is only one layer
         features = self.rows(X) if "features" in want else None
         if "logits" not in want:
             return [(features, None)]
         if features is None:
             return [(None, self._logits(X))]
-        with config_context(assume_finite=True):  # it has just been looked at
+        with config_context(assume_finite=True):  # it has just been checked
             return [(features, self._logits(X))]
 
     @abstractmethod
     def _logits(self, X):
-        """Logits of the rows."""
+        """Return the logits of the samples."""
 
 
 class _LinearReader(_InputReader):
-    """A linear classifier: features X, margins, and its own weights."""
+    """Reader of linear classifiers: features X, margins, and the weights."""
 
     @staticmethod
     def serves(estimator):
@@ -182,12 +182,12 @@ class _LinearReader(_InputReader):
         return symmetric_logits(self.estimator.decision_function(X))
 
     def layer_index(self, layer):
-        """Index of a layer of weights before the head: only -1, the input."""
+        """Return the index of a layer before the head: only -1, the input."""
         _require_penultimate(self.estimator, layer)
         return -1
 
     def hidden(self):
-        """Weights, biases and activation of the hidden layers: there are none."""
+        """Return weights, biases and activation of the hidden layers: none."""
         return [], "identity"
 
     def _head(self):
@@ -198,7 +198,7 @@ class _LinearReader(_InputReader):
 
 
 class _MLPReader(_ArrayReader):
-    """scikit-learn's MLPClassifier: a forward pass through its public weights."""
+    """Reader of scikit-learn's MLPClassifier: a forward pass by its public weights."""
 
     def __init__(self, estimator, layer):
         super().__init__(estimator)
@@ -216,7 +216,7 @@ class _MLPReader(_ArrayReader):
         return hasattr(estimator, "coefs_") and hasattr(estimator, "out_activation_")
 
     def layer_index(self, layer):
-        """Index of a layer of weights; -1 is the input."""
+        """Return the index of a layer of weights; -1 is the input."""
         n_layers = len(self.estimator.coefs_)
         if layer == "penultimate":
             return n_layers - 2  # -1, without hidden layers: the input
@@ -228,7 +228,7 @@ class _MLPReader(_ArrayReader):
         )
 
     def hidden(self):
-        """Weights, biases and activation of the hidden layers."""
+        """Return weights, biases and activation of the hidden layers."""
         weights = self.estimator.coefs_[:-1], self.estimator.intercepts_[:-1]
         return list(zip(*weights, strict=True)), self.estimator.activation
 
@@ -247,7 +247,7 @@ class _MLPReader(_ArrayReader):
         ]
 
     def _run(self, hidden, layers, needs_logits):
-        """Outputs of some layers and, if they are needed, of the last one."""
+        """Return outputs of some layers and, if they are needed, of the last one."""
         estimator = self.estimator
         activation = ACTIVATIONS[estimator.activation]
         outputs = {-1: hidden}
@@ -275,7 +275,7 @@ class _MLPReader(_ArrayReader):
 
 
 class _ProbabilityReader(_InputReader):
-    """A classifier with predict_proba only: logits are log probabilities."""
+    """Reader of classifiers with only predict_proba: logits are log-probabilities."""
 
     def _logits(self, X):
         proba = np.asarray(self.estimator.predict_proba(X), dtype=np.float64)
@@ -284,7 +284,7 @@ class _ProbabilityReader(_InputReader):
 
 
 class _MarginReader(_InputReader):
-    """A classifier with decision_function only: logits are its margins."""
+    """Reader of classifiers with only decision_function: logits are the margins."""
 
     def _logits(self, X):
         logits = symmetric_logits(self.estimator.decision_function(X))
@@ -299,7 +299,7 @@ class _MarginReader(_InputReader):
 
 
 class PipelineReader(Reader):
-    """A pipeline: the steps before the last transform what its reader is given."""
+    """Reader of a pipeline: transforms the input by all steps before the last one."""
 
     def __init__(self, pipeline, reader):
         self.pipeline = pipeline
@@ -309,7 +309,7 @@ class PipelineReader(Reader):
 
     @property
     def target(self):
-        """Where the classifier of the last step runs."""
+        """Device of the classifier of the last step."""
         return self.reader.target
 
     def iter_together(self, X, wanted):
@@ -321,51 +321,51 @@ class PipelineReader(Reader):
             yield from self.reader.iter_together(block, inner)
 
     def blocks(self, reading):
-        """Cut a reading of all rows as `iter_read` does."""
+        """Cut a reading of all samples as `iter_read` does."""
         yield from self.reader.blocks(reading)
 
     def find_head(self):
-        """Return the head of the last step, and the name of its place."""
+        """Return the head of the last step, and the name of its layer."""
         return self.reader.find_head()
 
 
 def _is(estimator, kind):
-    """Ask scikit-learn's tags, where there are any."""
+    """Return whether scikit-learn's tags, if any, have an estimator type."""
     return hasattr(estimator, "__sklearn_tags__") and kind(estimator)
 
 
 def make_reader(
     estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
 ):
-    """Choose the reader of a fitted classifier.
+    """Return the reader of a fitted classifier.
 
     Parameters
     ----------
     estimator : object
-        A fitted classifier of any kind that skood can read.
+        A fitted classifier of any supported kind.
 
     layer : str or int, default="penultimate"
-        Where features are taken; see `FeatureExtractor`.
+        Layer of the features; see `FeatureExtractor`.
 
     pooling : {"mean", "max", "flatten"} or None, default="mean"
-        How feature maps become vectors.
+        Pooling of feature maps to vectors.
 
     batch_size : int, default=256
-        Rows per forward pass of a network.
+        Number of samples per forward pass of a network.
 
     device : str, default="auto"
-        Where a network runs.
+        Device of a network.
 
     Returns
     -------
     reader : Reader
-        In a block of `shared_readings` for this classifier, it reads by way of the
-        memory of the block.
+        In a block of `shared_readings` for this classifier, it uses the cache of the
+        block.
 
     Raises
     ------
     TypeError
-        If skood cannot read this kind of object.
+        If this kind of object is not supported.
     ValueError
         If there is no such layer.
     """
@@ -387,17 +387,9 @@ def make_reader(
 def plain_reader(
     estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
 ):
-    """Choose the reader of a fitted classifier; it runs it at each reading.
+    """Return the reader of a fitted classifier that runs it at each reading.
 
-    Parameters
-    ----------
-    estimator, layer, pooling, batch_size, device
-        See `make_reader`.
-
-    Returns
-    -------
-    reader : Reader
-        The reader.
+    For the parameters see `make_reader`.
     """
     estimator = unwrapped(estimator)
     options = {
@@ -448,21 +440,11 @@ def plain_reader(
 
 
 def predicts_softmax(estimator):
-    """Tell whether probabilities of a classifier are the softmax of its logits.
+    """Return whether probabilities of a classifier are the softmax of its logits.
 
-    Those of scikit-learn's linear classifiers need not be: for some of them there is
-    one classifier for each class, and their probabilities are scaled to sum to one.
-    Neither are those of a network that makes evidence of its outputs.
-
-    Parameters
-    ----------
-    estimator : object
-        A fitted classifier that skood can read.
-
-    Returns
-    -------
-    predicts : bool
-        False: they are asked of its ``predict_proba``. True also if it has none.
+    They need not be for scikit-learn's linear classifiers: some have one classifier for
+    each class, and their probabilities are normalized. They are not for a network that
+    predicts evidence. If not, use ``predict_proba``. True also without such a method.
     """
     estimator = unwrapped(estimator)
     if isinstance(estimator, Pipeline):
@@ -475,25 +457,9 @@ def predicts_softmax(estimator):
 
 
 def read(estimator, X, want, **options):
-    """Read all rows of `X` at once.
+    """Return the reading of all samples of `X`, from one forward pass.
 
-    Parameters
-    ----------
-    estimator : object
-        A fitted classifier.
-
-    X : array-like
-        What the classifier reads.
-
-    want : set of {"features", "logits", "head"}
-        What to return; the rest is None.
-
-    **options : dict
-        See `make_reader`.
-
-    Returns
-    -------
-    reading : Reading
-        From one forward pass.
+    `want` is a set of {"features", "logits", "head"}; the others are None. For the
+    options see `make_reader`.
     """
     return concatenate(make_reader(estimator, **options).iter_read(X, want))

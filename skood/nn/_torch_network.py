@@ -1,4 +1,4 @@
-"""The whole of a torch network, which is left exactly as it was found."""
+"""Layers and gradients of a torch network, which is restored afterwards."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,18 +16,18 @@ from skood.utils._batches import as_rows, is_torch_data, loaded
 
 __all__ = ["ModuleNetwork"]
 
-# Rows are handed on in blocks of about this many bytes.
+# Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
 
-# The first batch tells how large the maps of a row are.
+# The first batch determines the size of the maps of a sample.
 _FIRST_ROWS = 8
 
 
 class ModuleNetwork(Network):
-    """A skorch net, a `TorchClassifier`, or a module wrapped by `pretrained`.
+    """Network of a skorch net, a `TorchClassifier`, or a module by `pretrained`.
 
-    Between two blocks the module is as it was found: training modes, buffers,
-    gradients, ``requires_grad``, hooks and device.
+    Between two blocks the module is restored: training modes, buffers, gradients,
+    ``requires_grad``, hooks and device.
     """
 
     def __init__(self, reader, steps):
@@ -35,13 +35,13 @@ class ModuleNetwork(Network):
         self._module = reader.module
 
     def _checked(self, X):
-        if is_torch_data(X):  # a batch of it is loaded and checked when it is run
+        if is_torch_data(X):  # batches are loaded and checked when they are run
             return as_rows(X)
         return self.reader.prepare(loaded(X))
 
     @contextmanager
     def _watched(self, layers=(), pooling="mean"):
-        """Have the module in eval mode, watched; yields its device and the watcher."""
+        """Put the module in eval mode with hooks; yield its device and the watcher."""
         with borrowed(self._module, self.reader.device) as device:
             watcher = Watcher(self._module, layers, pooling)
             try:
@@ -95,11 +95,11 @@ class ModuleNetwork(Network):
                 layer: parts[0] if len(parts) == 1 else torch.cat(parts)
                 for layer, parts in blocks.items()
             }
-            del blocks  # while the block is worked on
+            del blocks  # free memory while the block is processed
             yield Layers(outputs, np.concatenate(logits))
 
     def _read(self, batch, layers, watcher):
-        """Run a batch; return what layers gave, and the logits as an array."""
+        """Run a batch; return the outputs of layers, and the logits as an array."""
         logits, found = self._run(batch, watcher)
         outputs = {}
         for layer in layers:
@@ -115,7 +115,7 @@ class ModuleNetwork(Network):
         return outputs, finite_logits(logits)
 
     def _iter_batches(self, rows, function):
-        """Yield blocks of what a function gives for batches of rows."""
+        """Yield blocks of the results of a function for batches of samples."""
         start, n_rows = 0, self.reader.batch_size
         while start < rows.shape[0]:
             results, size = [], 0
@@ -141,7 +141,7 @@ class ModuleNetwork(Network):
             yield logits
 
     def _gradient(self, batch, watcher, cotangent):
-        """Gradient of a function of the logits, with respect to a batch."""
+        """Return the gradient of a function of the logits with respect to a batch."""
         if not batch.is_floating_point():
             raise TypeError(
                 f"The network {type(self._module).__name__} reads numbers of "
@@ -208,7 +208,7 @@ class ModuleNetwork(Network):
 
 @contextmanager
 def _explaining_inference(module):
-    """Say which tensors made in inference mode stop the gradient."""
+    """Explain in the error which tensors made in inference mode stop the gradient."""
     try:
         yield
     except RuntimeError as error:
@@ -225,7 +225,7 @@ def _explaining_inference(module):
 
 
 def _differentiable(module):
-    """On CUDA, cuDNN cannot differentiate recurrent layers in eval mode."""
+    """Disable cuDNN on CUDA: it cannot differentiate recurrent layers in eval mode."""
     if any(isinstance(child, nn.RNNBase) for child in module.modules()):
         return torch.backends.cudnn.flags(enabled=False)
     return nullcontext()

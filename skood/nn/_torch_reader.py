@@ -1,4 +1,4 @@
-"""Read a torch network, and leave it exactly as it was found."""
+"""Reader of features, logits and the head of a torch network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -26,31 +26,31 @@ __all__ = [
 
 _EMBEDDING = (nn.Embedding, nn.EmbeddingBag)
 
-# Rows are handed on in blocks of about this many bytes.
+# Readings are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
 
 
 @contextmanager
 def borrowed(module, device="auto"):
-    """Have a module in eval mode, on a device, without gradients; then restore it.
+    """Run a module in eval mode, on a device, without gradients; then restore it.
 
-    A ``torch.autocast`` of the caller is off meanwhile: it would change what is read.
-    Threads take turns: the module has hooks, and is in eval mode.
+    A ``torch.autocast`` of the caller is disabled: it would change the outputs. Threads
+    take turns: the module has hooks, and is in eval mode.
 
     Parameters
     ----------
     module : torch.nn.Module
         Its training flags (of each submodule), buffers, gradients and device are
-        afterwards as before.
+        restored.
 
     device : str or torch.device, default="auto"
-        Where to run. "auto": where the module is if that is an accelerator, else
-        CUDA if there is one. A module that is spread over devices stays so.
+        Device. "auto": the current device of the module if that is an accelerator, else
+        CUDA if available. A module that is spread over devices stays so.
 
     Yields
     ------
     device : torch.device
-        Where inputs must be.
+        Device of the inputs.
     """
     with TORCH_LOCK:
         homes, target = _places(module, device)
@@ -58,7 +58,7 @@ def borrowed(module, device="auto"):
         moves = len(homes) == 1 and target != home
         with ExitStack() as stack:
             stack.enter_context(evaluating(module))
-            # Parameters that are moved in inference mode could never be trained again.
+            # Parameters moved in inference mode could never be trained again.
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.no_grad())
             for kind in {target.type, *(found.type for found in homes)}:
@@ -73,8 +73,9 @@ def borrowed(module, device="auto"):
 
 
 def _places(module, device):
-    """Devices that a module is on, and the one where it is fed."""
-    # In the order of definition: a module that is spread is fed where it starts.
+    """Return the devices of a module, and the device of its input."""
+    # In the order of definition: a module that is spread gets its input where it
+    # starts.
     homes = dict.fromkeys(t.device for t in (*module.parameters(), *module.buffers()))
     home = next(iter(homes), torch.device("cpu"))
     if len(homes) > 1 or (device == "auto" and home.type != "cpu"):
@@ -95,7 +96,8 @@ class ModuleReader(Reader):
     Parameters
     ----------
     estimator : object
-        Fitted, with ``module_``; a skorch net, or one that has ``_prepare_input``.
+        A fitted estimator with ``module_``: a skorch net, or one with
+        ``_prepare_input``.
 
     is_skorch : bool
         Whether it is a skorch net.
@@ -113,10 +115,10 @@ class ModuleReader(Reader):
         self.batch_size = min(
             batch_size, getattr(estimator, "max_batch_size_", batch_size)
         )
-        if device == "auto":  # where the classifier was asked to run
+        if device == "auto":  # the device of the classifier
             device = getattr(estimator, "device", None) or "auto"
         self.device = device
-        self._n_logits = None  # a skorch net may have more than it has seen classes
+        self._n_logits = None  # a skorch net may have more outputs than classes seen
         if is_skorch:
             self.prepare = check_network_input
             self.outputs_probabilities = _skorch_gives_probabilities(estimator)
@@ -129,14 +131,14 @@ class ModuleReader(Reader):
 
     @property
     def target(self):
-        """The device where the module is fed."""
+        """Device of the input of the module."""
         return _places(self.module, self.device)[1]
 
     def iter_together(self, X, wanted):
-        """Yield readings of blocks of rows, each batch in one forward pass.
+        """Yield readings of blocks of samples, each batch in one forward pass.
 
-        Between two blocks the module is as it was found. Batches are as large as the
-        reader with the smallest ones allows.
+        Between two blocks the module is restored. The batch size is the smallest of the
+        readers.
         """
         n_rows = min(reader.batch_size for reader, _ in wanted)
         batches = self._batches(X, n_rows)
@@ -144,7 +146,7 @@ class ModuleReader(Reader):
             yield self._read_block(chain([first], batches), wanted)
 
     def _batches(self, X, n_rows):
-        """Yield batches of at most `n_rows`, of what is loaded of `X` at a time."""
+        """Yield batches of at most `n_rows` samples; `X` is loaded part by part."""
         for rows in loaded_blocks(X):
             rows = self.prepare(rows)
             for start in range(0, rows.shape[0], n_rows):
@@ -156,7 +158,7 @@ class ModuleReader(Reader):
         heads: list = [None] * len(wanted)
         size = 0
         with borrowed(self.module, self.device) as device, ExitStack() as stack:
-            watchers = []  # one of each layer, because they may differ in pooling
+            watchers = []  # one per layer, because they may differ in pooling
             for reader, _ in wanted:
                 watchers.append(Watcher(self.module, [reader.layer], reader.pooling))
                 stack.callback(watchers[-1].remove)
@@ -173,7 +175,7 @@ class ModuleReader(Reader):
                 if size >= _BLOCK_BYTES:
                     break
         readings = []
-        for head in heads:  # one after the other, so that batches are let go
+        for head in heads:  # one after the other, so that batches are freed
             features, logits = parts.pop(0)
             readings.append(
                 Reading(
@@ -185,7 +187,7 @@ class ModuleReader(Reader):
         return readings
 
     def blocks(self, reading):
-        """Cut a reading of all rows as `iter_read` does."""
+        """Cut a reading of all samples as `iter_read` does."""
         arrays = [a for a in (reading.features, reading.logits) if a is not None]
         size = sum(array[: self.batch_size].nbytes for array in arrays)
         if size == 0:
@@ -205,14 +207,14 @@ class ModuleReader(Reader):
         dtype = parameter_dtype(self.module)
         if not batch.is_floating_point() and self._embeds():
             dtype = batch.dtype if batch.dtype == torch.int32 else torch.int64
-        # Always a copy of the user's rows: a module may write to its input.
+        # Always a copy of the user's samples: a module may write to its input.
         return batch.to(device=device, dtype=dtype, copy=is_tensor)
 
     def _embeds(self):
         return any(isinstance(m, _EMBEDDING) for m in self.module.modules())
 
     def _forward(self, batch, watchers, wanted):
-        """Run a batch; return the head's layer, features and logits for each."""
+        """Run a batch; return the head's layer, features and logits for each reader."""
         for watcher in watchers:
             watcher.forget()
         output = primary_tensor(self.module(batch))
@@ -223,7 +225,7 @@ class ModuleReader(Reader):
         return taken
 
     def _taken(self, output, batch, watcher, want):
-        """The layer that gave the logits, features and logits of a forward pass."""
+        """Return the layer of the logits, features and logits of a forward pass."""
         found = watcher.head_of(output)
         z = logits = None
         if "features" in want:
@@ -234,7 +236,7 @@ class ModuleReader(Reader):
         return found, z, logits
 
     def layer_output(self, layer, watcher, found):
-        """Return what a layer gave in the forward pass that was watched, pooled."""
+        """Return the pooled output of a layer in the recorded forward pass."""
         if layer == "penultimate":
             linear = found or watcher.last
             if linear is None:
@@ -252,10 +254,9 @@ class ModuleReader(Reader):
         return watcher.taken[layer]
 
     def logits_of(self, output, found, batch):
-        """Return the logits, as a tensor, of a forward pass that was watched.
+        """Return the logits, as a tensor, of the recorded forward pass.
 
-        A row for each of the batch, and a column per class (one for a margin), or
-        it raises.
+        One row per sample, and a column per class (one for a margin); else it raises.
         """
         if found is not None:
             logits = found[3]
@@ -280,13 +281,13 @@ class ModuleReader(Reader):
         return logits
 
     def _head(self, found):
-        """Weights of the linear layer that gave the logits, if it reads `z`."""
+        """Return the weights of the linear layer of the logits, if its input is `z`."""
         if found is not None and self.layer in ("penultimate", f"input:{found[0]}"):
             head = _weights(found[1])
             z = _finite(found[2], "features").astype(np.float64)
             logits = symmetric_logits(_finite(found[3], "logits"))
-            # A layer that does more than W z + b, or is followed by an operation
-            # in place, is no linear head.
+            # A layer that computes more than W z + b, or is followed by an operation in
+            # place, is not a linear head.
             if np.allclose(
                 z @ head.coef.T + head.intercept,
                 logits,
@@ -302,10 +303,10 @@ class ModuleReader(Reader):
         )
 
     def find_head(self):
-        """Return the head without reading rows, and the name of its place.
+        """Return the head without running samples, and the name of its layer.
 
-        Where the input shape is known, one row finds the linear layer that gives
-        the logits; otherwise it is the only one with an output per class.
+        If the input shape is known, one sample finds the linear layer that gives the
+        logits; otherwise it is the only one with an output per class.
         """
         n_classes = len(getattr(self.estimator, "classes_", ()))
         linear = {
@@ -325,7 +326,7 @@ class ModuleReader(Reader):
         elif len(linear) == 1:
             name = next(iter(linear))
         elif linear:
-            why += ", and without the input shape it cannot be told which one does"
+            why += ", and without the input shape it is unknown which one does"
         if name not in linear:
             raise ValueError(
                 f"The network {type(self.module).__name__} cannot be split at layer="
@@ -336,7 +337,7 @@ class ModuleReader(Reader):
         return _weights(linear[name]), f"input:{name}"
 
     def _find_by_running(self, shape):
-        """Name of the linear layer that gives the logits, None if there is none."""
+        """Return the name of the linear layer of the logits, None if there is none."""
         with borrowed(self.module, self.device) as device:
             watcher = Watcher(self.module)
             try:
@@ -349,7 +350,7 @@ class ModuleReader(Reader):
         return None if found is None else found[0]
 
     def _run_one(self, shape, watcher, device):
-        """Run a made-up row, whose entries differ: zeros might be padding."""
+        """Run an artificial sample with distinct entries: zeros might be padding."""
         size = int(np.prod(shape))
         numbers = torch.linspace(-1, 1, size).reshape(1, *shape)
         if not self._embeds():
@@ -360,13 +361,13 @@ class ModuleReader(Reader):
         tokens = (torch.arange(size) % min(2, least)).reshape(1, *shape)
         try:
             return self.module(self.to_batch(tokens, device))
-        except RuntimeError:  # it reads numbers, and embeds something else
+        except RuntimeError:  # the first floating input is not what it embeds
             watcher.forget()
             return self.module(self.to_batch(numbers, device))
 
 
 def _skorch_gives_probabilities(net):
-    """Tell whether the module of a skorch net ends in probabilities.
+    """Return whether the module of a skorch net returns probabilities.
 
     `NeuralNetClassifier` takes the logarithm before `NLLLoss`; the plain
     `NeuralNet` does not.
@@ -380,7 +381,7 @@ def _skorch_gives_probabilities(net):
 
 
 def _log_probabilities(output):
-    """Log probabilities, or the log odds of a single one, clipped to be finite."""
+    """Return log-probabilities, or log odds of a single one, clipped to be finite."""
 
     def log(p):
         return p.clamp_min(torch.finfo(torch.float64).tiny).log()
@@ -392,7 +393,7 @@ def _log_probabilities(output):
 
 
 def check_first_axis(array, batch, what):
-    """Raise if an array of a batch does not have a row for each of its rows."""
+    """Raise if an array of a batch does not have one row per sample."""
     if array.shape[0] != batch.shape[0]:
         raise ValueError(
             f"{what} gave {array.shape[0]} rows for a batch of {batch.shape[0]}: its "
@@ -401,12 +402,12 @@ def check_first_axis(array, batch, what):
 
 
 def finite_logits(logits):
-    """Logits of a network as NumPy, one column per class; NaN and infinity raise."""
+    """Return logits as NumPy, one column per class; NaN and infinity raise."""
     return symmetric_logits(_finite(logits, "logits"))
 
 
 def _weights(linear):
-    """Weights of a torch.nn.Linear as a float64 head with a row per class."""
+    """Return a torch.nn.Linear as a float64 head with one row per class."""
     weight = linear.weight.detach().double().cpu().numpy()
     if linear.bias is None:
         return symmetric_rows(weight, np.zeros(len(weight)))
@@ -414,7 +415,7 @@ def _weights(linear):
 
 
 def _finite(tensor, what):
-    """To NumPy; half precision becomes float32; NaN and infinity raise."""
+    """Convert to NumPy; half precision becomes float32; NaN and infinity raise."""
     tensor = tensor.detach()
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.float()
@@ -425,22 +426,10 @@ def _finite(tensor, what):
 
 
 def check_network_input(X):
-    """Check rows for a network whose input shape is not known.
+    """Return samples, at least 2-D, for a network of unknown input shape.
 
-    Parameters
-    ----------
-    X : array-like or tensor of shape (n_samples, ...)
-        Anything that NumPy reads as numbers.
-
-    Returns
-    -------
-    X : ndarray or tensor
-        The rows, at least 2-D.
-
-    Raises
-    ------
-    ValueError
-        If there are no rows, or NaN or infinity among them.
+    X is anything that NumPy converts to numbers. Raises if there are no samples, or NaN
+    or infinity among them.
     """
     if not isinstance(X, torch.Tensor):
         if isinstance(X, list) and X and isinstance(X[0], (tuple, dict)):

@@ -1,4 +1,4 @@
-"""How `TorchClassifier` trains: the skorch net, its epochs, its state as arrays."""
+"""Training of `TorchClassifier`: skorch net, epochs, and state as arrays."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -50,7 +50,7 @@ OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {"momentum": 0.9}),
 }
 
-# With fewer rows a matrix product takes other kernels, which round differently.
+# With fewer samples a matrix product uses other kernels, which round differently.
 _MIN_ROWS = 32
 
 # Below this many multiply-adds a batch, threads cost more than they save (and many
@@ -66,8 +66,8 @@ class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
     def forward(self, logits, target):
         """Return the loss for a target of classes, or of (classes, weights).
 
-        Logits of shape (n_rows, n_members, n_classes) are those of several members
-        for the same rows: the loss is the mean of theirs.
+        Logits of shape (n_rows, n_members, n_classes) belong to several members for the
+        same samples: the loss is the mean over the members.
         """
         if logits.ndim == 3:
             of_members = [self(member, target) for member in logits.unbind(1)]
@@ -80,13 +80,13 @@ class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
 
 
 class WeightedCriterion(torch.nn.Module):
-    """Mean over the batch of weight times a loss that is given for each row.
+    """Mean over the batch of weight times a loss of each sample.
 
     Parameters
     ----------
     criterion : callable
-        Called as ``criterion(logits, codes)``; returns a loss for each row. It is
-        copied, and parameters that it has are not trained.
+        Called as ``criterion(logits, codes)``; returns a loss for each sample. It is
+        copied, and its parameters are not trained.
     """
 
     def __init__(self, criterion):
@@ -103,7 +103,7 @@ class WeightedCriterion(torch.nn.Module):
         return (losses * weight.to(losses.dtype)).mean()
 
     def losses(self, logits, codes):
-        """Return the losses of the rows, or raise if they are something else."""
+        """Return the losses of the samples, or raise if they are something else."""
         losses = self.criterion(logits, codes)
         if not isinstance(losses, torch.Tensor) or losses.shape != codes.shape:
             found = (
@@ -121,7 +121,7 @@ class WeightedCriterion(torch.nn.Module):
 
 
 class _Batches:
-    """Iterator over the batches of `Rows`, gathered at once and not row by row."""
+    """Iterator over the batches of `Rows`, which are gathered with one indexing."""
 
     def __init__(self, rows, batch_size, shuffle):
         self.rows = rows
@@ -134,7 +134,7 @@ class _Batches:
 
 
 class TrainingNet(NeuralNetClassifier):
-    """A skorch net that trains on `Rows` and notes what an epoch did."""
+    """Skorch net that trains on `Rows` and records the results of an epoch."""
 
     batch_schedule_ = None
 
@@ -150,7 +150,7 @@ class TrainingNet(NeuralNetClassifier):
         return self.module_(x, **fit_params)
 
     def on_batch_end(self, net, batch=None, training=False, **step):
-        """Note the learning rate and the hits; advance a schedule by batches."""
+        """Record the learning rate and the hits; step a schedule over batches."""
         if training:
             lr = self.optimizer_.param_groups[0]["lr"]
             self.history.record_batch("lr", float(lr))
@@ -161,14 +161,14 @@ class TrainingNet(NeuralNetClassifier):
             self.history.record_batch("valid_hits", hits)
 
     def hits(self, logits, codes):
-        """Return the number of rows whose class is predicted."""
+        """Return the number of samples whose class is predicted."""
         predicted = logits.argmax(dim=1).cpu().numpy()
         return int((predicted == codes).sum())
 
     def last_epoch(self):
         """Return the losses, the accuracy and the learning rate of the last epoch."""
         batches = list(self.history[-1]["batches"])
-        self.history[-1]["batches"].clear()  # else they pile up over the epochs
+        self.history[-1]["batches"].clear()  # else they accumulate over the epochs
 
         def total(name, weight=None):
             return sum(b[name] * b.get(weight, 1) for b in batches if name in b)
@@ -188,7 +188,7 @@ class TrainingNet(NeuralNetClassifier):
 
 
 def make_net(config, device, kind=TrainingNet):
-    """Return an initialized, untrained net; inside `training`.
+    """Return an initialized, untrained net; call it inside `training`.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def make_net(config, device, kind=TrainingNet):
         `weight_decay`, `batch_size` and `max_epochs`; optionally `criterion`.
 
     device : torch.device
-        Where to train.
+        Device to train on.
 
     kind : type, default=TrainingNet
         The class of the net.
@@ -259,7 +259,7 @@ def make_schedule(name, optimizer, epochs, batches_per_epoch):
 def suitable_threads(net, rows):
     """Train on one thread if the work of a batch is too small to be divided."""
     n_threads = torch.get_num_threads()
-    # a linear layer uses each weight once for a row, a convolution for each pixel
+    # a linear layer uses each weight once per sample, a convolution once per pixel
     per_row = sum(parameter.numel() for parameter in net.module_.parameters())
     per_row *= int(np.prod(rows.inputs.shape[2:]))
     if min(net.batch_size, len(rows)) * per_row < _MIN_WORK_FOR_THREADS:
@@ -271,10 +271,10 @@ def suitable_threads(net, rows):
 
 
 def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, tol=0.0):
-    """Train for some epochs; with validation rows keep the best weights.
+    """Train for some epochs; with validation samples restore the best weights.
 
-    ``net.fit`` swallows a ``KeyboardInterrupt``, so its loop is run from here,
-    an epoch at a time.
+    ``net.fit`` swallows a ``KeyboardInterrupt``, so its loop is run here, one epoch at
+    a time.
 
     Parameters
     ----------
@@ -282,30 +282,30 @@ def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, t
         An initialized net. It is trained in place.
 
     rows : Rows
-        Training rows.
+        Training samples.
 
     epochs : int
-        Number of passes over the rows, at most.
+        Maximum number of passes over the samples.
 
     bar : object
-        Progress, see :func:`skood.utils._progress.progress`.
+        Progress bar, see :func:`skood.utils._progress.progress`.
 
     valid : Rows, default=None
-        Validation rows, which switch on early stopping.
+        Validation samples, which enable early stopping.
 
     lr_schedule : str, default=None
         Name of a schedule, see `make_schedule`.
 
     patience : int, default=1
-        Stop after this many epochs without a gain of `tol` in validation loss.
+        Number of epochs without an improvement by `tol` before stopping.
 
     tol : float, default=0.0
-        The gain that counts.
+        Smallest decrease of the validation loss that counts.
 
     Returns
     -------
     history : list of dict
-        What each epoch did.
+        Results of each epoch.
     """
     n_batches = sum(1 for _ in row_batches(len(rows), net.batch_size, shuffle=False))
     schedule, by_batch = make_schedule(lr_schedule, net.optimizer_, epochs, n_batches)
@@ -339,7 +339,7 @@ def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, t
 
 @contextmanager
 def restored_on_error(net):
-    """Put weights and optimizer back if the block fails or is interrupted."""
+    """Restore weights and optimizer if the block fails or is interrupted."""
     module, optimizer = net.module_, net.optimizer_
     before = copy.deepcopy((module.state_dict(), optimizer.state_dict()))
     try:
@@ -368,7 +368,7 @@ def check_finite(module, loss, epoch):
 
 
 def forward(net, X, function=None, row_bytes=0):
-    """Return the logits of rows, batch by batch, in eval mode.
+    """Return the logits of samples, batch by batch, in eval mode.
 
     Parameters
     ----------
@@ -376,18 +376,18 @@ def forward(net, X, function=None, row_bytes=0):
         The net.
 
     X : ndarray or torch.Tensor of shape (n_samples, ...)
-        Rows.
+        Input samples.
 
     function : callable, default=None
-        What gives the logits of a batch. None: the module.
+        Computes the logits of a batch. None: the module.
 
     row_bytes : int, default=0
-        Memory that a row needs, if that is more than its input tells.
+        Memory per sample, if larger than estimated from the input.
 
     Returns
     -------
     logits : ndarray of shape (n_samples, n_classes), dtype float64
-        Logits; with a `function` of its shape (n_samples, ...).
+        Logits; with a `function` of its output shape (n_samples, ...).
     """
     module = net.module_
     function = function or module
@@ -443,7 +443,7 @@ def state_to_numpy(net):
 
 
 def load_state(net, state):
-    """Put back, in place, what `state_to_numpy` returned."""
+    """Restore, in place, a state from `state_to_numpy`."""
     state = _map(torch.tensor, np.ndarray, state)
     net.module_.load_state_dict(state["module"])
     net.optimizer_.load_state_dict(state["optimizer"])
@@ -451,27 +451,10 @@ def load_state(net, state):
 
 
 def restore_net(config, state, device, kind=TrainingNet):
-    """Build a net anew and load its state.
+    """Rebuild a net of class `kind` and load its state from `state_to_numpy`.
 
-    Parameters
-    ----------
-    config : dict
-        See `make_net`; its `seed` is the one that `fit` seeded torch with.
-
-    state : dict
-        What `state_to_numpy` returned.
-
-    device : str
-        Where the net was. If this machine does not have it: the CPU, with a
-        warning.
-
-    kind : type, default=TrainingNet
-        The class of the net.
-
-    Returns
-    -------
-    net : TrainingNet
-        The net.
+    For `config` see `make_net`; its `seed` is the seed of torch in `fit`. If the
+    `device` of the net is not available: the CPU, with a warning.
     """
     try:
         found = resolve_device(device)
@@ -483,7 +466,7 @@ def restore_net(config, state, device, kind=TrainingNet):
             SkoodWarning,
             stacklevel=3,
         )
-    # seeded as in fit, so that what a module draws and does not save returns
+    # seeded as in fit, so that random values that a module does not save are restored
     with training(config["seed"], found):
         net = make_net(config, found, kind)
         load_state(net, state)

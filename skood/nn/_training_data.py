@@ -1,4 +1,4 @@
-"""Rows to train on: their classes and weights, batches, validation rows."""
+"""Training data: samples with classes and weights, batches, validation split."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -40,7 +40,7 @@ def check_target(y, estimator):
 
 
 def check_same_classes(given, classes):
-    """Raise if classes that are given again differ from those known."""
+    """Raise if classes that are given again differ from the known classes."""
     if given is None:
         return
     if not np.array_equal(np.unique(check_labels(given, "classes")), classes):
@@ -51,7 +51,7 @@ def check_same_classes(given, classes):
 
 
 def class_codes(y, classes):
-    """Return the number of each label in `classes`; an unknown one raises."""
+    """Return the index of each label in `classes`; an unknown label raises."""
     codes = label_codes(y, classes)
     if (codes < 0).any():
         raise ValueError(
@@ -63,21 +63,9 @@ def class_codes(y, classes):
 
 
 def check_two_classes(codes, classes, estimator, where=""):
-    """Raise if all rows are of one class.
+    """Raise if all samples (with a weight above zero) are of one class.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_samples,), dtype int
-        Class numbers of the rows with a weight above zero.
-
-    classes : ndarray of shape (n_classes,)
-        Labels.
-
-    estimator : object
-        What is fitted.
-
-    where : str, default=""
-        What the error says of where that is.
+    `where` is their location, for the error message about the estimator.
     """
     if len(np.unique(codes)) < 2:
         raise ValueError(
@@ -115,10 +103,10 @@ def check_weights(sample_weight, n_samples):
 
 
 def with_class_weight(weight, class_weight, codes, classes):
-    """Multiply row weights by the weight of the row's class.
+    """Multiply sample weights by the weight of the sample's class.
 
-    "balanced" gives all classes that occur the same total weight, so that a
-    weight of two still is the same as the row occurring twice.
+    "balanced" gives all classes that occur the same total weight, so that a weight of
+    two still is equivalent to repeating the sample.
     """
     if class_weight is None:
         return weight
@@ -141,7 +129,7 @@ def with_class_weight(weight, class_weight, codes, classes):
 def normalized(weight):
     """Scale weights to a mean of one; equal weights become ones exactly.
 
-    Of several columns each is scaled by itself, and one of zeros stays as it is.
+    Each of several columns is scaled separately, and a column of zeros is unchanged.
     """
     if weight.ndim == 2:
         columns = [w if not w.any() else normalized(w) for w in weight.T]
@@ -152,18 +140,18 @@ def normalized(weight):
 
 
 class Rows(torch.utils.data.Dataset):
-    """Rows with their class and their weight, weights of mean one.
+    """Dataset of samples with their class and their weight, with mean weight one.
 
     Parameters
     ----------
     inputs : ndarray or torch.Tensor of shape (n_samples, ...)
-        The rows. They are not copied.
+        The samples. They are not copied.
 
     codes : ndarray of shape (n_samples,) or (n_samples, n_heads), dtype int
-        Class of each row.
+        Class of each sample.
 
     weight : ndarray of the shape of `codes`
-        Weight of each row.
+        Weight of each sample.
     """
 
     def __init__(self, inputs, codes, weight):
@@ -175,16 +163,16 @@ class Rows(torch.utils.data.Dataset):
         return len(self.codes)
 
     def __getitem__(self, i):
-        weight = self.weight[i].astype(np.float32)  # what every device knows
+        weight = self.weight[i].astype(np.float32)  # supported by every device
         return self.inputs[i], (self.codes[i], weight)
 
     def subset(self, indices):
-        """Return some of the rows, their weights scaled anew."""
+        """Return some of the samples, with rescaled weights."""
         return Rows(self.inputs[indices], self.codes[indices], self.weight[indices])
 
 
 def weighted_rows(X, codes, sample_weight, class_weight, classes):
-    """Join rows, class numbers and weights; leave out rows of weight zero."""
+    """Join samples, class indices and weights; leave out samples of weight zero."""
     check_consistent_length(X, codes)
     weight = check_weights(sample_weight, len(codes))
     weight = with_class_weight(weight, class_weight, codes, classes)
@@ -198,22 +186,22 @@ def weighted_rows(X, codes, sample_weight, class_weight, classes):
 
 
 def stratified_split(codes, fraction, random_state):
-    """Split row numbers into training and validation rows, class by class.
+    """Split sample indices into training and validation samples, class by class.
 
-    Systematic sampling of the rows ordered by class and, within a class, at
-    random: each class gets its share up to one row. At least one row of each
-    class stays in training, so a class with a single row is not validated.
+    Systematic sampling of the samples ordered by class and, within a class, at random:
+    each class gets its share up to one sample. At least one sample of each class
+    remains in training, so a class with a single sample is not validated.
 
-    With several columns rows are ordered by the first, then the second and so on:
-    each combination of labels gets its share up to one row.
+    With several columns, samples are ordered by the first, then the second and so on:
+    each combination of labels gets its share up to one sample.
 
     Parameters
     ----------
     codes : ndarray of shape (n_samples,) or (n_samples, n_columns), dtype int
-        Class of each row.
+        Class of each sample.
 
     fraction : float
-        Share of the rows to validate on.
+        Fraction of the samples to validate on.
 
     random_state : RandomState instance
         Source of randomness.
@@ -221,12 +209,12 @@ def stratified_split(codes, fraction, random_state):
     Returns
     -------
     train, valid : ndarray of int
-        Row numbers in ascending order.
+        Sample indices in ascending order.
 
     Raises
     ------
     ValueError
-        If there is no validation row.
+        If there is no validation sample.
     """
     n = len(codes)
     columns = codes.reshape(n, -1).T
@@ -238,7 +226,7 @@ def stratified_split(codes, fraction, random_state):
         by_class = order[np.argsort(column[order], kind="stable")]
         last_of_class = np.append(np.diff(column[by_class]) > 0, True)
         kept = np.bincount(column, weights=~chosen, minlength=column.max() + 1)
-        for row in by_class[last_of_class]:  # of one that would be validated entirely
+        for row in by_class[last_of_class]:  # its class would be validated entirely
             if kept[column[row]] == 0:
                 chosen[row] = False
     if not chosen.any():
@@ -251,11 +239,11 @@ def stratified_split(codes, fraction, random_state):
 
 
 def row_batches(n_rows, batch_size, shuffle):
-    """Yield the row numbers of each batch of an epoch.
+    """Yield the sample indices of each batch of an epoch.
 
-    A last batch of a single row is joined to the one before, because batch
-    normalization cannot train on one row. If there is only one batch it is not
-    shuffled: nothing depends on its order.
+    A last batch of a single sample is joined to the one before, because batch
+    normalization cannot train on one sample. A single batch is not shuffled: nothing
+    depends on its order.
     """
     order = np.arange(n_rows)
     if shuffle and n_rows > batch_size:

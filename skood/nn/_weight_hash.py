@@ -1,4 +1,4 @@
-"""Know the weights of a network again."""
+"""Hashes of the weights of a network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -10,18 +10,10 @@ __all__ = ["first_difference", "weight_hash", "weight_table"]
 
 
 def weight_table(module):
-    """Name, shape, kind of number and hash of each tensor of a module.
+    """Return name, shape, dtype and hash of each tensor of a module.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module.
-
-    Returns
-    -------
-    table : list of list
-        A list [name, shape, dtype, SHA-256 of the values] per tensor of its
-        ``state_dict()``, sorted by name.
+    A list of [name, shape, dtype, SHA-256 of the values] per tensor of its
+    ``state_dict()``, sorted by name.
     """
     import torch
 
@@ -42,13 +34,13 @@ def weight_table(module):
 
 
 def weight_hash(module):
-    """Hash of the weights of a torch module.
+    """Return a hash of the weights of a torch module.
 
-    It is the SHA-256 of the names, shapes, kinds of number and bytes of all tensors in
+    It is the SHA-256 of the names, shapes, dtypes and bytes of all tensors in
     ``module.state_dict()``: parameters and buffers. It does not depend on the device,
-    on whether the module is in training mode, or on the order in which its parts were
-    defined. It knows nothing of what the module computes with them: two modules with
-    other activations and the same weights have the same hash.
+    on training mode, or on the order in which submodules were defined. Nor does it
+    depend on the computation: two modules with different activations and the same
+    weights have the same hash.
 
     Read more in the :ref:`User Guide <persistence>`.
 
@@ -65,7 +57,7 @@ def weight_hash(module):
     Raises
     ------
     TypeError
-        If `module` is no torch module, or its state holds something else than tensors.
+        If `module` is not a torch module, or its state contains anything but tensors.
 
     See Also
     --------
@@ -94,17 +86,9 @@ def weight_hash(module):
 
 
 def first_difference(expected, found):
-    """Say in what two tables of `weight_table` differ first.
+    """Return the first difference between two tables of `weight_table`.
 
-    Parameters
-    ----------
-    expected, found : list of list
-        The tables.
-
-    Returns
-    -------
-    difference : str
-        Empty if they are equal. A name counts before a shape, a shape before values.
+    Empty if they are equal. Names are compared first, then shapes, then values.
     """
     there, here = ({row[0]: row[1:] for row in table} for table in (expected, found))
     missing = [name for name in there if name not in here]

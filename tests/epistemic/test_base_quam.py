@@ -242,13 +242,13 @@ def test_loaders_that_cannot_be_used(images, network):
         ValueError, match="how many rows it gives, because training rows"
     ):
         QUAM(network).fit(DataLoader(Stream(), batch_size=4))
-    with pytest.raises(ValueError, match="said that it has 50 rows, and gave 10"):
+    with pytest.raises(ValueError, match="has 50 samples, but returned 10"):
         QUAM(network).fit(_loader(X, y, sampler=Shorter()))
     with pytest.raises(ValueError, match="label 'x', which is not among the classes"):
         QUAM(network).fit(_loader(X, y, labels="abcx"))
     quam = QUAM(network, **QUICK).fit(loader)
     before = dict(vars(quam))
-    with pytest.raises(ValueError, match="and gave 10"):
+    with pytest.raises(ValueError, match="but returned 10"):
         quam.fit(_loader(X, y, sampler=Shorter()))
     assert all(vars(quam)[name] is value for name, value in before.items())
 

@@ -224,7 +224,7 @@ def test_scales_of_priors():
     with pytest.raises(
         ValueError,
         match=r"must have the scale of each parameter of the network, \['b', 'c', 'w'\]"
-        r"; got those of \['b', 'c'\]",
+        r"; got \['b', 'c'\]",
     ):
         prior_scales({"c": 1.0, "b": 1.0}, shapes)
     for bad in (0.0, -1.0, np.inf, np.nan, "a", None, np.ones(3)):

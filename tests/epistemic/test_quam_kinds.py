@@ -366,7 +366,7 @@ def test_errors(data, mlp):
 def test_steps_that_are_too_large(data, mlp):
     X, y = data
     quam = QUAM(FrozenEstimator(mlp), **{**QUICK, "lr": 1e300}).fit(X, y)
-    text = r"says NaN or infinity\. Lower lr=1e\+300, or scale the features"
+    text = r"returns NaN or infinity\. Lower lr=1e\+300, or scale the features"
     with pytest.raises(ValueError, match=text):
         quam.predict_uncertainty(X[:2])
 

@@ -292,8 +292,11 @@ def test_empty_view(nodes):
         ([0, 5], "There is no node 5: there are 5 nodes of this set"),
         ([-6, 0], "There is no node -6: there are 5 nodes of this set"),
         (np.array([2**64 - 1], np.uint64), f"There is no node {2**64 - 1}"),
-        (np.ones(4, bool), "A mask must tell for each of the 5 nodes of this set; go"),
-        (True, "A mask must tell for each of the 5 nodes of this set; got 1"),
+        (
+            np.ones(4, bool),
+            "A mask must have one value for each of the 5 nodes",
+        ),
+        (True, "A mask must have one value for each of the 5 nodes of this set; got 1"),
         ([0.0, 1.0], "integers or a mask, got dtype float64"),
         (["0"], "integers or a mask, got dtype <U1"),
         (np.eye(5, dtype=int), "Nodes are named by a 1-D array, got 2 axes"),

@@ -367,7 +367,7 @@ def test_split_at_a_name():
     # ... and not guessed
     with pytest.raises(
         ValueError,
-        match=r"without the input shape it cannot be told .* are: head, aux; use lay",
+        match=r"without the input shape it is unknown .* are: head, aux; use lay",
     ):
         split(clf)
 

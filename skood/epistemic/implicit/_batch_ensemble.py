@@ -1,4 +1,4 @@
-"""BatchEnsemble: members that share their weights up to factors of rank one."""
+"""BatchEnsemble: members with shared weights and rank-one factors."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,16 +17,16 @@ __all__ = ["BatchEnsembleClassifier"]
 
 
 class BatchEnsembleClassifier(SharedMembersClassifier):
-    r"""Networks with common weights that differ by factors of rank one.
+    r"""BatchEnsemble: networks with shared weights and rank-one factors.
 
     Member m of a BatchEnsemble [1]_ has in each linear layer the weights
 
     .. math:: W_m = W \circ s_m r_m^T, \qquad W_m x = s_m \circ W (r_m \circ x),
 
-    with W common to all members, and a bias of its own; convolutions have a factor for
-    each channel in and out, batch normalization the statistics and weights of each
-    member. The members cost nearly no memory, and their
-    computations are one matrix product on M copies of a batch.
+    with W shared by all members, and a separate bias; convolutions have a factor for
+    each input and output channel, batch normalization has separate statistics and
+    weights for each member. The members need almost no additional memory, and are
+    computed by one matrix product on M copies of a batch.
 
     Read more in the :ref:`User Guide <epistemic>`.
 
@@ -36,64 +36,64 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
         A module class or factory, called as ``module(input_shape, n_classes,
         **module_params)``, see :class:`~skood.nn.TorchClassifier`. None: its default
         networks. Instances of :class:`torch.nn.Linear`, :class:`torch.nn.Conv2d` and
-        batch normalization in it are replaced; weights of other layers are shared by
-        all members as they are.
+        batch normalization are replaced; weights of other layers are shared by all
+        members.
 
     n_members : int, default=4
         Number M of members.
 
     factor_init : {"sign", "normal"}, default="sign"
-        How the factors :math:`r_m` and :math:`s_m` start: as random signs, which makes
-        members differ more, or from a normal distribution with mean 1 and standard
+        Initial values of the factors :math:`r_m` and :math:`s_m`: random signs, which
+        make members differ more, or a normal distribution with mean 1 and standard
         deviation 0.5.
 
     setting : {"a", "b"}, default="a"
-        What the uncertainty is about, see :func:`~skood.epistemic.member_uncertainty`.
-        The mixture predicts in both; in "b" it also is the given model, whose
+        Kind of uncertainty, see :func:`~skood.epistemic.member_uncertainty`. The
+        mixture predicts in both settings; in "b" it also is the given model, whose
         divergence from the members is the epistemic part.
 
     module_params : dict, default=None
         Further arguments of `module`.
 
     max_epochs : int, default=200
-        Number of passes over the training rows; with early stopping at most.
+        Number of passes over the training samples; with early stopping at most.
 
     lr : float, default=1e-3
         Learning rate.
 
     batch_size : int, default=128
-        Rows per training step, each of which all members see.
+        Number of samples per training step; all members see each sample.
 
     optimizer : {"adam", "adamw", "sgd"}, default="adam"
         The optimizer.
 
     weight_decay : float, default=0.0
-        Strength of the penalty on all parameters, which are the factors too.
+        Strength of the penalty on all parameters, including the factors.
 
     lr_schedule : {"cosine", "step", "one_cycle"} or None, default=None
-        How `fit` changes the learning rate.
+        Learning rate schedule of `fit`.
 
     early_stopping : bool, default=False
-        Hold out validation rows, and return to the weights with the smallest loss of
-        the mixture on them.
+        Hold out validation samples, and return to the weights with the smallest
+        validation loss of the mixture.
 
     validation_fraction : float, default=0.1
-        Share of the rows held out.
+        Fraction of the samples held out.
 
     n_iter_no_change : int, default=10
-        Early stopping waits for this many epochs without a gain of `tol`.
+        Number of epochs without an improvement by `tol` before early stopping.
 
     tol : float, default=1e-4
-        The gain in validation loss that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
         Weights of the classes.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds weights, factors, the order of the rows, dropout and held-out rows.
+        Seed of weights, factors, sample order, dropout and held-out samples.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where to train: "auto" is CUDA if there is one, else the CPU.
+        Device to train on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the epochs.
@@ -104,7 +104,7 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
         Class labels, sorted.
 
     input_shape_ : tuple of int
-        Shape of one row.
+        Shape of one sample.
 
     n_features_in_ : int
         Length of the second axis of `X`: features, or channels.
@@ -124,23 +124,24 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
         Number of epochs trained.
 
     history_ : list of dict
-        What each epoch did, see :class:`~skood.nn.TorchClassifier`. `train_loss` is the
-        mean of the members' losses, `valid_loss` that of the mixture.
+        Results of each epoch, see :class:`~skood.nn.TorchClassifier`. `train_loss` is
+        the mean of the members' losses, `valid_loss` the loss of the mixture.
 
     See Also
     --------
-    PackedEnsembleClassifier : Members that share no weights, but a network.
-    DeepEnsemble : Members that are trained one by one.
-    skood.nn.TorchClassifier : One network.
+    PackedEnsembleClassifier : Separate members in a single network.
+    DeepEnsemble : Members that are trained separately.
+    skood.nn.TorchClassifier : A single network.
 
     Notes
     -----
-    The loss is the mean of the members' cross-entropies. What holds for seeds, failed
-    fits, `partial_fit` and pickles is said at :class:`~skood.nn.TorchClassifier`.
+    The loss is the mean of the members' cross-entropies. See
+    :class:`~skood.nn.TorchClassifier` for seeds, failed fits, `partial_fit` and
+    pickles.
 
-    To detectors that read logits the mixture is a network like any other. Its logits
-    are log-probabilities, whose exponentials sum to one:
-    :class:`~skood.detectors.Energy` is the same for all samples and of no use here.
+    Detectors that use logits support the mixture like any other network. Its logits are
+    log-probabilities, whose exponentials sum to one: :class:`~skood.detectors.Energy`
+    is the same for all samples and cannot be used.
 
     References
     ----------

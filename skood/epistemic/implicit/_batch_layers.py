@@ -1,4 +1,4 @@
-"""The layers of a BatchEnsemble, and how a network is made of them."""
+"""Layers of a BatchEnsemble, and conversion of a network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -34,7 +34,7 @@ __all__ = [
 
 
 def _factors(n_members, width, like, init):
-    """Factors of the members: random signs, or normal numbers around one."""
+    """Return factors of the members: random signs, or normal numbers around one."""
     drawn = torch.empty(n_members, width, dtype=like.dtype, device=like.device)
     if init == "normal":
         drawn.normal_(1.0, 0.5)
@@ -44,14 +44,14 @@ def _factors(n_members, width, like, init):
 
 
 def _by_member(x, n_members):
-    """Rows of all members, one member after the other, with an axis of members."""
+    """Split the first axis, ordered by member, into members and samples."""
     return x.unflatten(0, (n_members, -1))
 
 
 class BatchEnsembleLinear(nn.Module):
-    r"""Linear layers of many members: a common weight, and two factors for each.
+    r"""Linear layers of many members: a shared weight, and two factors for each.
 
-    Member m multiplies by :math:`W \circ s_m r_m^T`, which is never formed:
+    Member m multiplies by :math:`W \circ s_m r_m^T`, which is never computed:
 
     .. math:: y = s_m \circ W (r_m \circ x) + b_m.
 
@@ -64,10 +64,10 @@ class BatchEnsembleLinear(nn.Module):
         Number of members.
 
     bias : bool, default=True
-        Whether there is a bias, one for each member.
+        Whether there is a bias for each member.
 
     factor_init : {"sign", "normal"}, default="sign"
-        How the factors start: as random signs, or from N(1, 0.5\ :sup:`2`).
+        Initial factors: random signs, or N(1, 0.5\ :sup:`2`).
 
     device, dtype : default=None
         See :class:`torch.nn.Linear`.
@@ -88,7 +88,7 @@ class BatchEnsembleLinear(nn.Module):
 
     Examples
     --------
-    The rows of the first member come first:
+    The samples of the first member come first:
 
     >>> import torch
     >>> from skood.epistemic.implicit._batch_layers import BatchEnsembleLinear
@@ -120,7 +120,7 @@ class BatchEnsembleLinear(nn.Module):
         self.bias = _repeated(shared.bias, n_members)
 
     def forward(self, x):
-        """Return the outputs of rows ordered by member, shape (n_members * n, ...)."""
+        """Return outputs for samples ordered by member, shape (n_members * n, ...)."""
         shape = (self.n_members,) + (1,) * (x.ndim - 1) + (-1,)
         x = _by_member(x, self.n_members) * self.r.view(shape)
         x = functional.linear(x, self.weight) * self.s.view(shape)
@@ -137,9 +137,9 @@ class BatchEnsembleLinear(nn.Module):
 
 
 class BatchEnsembleConv2d(nn.Conv2d):
-    """Convolutions of many members: a common kernel, and two factors for each.
+    """Convolutions of many members: a shared kernel, and two factors for each.
 
-    The factors are those of `BatchEnsembleLinear`, one for each channel.
+    The factors are as in `BatchEnsembleLinear`, one for each channel.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ class BatchEnsembleConv2d(nn.Conv2d):
         Number of members.
 
     bias : bool, default=True
-        Whether there is a bias, one for each member.
+        Whether there is a bias for each member.
 
     factor_init : {"sign", "normal"}, default="sign"
         See `BatchEnsembleLinear`.
@@ -180,7 +180,7 @@ class BatchEnsembleConv2d(nn.Conv2d):
         self.bias = _repeated(self.bias, n_members)
 
     def forward(self, x):
-        """Return the outputs of rows ordered by member, shape (n_members * n, ...)."""
+        """Return outputs for samples ordered by member, shape (n_members * n, ...)."""
         x = self._times(x, self.r)
         x = self._conv_forward(x, self.weight, None)
         x = self._times(x, self.s)
@@ -199,12 +199,12 @@ class BatchEnsembleConv2d(nn.Conv2d):
 
 
 class MemberBatchNorm(nn.Module):
-    """Batch normalization with statistics and weights of each member.
+    """Batch normalization with separate statistics and weights for each member.
 
     Parameters
     ----------
     norm : torch.nn.BatchNorm1d, BatchNorm2d or BatchNorm3d
-        For the channels of all members, one member after the other.
+        Normalization of the channels of all members, one member after the other.
 
     n_members : int
         Number of members.
@@ -216,43 +216,42 @@ class MemberBatchNorm(nn.Module):
         self.n_members = n_members
 
     def forward(self, x):
-        """Normalize rows ordered by member, shape (n_members * n, channels, ...)."""
+        """Normalize samples ordered by member, shape (n_members * n, channels, ...)."""
         x = _by_member(x, self.n_members).transpose(0, 1)
         x = self.norm(x.flatten(1, 2))
         return x.unflatten(1, (self.n_members, -1)).transpose(0, 1).flatten(0, 1)
 
 
 def _repeated(bias, n_members):
-    """Biases of the members, which start alike."""
+    """Return biases of the members with equal initial values."""
     if bias is None:
         return None
     return nn.Parameter(bias.detach().repeat(n_members, 1), bias.requires_grad)
 
 
 class BatchEnsembleNetwork(MemberNetwork):
-    """A network all of whose layers take the rows of one member after the other."""
+    """Network whose layers process the samples of one member after the other."""
 
     def members(self, x):
         """Return logits of all members, of shape (n_rows, n_members, n_classes)."""
         x = x.repeat(self.n_members, *(1,) * (x.ndim - 1))
-        with plain_attention():  # the fused form reads weights and passes factors by
+        with plain_attention():  # the fused form uses the weights without the factors
             x = self.body(x)
         return _by_member(x, self.n_members).transpose(0, 1)
 
 
 def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign"):
-    """Turn a network into a BatchEnsemble.
+    """Convert a network to a BatchEnsemble.
 
     Parameters
     ----------
     module : torch.nn.Module
-        The network, which is used up: its weights become the common ones. Linear
-        layers, convolutions of images and batch normalization get factors, biases and
-        statistics for each member; all else, with whatever weights it has, is shared.
+        The network, which is modified: its weights become the shared weights. Linear
+        layers, 2-D convolutions and batch normalization get factors, biases and
+        statistics for each member; all other layers and their weights are shared.
 
     input_shape : tuple of int, default=None
-        Shape of one row. None: whether the layers keep the members apart is not
-        checked.
+        Shape of one sample. None: no check that the layers keep the members separate.
 
     n_members : int, default=4
         Number of members.
@@ -268,7 +267,7 @@ def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign")
     Raises
     ------
     ValueError
-        If there is no layer that members could differ in, or rows are not the first
+        If there is no layer in which members could differ, or samples are not the first
         axis of the layers.
 
     Examples
@@ -285,7 +284,7 @@ def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign")
     def convert(layer, name):
         width = n_members * getattr(layer, "num_features", 0)
         if (norm := resized_norm(layer, width)) is not None:
-            state = layer.state_dict().items()  # the number of batches has no axis
+            state = layer.state_dict().items()  # the number of batches is a scalar
             norm.load_state_dict(
                 {k: v.repeat(n_members) if v.ndim else v for k, v in state}
             )
@@ -340,7 +339,7 @@ def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign")
 
 @contextmanager
 def _kept(network):
-    """Put the numbers of a network back after a `with` block."""
+    """Restore the parameters and buffers of a network after a `with` block."""
     tensors = [*network.parameters(), *network.buffers()]
     before = [tensor.detach().clone() for tensor in tensors]
     try:
@@ -353,7 +352,7 @@ def _kept(network):
 
 
 def _redraw(layer, m=slice(None)):
-    """Give the factors and the biases of a member, or of all, random values."""
+    """Set the factors and the biases of a member, or of all members, at random."""
     layer.r[m] = torch.rand_like(layer.r[m]) + 0.5
     layer.s[m] = torch.rand_like(layer.s[m]) + 0.5
     if layer.bias is not None:
@@ -361,7 +360,7 @@ def _redraw(layer, m=slice(None)):
 
 
 def _check_apart(network, layers, input_shape):
-    """Raise if factors of a member move logits of another, or not those of its own."""
+    """Raise if the factors of a member do not change exactly its own logits."""
     device = parameter_device(network)
     what = (
         f"The module {type(network.body).__name__} cannot be made a BatchEnsemble of "
@@ -373,7 +372,7 @@ def _check_apart(network, layers, input_shape):
     )
 
     def logits():
-        with seeded(0, device):  # the same numbers, should it draw any
+        with seeded(0, device):  # the same random numbers, if it draws any
             rows = torch.rand((2, *input_shape), device=device)
             return network.members(rows.to(parameter_dtype(network)))
 

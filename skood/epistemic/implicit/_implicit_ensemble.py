@@ -1,4 +1,4 @@
-"""Ensembles inside one network: what BatchEnsemble and packed ensembles share."""
+"""Base classes of ensembles in a single network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,7 +28,7 @@ __all__ = [
     "resized_norm",
 ]
 
-# Constraints of the parameters of a `TorchClassifier`, but for the loss: theirs is the
+# Constraints of the parameters of a `TorchClassifier`, except the loss, which is the
 # mean of the cross-entropies of the members.
 TRAINING_CONSTRAINTS = {
     name: constraint
@@ -38,11 +38,11 @@ TRAINING_CONSTRAINTS = {
 
 
 class MemberNetwork(nn.Module):
-    """A network that holds several members, which are trained together.
+    """Network of several members that are trained together.
 
-    In training mode it returns the logits of all members, of shape (n_rows,
-    n_members, n_classes). In eval mode it returns the logarithms of the mean of their
-    probabilities, of shape (n_rows, n_classes): logits of the mixture.
+    In training mode it returns the logits of all members, of shape (n_rows, n_members,
+    n_classes). In eval mode it returns the logarithms of their mean probabilities, of
+    shape (n_rows, n_classes): logits of the mixture.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class MemberNetwork(nn.Module):
 
 
 class NetworkFactory:
-    """Builds the user's network for rows of a shape, and makes an ensemble of it.
+    """Factory that builds the user's network and converts it to an ensemble.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class NetworkFactory:
         `MemberNetwork`.
 
     options : dict
-        Its further arguments.
+        Further arguments of `convert`.
     """
 
     def __init__(self, module, convert, options):
@@ -99,11 +99,11 @@ class NetworkFactory:
 
 
 def is_plain(layer, kind):
-    """Tell whether a layer computes what its kind does, from weights of its own.
+    """Return whether a layer is an unmodified layer of its kind with its own weights.
 
-    Subclasses that torch defines (with a parametrized weight, or inside attention)
-    do not, nor do layers whose weight is computed by a hook; subclasses of a user do
-    unless they have a `forward` of their own.
+    Subclasses defined by torch (with a parametrized weight, or inside attention) are
+    not, nor are layers whose weight is computed by a hook; subclasses of a user are
+    unless they define `forward`.
     """
     if not isinstance(layer, kind) or "weight" not in layer._parameters:
         return False
@@ -114,17 +114,9 @@ def is_plain(layer, kind):
 
 
 def moved(before, after):
-    """Which members have other logits, beyond rounding, for any of the rows.
+    """Return indices of the members whose logits differ for any sample.
 
-    Parameters
-    ----------
-    before, after : torch.Tensor of shape (n_rows, n_members, ...)
-        Logits.
-
-    Returns
-    -------
-    moved : list of int
-        Numbers of the members.
+    Logits have the shape (n_rows, n_members, ...); rounding differences do not count.
     """
     before, after = before.flatten(2), after.flatten(2)
     change = (after - before).abs().amax((0, 2))
@@ -132,21 +124,10 @@ def moved(before, after):
 
 
 def replaced(module, convert):
-    """Replace layers of a module; a layer that occurs twice stays one layer.
+    """Replace layers of a module; a layer that is used twice stays one layer.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Changed in place, unless it is replaced itself.
-
-    convert : callable
-        Called with a part and its name; returns what takes its place, or None to
-        look into it.
-
-    Returns
-    -------
-    module : torch.nn.Module
-        The module, or what takes its place.
+    ``convert(part, name)`` returns the replacement of a submodule; for None its parts
+    are visited. Returns the module, changed in place, or its replacement.
     """
     done: dict = {}
 
@@ -165,20 +146,9 @@ def replaced(module, convert):
 
 
 def resized_norm(layer, width):
-    """Return batch normalization like a layer for another number of channels.
+    """Return new batch normalization like a layer, for `width` channels.
 
-    Parameters
-    ----------
-    layer : torch.nn.Module
-        Any layer.
-
-    width : int
-        Number of channels.
-
-    Returns
-    -------
-    norm : torch.nn.Module or None
-        In its initial state. None: the layer is no batch normalization.
+    None if the layer is not batch normalization.
     """
     for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
         if is_plain(layer, kind):
@@ -194,7 +164,7 @@ def resized_norm(layer, width):
 
 
 class SharedMembersClassifier(MembersMixin, TorchClassifier):
-    """Base of classifiers that train many members as one network.
+    """Base class of classifiers that train many members as one network.
 
     A subclass has the parameters of `TorchClassifier`, ``n_members`` and ``setting``,
     and implements ``_module_factory``.
@@ -204,11 +174,11 @@ class SharedMembersClassifier(MembersMixin, TorchClassifier):
         return self.setting
 
     def _reference_log_proba(self, X):
-        """Log-probabilities of the mixture, the model that predicts."""
+        """Return the log-probabilities of the mixture, which is the given model."""
         return self.predict_logits(X)
 
     def _row_bytes(self, X):
-        """Memory that a row needs in the widest layer, with all members."""
+        """Return the memory per sample of the widest layer, with all members."""
         names = "in_features", "out_features", "in_channels", "out_channels"
         layers = self.module_.modules()
         width = max(getattr(layer, name, 0) for layer in layers for name in names)
@@ -216,7 +186,7 @@ class SharedMembersClassifier(MembersMixin, TorchClassifier):
         return 16 * 4 * self.module_.n_members * width * math.prod(X.shape[2:])
 
     def _member_log_proba(self, X):
-        """Log-probabilities of prepared rows, of shape (n_members, n_rows, K)."""
+        """Return log-probabilities of samples, (n_members, n_rows, n_classes)."""
         logits = self._forward(X, self.module_.members, self._row_bytes(X))
         return log_softmax(logits, axis=-1).transpose(1, 0, 2)
 
@@ -230,12 +200,12 @@ class SharedMembersClassifier(MembersMixin, TorchClassifier):
 
     @blockwise
     def predict_logits(self, X):
-        """Logits of the mixture: logarithms of its probabilities.
+        """Return the logits of the mixture: logarithms of its probabilities.
 
         Parameters
         ----------
         X : array-like or torch.Tensor of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -246,5 +216,5 @@ class SharedMembersClassifier(MembersMixin, TorchClassifier):
 
 
 def _mixture(log_proba):
-    """Log-probabilities of the equally weighted mixture, exactly normalized."""
+    """Return normalized log-probabilities of the equally weighted mixture."""
     return log_softmax(logsumexp(log_proba, axis=0), axis=1)

@@ -1,4 +1,4 @@
-"""Packed ensembles: small networks that are computed as one."""
+"""Packed ensembles: small networks that are computed as one grouped network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,19 +17,19 @@ __all__ = ["PackedEnsembleClassifier"]
 
 
 class PackedEnsembleClassifier(SharedMembersClassifier):
-    r"""Small networks side by side in one, each of whose layers runs in groups.
+    r"""Packed ensemble: small networks that are computed as one grouped network.
 
     A packed ensemble [1]_ of M members makes a hidden layer of C channels
-    :math:`\alpha` times as wide and cuts it into :math:`M \gamma` groups, which are not
-    connected: each member has :math:`\alpha C / M` channels. A convolution from C to C'
-    channels with kernels of k pixels then has
+    :math:`\alpha` times as wide and divides it into :math:`M \gamma` groups, which are
+    not connected: each member has :math:`\alpha C / M` channels. A convolution from C
+    to C' channels with kernels of k pixels then has
 
     .. math:: M \gamma \cdot \frac{\alpha C}{M \gamma} \cdot
        \frac{\alpha C'}{M \gamma} \cdot k
        = \frac{\alpha^2}{M \gamma} C C' k
 
-    weights, as many as in one network if :math:`\alpha^2 = M \gamma`. Members share
-    no weights. Each sees the whole input and gives logits of its own.
+    weights, as many as in one network if :math:`\alpha^2 = M \gamma`. Members share no
+    weights. Each gets the whole input and has its own logits.
 
     Read more in the :ref:`User Guide <epistemic>`.
 
@@ -39,36 +39,36 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
         A module class or factory, called as ``module(input_shape, n_classes,
         **module_params)``, see :class:`~skood.nn.TorchClassifier`. None: its default
         networks. Instances of :class:`torch.nn.Linear`, :class:`torch.nn.Conv2d` and
-        batch normalization in it are replaced by grouped ones, built anew from their
-        sizes; other layers must have no weights and keep channels apart.
+        batch normalization are replaced by new grouped layers of the corresponding
+        sizes; other layers must have no weights and keep channels separate.
 
     n_members : int, default=4
         Number M of members.
 
     alpha : float, default=2.0
-        Width :math:`\alpha` of all members together, in widths of one network. Widths
+        Width :math:`\alpha` of all members together, relative to one network. Widths
         are rounded up to multiples of :math:`M \gamma`.
 
     gamma : int, default=1
-        Number :math:`\gamma` of groups inside a member. Layers that read the input or
-        give the logits have one.
+        Number :math:`\gamma` of groups inside a member. The first layers and the layers
+        that give the logits have one.
 
     setting : {"a", "b"}, default="a"
-        What the uncertainty is about, see :func:`~skood.epistemic.member_uncertainty`.
-        The mixture predicts in both; in "b" it also is the given model, whose
+        Kind of uncertainty, see :func:`~skood.epistemic.member_uncertainty`. The
+        mixture predicts in both settings; in "b" it also is the given model, whose
         divergence from the members is the epistemic part.
 
     module_params : dict, default=None
         Further arguments of `module`.
 
     max_epochs : int, default=200
-        Number of passes over the training rows; with early stopping at most.
+        Number of passes over the training samples; with early stopping at most.
 
     lr : float, default=1e-3
         Learning rate.
 
     batch_size : int, default=128
-        Rows per training step, each of which all members see.
+        Number of samples per training step; all members see each sample.
 
     optimizer : {"adam", "adamw", "sgd"}, default="adam"
         The optimizer.
@@ -77,29 +77,29 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
         Strength of the penalty on all parameters.
 
     lr_schedule : {"cosine", "step", "one_cycle"} or None, default=None
-        How `fit` changes the learning rate.
+        Learning rate schedule of `fit`.
 
     early_stopping : bool, default=False
-        Hold out validation rows, and return to the weights with the smallest loss of
-        the mixture on them.
+        Hold out validation samples, and return to the weights with the smallest
+        validation loss of the mixture.
 
     validation_fraction : float, default=0.1
-        Share of the rows held out.
+        Fraction of the samples held out.
 
     n_iter_no_change : int, default=10
-        Early stopping waits for this many epochs without a gain of `tol`.
+        Number of epochs without an improvement by `tol` before early stopping.
 
     tol : float, default=1e-4
-        The gain in validation loss that counts.
+        Smallest decrease of the validation loss that counts.
 
     class_weight : {"balanced"}, dict or None, default=None
         Weights of the classes.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds weights, the order of the rows, dropout and held-out rows.
+        Seed of weights, sample order, dropout and held-out samples.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where to train: "auto" is CUDA if there is one, else the CPU.
+        Device to train on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the epochs.
@@ -110,7 +110,7 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
         Class labels, sorted.
 
     input_shape_ : tuple of int
-        Shape of one row.
+        Shape of one sample.
 
     n_features_in_ : int
         Length of the second axis of `X`: features, or channels.
@@ -130,23 +130,24 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
         Number of epochs trained.
 
     history_ : list of dict
-        What each epoch did, see :class:`~skood.nn.TorchClassifier`. `train_loss` is the
-        mean of the members' losses, `valid_loss` that of the mixture.
+        Results of each epoch, see :class:`~skood.nn.TorchClassifier`. `train_loss` is
+        the mean of the members' losses, `valid_loss` the loss of the mixture.
 
     See Also
     --------
-    BatchEnsembleClassifier : Members of full size with common weights.
-    DeepEnsemble : Members that are trained one by one.
-    skood.nn.TorchClassifier : One network.
+    BatchEnsembleClassifier : Members of full size with shared weights.
+    DeepEnsemble : Members that are trained separately.
+    skood.nn.TorchClassifier : A single network.
 
     Notes
     -----
-    The loss is the mean of the members' cross-entropies. What holds for seeds, failed
-    fits, `partial_fit` and pickles is said at :class:`~skood.nn.TorchClassifier`.
+    The loss is the mean of the members' cross-entropies. See
+    :class:`~skood.nn.TorchClassifier` for seeds, failed fits, `partial_fit` and
+    pickles.
 
-    To detectors that read logits the mixture is a network like any other. Its logits
-    are log-probabilities, whose exponentials sum to one:
-    :class:`~skood.detectors.Energy` is the same for all samples and of no use here.
+    Detectors that use logits support the mixture like any other network. Its logits are
+    log-probabilities, whose exponentials sum to one: :class:`~skood.detectors.Energy`
+    is the same for all samples and cannot be used.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""The layers of a packed ensemble, and how a network is made of them."""
+"""Layers of a packed ensemble, and conversion of a network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -26,20 +26,20 @@ __all__ = ["PackedLinear", "PackedNetwork", "pack", "packed_width"]
 
 
 def packed_width(width, n_members, alpha, gamma):
-    """Width of a hidden layer, all members together.
+    """Return the width of a hidden layer of all members together.
 
     It is ``alpha * width``, rounded up to a multiple of ``n_members * gamma``.
 
     Parameters
     ----------
     width : int
-        Width in the network that is packed.
+        Width in the original network.
 
     n_members : int
         Number M of members.
 
     alpha : float
-        By how much all members together are wider than that network.
+        Width of all members together, relative to the original network.
 
     gamma : int
         Number of groups inside a member.
@@ -47,7 +47,7 @@ def packed_width(width, n_members, alpha, gamma):
     Returns
     -------
     width : int
-        At least one channel for each group.
+        At least one channel per group.
 
     Examples
     --------
@@ -56,15 +56,15 @@ def packed_width(width, n_members, alpha, gamma):
     (128, 16)
     """
     groups = n_members * gamma
-    # the product as it is printed: 1.1 * 10 in binary is above 11
+    # rounded to the decimal product: 1.1 * 10 in binary is above 11
     return groups * math.ceil(round(alpha * width, 9) / groups)
 
 
 class PackedLinear(nn.Module):
-    r"""Linear layers side by side: group g maps slice g of the input to slice g.
+    r"""Grouped linear layer: group g maps slice g of the input to slice g.
 
-    It is to :class:`torch.nn.Linear` what ``groups`` is to
-    :class:`torch.nn.Conv2d`, which needs no packed version of its own.
+    It has the effect of ``groups`` of :class:`torch.nn.Conv2d`, which needs no packed
+    version.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class PackedLinear(nn.Module):
     Attributes
     ----------
     weight : Parameter of shape (groups, out_features / groups, in_features / groups)
-        Weights. Each group starts like a layer of its own.
+        Weights. Each group is initialized like a separate layer.
 
     bias : Parameter of shape (groups, out_features / groups) or None
         Biases.
@@ -142,7 +142,7 @@ class PackedLinear(nn.Module):
 
 
 class PackedNetwork(MemberNetwork):
-    """A network whose channels are those of one member after the other."""
+    """Network whose channels are ordered by member."""
 
     def members(self, x):
         """Return logits of all members, of shape (n_rows, n_members, n_classes)."""
@@ -151,7 +151,7 @@ class PackedNetwork(MemberNetwork):
 
 
 class _Pending(nn.Module):
-    """Stands for a layer until its input has been seen, then builds the packed one."""
+    """Placeholder of a layer that builds the packed layer from its first input."""
 
     def __init__(self, build):
         super().__init__()
@@ -165,7 +165,7 @@ class _Pending(nn.Module):
 
 
 class _Packer:
-    """Builds packed layers from their inputs."""
+    """Builder of packed layers from their inputs."""
 
     def __init__(self, n_members, alpha, gamma, first, last):
         self.n_members = n_members
@@ -175,7 +175,7 @@ class _Packer:
         self.last = last
 
     def pending(self, layer, name):
-        """Return what takes the place of a layer, None for parts without weights."""
+        """Return the replacement of a layer, None for parts without weights."""
         if is_plain(layer, nn.Linear):
             return _Pending(lambda x: self._linear(layer, name, x))
         if is_plain(layer, nn.Conv2d):
@@ -192,7 +192,7 @@ class _Packer:
         return None
 
     def _sizes(self, layer, name, width):
-        """Return the width of the output and the number of groups of a layer."""
+        """Return the output width and the number of groups of a layer."""
         if name in self.last:
             width = self.n_members * width
         else:
@@ -201,7 +201,7 @@ class _Packer:
         return width, self.n_members * (self.gamma if inner else 1)
 
     def _check_channels(self, name, n_channels, groups):
-        """Raise if the input of a layer cannot be divided into groups."""
+        """Raise if the input channels of a layer cannot be divided into groups."""
         if n_channels % groups:
             raise ValueError(
                 f"The layer {name!r} of the module reads {n_channels} channels of the "
@@ -226,7 +226,7 @@ class _Packer:
 
     def _conv(self, layer, name, x):
         width, groups = self._sizes(layer, name, layer.out_channels)
-        if layer.groups == layer.in_channels > 1:  # each channel by itself
+        if layer.groups == layer.in_channels > 1:  # depthwise convolution
             groups = x.shape[1]
             width = groups * (layer.out_channels // layer.in_channels)
         elif layer.groups > 1:
@@ -255,10 +255,9 @@ def _kind(layer):
 
 
 def _ends(module, rows):
-    """Return the names of the layers that read the input, and that give the output.
+    """Return the names of the input layers and of the output layers.
 
-    A layer reads the input if no other layer comes before it; it gives the output if
-    none comes behind it.
+    An input layer is preceded by no other layer; an output layer is followed by none.
     """
     layers = {
         name: part
@@ -277,7 +276,7 @@ def _ends(module, rows):
 
     def cut(name):
         def hook(layer, args):
-            # only what a layer gave requires a gradient
+            # only outputs of layers require a gradient
             if not args[0].requires_grad:
                 first.add(name)
             return (args[0].detach().clone(), *args[1:])
@@ -291,7 +290,7 @@ def _ends(module, rows):
         output = module(rows.clone())
     for handle in handles:
         handle.remove()
-    # what is not cut off from the output has a gradient
+    # inputs that are connected to the output have a gradient
     gradients = torch.autograd.grad(
         output.sum(), list(weights.values()), allow_unused=True
     )
@@ -300,7 +299,7 @@ def _ends(module, rows):
 
 
 def _build(network, rows):
-    """Run the network once, which builds its layers, and put them in place."""
+    """Run the network once, which builds its layers, and insert them."""
     what = type(network.body).__name__
     try:
         with torch.no_grad():
@@ -328,12 +327,12 @@ def _build(network, rows):
 
 
 def _depends(network, rows):
-    """Yield members, and the members on whose channels their logits depend."""
+    """Yield each member with the members on whose channels its logits depend."""
     n_members = network.n_members
     x = rows.repeat(1, n_members, *(1,) * (rows.ndim - 2))
 
     def logits(x):
-        with seeded(0, x.device):  # the same numbers, should it draw any
+        with seeded(0, x.device):  # the same random numbers, if it draws any
             return network.body(x.clone()).unflatten(1, (n_members, -1))
 
     with torch.enable_grad():
@@ -346,7 +345,7 @@ def _depends(network, rows):
             if gradient is not None:
                 by_member = gradient.unflatten(1, (n_members, -1)).flatten(2)
                 yield m, torch.nonzero(by_member.any(2).any(0)).flatten().tolist()
-    # what has no gradient, such as a threshold
+    # operations without a gradient, such as a threshold
     with torch.no_grad():
         for m in range(n_members):
             for factor in (-8, 8):
@@ -371,23 +370,23 @@ def _check_separate(network, rows):
 
 
 def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
-    """Turn a network into a packed ensemble.
+    """Convert a network to a packed ensemble.
 
     Parameters
     ----------
     module : torch.nn.Module
-        The network, which is used up. Linear layers, convolutions of images and
-        batch normalization are built anew, from their sizes, with grouped channels;
-        other layers must not have weights and must keep channels apart.
+        The network, which is modified. Linear layers, 2-D convolutions and batch
+        normalization are built anew, from their sizes, with grouped channels; other
+        layers must not have weights and must keep channels separate.
 
     input_shape : tuple of int
-        Shape of one row.
+        Shape of one sample.
 
     n_members : int, default=4
         Number of members.
 
     alpha : float, default=2.0
-        By how much all members together are wider than the network.
+        Width of all members together, relative to the network.
 
     gamma : int, default=1
         Number of groups inside the hidden layers of a member.
@@ -400,7 +399,7 @@ def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
     Raises
     ------
     TypeError
-        If a layer has weights and is of another kind.
+        If another kind of layer has weights.
 
     ValueError
         If there is nothing to pack, or the members would not be separate.
@@ -418,7 +417,7 @@ def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
     torch.Size([7, 4, 3])
     """
     training = module.training
-    # not zeros, for which many gradients vanish; torch's own generator is left alone
+    # not zeros, for which many gradients vanish; torch's generator is not used
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn((4, *input_shape), generator=generator)
     rows = rows.to(parameter_device(module), parameter_dtype(module))

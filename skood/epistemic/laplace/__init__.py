@@ -1,4 +1,4 @@
-"""Laplace approximations of the posterior of a network's weights."""
+"""Laplace approximations of the posterior over the weights of a network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

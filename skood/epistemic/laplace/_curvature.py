@@ -1,11 +1,11 @@
-"""Curvature of the cross-entropy in the weights of a linear head, and its Gaussian.
+"""Curvature of the cross-entropy in the weights of a linear head (Laplace).
 
-A head has Q outputs of D features, the last of which is 1 if there is a bias. For a
-row with features φ and probabilities p, the Hessian of the cross-entropy in the
-weights, row by row, is G ⊗ φφᵀ with G = diag(p) - ppᵀ: it does not depend on the label
-and is also the Fisher information and the generalized Gauss-Newton matrix. The sum H
-over the training rows is kept in one of three forms, each with its eigenvalues, so that
-all that needs H + τI, for any prior precision τ, is cheap.
+A head has Q outputs of D features; the last feature is 1 if there is a bias. For a
+sample with features φ and probabilities p, the Hessian of the cross-entropy in the
+weights (in row-major order) is G ⊗ φφᵀ with G = diag(p) - ppᵀ: it does not depend on
+the label and is also the Fisher information and the generalized Gauss-Newton matrix.
+The sum H over the training samples is stored in one of three forms, each with its
+eigenvalues, so that computations with H + τI are cheap for any prior precision τ.
 """
 
 # Authors: The skood developers
@@ -35,17 +35,17 @@ __all__ = [
 ]
 
 
-# Curvatures and weights that are smaller count as zero.
+# Smaller curvatures and weights count as zero.
 _LEAST = 1e-200
 
-# Bytes of the largest matrix that eigenvectors are computed of.
+# Maximum size in bytes of a matrix for the computation of eigenvectors.
 _MATRIX_BYTES = 4 * 2**30
 
 
 class Outputs:
-    """Outputs whose weights are uncertain, and the logits that they stand for.
+    """Outputs with uncertain weights, and the corresponding logits.
 
-    They are the logits, or one output if this is a binary margin m: its logits are
+    The outputs are the logits, or one output that is a binary margin m with the logits
     (-m/2, m/2).
 
     Parameters
@@ -54,12 +54,12 @@ class Outputs:
         One, or the number of classes.
 
     like : torch.Tensor
-        Of the kind of number, and on the device, that is computed with.
+        Determines the dtype and device of the computations.
 
     Attributes
     ----------
     spread : torch.Tensor of shape (n_classes, n_outputs)
-        From a change of the outputs to that of the logits.
+        Maps a change of the outputs to a change of the logits.
     """
 
     def __init__(self, n_outputs, like):
@@ -68,20 +68,20 @@ class Outputs:
             self.spread = torch.tensor([[-0.5], [0.5]]).to(like)
 
     def class_moments(self, variances, row_sums):
-        """Variances and row sums of the covariance of the logits, from the outputs'."""
+        """Return variances and row sums of the logits' covariance from the outputs'."""
         if self.spread.shape[1] > 1:
             return variances, row_sums
         return variances.expand(-1, 2) / 4, torch.zeros_like(variances.expand(-1, 2))
 
     def class_covariances(self, covariances):
-        """Covariances of the logits from those of the outputs."""
+        """Return covariances of the logits from covariances of the outputs."""
         if self.spread.shape[1] > 1:
             return covariances
         return self.spread @ covariances @ self.spread.T
 
 
 class LastLayer(Outputs):
-    """The linear head of an open network, and what it reads.
+    """Linear head of an open network, and its input features.
 
     Parameters
     ----------
@@ -111,20 +111,10 @@ class LastLayer(Outputs):
         super().__init__(len(self.weights), self.weights)
 
     def read(self, batch):
-        """Return what the head reads and the logits of a batch, in float64.
+        """Return the input of the head and the logits of a batch, in float64.
 
-        Parameters
-        ----------
-        batch : torch.Tensor of shape (n_rows, ...)
-            See ``OpenNetwork.batch``.
-
-        Returns
-        -------
-        features : torch.Tensor of shape (n_rows, n_features)
-            With a column of ones if the head has a bias.
-
-        logits : torch.Tensor of shape (n_rows, n_classes)
-            By the network.
+        Features have the shape (n_rows, n_features), with a column of ones if the head
+        has a bias, logits the shape (n_rows, n_classes).
         """
         kept = []
         handle = self._layer.register_forward_pre_hook(
@@ -141,35 +131,25 @@ class LastLayer(Outputs):
         return features, finite(logits)
 
     def sums(self, hessian, features, logits):
-        """Return a tuple of tensors: what a batch adds to the sums for a form of H."""
+        """Return a batch's contribution to the sums for a form of H (tensors)."""
         check_full(hessian, self.weights.numel())
         return STRUCTURES[hessian].sums(features, logits, len(self.weights))
 
     def curvature(self, hessian, arrays, n_rows):
-        """The curvature from sums over all training rows."""
+        """Return the curvature from sums over all training samples."""
         return STRUCTURES[hessian](*arrays, n_rows=n_rows)
 
     def changes(self, features, draws):
-        """Changes of the logits by changes of the weights.
+        """Return changes of the logits, of shape (n_draws, n_rows, n_classes).
 
-        Parameters
-        ----------
-        features : torch.Tensor of shape (n_rows, n_features)
-            See `read`.
-
-        draws : torch.Tensor of shape (n_draws, n_outputs, n_features)
-            Changes of the weights.
-
-        Returns
-        -------
-        changes : torch.Tensor of shape (n_draws, n_rows, n_classes)
-            To be added to the logits.
+        Features are as returned by `read`, `draws` of shape (n_draws, n_outputs,
+        n_features).
         """
         return features @ draws.transpose(1, 2) @ self.spread.T
 
 
 def check_full(hessian, n_weights):
-    """Raise if all of H would be too large a matrix."""
+    """Raise if the full H would be too large a matrix."""
     if hessian == "full" and 8 * n_weights**2 > _MATRIX_BYTES:
         raise ValueError(
             f"hessian='full' needs a matrix over all {n_weights:,} weights, of "
@@ -191,7 +171,7 @@ def finite(logits):
 
 
 def _output_probabilities(logits, n_outputs):
-    """Probabilities p that outputs stand for, and 1 - p without cancellation."""
+    """Return probabilities p of the outputs, and 1 - p without cancellation."""
     p = torch.softmax(logits, dim=1)
     top = p.argmax(dim=1, keepdim=True)
     others = (1 - p).scatter(1, top, p.scatter(1, top, 0.0).sum(1, keepdim=True))
@@ -199,61 +179,61 @@ def _output_probabilities(logits, n_outputs):
 
 
 class Curvature(ABC):
-    """Base of the forms of H. Its state is a few arrays.
+    """Base class of the forms of H. Its state consists of a few arrays.
 
     A form for heads has a static method ``sums(features, logits, n_outputs)``, which
-    returns a tuple of tensors; it is made of their sums over all training rows and of
-    `n_rows`, their number.
+    returns a tuple of tensors; the form is created from their sums over all training
+    samples and their number, `n_rows`.
 
     Attributes
     ----------
     eigenvalues : ndarray
-        Of H, in any shape.
+        Eigenvalues of H, in any shape.
     """
 
     eigenvalues: np.ndarray
 
     @classmethod
     def of(cls, state):
-        """Return the curvature whose ``vars`` these are."""
+        """Return the curvature from its stored ``vars``."""
         curvature = cls.__new__(cls)
         vars(curvature).update(state)
         return curvature
 
     def scales(self, precision, device):
-        """Standard deviations along the eigenvectors, as a tensor."""
+        """Return standard deviations along the eigenvectors, as a tensor."""
         return to_tensor(1 / np.sqrt(self.eigenvalues + precision), device)
 
     @abstractmethod
     def variances(self, features, precision):
-        """Variances of the outputs: a tensor of shape (n_rows, n_outputs)."""
+        """Return variances of the outputs, of shape (n_rows, n_outputs)."""
 
     @abstractmethod
     def row_sums(self, features, precision):
-        """Sums of the rows of the covariance of the outputs, of the same shape."""
+        """Return row sums of the covariance of the outputs, of the same shape."""
 
     @abstractmethod
     def covariances(self, features, precision):
-        """Covariances of the outputs: (n_rows, n_outputs, n_outputs)."""
+        """Return covariances of the outputs, (n_rows, n_outputs, n_outputs)."""
 
     @abstractmethod
     def draw(self, normals, precision):
-        """Turn normals of shape (S, n_outputs, n_features) into changes of weights.
+        """Map normals of shape (S, n_outputs, n_features) to changes of the weights.
 
-        By the symmetric root of the covariance: that by eigenvectors, which may turn
-        freely where eigenvalues are equal, would be another after any rounding.
+        Uses the symmetric root of the covariance: the root by eigenvectors, which are
+        not unique where eigenvalues are equal, would change with rounding.
         """
 
 
 class Diagonal(Curvature):
-    """Only the diagonal of H: the weights are independent."""
+    """Diagonal of H: the weights are independent."""
 
     def __init__(self, total, *, n_rows):
         self.eigenvalues = total
 
     @staticmethod
     def sums(features, logits, n_outputs):
-        """Return what a batch adds to the sums."""
+        """Return the contribution of a batch to the sums."""
         p, others = _output_probabilities(logits, n_outputs)
         return ((p * others).T @ features**2,)
 
@@ -275,7 +255,7 @@ class Diagonal(Curvature):
 
 
 class Kronecker(Curvature):
-    """H as B ⊗ A: the sum of the G and the mean of the φφᵀ."""
+    """Kronecker factorization of H as B ⊗ A: sum of the G and mean of the φφᵀ."""
 
     def __init__(self, outputs, inputs, *, n_rows):
         out_values, self.out_vectors, _ = symmetric_eigh(outputs)
@@ -285,14 +265,14 @@ class Kronecker(Curvature):
 
     @staticmethod
     def sums(features, logits, n_outputs):
-        """Return what a batch adds to the sums."""
+        """Return the contribution of a batch to the sums."""
         p, others = _output_probabilities(logits, n_outputs)
         outputs = -p.T @ p
         outputs.diagonal().copy_((p * others).sum(0))
         return outputs, features.T @ features
 
     def _along_outputs(self, features, precision):
-        """Variances along the eigenvectors of B, and these."""
+        """Return the variances along the eigenvectors of B, and the eigenvectors."""
         vectors = to_tensor(self.out_vectors, features.device)
         turned = features @ to_tensor(self.in_vectors, features.device)
         return turned**2 @ self.scales(precision, features.device).T ** 2, vectors
@@ -313,7 +293,7 @@ class Kronecker(Curvature):
         return (vectors * along[:, None]) @ vectors.T
 
     def pair_variances(self, features, precision, block_bytes):
-        r"""Variances of the differences of outputs, for many samples and outputs.
+        r"""Yield variances of the differences of outputs, for many samples and outputs.
 
         The covariance of a sample is :math:`\sum_j g_j u_j u_j^\top` with
         :math:`g_j = \sum_i t_i^2 / (b_j a_i + \tau)`. As a matrix over i and j the
@@ -330,22 +310,22 @@ class Kronecker(Curvature):
             Prior precision τ.
 
         block_bytes : int
-            Size of a block.
+            Block size in bytes.
 
         Yields
         ------
         rows, outputs : slice
-            Rows and outputs k of the block.
+            Samples and outputs k of the block.
 
         variances : torch.Tensor of shape (n_rows, n_block, n_outputs)
-            Of the differences of outputs k and l.
+            Variances of the differences of outputs k and l.
         """
         vectors = to_tensor(self.out_vectors, features.device)
         turned = features @ to_tensor(self.in_vectors, features.device)
-        vectors = vectors - vectors.mean(0)  # leaves differences of outputs
+        vectors = vectors - vectors.mean(0)  # preserves differences of outputs
         lengths = (vectors**2).sum(0).clamp_min(torch.finfo(vectors.dtype).tiny)
         fractions = lengths[:, None] * self.scales(precision, features.device) ** 2
-        # so that rounding is relative to what each feature adds to the variances
+        # so that rounding is relative to the contribution of each feature
         largest = fractions.amax(0)
         left, values, right = torch.linalg.svd(fractions / largest, full_matrices=False)
         rank = int((values > torch.finfo(values.dtype).eps * values[0]).sum())
@@ -370,7 +350,7 @@ class Kronecker(Curvature):
 
 
 class Full(Curvature):
-    """All of H, a square matrix over all weights of the head."""
+    """Full H, a square matrix over all weights of the head."""
 
     def __init__(self, total, *, n_rows):
         values, self.vectors, _ = symmetric_eigh(total)
@@ -378,7 +358,7 @@ class Full(Curvature):
 
     @staticmethod
     def sums(features, logits, n_outputs):
-        """Return what a batch adds to the sums."""
+        """Return the contribution of a batch to the sums."""
         p, others = _output_probabilities(logits, n_outputs)
         stacked = (p[:, :, None] * features[:, None]).flatten(1)
         total = -stacked.T @ stacked
@@ -390,7 +370,7 @@ class Full(Curvature):
         return (total,)
 
     def _scaled(self, features, precision):
-        """Jacobians along the eigenvectors, scaled: (n_outputs, n_rows, n_weights)."""
+        """Return scaled Jacobians of shape (n_outputs, n_rows, n_weights)."""
         half = to_tensor(self.vectors, features.device)
         half = half * self.scales(precision, features.device)
         return features @ half.view(-1, features.shape[1], len(half))
@@ -424,7 +404,7 @@ STRUCTURES: dict = {
 
 
 def log_marginal_likelihood(log_likelihood, eigenvalues, square_norm, precision):
-    r"""Laplace's approximation of the log marginal likelihood.
+    r"""Return Laplace's approximation of the log marginal likelihood.
 
     .. math:: \log p(D | \hat w) - \frac\tau2 \|\hat w\|^2 -
        \frac12 \sum_i \log \frac{h_i + \tau}{\tau}
@@ -432,13 +412,13 @@ def log_marginal_likelihood(log_likelihood, eigenvalues, square_norm, precision)
     Parameters
     ----------
     log_likelihood : float
-        Of the training rows, at the weights.
+        Log-likelihood of the training samples, at the given weights.
 
     eigenvalues : ndarray
-        The h, in any shape.
+        Eigenvalues h, in any shape.
 
     square_norm : float
-        Of the weights.
+        Squared norm of the weights.
 
     precision : float
         Prior precision τ.
@@ -446,25 +426,25 @@ def log_marginal_likelihood(log_likelihood, eigenvalues, square_norm, precision)
     Returns
     -------
     value : float
-        In nats.
+        Log marginal likelihood in nats.
     """
     log_ratio = np.sum(np.log1p(np.asarray(eigenvalues) / precision))
     return float(log_likelihood - 0.5 * (precision * square_norm + log_ratio))
 
 
 def best_precision(eigenvalues, square_norm):
-    r"""Prior precision with the largest marginal likelihood.
+    r"""Return the prior precision with the largest marginal likelihood.
 
-    It is the root of :math:`\sum_i h_i / (h_i + \tau) = \tau \|\hat w\|^2`, whose sides
-    fall and grow with τ, so that there is one at most.
+    It is the root of :math:`\sum_i h_i / (h_i + \tau) = \tau \|\hat w\|^2`, whose left
+    side decreases and right side increases with τ, so that there is at most one.
 
     Parameters
     ----------
     eigenvalues : ndarray
-        Of the curvature, in any shape.
+        Eigenvalues of the curvature, in any shape.
 
     square_norm : float
-        Of the weights.
+        Squared norm of the weights.
 
     Returns
     -------
@@ -484,7 +464,7 @@ def best_precision(eigenvalues, square_norm):
             )
             + " Pass a number."
         )
-    # one eigenvalue alone gives a root below, all of them as if h << τ one above
+    # a single eigenvalue gives a root below, all eigenvalues with h << τ a root above
     ratio = 4 / (largest * square_norm)
     low = 2 / square_norm / (1 + np.sqrt(1 + ratio))
     high = min(len(h) / square_norm, np.sqrt(h.sum() / square_norm))

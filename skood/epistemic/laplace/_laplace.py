@@ -1,4 +1,4 @@
-"""Laplace approximation: a normal distribution of the weights around trained ones."""
+"""Laplace approximation of the posterior over the weights of a network."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -44,7 +44,7 @@ from skood.utils._torch import row_chunks
 
 __all__ = ["COMMON_CONSTRAINTS", "Laplace", "check_installed"]
 
-# Of both this class and its mixture.
+# Constraints of this class and of its mixture.
 COMMON_CONSTRAINTS: dict = {
     "subset": [StrOptions({"last_layer", "all"}), list],
     "hessian": [StrOptions({"kron", "diag", "full"})],
@@ -61,15 +61,15 @@ COMMON_CONSTRAINTS: dict = {
 }
 
 
-# The forms of H by the names under which they are kept: arrays, no objects.
+# Forms of H by the names under which they are stored: arrays, no objects.
 _KINDS: dict = {**STRUCTURES, "blocks": Eigenbasis}
 
-# Bytes of draws that are made at a time, and of those that a call may keep.
+# Bytes of draws that are made at a time, and of draws that a call may store.
 _DRAW_BYTES = 64 * 2**20
 _KEPT_BYTES = 2 * 2**30
 
-# From so many classes on, covariances are found for groups of samples with features and
-# logits of so many bytes, in blocks that stay in the cache.
+# From this number of classes on, covariances are computed for groups of samples with
+# features and logits of this many bytes, in blocks that fit in the cache.
 _MANY_CLASSES = 100
 _GROUP_BYTES = 64 * 2**20
 _BLOCK_BYTES = 2**20
@@ -85,16 +85,16 @@ _CLOSED_FORMS: dict[str, Callable] = {
 class Laplace(BaseMembers):
     r"""Laplace approximation of the posterior over weights of a trained network.
 
-    The weights w get a normal distribution around the trained ones :math:`\hat w`,
+    The weights w have a normal distribution around the trained weights :math:`\hat w`,
 
     .. math:: w \sim N\bigl(\hat w, (H + \tau I)^{-1}\bigr), \qquad
        H = \sum_i J_i^\top \bigl(\operatorname{diag}(p_i) - p_i p_i^\top\bigr) J_i,
 
-    with :math:`J_i` the Jacobian of the logits at training row i, :math:`p_i` the
-    probabilities there and :math:`\tau` the precision of the prior [1]_. For the last
-    layer with features :math:`\phi`, where H is the Hessian itself, all is in closed
-    form. For a row x the logits are normal with mean f(x), those of the network, and
-    covariance :math:`\Sigma(x) = J(x) (H + \tau I)^{-1} J(x)^\top`.
+    with :math:`J_i` the Jacobian of the logits at training sample i, :math:`p_i` its
+    probabilities and :math:`\tau` the precision of the prior [1]_. For the last layer
+    with features :math:`\phi`, where H is the Hessian itself, everything is in closed
+    form. For a sample x the logits are normal with the logits of the network f(x) as
+    mean and covariance :math:`\Sigma(x) = J(x) (H + \tau I)^{-1} J(x)^\top`.
 
     Read more in the :ref:`User Guide <epistemic>`.
 
@@ -104,51 +104,52 @@ class Laplace(BaseMembers):
         A network: a `TorchClassifier`, a module wrapped by
         :func:`~skood.nn.pretrained`, a skorch net, a linear classifier or
         `MLPClassifier` of scikit-learn, or a `Pipeline` that ends in one. It is cloned
-        and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`: then
-        `fit` should be given the rows that it was trained on.
+        and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`: then its
+        training samples should be passed to `fit`.
 
     subset : {"last_layer", "all"} or list of str, default="last_layer"
-        Which weights are uncertain: those of the linear layer that gives the logits,
-        all, or those of the layers with these names. For others than "last_layer" the
-        network is linearized in its weights, in float64.
+        Uncertain weights: of the linear layer that gives the logits, of all layers, or
+        of the layers with these names. Except for "last_layer", the network is
+        linearized in its weights, in float64.
 
     hessian : {"kron", "diag", "full"}, default="kron"
-        Form of H: a Kronecker product per layer, its diagonal, or all of it (a square
-        matrix, for some thousands of weights). "kron" for other weights than those of
-        the last layer needs laplace-torch: ``pip install "skood[laplace]"``.
+        Form of H: a Kronecker product per layer, its diagonal, or the full matrix (for
+        some thousands of weights). "kron" with a `subset` other than "last_layer" needs
+        laplace-torch: ``pip install "skood[laplace]"``.
 
     prior_precision : "marglik" or float, default="marglik"
-        Precision :math:`\tau` of the normal prior of each weight, biases included.
-        "marglik" finds the one with the largest marginal likelihood. A network that was
-        trained with weight decay λ on the mean loss of n rows has τ = nλ.
+        Precision :math:`\tau` of the normal prior of each weight, including biases.
+        "marglik" maximizes the marginal likelihood. A network that was trained with
+        weight decay λ on the mean loss of n samples has τ = nλ.
 
     predictive : str, default="mean_field"
-        How setting "a" gets probabilities from the normal logits: "mean_field", from
-        the variances of the differences of two logits [2]_; "probit", MacKay's
-        approximation :math:`p_k \propto \exp(f_k / \sqrt{1 + \pi \Sigma_{kk} / 8})`;
-        "mc", the mean over `n_samples` draws; "bridge", the mean of the Dirichlet of
-        the Laplace bridge; "bridge_norm", the same after its correction of the variance
-        [3]_.
+        Computation of the probabilities from the normal logits in setting "a":
+        "mean_field", from the variances of the differences of two logits [2]_;
+        "probit", MacKay's approximation :math:`p_k \propto \exp(f_k / \sqrt{1 + \pi
+        \Sigma_{kk} / 8})`; "mc", the mean over `n_samples` draws; "bridge", the mean of
+        the Dirichlet of the Laplace bridge; "bridge_norm", the same after its variance
+        correction [3]_.
 
     n_samples : int, default=100
         Number of draws of the weights, which are the members. Draws of more than 2 GiB
-        are repeated for each block of rows.
+        are repeated for each block of samples.
 
     batch_size : int, default=256
-        Rows per pass through the network, at most.
+        Maximum number of samples per forward pass.
 
     setting : {"auto", "a", "b"}, default="auto"
-        "a": the mixture predicts. "b": the trained network predicts, and the question
-        is how far it can be trusted. "auto" is "b" for a frozen `estimator`, else "a".
+        "a": the mixture predicts. "b": the trained network predicts, and the
+        uncertainty is how far it can be trusted. "auto" is "b" for a frozen
+        `estimator`, else "a".
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the draws, the same for all rows. It does not seed `estimator`.
+        Seed of the draws, which are the same for all samples; not used by `estimator`.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where to compute: "auto" is CUDA if there is one, else the CPU.
+        Device: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
-        1 shows a progress bar over the training rows.
+        1 shows a progress bar over the training samples.
 
     Attributes
     ----------
@@ -159,48 +160,49 @@ class Laplace(BaseMembers):
         The prior precision.
 
     log_marginal_likelihood_ : float
-        Laplace's approximation of the log marginal likelihood, with
-        `prior_precision_`, in nats.
+        Laplace's approximation of the log marginal likelihood at `prior_precision_`, in
+        nats.
 
     classes_ : ndarray of shape (n_classes,)
         Class labels.
 
     n_features_in_ : int
-        Number of features, if the network tells it.
+        Number of features, if the network has this attribute.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, only if all of them are strings.
 
     See Also
     --------
-    MixtureLaplace : A Laplace approximation around each member of an ensemble.
+    MixtureLaplace : Laplace approximation around each member of an ensemble.
     skood.epistemic.DeepEnsemble : Members from several training runs.
 
     Notes
     -----
-    Members are draws of the weights, the same for all rows, whatever `predictive` is:
+    Members are draws of the weights, the same for all samples and for any `predictive`:
     `predict_members` and `predict_uncertainty` use them. So the uncertainties of
-    different predictives are the same, and in setting "a" their total is the entropy of
-    the mean of the draws, which `predict_proba` gives with ``predictive="mc"``.
+    different predictives are the same, and in setting "a" the total uncertainty is the
+    entropy of the mean of the draws, which `predict_proba` returns with
+    ``predictive="mc"``.
 
     With ``hessian="kron"``, H of the last layer is
     :math:`\sum_i (\operatorname{diag}(p_i) - p_i p_i^\top) \otimes
     \frac1n \sum_i \phi_i \phi_i^\top`, where :math:`\phi` ends in a one for the bias.
-    laplace-torch, for other subsets, has a block of its own for the bias, which takes
-    it for independent of the other weights.
+    laplace-torch, for other subsets, has a separate block for the bias, which is
+    treated as independent of the other weights.
 
     A binary margin m, of a network with one output or a binary classifier of
-    scikit-learn, is one output with logits (-m/2, m/2), whatever the `subset`: τ is the
+    scikit-learn, is one output with logits (-m/2, m/2) for any `subset`: τ is the
     precision of *its* weights. "mean_field" and "probit" are the same then.
 
-    With ``"last_layer"`` the network runs in its own kind of number: in float32 a row
-    depends on the others of its batch in the seventh digit.
+    With ``"last_layer"`` the network runs in its own dtype: in float32 the result for a
+    sample depends on the other samples of its batch in the seventh digit.
 
     A constant that is added to all logits changes no probability, but its variance,
-    which only the prior limits, is in every :math:`\Sigma_{kk}`: "probit" takes it for
-    uncertainty, "mean_field" does not. "mean_field" takes a time that grows with the
-    square of the number of classes with ``hessian="kron"`` of the last layer, and
-    with the third power otherwise; "probit" takes one that grows with the number.
+    which is limited only by the prior, is in every :math:`\Sigma_{kk}`: "probit" treats
+    it as uncertainty, "mean_field" does not. The time of "mean_field" is quadratic in
+    the number of classes with ``hessian="kron"`` of the last layer, and cubic
+    otherwise; the time of "probit" is linear.
 
     References
     ----------
@@ -259,7 +261,7 @@ class Laplace(BaseMembers):
         self.verbose = verbose
 
     @fit_context(
-        # The network comes from the user and is validated by its own fit.
+        # The network is validated by its own fit.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y):
@@ -268,7 +270,7 @@ class Laplace(BaseMembers):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Training rows: what the network reads.
+            Training samples: input of the network.
 
         y : array-like of shape (n_samples,)
             Class labels.
@@ -282,8 +284,8 @@ class Laplace(BaseMembers):
         ------
         ValueError
             If the logits are not the output of a linear layer (``"last_layer"``), a
-            layer of `subset` does not exist, a label is not known to a frozen network,
-            or no prior precision is best. The estimator then is as it was before.
+            layer of `subset` does not exist, a frozen network does not have a class of
+            `y`, or no prior precision is optimal. The estimator then is left unchanged.
 
         ImportError
             If `hessian` needs laplace-torch, and it is not installed.
@@ -315,11 +317,11 @@ class Laplace(BaseMembers):
 
     @property
     def _curvature(self):
-        """The form of H, from what is kept of it."""
+        """Return the form of H from its stored arrays."""
         return _KINDS[self._kind].of(self._arrays)
 
     def _open(self, X):
-        """Return the network with its uncertain weights, and prepared rows."""
+        """Return the network with its uncertain weights, and prepared samples."""
         last = self._fitted_subset == "last_layer"
         network = OpenNetwork(
             self.estimator_,
@@ -333,7 +335,7 @@ class Laplace(BaseMembers):
         return Linearized(network, self._fitted_subset), rows
 
     def _accumulate(self, part, rows, codes):
-        """Curvature of the loss, and log-likelihood of the training rows."""
+        """Return curvature of the loss and log-likelihood of the training samples."""
         if isinstance(part, Linearized) and self.hessian == "kron":
             return kronecker_curvature(part, rows, codes, self.batch_size, self.verbose)
         total: list = []
@@ -355,9 +357,9 @@ class Laplace(BaseMembers):
         return part.curvature(self.hessian, arrays, len(rows)), log_likelihood
 
     def _batches(self, part, rows, n_arrays, wide):
-        """Yield batches of bounded memory, for some numbers per row and class.
+        """Yield batches of bounded memory, for `n_arrays` numbers per sample and class.
 
-        Wide ones have a Jacobian, with a number for each weight, and what it becomes.
+        Wide batches include Jacobians, with a number per weight, and derived arrays.
         """
         numbers = n_arrays + 2 * part.weights.numel() if wide else n_arrays
         row_bytes = 16 * len(self.classes_) * numbers
@@ -365,14 +367,14 @@ class Laplace(BaseMembers):
             yield from part.network.batches(rows[chunk], self.batch_size)
 
     def _passes(self, X, n_arrays):
-        """Yield the network, and features and logits of blocks of rows."""
+        """Yield the network, and features and logits of blocks of samples."""
         part, rows = self._open(X)
         wide = isinstance(self._curvature, Eigenbasis | Full)
         for batch in self._batches(part, rows, n_arrays, wide):
             yield part, *part.read(batch)
 
     def _draws(self, weights):
-        """Yield changes of the weights, the same in each call, some at a time."""
+        """Yield changes of the weights, the same in each call, in parts."""
         rng = np.random.default_rng(self._seed)
         curvature = self._curvature
         for some in row_chunks(self.n_samples, 8 * weights.numel(), _DRAW_BYTES):
@@ -399,18 +401,18 @@ class Laplace(BaseMembers):
 
     @takes_input
     def predict_proba(self, X):
-        """Probabilities of the classes.
+        """Return the class probabilities.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         proba : ndarray of shape (n_samples, n_classes), dtype float64
-            In setting "a" by `predictive`, in setting "b" those of the network, in the
-            order of ``classes_``.
+            Probabilities by `predictive` in setting "a", of the network in setting "b",
+            in the order of ``classes_``.
         """
         check_is_fitted(self)
         if self._setting() == "b" or self.predictive == "mc":
@@ -418,7 +420,7 @@ class Laplace(BaseMembers):
         return self._closed_form(X)
 
     def _closed_form(self, X):
-        """Probabilities by one of the predictives that draw nothing."""
+        """Return probabilities by one of the closed-form predictives."""
         if self._has_many_classes():
             proba = self._mean_field_of_many(X)
         else:
@@ -427,7 +429,7 @@ class Laplace(BaseMembers):
         return proba
 
     def _has_many_classes(self):
-        """Whether the covariances of single samples would take too long."""
+        """Return whether the covariances of single samples would take too long."""
         return (
             self.predictive == "mean_field"
             and isinstance(self._curvature, Kronecker)
@@ -435,7 +437,7 @@ class Laplace(BaseMembers):
         )
 
     def _mean_field_of_many(self, X):
-        """Mean-field probabilities of groups of samples, in blocks of classes."""
+        """Return mean-field probabilities in groups of samples, blocks of classes."""
         curvature, parts, group = self._curvature, [], []
         step = None
         for _, features, logits in self._passes(X, 2):
@@ -456,7 +458,7 @@ class Laplace(BaseMembers):
         return mean_field_of_blocks(logits, blocks)
 
     def _by_moments(self, X):
-        """Probabilities from the moments of each sample's logits."""
+        """Return probabilities from the moments of each sample's logits."""
         parts = []
         for part, features, logits in self._passes(X, 4 + 4 * len(self.classes_)):
             moments = self._moments(part, features)
@@ -465,7 +467,7 @@ class Laplace(BaseMembers):
         return np.concatenate(parts)
 
     def _moments(self, part, features):
-        """What the predictive needs besides the mean of the logits."""
+        """Return the moments that the predictive needs besides the mean logits."""
         how = features, self.prior_precision_
         if self.predictive == "mean_field":
             return (part.class_covariances(self._curvature.covariances(*how)),)
@@ -476,12 +478,6 @@ class Laplace(BaseMembers):
 
 
 def check_installed(subset, hessian):
-    """Raise before a network is trained if laplace-torch is needed and missing.
-
-    Parameters
-    ----------
-    subset, hessian
-        See `Laplace`.
-    """
+    """Raise before training if laplace-torch is needed and missing, see `Laplace`."""
     if subset != "last_layer" and hessian == "kron":
         laplace_torch()

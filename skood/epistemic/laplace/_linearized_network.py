@@ -1,8 +1,8 @@
-"""A network linearized in many of its weights, and the curvature in these.
+"""Network linearized in its weights, and the curvature in these weights.
 
-Of H, see ``_curvature``, the diagonal or all are sums over the Jacobians. Kronecker
-factors per layer are those of laplace-torch; of them, too, only eigenvalues and
-eigenvectors are kept, as arrays.
+The diagonal of H, or the full H (see ``_curvature``), are sums over the Jacobians.
+Kronecker factors per layer are computed by laplace-torch; only their eigenvalues and
+eigenvectors are stored, as arrays.
 """
 
 # Authors: The skood developers
@@ -21,7 +21,7 @@ __all__ = ["Eigenbasis", "Linearized", "kronecker_curvature", "laplace_torch"]
 
 
 def _names(network, subset):
-    """Names of the parameters of some layers of a network, in its order."""
+    """Return the names of the parameters of some layers of a network, in its order."""
     names = [name for name, _ in network.module.named_parameters()]
     if subset == "all":
         return names
@@ -41,7 +41,7 @@ def _names(network, subset):
 
 
 class Linearized(Outputs):
-    r"""The outputs of an open network as a linear function of changes of its weights.
+    r"""Outputs of an open network as a linear function of changes of its weights.
 
     .. math:: f(x; w + \delta) \approx f(x; w) + J(x) \delta
 
@@ -56,7 +56,7 @@ class Linearized(Outputs):
     Attributes
     ----------
     weights : torch.Tensor of shape (n_weights,)
-        They, one after the other, in float64.
+        Flattened and concatenated weights, in float64.
     """
 
     def __init__(self, network, subset):
@@ -70,14 +70,14 @@ class Linearized(Outputs):
         self._mapped = True
 
     def read(self, batch):
-        """Return the Jacobians, of shape (n_rows, n_outputs, n_weights), and logits."""
+        """Return Jacobians, of shape (n_rows, n_outputs, n_weights), and logits."""
         jacobian, logits = self._derivatives(batch)
         if self.network.is_margin:
             jacobian = 2 * jacobian[:, 1:]  # the logit of the second class is m / 2
         return jacobian.double(), finite(logits.double())
 
     def _derivatives(self, batch):
-        """Jacobians of the logits, and these, of all rows at once if torch can."""
+        """Return Jacobians of the logits, and logits, vectorized if torch can."""
         if self._mapped:
             derivative = vmap(jacrev(self._twice, has_aux=True), in_dims=(None, 0))
             try:
@@ -87,7 +87,7 @@ class Linearized(Outputs):
                 parts = [part.reshape(shape) for part in jacobians.values()]
                 return torch.cat(parts, -1), logits
             except (NotImplementedError, RuntimeError):
-                self._mapped = False  # a real error comes again below
+                self._mapped = False  # other errors are raised again below
         rows = [self._row_derivatives(row) for row in batch]
         return tuple(torch.stack(parts) for parts in zip(*rows, strict=True))
 
@@ -96,7 +96,7 @@ class Linearized(Outputs):
         return logits, logits
 
     def _row_derivatives(self, row):
-        """Jacobian of the logits of a row, and these, one class after the other."""
+        """Return the Jacobian of the logits of a sample, and logits, class by class."""
         with torch.inference_mode(False), torch.enable_grad():
             weights = {k: w.clone().requires_grad_() for k, w in self._given.items()}
             logits, _ = self._twice(weights, row.clone())
@@ -113,7 +113,7 @@ class Linearized(Outputs):
         return torch.stack(jacobian), logits.detach()
 
     def sums(self, hessian, features, logits):
-        """Return a tuple of tensors: what a batch adds to H or its diagonal."""
+        """Return a tuple of tensors: contribution of a batch to H or its diagonal."""
         check_full(hessian, self.weights.numel())
         p = torch.softmax(logits, 1)[:, :, None]
         if self.network.is_margin:
@@ -126,23 +126,23 @@ class Linearized(Outputs):
         return (stacked.T @ stacked,)
 
     def curvature(self, hessian, arrays, n_rows):
-        """The curvature from sums over all training rows."""
+        """Return the curvature from sums over all training samples."""
         return Eigenbasis([arrays])
 
     def changes(self, features, draws):
-        """Changes of the logits: a tensor of shape (n_draws, n_rows, n_classes)."""
+        """Return changes of the logits, of shape (n_draws, n_rows, n_classes)."""
         changes = (features @ draws.T).movedim(-1, 0)
         return changes @ self.spread.T if self.network.is_margin else changes
 
 
 class Eigenbasis(Curvature):
-    """Blocks of H, each of which has known eigenvalues and eigenvectors.
+    """Block-diagonal H by the eigenvalues and eigenvectors of its blocks.
 
     Parameters
     ----------
     blocks : list of (ndarray, ...)
-        One array: a diagonal (a vector) or a matrix. Two: the factors B and A of a
-        Kronecker product.
+        One array: a diagonal (a vector) or a matrix. Two arrays: the factors B and A of
+        a Kronecker product.
     """
 
     def __init__(self, blocks):
@@ -163,7 +163,7 @@ class Eigenbasis(Curvature):
         self.eigenvalues = np.concatenate([value.ravel() for value in values])
 
     def _turned(self, tensor, back):
-        """Coordinates along the eigenvectors of the last axis, or back from them."""
+        """Transform the last axis to the eigenvectors' coordinates, or back."""
         parts = []
         sizes = [int(np.prod(shape)) for shape in self.shapes]
         blocks = zip(tensor.split(sizes, -1), self.shapes, self.vectors, strict=True)
@@ -203,7 +203,7 @@ class Eigenbasis(Curvature):
 
 
 class _Logits(nn.Module):
-    """The open network as a module that returns logits."""
+    """Open network as a module that returns logits."""
 
     def __init__(self, network):
         super().__init__()
@@ -215,7 +215,7 @@ class _Logits(nn.Module):
 
 
 class _Loader:
-    """Batches of prepared rows and class numbers, each time that it is iterated."""
+    """Iterable over batches of prepared samples and class indices."""
 
     def __init__(self, network, rows, codes, batch_size):
         self.dataset = codes
@@ -231,12 +231,12 @@ class _Loader:
 
 
 def laplace_torch():
-    """Import laplace-torch, or say why it cannot be.
+    """Import laplace-torch, or raise with the reason.
 
     Returns
     -------
     Laplace : callable
-        Its ``laplace.Laplace``.
+        The class ``laplace.Laplace``.
     """
     try:
         from laplace import Laplace
@@ -254,7 +254,7 @@ def laplace_torch():
 
 
 def kronecker_curvature(part, rows, codes, batch_size, verbose=0):
-    """Have laplace-torch accumulate Kronecker factors for each layer.
+    """Compute Kronecker factors for each layer by laplace-torch.
 
     Parameters
     ----------
@@ -262,13 +262,13 @@ def kronecker_curvature(part, rows, codes, batch_size, verbose=0):
         The network and the weights.
 
     rows : ndarray or torch.Tensor
-        Prepared training rows.
+        Prepared training samples.
 
     codes : ndarray of shape (n_rows,)
-        Numbers of their classes.
+        Class indices.
 
     batch_size : int
-        Rows per pass.
+        Number of samples per forward pass.
 
     verbose : int, default=0
         1 shows the progress bar of laplace-torch.
@@ -276,10 +276,10 @@ def kronecker_curvature(part, rows, codes, batch_size, verbose=0):
     Returns
     -------
     curvature : Eigenbasis
-        Of the generalized Gauss-Newton matrix.
+        Curvature of the generalized Gauss-Newton matrix.
 
     log_likelihood : float
-        Of the rows.
+        Log-likelihood of the training samples.
     """
     network, subset = part.network, part.subset
     for name, parameter in network.module.named_parameters():

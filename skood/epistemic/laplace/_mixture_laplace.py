@@ -1,4 +1,4 @@
-"""Mixtures of Laplace approximations, one around each member of a deep ensemble."""
+"""Mixture of Laplace approximations around the members of a deep ensemble."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -27,61 +27,62 @@ __all__ = ["MixtureLaplace"]
 
 
 class MixtureLaplace(BaseMembers):
-    r"""A Laplace approximation around each member of a deep ensemble.
+    r"""Mixture of Laplace approximations around the members of a deep ensemble.
 
     With :math:`N(\hat w_m, \Sigma_m)` the approximation of member m, see `Laplace`, the
     weights of the network are a mixture of normal distributions of equal weights [1]_:
 
     .. math:: w \sim \frac1M \sum_{m=1}^M N(\hat w_m, \Sigma_m) .
 
-    The ensemble finds different explanations of the data, the approximations what is
-    left open around each of them.
+    The ensemble represents different explanations of the data, the approximations the
+    remaining uncertainty around each of them.
 
     Read more in the :ref:`User Guide <epistemic>`.
 
     Parameters
     ----------
     estimator : object or list of objects
-        A network that `Laplace` takes: each member is a clone of it with a seed of its
-        own. Or an ensemble with ``estimators_`` of skood, such as
+        A network supported by `Laplace`: each member is a clone of it with its own
+        seed. Or an ensemble with ``estimators_`` of skood, such as
         :class:`~skood.epistemic.DeepEnsemble`, which is fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. Or a list of the members, as in
         `DeepEnsemble`.
 
     n_members : int, default=5
-        Number of members. Without effect if `estimator` is an ensemble or a list.
+        Number of members. Ignored if `estimator` is an ensemble or a list.
 
     subset : {"last_layer", "all"} or list of str, default="last_layer"
-        Which weights are uncertain, see `Laplace`.
+        Uncertain weights, see `Laplace`.
 
     hessian : {"kron", "diag", "full"}, default="kron"
         Form of the curvature, see `Laplace`.
 
     prior_precision : "marglik" or float, default="marglik"
-        Precision of the prior; "marglik" finds one for each member.
+        Precision of the prior; "marglik" determines one for each member.
 
     predictive : str, default="mean_field"
-        How setting "a" gets the probabilities of each member, whose mean is returned.
+        Computation of each member's probabilities in setting "a"; their mean is
+        returned.
 
     n_samples : int, default=20
         Number of draws around each member: there are ``n_members * n_samples`` members
-        in all.
+        in total.
 
     batch_size : int, default=256
-        Rows per pass through a network, at most.
+        Maximum number of samples per forward pass.
 
     setting : {"auto", "a", "b"}, default="auto"
-        "a": the mixture predicts. "b": the ensemble predicts, and the question is how
-        far it can be trusted. "auto" is "b" for a frozen `estimator`, else "a".
+        "a": the mixture predicts. "b": the ensemble predicts, and the uncertainty is
+        how far it can be trusted. "auto" is "b" for a frozen `estimator`, else "a".
 
     n_jobs : int, default=None
-        Number of networks that are trained at the same time, see `DeepEnsemble`.
+        Number of networks that are trained in parallel, see `DeepEnsemble`.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the members, unless `estimator` is an ensemble, and the draws.
+        Seed of the members, unless `estimator` is an ensemble, and of the draws.
 
     device : {"auto"}, str or torch.device, default="auto"
-        Where to compute: "auto" is CUDA if there is one, else the CPU.
+        Device: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows progress bars.
@@ -98,15 +99,15 @@ class MixtureLaplace(BaseMembers):
         Class labels.
 
     n_features_in_ : int
-        Number of features, if the networks tell it.
+        Number of features, if the networks have this attribute.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, only if all of them are strings.
 
     See Also
     --------
-    Laplace : The approximation around one network.
-    skood.epistemic.DeepEnsemble : The members alone.
+    Laplace : Approximation around one network.
+    skood.epistemic.DeepEnsemble : Ensemble without approximations.
 
     References
     ----------
@@ -166,7 +167,7 @@ class MixtureLaplace(BaseMembers):
         self.verbose = verbose
 
     @fit_context(
-        # The networks come from the user and are validated by their own fit.
+        # The networks are validated by their own fit.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y):
@@ -175,7 +176,7 @@ class MixtureLaplace(BaseMembers):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Training rows: what the networks read.
+            Training samples: input of the networks.
 
         y : array-like of shape (n_samples,)
             Class labels.
@@ -189,7 +190,7 @@ class MixtureLaplace(BaseMembers):
         ------
         ValueError
             If `estimator` is a frozen network, so that all members would be the same,
-            or as in `Laplace`. The estimator then is as it was before.
+            or as in `Laplace`. The estimator then is left unchanged.
 
         ImportError
             If `hessian` needs laplace-torch, and it is not installed.
@@ -217,7 +218,7 @@ class MixtureLaplace(BaseMembers):
         return self
 
     def _ensemble(self, seed):
-        """The given ensemble, or one of clones of the given network."""
+        """Return the given ensemble, or an ensemble of clones of the given network."""
         if isinstance(unwrapped(self.estimator), MemberBlocks):
             return self.estimator
         if isinstance(self.estimator, FrozenEstimator):
@@ -236,7 +237,7 @@ class MixtureLaplace(BaseMembers):
         )
 
     def _now(self):
-        """The approximations, which draw and predict as the parameters now say."""
+        """Return the approximations with the current values of the parameters."""
         now = [copy.copy(one) for one in self.approximations_]
         names = "predictive", "n_samples", "batch_size", "device"
         params = {name: getattr(self, name) for name in names}
@@ -256,18 +257,18 @@ class MixtureLaplace(BaseMembers):
 
     @takes_input
     def predict_proba(self, X):
-        """Probabilities of the classes.
+        """Return the class probabilities.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         proba : ndarray of shape (n_samples, n_classes), dtype float64
-            In setting "a" the mean of those of the approximations, in setting "b" those
-            of the ensemble, in the order of ``classes_``.
+            Mean probabilities of the approximations in setting "a", probabilities of
+            the ensemble in setting "b", in the order of ``classes_``.
         """
         check_is_fitted(self)
         if self._setting() == "b":

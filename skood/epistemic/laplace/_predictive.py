@@ -1,4 +1,4 @@
-"""Class probabilities from logits that are normally distributed, in closed form."""
+"""Closed-form class probabilities for normally distributed logits."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,7 +16,7 @@ __all__ = [
 
 
 def mean_field_proba(logits, covariances):
-    r"""Mean-field approximation of the mean of the softmax, pair of classes by pair.
+    r"""Return the pairwise mean-field approximation of the mean of the softmax.
 
     .. math:: p_k \propto \Bigl(\sum_l \exp\Bigl(-\frac{f_k - f_l}
        {\sqrt{1 + \pi V_{kl} / 8}}\Bigr)\Bigr)^{-1}, \qquad
@@ -33,7 +33,7 @@ def mean_field_proba(logits, covariances):
     Returns
     -------
     proba : ndarray of shape (n_rows, n_classes)
-        Probabilities. Those of two classes are MacKay's.
+        Probabilities. For two classes they equal MacKay's approximation.
     """
     variances = np.diagonal(covariances, axis1=1, axis2=2)
     spread = variances[:, :, None] + variances[:, None, :] - 2 * covariances
@@ -43,7 +43,7 @@ def mean_field_proba(logits, covariances):
 
 
 def mean_field_of_blocks(logits, blocks):
-    """As `mean_field_proba`, from variances of differences block by block.
+    """Return `mean_field_proba` from variances of differences, block by block.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def mean_field_of_blocks(logits, blocks):
         Means f.
 
     blocks : iterable of (slice, slice, torch.Tensor)
-        Some rows, some classes k, and V for these, of shape (n_rows, n_block,
-        n_classes), which is written to.
+        Indices of samples and of classes k, and V for these, of shape (n_rows, n_block,
+        n_classes), which is overwritten.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def mean_field_of_blocks(logits, blocks):
 
 
 def probit_proba(logits, variances):
-    r"""MacKay's approximation of the mean of the softmax, extended to many classes.
+    r"""Return MacKay's approximation of the mean of the softmax, for many classes.
 
     .. math:: p_k \propto \exp\bigl(f_k / \sqrt{1 + \pi \Sigma_{kk} / 8}\bigr)
 
@@ -78,7 +78,7 @@ def probit_proba(logits, variances):
         Means f.
 
     variances : ndarray of shape (n_rows, n_classes) or (n_rows, 1)
-        Variances. One column: of the margin whose logits are (-m/2, m/2).
+        Variances. One column: variance of the margin with logits (-m/2, m/2).
 
     Returns
     -------
@@ -89,10 +89,11 @@ def probit_proba(logits, variances):
 
 
 def bridge_log_alpha(logits, variances, row_sums, *, normalize=False):
-    r"""Laplace bridge: the Dirichlet whose Laplace approximation has these moments.
+    r"""Return the parameters of the Dirichlet of the Laplace bridge.
 
-    Means and covariances are first conditioned on :math:`\sum_k f_k = 0`, which the
-    inverse of the softmax implies; then
+    It is the Dirichlet whose Laplace approximation has the given moments. Means and
+    covariances are first conditioned on :math:`\sum_k f_k = 0`, which the inverse of
+    the softmax implies; then
 
     .. math:: \alpha_k = \frac{1}{\Sigma_{kk}} \Bigl(1 - \frac2K +
        \frac{e^{f_k}}{K^2} \sum_l e^{-f_l}\Bigr) .
@@ -119,7 +120,7 @@ def bridge_log_alpha(logits, variances, row_sums, *, normalize=False):
     """
     n_classes = logits.shape[1]
     total = row_sums.sum(axis=1, keepdims=True)
-    # rounding of a covariance whose rows sum to zero: there is nothing to condition on
+    # row sums of zero up to rounding: no conditioning is needed
     some = total > 1e-12 * variances.sum(axis=1, keepdims=True)
     share = np.where(some, row_sums / np.where(some, total, 1.0), 1 / n_classes)
     mean = logits - share * logits.sum(axis=1, keepdims=True)
@@ -135,6 +136,6 @@ def bridge_log_alpha(logits, variances, row_sums, *, normalize=False):
 
 
 def bridge_proba(logits, variances, row_sums, *, normalize=False):
-    """Mean of the Dirichlet of the Laplace bridge, see `bridge_log_alpha`."""
+    """Return the mean of the Laplace bridge's Dirichlet, see `bridge_log_alpha`."""
     log_alpha = bridge_log_alpha(logits, variances, row_sums, normalize=normalize)
     return np.exp(log_softmax(log_alpha, axis=1))

@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo for any log density, many chains together, and R-hat."""
+"""Hamiltonian Monte Carlo with parallel chains for any log density, and R-hat."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,15 +16,15 @@ from skood.utils._torch import row_chunks
 
 __all__ = ["leapfrog", "r_hat", "sample"]
 
-# An error of the energy that is larger: the step was too long by far.
+# A larger error of the energy counts as a divergence.
 _DIVERGED = 1000.0
 
-# Arrays of the size of the draws that R-hat needs.
+# Number of arrays of the size of the draws that R-hat needs.
 _COPIES = 10
 
 
 def leapfrog(value_and_grad, z, r, value, grad, step, n_steps, inverse_mass):
-    """Follow the motion of all chains for some steps.
+    """Integrate Hamilton's equations of all chains by leapfrog steps.
 
     Parameters
     ----------
@@ -36,21 +36,21 @@ def leapfrog(value_and_grad, z, r, value, grad, step, n_steps, inverse_mass):
         Positions and momenta.
 
     value, grad : torch.Tensor
-        What `value_and_grad` returns for `z`.
+        Output of `value_and_grad` for `z`.
 
     step : torch.Tensor of shape (n_chains, 1)
-        Lengths of the steps.
+        Step sizes.
 
     n_steps : int
         Number of steps.
 
     inverse_mass : torch.Tensor of shape (n_dims,)
-        Velocity is this times momentum.
+        The velocity is the inverse mass times the momentum.
 
     Returns
     -------
     z, r, value, grad : torch.Tensor
-        The same at the end.
+        The values at the end.
     """
     r = r + 0.5 * step * grad
     for i in range(n_steps):
@@ -61,7 +61,7 @@ def leapfrog(value_and_grad, z, r, value, grad, step, n_steps, inverse_mass):
 
 
 class _DualAveraging:
-    """Step sizes at which a given share is accepted (Hoffman & Gelman 2014, 3.2)."""
+    """Dual averaging of step sizes (Hoffman & Gelman 2014, Sec. 3.2)."""
 
     gamma, t0, kappa = 0.05, 10.0, 0.75
 
@@ -87,7 +87,7 @@ class _DualAveraging:
 
 
 class _Sampler:
-    """State of the chains, and one transition of them."""
+    """State and transitions of the chains."""
 
     def __init__(self, value_and_grad, start, generator):
         self.value_and_grad = value_and_grad
@@ -100,7 +100,7 @@ class _Sampler:
         return 0.5 * (r.square() * self.inverse_mass).double().sum(dim=1) - value
 
     def _propose(self, step, n_steps):
-        """Return the end of a random trajectory and how the energy fell."""
+        """Return the end of a random trajectory and the decrease of the energy."""
         noise = torch.empty_like(self.z).normal_(generator=self.generator)
         r = noise / self.inverse_mass.sqrt()
         end = leapfrog(
@@ -117,7 +117,7 @@ class _Sampler:
         return end, torch.nan_to_num(gain, nan=-math.inf)
 
     def transition(self, step, n_steps):
-        """Move each chain; return its acceptance probability, and if it diverged."""
+        """Move each chain; return acceptance probabilities and divergences."""
         (z, _, value, grad), gain = self._propose(step, n_steps)
         accept = gain.clamp(max=0.0).exp()
         u = torch.empty_like(accept).uniform_(generator=self.generator)
@@ -144,7 +144,7 @@ class _Sampler:
 
 
 def _jitter(n_leapfrog, generator, device):
-    """Draw a number of steps from about half to one and a half of the given one."""
+    """Draw a number of steps between about 0.5 and 1.5 times the given one."""
     low, high = (n_leapfrog + 1) // 2, n_leapfrog + n_leapfrog // 2
     if low == high:
         return low
@@ -153,13 +153,13 @@ def _jitter(n_leapfrog, generator, device):
 
 
 def _windows(n_warmup):
-    """Cut the warm-up into windows that grow: what is learned late counts."""
+    """Divide the warm-up into growing windows, so that late values dominate."""
     ends = [n_warmup * share // 8 for share in (0, 1, 2, 4, 8)]
     return [end - start for start, end in pairwise(ends)]
 
 
 def _warm_up(sampler, n_warmup, n_leapfrog, target_accept, adapt_mass, bar):
-    """Adapt the step sizes (and the masses), and return the former."""
+    """Adapt the step sizes and, optionally, the masses; return the step sizes."""
     z = sampler.z
     step = torch.full(sampler.value.shape, 0.1, dtype=torch.float64, device=z.device)
     windows = _windows(n_warmup)
@@ -181,7 +181,7 @@ def _warm_up(sampler, n_warmup, n_leapfrog, target_accept, adapt_mass, bar):
 
 
 def _shrunk_variance(draws):
-    """Variance within the chains, shrunk towards a small one as Stan does."""
+    """Return the variance within the chains, shrunk towards a small one as in Stan."""
     n_draws = draws.shape[0] * draws.shape[1]
     variance = draws.double().var(dim=0).mean(dim=0)
     return ((n_draws * variance + 5e-3) / (n_draws + 5)).to(draws.dtype)
@@ -201,51 +201,51 @@ def sample(
     step_size=None,
     adapt_mass=False,
 ):
-    """Draw from a density by Hamiltonian Monte Carlo, all chains together.
+    """Sample from a density by Hamiltonian Monte Carlo, all chains in parallel.
 
     Parameters
     ----------
     value_and_grad : callable
         Maps positions (n_chains, n_dims) to log densities (n_chains,), up to a
-        constant, in float64, and their gradients. Each row is on its own.
+        constant, in float64, and their gradients. The rows are independent.
 
     start : torch.Tensor of shape (n_chains, n_dims)
-        Where the chains start.
+        Initial positions of the chains.
 
     n_samples : int
-        Samples that are kept of each chain.
+        Number of samples stored per chain.
 
     n_warmup : int
-        Transitions before, in which step sizes are adapted.
+        Number of warm-up transitions, in which step sizes are adapted.
 
     n_leapfrog : int
-        Mean number of steps of a trajectory. The number is drawn for each, from
-        half to one and a half of it, so that no orbit is run round and round.
+        Mean number of steps of a trajectory. The number is drawn for each trajectory,
+        between 0.5 and 1.5 times the mean, to avoid periodic orbits.
 
     generator : torch.Generator
-        On the device of `start`.
+        Random number generator on the device of `start`.
 
     bar : object
-        Progress: its `update` is called with the number of transitions.
+        Progress bar: its `update` is called with the number of transitions.
 
     thin : int, default=1
-        Every how many transitions a sample is kept.
+        Number of transitions per stored sample.
 
     target_accept : float, default=0.8
-        Acceptance probability that step sizes aim at.
+        Target acceptance probability of the step size adaptation.
 
     step_size : float, default=None
-        Not adapted if it is given.
+        Step size; not adapted if given.
 
     adapt_mass : bool, default=False
-        Whether masses are inverse variances in the warm-up, if that adapts at all.
+        Whether masses are the inverse variances in the warm-up, if it adapts at all.
 
     Returns
     -------
     result : Bunch
         ``samples`` (n_chains, n_samples, n_dims) and ``log_density`` (n_chains,
         n_samples), tensors; and ndarrays of shape (n_chains,): ``acceptance_rate``,
-        ``step_size`` and ``n_divergences``, those of the transitions after warm-up.
+        ``step_size`` and ``n_divergences``, over the transitions after warm-up.
     """
     sampler = _Sampler(value_and_grad, start, generator)
     if step_size is None:
@@ -278,14 +278,14 @@ def sample(
     )
 
 
-# --- have the chains found the same? -------------------------------------------
+# --- convergence diagnostics -----------------------------------------------
 
 
 def r_hat(draws):
-    r"""Rank-normalized split R-hat, for the bulk and the tails.
+    r"""Return the rank-normalized split R-hat, for the bulk and the tails.
 
-    The halves of the chains are compared as chains of their own. Draws are replaced
-    by normal scores of their ranks, and
+    The halves of the chains are compared as separate chains. Draws are replaced by
+    normal scores of their ranks, and
 
     .. math:: \hat R = \sqrt{\frac{n - 1}{n} + \frac{B}{n W}}
 
@@ -330,7 +330,7 @@ def _rank_r_hat(draws):
     between = scores.mean(axis=1).var(axis=0, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(within > 0, between / within, np.where(between > 0, np.inf, 0))
-        # all the same: nothing to disagree about
+        # all draws are the same
         return np.where(
             (within == 0) & (between == 0), 1.0, np.sqrt((n - 1) / n + ratio)
         )

@@ -16,97 +16,94 @@ from skood.utils._warnings import warn
 
 __all__ = ["HMC"]
 
-# Chains whose predictions have a larger R-hat have not found the same posterior.
+# Chains whose predictions have a larger R-hat have not converged.
 _R_HAT = 1.1
 
-# Training rows whose probabilities are compared between chains, at most.
+# Maximum number of training samples whose probabilities are compared.
 _N_COMPARED = 1000
 
-# Noise around the given model in which the chains start, in scales of the prior.
+# Noise around the given model at the start of the chains, in scales of the prior.
 _NOISE = 0.1
 
 
 class HMC(BaseSampler):
-    r"""Uncertainty of a small network by Hamiltonian Monte Carlo on its weights.
+    r"""Hamiltonian Monte Carlo (HMC) over the weights of a small network.
 
-    The given model says what the network is. Its weights w are drawn from the
-    posterior
+    The given model defines the network. Its weights w are drawn from the posterior
 
     .. math:: p(w \mid D) \propto \Bigl(\prod_i p(y_i \mid x_i, w)
        \prod_j N(w_j; 0, s_j^2)\Bigr)^{1/T}
 
-    by chains that follow the motion of a particle, with the gradient of all training
-    rows, and whose ends are accepted or not so that nothing is approximated but by
-    the number of samples [1]_. This is the ground truth that other methods are
-    compared with; each sample costs some hundred passes over all rows.
+    by chains that simulate Hamiltonian dynamics with the gradient over all training
+    samples. The ends of the trajectories are accepted or rejected, so that the only
+    approximation is the finite number of samples [1]_. This is the ground truth for
+    other methods; each sample costs some hundred passes over all training samples.
 
-    All chains advance together. Step sizes are adapted in the warm-up by dual
-    averaging [2]_; whether the chains agree is told by R-hat [3]_, of what they
-    predict above all: weights that predict the same have many permutations, which
-    no chain will visit.
+    All chains advance together. Step sizes are adapted in the warm-up by dual averaging
+    [2]_. Convergence is measured by R-hat [3]_, mainly of the predictions: weights with
+    the same predictions have many permutations, which no chain will visit.
 
     Read more in the :ref:`User Guide <epistemic>`.
 
     Parameters
     ----------
     estimator : object
-        Classifier with a network: a :class:`~skood.nn.TorchClassifier`, what
-        :func:`skood.nn.pretrained` returns, a skorch net, a linear classifier or
+        Classifier with a network: a :class:`~skood.nn.TorchClassifier`, a module
+        wrapped by :func:`skood.nn.pretrained`, a skorch net, a linear classifier or
         ``MLPClassifier`` of scikit-learn, or a `Pipeline` that ends in one. It is
-        cloned and fitted, unless it is in a
-        :class:`~sklearn.frozen.FrozenEstimator`.
+        cloned and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     n_samples : int, default=100
-        Samples that are kept of each chain.
+        Number of samples stored per chain.
 
     n_warmup : int, default=100
-        Transitions of each chain before that, which are thrown away.
+        Number of warm-up transitions of each chain, which are discarded.
 
     n_chains : int, default=4
         Number of chains.
 
     n_leapfrog : int, default=50
-        Mean number of gradients of a transition. It is drawn for each, from half to
-        one and a half of it. Good are as many as let a particle cross the prior:
-        about 1.5 divided by ``step_size_``.
+        Mean number of gradients of a transition, drawn for each one between 0.5 and 1.5
+        times the mean. A good value lets a trajectory cross the prior: about 1.5
+        divided by ``step_size_``.
 
     thin : int, default=1
-        Every how many transitions a sample is kept.
+        Number of transitions per stored sample.
 
     target_accept : float, default=0.8
-        Share of accepted transitions that the step sizes aim at in the warm-up. It
-        is larger afterwards, when they no longer vary.
+        Target acceptance rate of the step size adaptation in the warm-up. The rate is
+        larger afterwards, when step sizes no longer vary.
 
     step_size : float or "auto", default="auto"
-        Length of a step, in scales of the prior. "auto" adapts it for each chain.
+        Step size, in scales of the prior. "auto" adapts it for each chain.
 
     adapt_mass : bool, default=False
-        Whether weights with a small variance in the warm-up get a larger mass. It
-        needs a long warm-up and changes nothing if `step_size` is a number.
+        Whether weights with a small variance in the warm-up get a larger mass. It needs
+        a long warm-up and has no effect if `step_size` is a number.
 
     init : {"prior", "estimator"}, default="prior"
-        Where the chains start: at draws from the prior, far from each other, so that
-        R-hat can tell whether they forget it; or at the given model, plus noise of a
-        tenth of the prior's scale.
+        Initial positions of the chains: draws from the prior, far from each other, so
+        that R-hat can detect whether they have converged; or the given model, plus
+        noise of a tenth of the prior's scale.
 
     prior_scale : float, "he" or dict, default=1.0
-        Standard deviation s of the priors: one for all weights; "he" is
-        :math:`\sqrt{2 / \text{fan-in}}`, and 1 for biases; or a dict with one for
-        each parameter of the network, by the keys of ``samples_``.
+        Standard deviation s of the priors: one for all weights; "he" is :math:`\sqrt{2
+        / \text{fan-in}}`, and 1 for biases; or a dict with one for each parameter of
+        the network, by the keys of ``samples_``.
 
     temperature : float, default=1.0
-        T. Below 1 the posterior is sharper than Bayes' rule has it.
+        Temperature T. Below 1 the posterior is sharper than by Bayes' rule.
 
     setting : {"auto", "a", "b"}, default="auto"
         "a": the samples predict, and the epistemic uncertainty is the mutual
-        information. "b": the given model predicts, and its uncertainty is how far
-        the samples are from it. "auto" is "b" for a frozen estimator.
+        information. "b": the given model predicts, and the epistemic uncertainty is its
+        divergence from the samples. "auto" is "b" for a frozen estimator.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the chains.
+        Seed of the chains.
 
     device : str or torch.device, default="auto"
-        Where to sample: "auto" is CUDA if there is one, else the CPU.
+        Device to sample on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the transitions.
@@ -126,43 +123,43 @@ class HMC(BaseSampler):
         Log posterior of the samples, up to a constant.
 
     r_hat_ : float
-        The largest R-hat of the probabilities of training rows.
+        The largest R-hat of the probabilities of training samples.
 
     r_hat_proba_ : ndarray of shape (n_compared_rows, n_classes)
-        R-hat of each of these probabilities: of all training rows in their order, or,
-        if there are more than 1000, of 1000 that are drawn, always the same.
+        R-hat of each of these probabilities: of all training samples in their order,
+        or, if there are more than 1000, of a fixed random subset of 1000.
 
     r_hat_log_density_ : float
         R-hat of the log posterior.
 
     r_hat_weights_ : dict of str to ndarray
-        R-hat of the parameters. Large ones are to be expected.
+        R-hat of the parameters. Large values are expected.
 
     acceptance_rate_ : ndarray of shape (n_chains,)
         Mean acceptance probability after the warm-up.
 
     step_size_ : ndarray of shape (n_chains,)
-        Lengths of the steps.
+        Step sizes.
 
     n_divergences_ : ndarray of shape (n_chains,)
-        Transitions after the warm-up whose energy rose by more than 1000.
+        Number of transitions after the warm-up whose energy rose by more than 1000.
 
     n_features_in_ : int
-        Number of features, if the estimator has it.
+        Number of features, if the estimator has this attribute.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, if the estimator has them.
 
     See Also
     --------
-    CyclicalSGHMC : The same posterior by mini-batches, less exactly.
+    CyclicalSGHMC : Approximate sampling of the posterior by mini-batches.
 
     Notes
     -----
     Layers run in eval mode: batch normalization keeps the statistics of the given
     model, and there is no dropout. All parameters of the network are sampled. The
-    network of a binary classifier of scikit-learn has a logit for each class, so that
-    the prior of its margin, their difference, has :math:`\sqrt 2` times `prior_scale`.
+    network of a binary classifier of scikit-learn has one logit per class, so that the
+    prior of its margin, their difference, has :math:`\sqrt 2` times `prior_scale`.
     Networks in half precision are sampled in float32.
 
     References
@@ -177,7 +174,7 @@ class HMC(BaseSampler):
 
     Examples
     --------
-    The model knows little about a point far away from what it was trained on:
+    The epistemic uncertainty is high at a point far away from the training data:
 
     >>> import numpy as np
     >>> from sklearn.datasets import make_moons
@@ -278,7 +275,7 @@ class HMC(BaseSampler):
         return theta.flatten(0, 1)
 
     def _diagnose(self, posterior, theta):
-        """Compute R-hat, and warn if the samples cannot be relied upon."""
+        """Compute R-hat, and warn if the samples are not reliable."""
         rows = np.arange(posterior.n_rows)
         if len(rows) > _N_COMPARED:
             rows = np.random.default_rng(0).choice(rows, _N_COMPARED, replace=False)

@@ -1,4 +1,4 @@
-"""The posterior of a network's weights: prior, likelihood, and many models at once."""
+"""Posterior of a network's weights, evaluated for many models at once."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -26,16 +26,16 @@ __all__ = [
     "prior_scales",
 ]
 
-# Bytes of activations that work in progress may need.
+# Memory of activations in bytes that a computation may need.
 _BUDGET = 64 * 2**20
 
 
 class StackedWeights:
-    """Many models of one architecture, each a row of numbers.
+    """Stacked models of one architecture, each a row of weights.
 
-    Networks of linear layers with functions of rows between them run as batched
-    products of matrices, others through ``torch.func.vmap``, and those that it cannot
-    map one after the other.
+    Networks of linear layers with elementwise functions between them run as batched
+    matrix products, others by ``torch.func.vmap``, and networks that it cannot map one
+    after the other.
 
     Parameters
     ----------
@@ -43,18 +43,18 @@ class StackedWeights:
         The architecture.
 
     rows : ndarray or torch.Tensor
-        Rows as `OpenNetwork.prepare` returns them; two are run.
+        Samples from `OpenNetwork.prepare`; two of them are run.
 
     Attributes
     ----------
     shapes : dict of str to torch.Size
-        Shapes of the parameters, by their names, in the order of the numbers.
+        Shapes of the parameters by name, in the order of the weights.
 
     n_weights : int
-        Number of numbers of a model.
+        Number of weights of a model.
 
     bytes_per_row : int
-        What a model needs for a row, roughly.
+        Approximate memory of a model per sample.
     """
 
     def __init__(self, network, rows):
@@ -68,15 +68,15 @@ class StackedWeights:
         if self._is_chain:
             self.bytes_per_row = self._tail.bytes_per_row
         else:
-            # activations are not known; a network makes some of its input's size
+            # activations are unknown; assumed to be a multiple of the input size
             self.bytes_per_row = 64 * batch[0].numel() * batch.element_size()
 
     def features(self, rows):
-        """Return what the first layer with weights reads of prepared rows."""
+        """Return the input of the first layer with weights for prepared samples."""
         return self._tail.features(rows)
 
     def flatten(self, weights):
-        """Return stacked parameters, given by their names, as rows of numbers."""
+        """Return stacked parameters, given by name, as rows of weights."""
         return torch.cat(
             [
                 torch.as_tensor(weights[name]).reshape(-1, shape.numel())
@@ -86,7 +86,7 @@ class StackedWeights:
         ).to(device=self.network.device, dtype=self.network.dtype)
 
     def split(self, theta):
-        """Return rows of numbers as stacked parameters by their names: views."""
+        """Return rows of weights as stacked parameters by name: views."""
         parts = theta.split([shape.numel() for shape in self.shapes.values()], dim=-1)
         return {
             name: part.reshape(*theta.shape[:-1], *shape)
@@ -94,7 +94,7 @@ class StackedWeights:
         }
 
     def logits(self, theta, features):
-        """Logits of rows by each model.
+        """Return the logits of samples by each model.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class StackedWeights:
         Returns
         -------
         logits : torch.Tensor of shape (n_models, n_rows, n_classes)
-            A model's logits do not depend on the other models.
+            Logits; each model is independent of the other models.
         """
         weights = self.split(theta)
         if self._is_chain:
@@ -118,7 +118,7 @@ class StackedWeights:
                     weights
                 )
             except (NotImplementedError, RuntimeError):
-                self._mapped = False  # a real error comes again below
+                self._mapped = False  # other errors are raised again below
         models = [
             {name: stacked[i] for name, stacked in weights.items()}
             for i in range(len(theta))
@@ -141,27 +141,27 @@ class StackedWeights:
 
 
 def prior_scales(prior_scale, shapes):
-    r"""Standard deviations of the independent normal priors of all weights.
+    r"""Return standard deviations of the independent normal priors of all weights.
 
     Parameters
     ----------
     prior_scale : float, "he" or dict of str to float
         One for all; :math:`\sqrt{2 / \text{fan-in}}` for parameters with at least two
-        axes and 1 for the others (biases); or by the names of the parameters.
+        axes and 1 for the others (biases); or by parameter name.
 
     shapes : dict of str to tuple of int
-        Shapes of the parameters by their names.
+        Shapes of the parameters by name.
 
     Returns
     -------
     scales : ndarray of shape (n_weights,), dtype float64
-        In the order of `shapes`.
+        Standard deviations in the order of `shapes`.
     """
     if isinstance(prior_scale, dict):
         if set(prior_scale) != set(shapes):
             raise ValueError(
                 "prior_scale must have the scale of each parameter of the network, "
-                f"{sorted(shapes)}; got those of {sorted(prior_scale, key=str)}."
+                f"{sorted(shapes)}; got {sorted(prior_scale, key=str)}."
             )
         for name, scale in prior_scale.items():
             if not isinstance(scale, Real) or not 0 < float(scale) < np.inf:
@@ -182,7 +182,7 @@ def prior_scales(prior_scale, shapes):
 
 
 class Posterior:
-    r"""The log posterior of stacked models, and its gradient.
+    r"""Log posterior of stacked models, and its gradient.
 
     .. math:: \log p(w \mid D) = \frac1T \Bigl(\sum_i \log p(y_i \mid x_i, w) -
        \sum_j \frac{w_j^2}{2 s_j^2}\Bigr) + \text{const}
@@ -190,22 +190,22 @@ class Posterior:
     Parameters
     ----------
     estimator : object
-        Fitted classifier whose network is opened.
+        Fitted classifier with a network.
 
     X : array-like of shape (n_samples, ...)
-        Training rows.
+        Training samples.
 
     codes : ndarray of shape (n_samples,)
-        Numbers of their classes.
+        Class indices.
 
     prior_scale : float, str or dict, default=1.0
         See `prior_scales`.
 
     temperature : float, default=1.0
-        T.
+        Temperature T.
 
     device : str or torch.device, default="auto"
-        Where to compute.
+        Device.
     """
 
     def __init__(
@@ -224,36 +224,36 @@ class Posterior:
 
     @property
     def n_rows(self):
-        """Number of training rows."""
+        """Number of training samples."""
         return len(self.codes)
 
     @property
     def device(self):
-        """Where the numbers are."""
+        """Device of the weights."""
         return self.scales.device
 
     @property
     def given(self):
-        """The weights of the estimator, of shape (1, n_weights)."""
+        """Weights of the estimator, of shape (1, n_weights)."""
         return self.models.flatten(self.models.network.weights())
 
     def log_likelihood(self, theta, rows=slice(None)):
-        """Sum of log p(y|x, w) over some rows, for each model, in float64."""
+        """Return the sum of log p(y|x, w) over samples, for each model, in float64."""
         logits = self.models.logits(theta, self.features[rows])
         codes = self.codes[rows].expand(len(theta), -1)
         log_p = torch.log_softmax(logits, dim=2).gather(2, codes[:, :, None])
         return log_p.double().sum(dim=(1, 2))
 
     def log_prior(self, theta):
-        """Log prior density of each model up to a constant, in float64."""
+        """Return the log prior density of each model up to a constant, in float64."""
         return -0.5 * (theta / self.scales).double().square().sum(dim=1)
 
     def grad_log_prior(self, theta):
-        """Gradient of the log prior density."""
+        """Return the gradient of the log prior density."""
         return -theta / self.scales.square()
 
     def value_and_grad(self, theta):
-        """Log posterior of each model, up to a constant, and its gradient."""
+        """Return each model's log posterior, up to a constant, and its gradient."""
         grad = self.grad_log_prior(theta)
         value = self.log_prior(theta)
         n_bytes = len(theta) * self.models.bytes_per_row
@@ -263,7 +263,7 @@ class Posterior:
         return value / self.temperature, grad / self.temperature
 
     def likelihood_and_grad(self, theta, rows=slice(None)):
-        """Log-likelihood of some rows by each model, and its gradient."""
+        """Return the log-likelihood of samples by each model, and its gradient."""
         with torch.inference_mode(False), torch.enable_grad():
             theta = theta.detach().requires_grad_()
             value = self.log_likelihood(theta, rows)
@@ -271,12 +271,12 @@ class Posterior:
         return value.detach(), grad
 
     def proba(self, theta, rows=slice(None)):
-        """Probabilities of training rows by each model, as a float64 ndarray."""
+        """Return probabilities of training samples by each model, in float64."""
         return np.exp(_log_proba(self.models, theta, self.features[rows]))
 
 
 def _log_proba(models, theta, features):
-    """Log-probabilities (n_models, n_rows, n_classes), in bounded memory."""
+    """Return log-probabilities (n_models, n_rows, n_classes), in bounded memory."""
     parts = []
     per_chunk = len(features) * models.bytes_per_row
     with torch.no_grad():
@@ -287,28 +287,28 @@ def _log_proba(models, theta, features):
 
 
 def member_log_proba(estimator, samples, X, device="auto"):
-    """Yield log-probabilities by sampled weights, for consecutive rows.
+    """Yield log-probabilities by sampled weights, for consecutive samples.
 
-    They are computed in float64, so that a row's do not depend on the others.
+    Computed in float64, so that the result for a sample does not depend on the others.
 
     Parameters
     ----------
     estimator : object
-        Fitted classifier whose network the samples belong to.
+        Fitted classifier with the network of the sampled weights.
 
     samples : dict of str to ndarray of shape (n_models, ...)
         Stacked parameters by name.
 
     X : array-like of shape (n_samples, ...)
-        Rows.
+        Input samples.
 
     device : str or torch.device, default="auto"
-        Where to compute.
+        Device.
 
     Yields
     ------
     log_proba : ndarray of shape (n_models, n_rows, n_classes), dtype float64
-        Of consecutive rows.
+        Log-probabilities of consecutive samples.
     """
     network = OpenNetwork(estimator, device=device, dtype=torch.float64)
     rows = network.prepare(X)
@@ -320,10 +320,10 @@ def member_log_proba(estimator, samples, X, device="auto"):
 
 
 class BaseSampler(BaseMembers):
-    """Base of classifiers whose members are samples of the weights of one network.
+    """Base class of classifiers whose members are sampled weights of one network.
 
     A subclass implements ``_sample(posterior, generator)``, which returns the samples
-    as rows of numbers, and has the parameters below.
+    as rows of weights, and has the parameters below.
     """
 
     _parameter_constraints: dict = {
@@ -340,7 +340,7 @@ class BaseSampler(BaseMembers):
     }
 
     @fit_context(
-        # The estimator comes from the user and is validated by its own fit.
+        # The wrapped estimator is validated by its own fit.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y):
@@ -349,7 +349,7 @@ class BaseSampler(BaseMembers):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Training rows: what the estimator reads.
+            Training samples: input of the estimator.
 
         y : array-like of shape (n_samples,)
             Class labels.
@@ -365,7 +365,7 @@ class BaseSampler(BaseMembers):
             check_consistent_length(X, y)
             codes = class_codes(check_target(y, self), self.classes_)
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            # the caller may be in the inference mode of torch, which has no gradients
+            # the caller may be in inference mode, which has no gradients
             with torch.inference_mode(False), torch.no_grad():
                 posterior = Posterior(
                     self.estimator_,

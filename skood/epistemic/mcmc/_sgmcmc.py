@@ -1,4 +1,4 @@
-"""Stochastic-gradient Hamiltonian Monte Carlo with cyclical step sizes."""
+"""Cyclical stochastic-gradient Hamiltonian Monte Carlo (SGHMC)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,16 +16,16 @@ from skood.utils._warnings import warn
 
 __all__ = ["CyclicalSGHMC"]
 
-# Samples diverged if their log density is lower than that of the given model by this,
-# for each weight and each row. To be expected is 0.5 for each weight.
+# Samples have diverged if their log density is lower than the log density of the given
+# model by this value per weight and sample. 0.5 per weight is expected.
 _FAR = 10.0
 
 
 class CyclicalSGHMC(BaseSampler):
-    r"""Uncertainty of a network by stochastic-gradient HMC with cyclical step sizes.
+    r"""Cyclical stochastic-gradient Hamiltonian Monte Carlo over a network's weights.
 
     The weights w of the network of the given model, and a momentum r, advance by
-    mini-batches B of the N training rows [1]_, [2]_:
+    mini-batches B of the N training samples [1]_, [2]_:
 
     .. math::
 
@@ -36,49 +36,48 @@ class CyclicalSGHMC(BaseSampler):
 
     which at a constant step is gradient descent with the momentum :math:`\mu` and the
     learning rate :math:`l_k` on the mean loss, plus noise that turns it into a sampler
-    of :math:`p(w \mid D)^{1/T}`. The learning rate runs through cycles of K steps,
+    of :math:`p(w \mid D)^{1/T}`. The learning rate follows cycles of K steps,
 
     .. math:: l_k = \frac{l_0}{2} \Bigl(\cos \frac{\pi \, (k \bmod K)}{K} + 1\Bigr) .
 
-    The large steps at the beginning of each find another mode; the small ones at its
-    end sample there.
+    The large steps at the beginning of a cycle move to another mode; the small steps at
+    its end sample this mode.
 
     Read more in the :ref:`User Guide <epistemic>`.
 
     Parameters
     ----------
     estimator : object
-        Classifier with a network: a :class:`~skood.nn.TorchClassifier`, what
-        :func:`skood.nn.pretrained` returns, a skorch net, a linear classifier or
+        Classifier with a network: a :class:`~skood.nn.TorchClassifier`, a module
+        wrapped by :func:`skood.nn.pretrained`, a skorch net, a linear classifier or
         ``MLPClassifier`` of scikit-learn, or a `Pipeline` that ends in one. It is
-        cloned and fitted, unless it is in a
-        :class:`~sklearn.frozen.FrozenEstimator`.
+        cloned and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     n_cycles : int, default=5
         Number of cycles.
 
     epochs_per_cycle : int, default=50
-        Passes over the training rows in each.
+        Number of passes over the training samples in each cycle.
 
     samples_per_cycle : int, default=3
-        Samples that are kept of each cycle: after its last epochs.
+        Number of samples stored per cycle, after each of its last epochs.
 
     exploration : float, default=0.0
-        Share of the steps of each cycle that are without noise, from its beginning.
-        They find a mode, which is far from where the mass of the posterior is if there
-        are many weights: the steps that are left must be enough to come back.
+        Fraction of the steps at the beginning of each cycle that are without noise.
+        They find a mode, which is far from the mass of the posterior if there are many
+        weights: the remaining steps must be enough to return to it.
 
     lr : float, default=0.05
         Learning rate :math:`l_0` at the beginning of a cycle.
 
     momentum : float, default=0.9
-        :math:`\mu`.
+        Momentum :math:`\mu`.
 
     batch_size : int, default=128
-        Rows per step, at most: an epoch has batches of about the same size.
+        Maximum number of samples per step: batches of an epoch have similar sizes.
 
     init : {"estimator", "prior"}, default="estimator"
-        Where the first cycle starts: at the given model, or at a draw from the prior.
+        Start of the first cycle: the given model, or a draw from the prior.
 
     prior_scale : float, "he" or dict, default=1.0
         Standard deviation of the normal priors: one for all weights; "he" is
@@ -86,18 +85,18 @@ class CyclicalSGHMC(BaseSampler):
         each parameter of the network, by the keys of ``samples_``.
 
     temperature : float, default=1.0
-        T. Below 1 the posterior is sharper than Bayes' rule has it.
+        Temperature T. Below 1 the posterior is sharper than by Bayes' rule.
 
     setting : {"auto", "a", "b"}, default="auto"
         "a": the samples predict, and the epistemic uncertainty is the mutual
-        information. "b": the given model predicts, and its uncertainty is how far
-        the samples are from it. "auto" is "b" for a frozen estimator.
+        information. "b": the given model predicts, and the epistemic uncertainty is its
+        divergence from the samples. "auto" is "b" for a frozen estimator.
 
     random_state : int, RandomState instance or None, default=None
-        Seeds the noise and the batches.
+        Seed of the noise and the batches.
 
     device : str or torch.device, default="auto"
-        Where to sample: "auto" is CUDA if there is one, else the CPU.
+        Device to sample on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the epochs.
@@ -111,31 +110,31 @@ class CyclicalSGHMC(BaseSampler):
         Class labels.
 
     samples_ : dict of str to ndarray of shape (n_cycles * samples_per_cycle, ...)
-        Sampled parameters of the network, by their names, cycle after cycle.
+        Sampled parameters of the network, by name, cycle after cycle.
 
     log_density_ : ndarray of shape (n_cycles * samples_per_cycle,)
-        Log posterior of the samples on all rows, up to a constant.
+        Log posterior of the samples, up to a constant.
 
     n_features_in_ : int
-        Number of features, if the estimator has it.
+        Number of features, if the estimator has this attribute.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, if the estimator has them.
 
     See Also
     --------
-    HMC : Exact but for the number of samples, for small networks.
+    HMC : Exact sampling up to the number of samples, for small networks.
 
     Notes
     -----
-    What is sampled differs from the posterior by terms that vanish with the learning
-    rate, at any momentum: by the length of the steps, and by the noise of the
-    mini-batches, for which nothing is corrected.
+    The sampled distribution differs from the posterior by terms that vanish with the
+    learning rate, at any momentum: by the step size, and by the noise of the
+    mini-batches, which is not corrected.
 
     Layers run in eval mode: batch normalization keeps the statistics of the given
     model, and there is no dropout. All parameters of the network are sampled. The
-    network of a binary classifier of scikit-learn has a logit for each class, so that
-    the prior of its margin, their difference, has :math:`\sqrt 2` times `prior_scale`.
+    network of a binary classifier of scikit-learn has one logit per class, so that the
+    prior of its margin, their difference, has :math:`\sqrt 2` times `prior_scale`.
     Networks in half precision are sampled in float32.
 
     References
@@ -248,11 +247,11 @@ class CyclicalSGHMC(BaseSampler):
         return torch.cat(samples)
 
     def _check_density(self, posterior):
-        """Warn if samples are where no posterior has its mass."""
+        """Warn if samples have diverged from the mass of the posterior."""
         given, n_weights = posterior.given, posterior.models.n_weights
         value = float(posterior.value_and_grad(given)[0])
         least = value - _FAR * (n_weights + posterior.n_rows)
-        n_far = np.sum(~(self.log_density_ >= least))  # NaN is far, too
+        n_far = np.sum(~(self.log_density_ >= least))  # includes NaN
         if n_far:
             warn(
                 f"CyclicalSGHMC diverged: the log density of {n_far} of "
@@ -264,7 +263,7 @@ class CyclicalSGHMC(BaseSampler):
             )
 
     def _step(self, posterior, theta, momentum, rows, share, generator):
-        """Move by a batch; `share` is how much of the cycle is over."""
+        """Make a step on a batch; `share` is the fraction of the cycle completed."""
         lr = 0.5 * self.lr * (math.cos(math.pi * share) + 1.0)
         step = math.sqrt(lr / posterior.n_rows)
         _, grad = posterior.likelihood_and_grad(theta, rows)

@@ -1,4 +1,4 @@
-"""The search for adversarial models, of many points and targets at a time."""
+"""Search for adversarial models of many points and targets at a time (QUAM)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,7 +18,7 @@ __all__ = ["Classes", "Found", "Means", "Schedule", "Task", "search"]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the weights move: see `QUAM` for the parameters."""
+    """Optimization parameters of the search, see `QUAM`."""
 
     n_steps: int
     lr: float
@@ -28,28 +28,28 @@ class Schedule:
     update_every: int
 
     def factor(self, step):
-        """Eta to the power of the number of updates before a step."""
+        """Return eta to the power of the number of updates before a step."""
         return self.eta ** (step // self.update_every)
 
 
 @dataclass(frozen=True)
 class Found:
-    """What the models met on the way said, the given one first.
+    """Outputs and losses of the models along the searches, the given one first.
 
     Parameters
     ----------
     outputs : torch.Tensor of shape (n_steps + 1, n_searches, n_outputs)
-        For the points: log-probabilities, or means.
+        Outputs for the points: log-probabilities, or means.
 
     training_loss : torch.Tensor of shape (n_steps + 1, n_searches)
-        Mean loss on the training rows.
+        Mean loss on the training samples.
 
     attack_loss : torch.Tensor of shape (n_steps + 1, n_searches)
         Loss of the attack.
 
     judged : torch.Tensor of shape (n_steps + 1, n_searches)
-        The loss that weighs the models: on the training rows of the step, or on rows
-        that are the same for all models.
+        The loss that determines the weights of the models: on the training samples of
+        the step, or on samples that are the same for all models.
 
     weights : list of torch.Tensor
         Stacked weights at the end.
@@ -62,7 +62,7 @@ class Found:
     weights: list
 
     def shaped(self, n_points):
-        """The arrays by points: float64, (n_steps + 1, n_targets, n_points, ...)."""
+        """Return float64 arrays by points, (n_steps + 1, n_targets, n_points, ...)."""
 
         def by_points(tensor):
             array = tensor.double().cpu().numpy()
@@ -79,27 +79,27 @@ class Found:
 
 
 class Task(ABC):
-    """What is attacked: the class of a point, or its mean."""
+    """Base class of search objectives: the class of a point, or its mean."""
 
     @abstractmethod
     def outputs(self, logits):
-        """What is written down for a model, from the outputs of the network."""
+        """Return the recorded outputs of a model, from the outputs of the network."""
 
     @abstractmethod
     def training_loss(self, row_logits, answers):
-        """Mean loss on training rows, of each search."""
+        """Return the mean loss on training samples, of each search."""
 
     @abstractmethod
     def attack_loss(self, outputs):
-        """Loss of the attack, of each search."""
+        """Return the loss of the attack, of each search."""
 
     def start(self, tail, n_searches):
-        """Stacked weights before the first step: those of the given model."""
+        """Return the stacked initial weights, copies of the given model's weights."""
         return tail.start(n_searches)
 
 
 class Classes(Task):
-    """Each search moves the prediction of its point to one class.
+    """Objective that moves the prediction of a point to one class.
 
     Parameters
     ----------
@@ -126,18 +126,18 @@ class Classes(Task):
 
 
 class Means(Task):
-    r"""Each search moves the mean of its point up or down.
+    r"""Objective that moves the mean of a point up or down.
 
     Parameters
     ----------
     shifts : torch.Tensor of shape (n_searches,)
-        Where the mean is moved before the first step, in standard deviations.
+        Initial shift of the mean, in standard deviations.
 
     mean, variance : torch.Tensor of shape (n_searches,)
-        What the given network says.
+        Prediction of the given network.
 
     fixed : bool
-        Whether the variance is the same for all rows and models, or the exponential
+        Whether the variance is the same for all samples and models, or the exponential
         of the second output.
     """
 
@@ -159,7 +159,7 @@ class Means(Task):
         return variance.log() if self.fixed else outputs[..., 1]
 
     def training_loss(self, row_logits, answers):
-        # the variance of the targets, if fixed, is the same for all points
+        # a fixed variance of the targets is the same for all points
         log_variance = self._log_variance(row_logits, self.variance[:1])
         square = (answers.to(row_logits.dtype) - row_logits[..., 0]) ** 2
         nats = square * torch.exp(-log_variance) + log_variance + np.log(2 * np.pi)
@@ -173,43 +173,44 @@ class Means(Task):
 
 
 def search(tail, points, task, n_searches, batches, schedule, judges=None):
-    r"""Search adversarial models for some points, all searches side by side.
+    r"""Search adversarial models for some points, all searches in parallel.
 
-    Each step is one of Adam on
+    Each step is an Adam step on
 
     .. math:: L_{\text{attack}}(\tilde w) + c_k L_{\text{train}}(\tilde w),
 
-    with weight decay; :math:`c_k = c_0 \eta^k` and the learning rate
-    :math:`\eta^{-k}` times the first one in the k-th stretch of the steps.
+    with weight decay; :math:`c_k = c_0 \eta^k` and the learning rate is
+    :math:`\eta^{-k}` times the initial one in the k-th stage.
 
     Parameters
     ----------
     tail : Tail
-        The part of the network whose weights move.
+        The part of the network whose weights are searched.
 
     points : torch.Tensor of shape (n_points, ...)
-        What the tail reads of the points.
+        Input of the tail for the points.
 
     task : Task
-        What is attacked.
+        Objective of the searches.
 
     n_searches : int
         A multiple of the number of points.
 
     batches : sequence of (torch.Tensor, torch.Tensor)
-        What the tail reads of training rows, and their answers, for each step and
-        for the model after the last one.
+        Input of the tail for training samples, and their targets, for each step and for
+        the model after the last one.
 
     schedule : Schedule
-        How the weights move.
+        Parameters of the optimization.
 
     judges : (torch.Tensor, torch.Tensor), default=None
-        Training rows and answers that weigh the models. None: those of the steps.
+        Training samples and targets that weight the models. None: the batch of the
+        step.
 
     Returns
     -------
     found : Found
-        All models that were met.
+        Results of all models along the searches.
     """
     weights = task.start(tail, n_searches)
     optimizer = _adam(weights, schedule)
@@ -224,7 +225,7 @@ def search(tail, points, task, n_searches, batches, schedule, judges=None):
             outputs = task.outputs(logits[1])
             training_loss = task.training_loss(logits[0], answers)
             attack = task.attack_loss(outputs)
-        said.append(outputs.detach().clone())  # the steps use their memory again
+        said.append(outputs.detach().clone())  # the steps reuse their memory
         training.append(training_loss.detach())
         attacks.append(attack.detach())
         if judges is not None:
@@ -248,7 +249,7 @@ def search(tail, points, task, n_searches, batches, schedule, judges=None):
 
 
 def _adam(weights, schedule):
-    """Adam in one pass over the weights, where torch has that (2.3: not on a CPU)."""
+    """Return fused Adam where torch supports it (not on a CPU in torch 2.3)."""
     options = {"lr": schedule.lr, "weight_decay": schedule.weight_decay}
     try:
         return torch.optim.Adam(weights, fused=True, **options)

@@ -1,4 +1,4 @@
-"""What the two kinds of QUAM share: training rows that are kept, blocks, traces."""
+"""Mixin of QUAM classifiers and regressors: training samples, blocks, traces."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,19 +28,19 @@ from skood.utils._torch import resolve_device, seeded, to_numpy, to_tensor
 
 __all__ = ["SearchMixin", "check_loader", "is_loader", "member_weights"]
 
-# Searches advance together while their weights, gradients and moments stay about in
-# the caches of a CPU; an accelerator has room for many more.
+# Searches advance together as long as their weights, gradients and moments fit
+# approximately in the caches of a CPU; an accelerator has room for many more.
 _CPU_BUDGET = 40 * 2**20
 _DEVICE_BUDGET = 2 * 2**30
 
 
 def is_loader(X):
-    """Tell whether `X` is a torch ``DataLoader``, without importing torch's."""
+    """Return whether `X` is a torch ``DataLoader``, without importing torch."""
     return is_instance(X, "torch.utils.data", "DataLoader")
 
 
 def check_loader(estimator, y):
-    """Raise unless a loader may take the place of `X`."""
+    """Raise unless a loader may be passed as `X`."""
     if y is not None:
         raise ValueError("A DataLoader gives the targets: leave y out.")
     if not isinstance(estimator, FrozenEstimator):
@@ -52,7 +52,7 @@ def check_loader(estimator, y):
 
 
 def member_weights(training_loss, temperature):
-    """Weights of models by their loss on training rows.
+    """Return weights of models from their loss on training samples.
 
     Parameters
     ----------
@@ -60,18 +60,18 @@ def member_weights(training_loss, temperature):
         Mean losses.
 
     temperature : float
-        High: equal weights.
+        Temperature; high values give equal weights.
 
     Returns
     -------
     weights : ndarray of shape (n_members, n_points)
-        Summing to one over the members of each point.
+        Weights, summing to one over the members of each point.
     """
     return softmax(-training_loss / temperature, axis=0)
 
 
 class SearchMixin:
-    """Searches around a network, for `QUAM` and `QUAMRegressor`."""
+    """Mixin for searches around a network, of `QUAM` and `QUAMRegressor`."""
 
     # parameters, and a method of `BaseEstimator`
     scope: str
@@ -120,28 +120,28 @@ class SearchMixin:
 
     @abstractmethod
     def _codes(self, y):
-        """Return the answers of training rows as an array of numbers."""
+        """Return the targets of training samples as an array of numbers."""
 
     @abstractmethod
     def _losses(self, outputs, answers):
-        """Losses of the given model on rows, from its outputs and the answers."""
+        """Return losses of the given model on samples, from outputs and targets."""
 
     @abstractmethod
     def _outputs(self, network, rows):
-        """Outputs of the given model for prepared rows, as float64."""
+        """Return outputs of the given model for prepared samples, as float64."""
 
     @abstractmethod
     def _targets(self, reference):
-        """Return what is attacked of each point: an int array (n_points, n_targets)."""
+        """Return the targets of each point: an int array (n_points, n_targets)."""
 
     @abstractmethod
     def _task(self, targets, reference, tail):
         """Return the `Task` of searches, from their targets and references."""
 
-    # --- training rows -------------------------------------------------------
+    # --- training samples ----------------------------------------------------
 
     def _keep_rows(self, X, y):
-        """Draw the training rows of all steps; keep what the searched layers read."""
+        """Draw the training samples of all steps; store the searched layers' input."""
         if is_loader(X):
             n_samples = _length(X)
         else:
@@ -165,11 +165,11 @@ class SearchMixin:
         self._searched = (self.scope, self.penalty_batch, self.evaluation_rows)
 
     def _read(self, network, X, y, used, rng):
-        """What the searched layers read of chosen rows, outputs, and answers."""
+        """Return searched layers' input for chosen samples, outputs, and targets."""
         if is_loader(X):
-            with seeded(rng, network.device):  # it may shuffle
+            with seeded(rng, network.device):  # the loader may shuffle
                 return self._read_loader(network, X, used)
-        if isinstance(X, np.memmap):  # the other rows are not loaded
+        if isinstance(X, np.memmap):  # the other samples are not loaded
             rows = network.prepare(take_rows(X, used))
         else:
             rows = take_rows(network.prepare(X), used)
@@ -178,7 +178,7 @@ class SearchMixin:
         return features, self._outputs(network, rows), y[used]
 
     def _read_loader(self, network, loader, used):
-        """The same from a loader, batch by batch."""
+        """Return the same as `_read` from a loader, batch by batch."""
         start, tail = 0, None
         features, outputs, answers = [], [], []
         for X, y in loader:
@@ -193,7 +193,7 @@ class SearchMixin:
             start = stop
         if start <= used[-1]:
             raise ValueError(
-                f"The loader said that it has {_length(loader)} rows, and gave {start}."
+                f"The loader has {_length(loader)} samples, but returned {start}."
             )
         return (
             np.concatenate(features),
@@ -202,7 +202,7 @@ class SearchMixin:
         )
 
     def _batches(self, network):
-        """Training rows of each step, and those that all models are judged on."""
+        """Return the training samples of each step and of the models' weights."""
         asked = (self.scope, self.penalty_batch, self.evaluation_rows)
         n_steps = len(self.penalty_index_) - 1
         if asked != self._searched or self.n_steps > n_steps:
@@ -273,13 +273,13 @@ class SearchMixin:
                 and np.isfinite(found[-1].judged).all()
             ):
                 raise ValueError(
-                    "The weights of a search became so large that its model says NaN "
-                    f"or infinity. Lower lr={self.lr}, or scale the features."
+                    "The weights of a search became so large that its model returns "
+                    f"NaN or infinity. Lower lr={self.lr}, or scale the features."
                 )
         return reference, targets, found
 
     def _block(self, tail, n_targets, n_penalty):
-        """How many points, and how many of their targets, are searched together."""
+        """Return the numbers of points and of targets that are searched together."""
         if self.chunk_size != "auto":
             return self.chunk_size, n_targets
         on_cpu = tail.network.device.type == "cpu"
@@ -309,7 +309,7 @@ class SearchMixin:
     # --- one point -----------------------------------------------------------
 
     def _trace(self, x):
-        """Run the searches of one point; return all that is known of them."""
+        """Run the searches of one point; return all recorded quantities."""
         check_is_fitted(self)
         if n_rows(x) != 1:
             raise ValueError(
@@ -342,14 +342,14 @@ class SearchMixin:
 
 @contextmanager
 def _plain(device):
-    """Ordinary tensors and full precision, in whatever context the caller is."""
+    """Use ordinary tensors and full precision in any context of the caller."""
     kind = resolve_device(device).type
     with torch.inference_mode(False), torch.autocast(kind, enabled=False):
         yield
 
 
 def _length(loader):
-    """Number of rows that a loader gives."""
+    """Return the number of samples of a loader."""
     try:
         n_samples = len(loader.sampler)
     except TypeError:
@@ -363,7 +363,7 @@ def _length(loader):
 
 
 def _schedule(n_samples, n_batches, batch_size, rng):
-    """Rows of each batch: the data in random order, again and again."""
+    """Return the samples of each batch: the data in random order, repeated."""
     batch_size = min(batch_size, n_samples)
     n_epochs = -(-n_batches * batch_size // n_samples)
     order = np.concatenate([rng.permutation(n_samples) for _ in range(n_epochs)])

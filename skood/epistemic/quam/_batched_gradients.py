@@ -1,4 +1,4 @@
-"""Gradients of many searches, into memory that is used again in each step."""
+"""Gradients of many searches, in memory that is reused in each step."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,7 +13,7 @@ __all__ = ["AutogradSteps", "DenseSteps", "make_steps"]
 
 
 def make_steps(tail, weights, n_points):
-    """Choose how the gradients of the weights are computed.
+    """Return an object that computes the gradients of the weights.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def make_steps(tail, weights, n_points):
         The part of the network that is searched.
 
     weights : list of torch.Tensor
-        Its stacked weights. They get gradients.
+        Stacked weights of the tail. They get gradients.
 
     n_points : int
         Number of points.
@@ -36,20 +36,20 @@ def make_steps(tail, weights, n_points):
 
 
 class AutogradSteps:
-    """Gradients by torch's own differentiation, for any tail."""
+    """Gradients by torch's automatic differentiation, for any tail."""
 
     def __init__(self, tail, weights, n_points):
         self._tail = tail
         self._weights = weights
 
     def forward(self, rows, points):
-        """Logits as in `Tail.logits`; what `backward` needs is kept."""
+        """Return logits as in `Tail.logits`; store the values for `backward`."""
         with torch.enable_grad():
             self._logits = self._tail.logits(self._weights, rows, points)
         return tuple(logits.detach() for logits in self._logits)
 
     def backward(self, row_gradient, point_gradient):
-        """Set the gradients of the weights, from those of the logits."""
+        """Set the gradients of the weights, from the gradients of the logits."""
         grads = torch.autograd.grad(
             self._logits,
             self._weights,
@@ -58,17 +58,17 @@ class AutogradSteps:
         )
         for weight, grad in zip(self._weights, grads, strict=True):
             if grad is not None:
-                # fused Adam takes it for granted that both lie alike in memory
+                # fused Adam assumes the same memory layout of both
                 weight.grad = grad.reshape(-1).view(weight.shape)
         del self._logits
 
 
 class DenseSteps:
-    """Gradients of linear layers by products of matrices, written to the same place.
+    """Gradients of linear layers by matrix products, in preallocated memory.
 
-    Fresh memory for gradients of some megabytes would cost more than they do: the
-    system clears it page by page. Functions between the layers are differentiated by
-    torch.
+    Allocating memory for gradients of some megabytes would cost more than computing
+    them: the system clears it page by page. Functions between the layers are
+    differentiated by torch.
     """
 
     def __init__(self, tail, weights, n_points):
@@ -84,22 +84,22 @@ class DenseSteps:
         self._gradient: Any = None
 
     def _buffers(self, n_rows):
-        """Memory for the first layer's outputs and their gradient."""
+        """Allocate memory for the first layer's outputs and their gradient."""
         if self._first is None or len(self._first) != n_rows:
             weight = self._pairs[0][0]
             self._first = weight.new_empty(n_rows, weight.shape[1])
-            # stays zero where a point meets the searches of another one
+            # remains zero for pairs of a point and the search of another point
             self._gradient = weight.new_zeros(n_rows, weight.shape[1])
         return self._first, self._gradient
 
     def _own(self, block):
-        """View of what each point gives in its own searches: (n_points, each, d)."""
+        """Return a view of each point in its own searches, (n_points, each, d)."""
         each = self._n_searches // self._n_points
         block = block.view(self._n_points, self._n_points, each, self._n_out)
         return block.diagonal(dim1=0, dim2=1).movedim(-1, 0)
 
     def forward(self, rows, points):
-        """Logits as in `Tail.logits`; what `backward` needs is kept."""
+        """Return logits as in `Tail.logits`; store the values for `backward`."""
         n_rows, n_searches = len(rows), self._n_searches
         both = torch.cat([rows, points])
         h, _ = self._buffers(len(both))
@@ -129,7 +129,7 @@ class DenseSteps:
         return h, own[:, 0]
 
     def backward(self, row_gradient, point_gradient):
-        """Set the gradients of the weights, from those of the logits."""
+        """Set the gradients of the weights, from the gradients of the logits."""
         n_rows = row_gradient.shape[1]
         grads = list(zip(self._pairs, self._grads, strict=True))[1:]
         if grads:

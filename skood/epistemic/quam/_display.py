@@ -1,4 +1,4 @@
-"""What happens in the searches of one point: loss, penalty, divergence, weight."""
+"""Display of the adversarial model searches of one point."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -19,28 +19,29 @@ _LABELS = {
     "weights": "weight",
 }
 
-# More lines than this are not told apart by a legend.
+# Maximum number of lines in a legend.
 _MAX_NAMES = 20
 
 _STYLES = "-", "--", "-.", ":"
 
 
 class AdversarialModelDisplay:
-    r"""The searches for adversarial models of one point, step by step.
+    r"""Display of the searches for adversarial models of one point, step by step.
 
-    A panel for each quantity, a line for each target. An adversarial model is found
-    where the divergence of its prediction is large while its training loss exceeds
-    that of the given network by little; its weight tells how much it counts.
+    There is a panel for each quantity, and a line for each target. An adversarial model
+    is found where the divergence of its prediction is large while its training loss is
+    close to the training loss of the given network; its weight is its contribution to
+    the uncertainty.
 
-    Use `from_estimator` or `from_trace` to make a display; the parameters become
-    attributes.
+    Use `from_estimator` or `from_trace` to create a display; the parameters are stored
+    as attributes.
 
     Read more in the :ref:`User Guide <quam>`.
 
     Parameters
     ----------
     trace : Bunch
-        As `QUAM.trace` returns it.
+        Output of `QUAM.trace`.
 
     Attributes
     ----------
@@ -79,10 +80,10 @@ class AdversarialModelDisplay:
         Parameters
         ----------
         trace : Bunch
-            As `QUAM.trace` returns it.
+            Output of `QUAM.trace`.
 
         ax : sequence of matplotlib Axes, default=None
-            Where to draw, one for each quantity; None makes a new figure.
+            Axes to draw on, one for each quantity; None makes a new figure.
 
         **kwargs : dict
             Passed to `plot`.
@@ -96,18 +97,18 @@ class AdversarialModelDisplay:
 
     @classmethod
     def from_estimator(cls, quam, x, *, ax=None, **kwargs):
-        """Search adversarial models for a point, and draw what happens.
+        """Search adversarial models for a point, and draw the searches.
 
         Parameters
         ----------
         quam : QUAM or QUAMRegressor
-            Fitted. It may be the last step of a Pipeline.
+            A fitted estimator. It may be the last step of a Pipeline.
 
         x : array-like of shape (1, ...)
-            The point, as a batch of one row.
+            The point, as a batch of one sample.
 
         ax : sequence of matplotlib Axes, default=None
-            Where to draw, one for each quantity; None makes a new figure.
+            Axes to draw on, one for each quantity; None makes a new figure.
 
         **kwargs : dict
             Passed to `plot`.
@@ -142,11 +143,11 @@ class AdversarialModelDisplay:
         Parameters
         ----------
         ax : sequence of matplotlib Axes, default=None
-            Where to draw, one for each quantity; None makes a new figure.
+            Axes to draw on, one for each quantity; None makes a new figure.
 
         quantities : sequence of str, default=("attack_loss", "penalty", \
 "divergence", "weights")
-            What to draw, of these and "loss" and "training_loss".
+            Quantities to draw, of these and "loss" and "training_loss".
 
         **kwargs : dict
             Passed to matplotlib's ``plot``.

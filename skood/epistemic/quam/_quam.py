@@ -1,4 +1,4 @@
-"""Epistemic uncertainty of a given classifier by adversarial models."""
+"""Epistemic uncertainty of a given classifier by adversarial models (QUAM)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -30,19 +30,18 @@ __all__ = ["QUAM"]
 
 
 class QUAM(SearchMixin, BaseMembers):
-    r"""Epistemic uncertainty by a search for adversarial models.
+    r"""Quantification of model uncertainty (QUAM) by a search for adversarial models.
 
     An adversarial model explains the training data as well as the given network, but
-    predicts otherwise at a point x. It is searched for each point and class t, from
-    the given weights w, by steps of Adam on
+    has a different prediction at a point x. It is searched for each point and class t,
+    from the given weights w, by Adam steps on
 
     .. math:: L(\tilde w) = CE\bigl(t, p(\cdot \mid x, \tilde w)\bigr) + c_k
        \bigl(L_{\text{train}}(\tilde w) - (L_{\text{train}}(w) + \gamma)\bigr),
 
-    with the loss on a batch of training rows in each step. All models met on the way
-    are members, with weights :math:`\omega_n \propto
-    e^{-L_{\text{train}}(\tilde w_n) / T}`, of the sums in
-    :func:`member_uncertainty` [1]_.
+    with the loss on a batch of training samples in each step. All models along the
+    search are members, with weights :math:`\omega_n \propto e^{-L_{\text{train}}(\tilde
+    w_n) / T}`, of the sums in :func:`member_uncertainty` [1]_.
 
     Read more in the :ref:`User Guide <quam>`.
 
@@ -56,32 +55,32 @@ class QUAM(SearchMixin, BaseMembers):
         :class:`~sklearn.frozen.FrozenEstimator`. It is never changed.
 
     scope : {"dense", "last", "full"}, default="dense"
-        Which weights are searched: of all linear layers at the end of the network,
-        between which there are functions of each row alone (for a convolutional
-        network its dense layers, for a perceptron all); of the last linear layer; or
-        all. What comes before is computed once for each row. "last" is the fastest and
-        the weakest: with the other parameters at their defaults it can be behind the
-        largest probability of the same network. See the :ref:`User Guide <quam_loses>`.
+        Searched weights: of all linear layers at the end of the network with only
+        samplewise functions between them (for a convolutional network its dense layers,
+        for a perceptron all); of the last linear layer; or of all layers. The preceding
+        part is computed once for each sample. "last" is the fastest and the weakest:
+        with the other parameters at their defaults it can be worse than the largest
+        probability of the same network. See the :ref:`User Guide <quam_loses>`.
 
     setting : {"b", "a", "auto"}, default="b"
-        Whether the uncertainty is about the given network ("b") or about which
-        network will be used ("a"); see :func:`member_uncertainty`. "auto" is "b" for
-        a frozen estimator, else "a".
+        Whether the uncertainty is about the given network ("b") or about which network
+        will be used ("a"); see :func:`member_uncertainty`. "auto" is "b" for a frozen
+        estimator, else "a".
 
     targets : {"all"} or int, default="all"
-        Number of classes to search for: the most probable ones of the given network.
+        Number of target classes: the most probable ones of the given network.
 
     n_steps : int, default=56
-        Steps of each search.
+        Number of steps of each search.
 
     lr : float, default=5e-3
         Learning rate of Adam.
 
     weight_decay : float, default=1e-3
-        Its weight decay.
+        Weight decay of Adam.
 
     c0 : float, default=10.0
-        Weight of the penalty at first.
+        Initial weight of the penalty.
 
     eta : float, default=1.0
         After each `update_every` steps the weight of the penalty is multiplied, and
@@ -91,32 +90,31 @@ class QUAM(SearchMixin, BaseMembers):
         See `eta`.
 
     gamma : float, default=0.0
-        How much larger the training loss may be before the penalty counts as
-        violated. It moves the loss that `trace` shows by a constant, and not the
-        search.
+        Tolerance of the training loss before the penalty counts as violated. It shifts
+        the loss in `trace` by a constant and does not affect the search.
 
     temperature : float, default=0.1
         Temperature T of the members' weights, in nats. ``np.inf``: equal weights.
 
     penalty_batch : int, default=64
-        Training rows in each step. They are the same for all searches.
+        Number of training samples in each step, the same for all searches.
 
     evaluation_rows : int, default=None
-        Number of training rows, the same for all models, whose loss gives the
-        weights. None: the loss on the rows of the step does, which costs nothing.
+        Number of training samples, the same for all models, whose loss determines the
+        weights. None: the loss on the samples of the step, at no additional cost.
 
     chunk_size : {"auto"} or int, default="auto"
-        Points whose searches advance together. "auto" bounds memory: about 40 MiB on
-        a CPU, so that it stays near its caches, 2 GiB on an accelerator.
+        Number of points whose searches advance together. "auto" bounds memory: about 40
+        MiB on a CPU, close to the size of its caches, 2 GiB on an accelerator.
 
     n_jobs : int, default=None
-        Processes that share the points, see :class:`joblib.Parallel`.
+        Number of processes that share the points, see :class:`joblib.Parallel`.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the training rows, in `fit`.
+        Seed of the choice of training samples in `fit`.
 
     device : str or torch.device, default="auto"
-        Where to search: "auto" is CUDA if there is one, else the CPU.
+        Device to search on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the points.
@@ -130,25 +128,25 @@ class QUAM(SearchMixin, BaseMembers):
         Class labels.
 
     penalty_features_ : ndarray of shape (n_kept, ...)
-        What the searched layers read of the training rows that are used.
+        Input of the searched layers for the training samples that are used.
 
     penalty_answers_ : ndarray of shape (n_kept,)
-        Their classes, as numbers.
+        Class indices of these samples.
 
     penalty_index_ : ndarray of shape (n_steps + 1, penalty_batch)
-        Which of them each step uses; the last batch only judges the last model.
+        Indices of these samples for each step; the last batch evaluates the last model.
 
     evaluation_index_ : ndarray of shape (evaluation_rows,)
-        Which of them weigh the models.
+        Indices of the samples that weight the models.
 
     reference_loss_ : ndarray of shape (n_steps + 1,)
         Loss of the given network on each batch.
 
     n_features_in_ : int
-        Number of features, if the estimator knows it.
+        Number of features, if the estimator has this attribute.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if the estimator knows them.
+        Names of features, if the estimator has this attribute.
 
     Raises
     ------
@@ -158,25 +156,25 @@ class QUAM(SearchMixin, BaseMembers):
 
     See Also
     --------
-    QUAMRegressor : The same for regression.
-    AdversarialModelDisplay : What happens in a search.
-    DeepEnsemble : Models that are trained apart.
+    QUAMRegressor : Adversarial models for regression.
+    AdversarialModelDisplay : Plot of the searches of one point.
+    DeepEnsemble : Models that are trained separately.
 
     Notes
     -----
-    The searches of many points and classes are rows of the same matrix products.
-    Layers in front of the searched ones run once, batch normalization and dropout are
-    in eval mode, and the network itself is not touched.
+    The searches of many points and classes share matrix products. Layers before the
+    searched ones run once, batch normalization and dropout are in eval mode, and the
+    network itself is not modified.
 
-    `predict_proba` and `predict` are those of the given network in both settings.
+    `predict_proba` and `predict` use the given network in both settings.
 
-    `fit` also takes a torch ``DataLoader`` of inputs and class labels in place of
-    `X`, if the estimator is frozen; only the rows that the steps use are kept of it,
-    and only what the searched layers read of them. Of a `numpy.memmap` only these rows
-    are read, again if the estimator is frozen.
+    `fit` also takes a torch ``DataLoader`` of inputs and class labels in place of `X`,
+    if the estimator is frozen; only the samples of the steps, as input of the searched
+    layers, are stored. From a `numpy.memmap` only these samples are loaded, also if the
+    estimator is frozen.
 
-    In float32, results change in the last digits with `chunk_size`, and Adam makes
-    more of them where a gradient is nearly zero.
+    In float32, results change in the last digits with `chunk_size`, and Adam amplifies
+    this where a gradient is nearly zero.
 
     References
     ----------
@@ -249,15 +247,15 @@ class QUAM(SearchMixin, BaseMembers):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
-        """Fit the network, if it is not frozen, and draw the training rows.
+        """Fit the network, if it is not frozen, and draw the training samples.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...) or torch.utils.data.DataLoader
-            Training rows of the network.
+            Training samples of the network.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels; None with a loader, which gives them.
+            Class labels; None with a loader, which contains them.
 
         Returns
         -------
@@ -276,7 +274,7 @@ class QUAM(SearchMixin, BaseMembers):
             self._keep_rows(X, y)
         return self
 
-    # --- what the searches ask for -------------------------------------------
+    # --- objective of the searches -------------------------------------------
 
     def _open(self):
         return OpenNetwork.for_steps(self.estimator_, device=self.device)
@@ -317,35 +315,35 @@ class QUAM(SearchMixin, BaseMembers):
 
     @blockwise
     def predict_proba(self, X):
-        """Probabilities of the classes, by the given network.
+        """Return the class probabilities of the given network.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         proba : ndarray of shape (n_samples, n_classes), dtype float64
-            In the order of ``classes_``.
+            Probabilities in the order of ``classes_``.
         """
         check_is_fitted(self)
         return np.exp(self._reference_log_proba(X))
 
     @blockwise
     def predict_uncertainty(self, X):
-        """Search adversarial models for each point, and measure what they say.
+        """Search adversarial models for each point, and measure their uncertainty.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         uncertainty : Bunch
             ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
-            (n_samples,), in nats, high for uncertain samples.
+            (n_samples,), in nats, larger for more uncertain samples.
         """
         check_is_fitted(self)
         parts = self._in_parallel(X, BaseMembers.predict_uncertainty)
@@ -357,12 +355,12 @@ class QUAM(SearchMixin, BaseMembers):
         )
 
     def trace(self, x):
-        """What happens in the searches of one point.
+        """Return the details of the searches of one point.
 
         Parameters
         ----------
         x : array-like of shape (1, ...)
-            The point, as a batch of one row.
+            The point, as a batch of one sample.
 
         Returns
         -------

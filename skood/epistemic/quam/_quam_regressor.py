@@ -1,4 +1,4 @@
-"""Epistemic uncertainty of a given regressor by adversarial models."""
+"""Epistemic uncertainty of a given regressor by adversarial models (QUAM)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,17 +32,17 @@ __all__ = ["QUAMRegressor"]
 
 
 class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimator):
-    r"""Epistemic uncertainty of a regression network by adversarial models.
+    r"""Epistemic uncertainty of a regression network by adversarial models (QUAM).
 
-    The network predicts a normal distribution :math:`N(\mu, \sigma^2)`. For each
-    point two searches, one to a higher and one to a lower mean, take steps of Adam on
+    The network predicts a normal distribution :math:`N(\mu, \sigma^2)`. For each point
+    two searches, one to a higher and one to a lower mean, take Adam steps on
 
     .. math:: -KL\bigl(N(\mu, \sigma^2) \,\|\, N(\tilde\mu, \tilde\sigma^2)\bigr) +
        c_k \bigl(L_{\text{train}}(\tilde w) - (L_{\text{train}}(w) + \gamma)\bigr),
 
-    L being the negative log-likelihood. The divergence has a stationary point at the
-    given weights, so that the searches start with the bias of the last layer moved
-    [1]_. All else is as in `QUAM`.
+    where L is the negative log-likelihood. The divergence has a stationary point at the
+    given weights, so that the searches start with a shifted bias of the last layer
+    [1]_. Otherwise it is as in `QUAM`.
 
     Read more in the :ref:`User Guide <quam>`.
 
@@ -54,33 +54,33 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
         and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     scope : {"dense", "last", "full"}, default="dense"
-        Which weights are searched, see `QUAM`.
+        Searched weights, see `QUAM`.
 
     setting : {"b", "a"}, default="b"
         Whether the uncertainty is about the given network ("b") or about which
         network will be used ("a"); see :func:`gaussian_uncertainty`.
 
     variance : {"residuals", "network"} or float, default="residuals"
-        The variance of the targets: the mean squared residual on those of the rows
-        that `fit` is given which the steps use, and which should not be the training
-        rows of a frozen network that overfits; the exponential of the second output
-        of the network; or a number.
+        The variance of the targets: the mean squared residual on the samples of `fit`
+        that are used in the steps, which should not be the training samples of a frozen
+        network that overfits; the exponential of the second output of the network; or a
+        number.
 
     perturbation : float, default=0.1
-        How far the mean is moved before the first step, in standard deviations.
+        Initial shift of the mean, in standard deviations.
 
     n_steps : int, default=150
-        Steps of each search. Curves change slowly under the penalty: 56, the default
-        of :class:`QUAM`, can miss a gap between training rows.
+        Number of steps of each search. Curves change slowly under the penalty: 56, the
+        default of :class:`QUAM`, can miss a gap between training samples.
 
     lr : float, default=5e-3
         Learning rate of Adam.
 
     weight_decay : float, default=0.0
-        Its weight decay.
+        Weight decay of Adam.
 
     c0 : float, default=100.0
-        Weight of the penalty at first.
+        Initial weight of the penalty.
 
     eta : float, default=1.0
         After each `update_every` steps the weight of the penalty is multiplied, and
@@ -90,31 +90,30 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
         See `eta`.
 
     gamma : float, default=0.0
-        How much larger the training loss may be before the penalty counts as
-        violated. It moves the loss that `trace` shows by a constant, and not the
-        search.
+        Tolerance of the training loss before the penalty counts as violated. It shifts
+        the loss in `trace` by a constant and does not affect the search.
 
     temperature : float, default=0.1
         Temperature T of the members' weights, in nats. ``np.inf``: equal weights.
 
     penalty_batch : int, default=64
-        Training rows in each step. They are the same for all searches.
+        Number of training samples in each step, the same for all searches.
 
     evaluation_rows : int, default=None
-        Number of training rows, the same for all models, whose loss gives the
-        weights. None: the loss on the rows of the step does.
+        Number of training samples, the same for all models, whose loss determines the
+        weights. None: the loss on the samples of the step.
 
     chunk_size : {"auto"} or int, default="auto"
-        Points whose searches advance together, see `QUAM`.
+        Number of points whose searches advance together, see `QUAM`.
 
     n_jobs : int, default=None
-        Processes that share the points, see :class:`joblib.Parallel`.
+        Number of processes that share the points, see :class:`joblib.Parallel`.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the training rows, in `fit`.
+        Seed of the choice of training samples in `fit`.
 
     device : str or torch.device, default="auto"
-        Where to search: "auto" is CUDA if there is one, else the CPU.
+        Device to search on: "auto" is CUDA if available, else the CPU.
 
     verbose : int, default=0
         1 shows a progress bar over the points.
@@ -128,22 +127,22 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
         Variance of the targets; not with ``variance="network"``.
 
     penalty_features_, penalty_answers_, penalty_index_ : ndarray
-        The training rows of the steps, see `QUAM`.
+        The training samples of the steps, see `QUAM`.
 
     evaluation_index_, reference_loss_ : ndarray
-        Which of them weigh the models, and the loss of the given network on each
-        batch, see `QUAM`.
+        Indices of the samples that weight the models, and the loss of the given network
+        on each batch, see `QUAM`.
 
     n_features_in_ : int
-        Number of features, if the estimator knows it.
+        Number of features, if the estimator has this attribute.
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if the estimator knows them.
+        Names of features, if the estimator has this attribute.
 
     See Also
     --------
-    QUAM : The same for classifiers.
-    gaussian_uncertainty : What is measured.
+    QUAM : Adversarial models for classifiers.
+    gaussian_uncertainty : Decomposition of the uncertainty.
 
     References
     ----------
@@ -223,15 +222,15 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None):
-        """Fit the network, if it is not frozen, and draw the training rows.
+        """Fit the network, if it is not frozen, and draw the training samples.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...) or torch.utils.data.DataLoader
-            Training rows of the network.
+            Training samples of the network.
 
         y : array-like of shape (n_samples,), default=None
-            Targets; None with a loader, which gives them.
+            Targets; None with a loader, which contains them.
 
         Returns
         -------
@@ -254,7 +253,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
             self._keep_rows(X, y)
         return self
 
-    # --- what the searches ask for -------------------------------------------
+    # --- objective of the searches -------------------------------------------
 
     def _open(self):
         n_outputs = 2 if self.variance == "network" else 1
@@ -270,7 +269,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
         return network.outputs(rows)
 
     def _moments(self, outputs):
-        """Means and variances from outputs of any shape (..., n_outputs)."""
+        """Return means and variances from outputs of any shape (..., n_outputs)."""
         if self.variance == "network":
             return outputs[..., 0], np.exp(outputs[..., 1])
         return outputs[..., 0], np.full(outputs.shape[:-1], self.variance_)
@@ -309,12 +308,12 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
 
     @blockwise
     def predict(self, X):
-        """Mean of the targets, by the given network.
+        """Return the mean of the targets, by the given network.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
@@ -327,19 +326,19 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
 
     @blockwise
     def predict_uncertainty(self, X):
-        """Search adversarial models for each point, and measure what they say.
+        """Search adversarial models for each point, and measure their uncertainty.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Rows.
+            Input samples.
 
         Returns
         -------
         uncertainty : Bunch
             ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
-            (n_samples,), in nats, high for uncertain samples. Entropies of densities
-            can be negative.
+            (n_samples,), in nats, larger for more uncertain samples. Entropies of
+            densities can be negative.
         """
         check_is_fitted(self)
         parts = self._in_parallel(X, QUAMRegressor._uncertainty)
@@ -378,19 +377,19 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
         )
 
     def trace(self, x):
-        """What happens in the searches of one point.
+        """Return the details of the searches of one point.
 
         Parameters
         ----------
         x : array-like of shape (1, ...)
-            The point, as a batch of one row.
+            The point, as a batch of one sample.
 
         Returns
         -------
         trace : Bunch
-            As that of `QUAM.trace`; ``targets`` are "higher" and "lower", and in place
-            of probabilities there are ``mean`` and ``variance`` of shape (n_steps + 1,
-            2), and ``reference``, the mean and variance of the given network.
+            As returned by `QUAM.trace`; ``targets`` are "higher" and "lower", and in
+            place of probabilities there are ``mean`` and ``variance`` of shape (n_steps
+            + 1, 2), and ``reference``, the mean and variance of the given network.
         """
         trace, outputs, reference = self._trace(x)
         trace.targets = np.where(trace.targets > 0, "higher", "lower")
@@ -404,5 +403,5 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
-        tags.input_tags.sparse = False  # networks read dense rows
+        tags.input_tags.sparse = False  # networks take dense input
         return tags

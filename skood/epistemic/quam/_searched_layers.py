@@ -1,4 +1,4 @@
-"""The part of a network whose weights are searched, for many searches at a time."""
+"""Part of a network whose weights are searched, for many searches at a time."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,7 +15,7 @@ from skood.nn._functional_network import symmetric
 
 __all__ = ["DenseTail", "Tail", "WholeNetwork", "find_tail"]
 
-# Functions of each row alone that may stand between two linear layers.
+# Samplewise functions that are supported between two linear layers.
 _ROWWISE = {
     getattr(functional, name)
     for name in (
@@ -33,7 +33,7 @@ _ROWWISE = {
     torch.Tensor.sigmoid,
 }
 
-# These change the shape at most, and here they do not.
+# Functions that change at most the shape, and not the shape of 2-D input.
 _RESHAPES = {
     torch.flatten,
     torch.reshape,
@@ -47,13 +47,13 @@ _RESHAPES = {
 
 
 class _Recorder(TorchFunctionMode):
-    """Write down which function made which tensor from which."""
+    """Recorder of the function and the inputs that made each tensor."""
 
     def __init__(self):
         super().__init__()
         self.calls = []
         self._made_by = {}
-        self._kept = []  # so that no two tensors have the same id
+        self._kept = []  # so that ids of tensors are unique
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -69,7 +69,7 @@ class _Recorder(TorchFunctionMode):
 
 
 class _InputOf(TorchFunctionMode):
-    """Keep what the last linear map with a weight is called with."""
+    """Recorder of the input of the last linear map with a weight."""
 
     def __init__(self, weight):
         super().__init__()
@@ -84,13 +84,14 @@ class _InputOf(TorchFunctionMode):
 
 
 class Tail(ABC):
-    """Base of the parts of a network that are searched.
+    """Base class of the parts of a network that are searched.
 
-    S searches have weights of their own, stacked. They share the training rows; each
-    block of ``S // n_points`` searches belongs to one point.
+    S searches have separate, stacked weights. They share the training samples; each
+    block of ``S
+    n_points`` searches belongs to one point.
     """
 
-    # Bytes of activations for a search and a row of the penalty, at most.
+    # Maximum bytes of activations per search and sample of the penalty.
     bytes_per_row = 0
 
     def __init__(self, network):
@@ -98,7 +99,7 @@ class Tail(ABC):
 
     @abstractmethod
     def features(self, rows):
-        """Return what the part reads of prepared rows: a tensor, one row for each."""
+        """Return the input of the part for prepared samples, one row per sample."""
 
     @abstractmethod
     def start(self, n_searches):
@@ -106,7 +107,7 @@ class Tail(ABC):
 
     @abstractmethod
     def logits(self, weights, rows, points):
-        """Logits of the training rows and of its own point, for each search.
+        """Return logits of the training samples and of the own point of each search.
 
         Parameters
         ----------
@@ -114,7 +115,7 @@ class Tail(ABC):
             See `start`.
 
         rows : torch.Tensor of shape (n_rows, ...)
-            Features of training rows, shared by all searches.
+            Features of training samples, shared by all searches.
 
         points : torch.Tensor of shape (n_points, ...)
             Features of the points.
@@ -127,26 +128,26 @@ class Tail(ABC):
 
     @abstractmethod
     def n_weights(self):
-        """Number of weights of one search."""
+        """Return the number of weights of one search."""
 
     @abstractmethod
     def named(self, weights, search):
-        """The weights of one search by the names of the network's parameters."""
+        """Return the weights of one search by parameter name."""
 
     @abstractmethod
     def _output_biases(self, weights):
-        """A view (n_searches, n_outputs) of the biases of the last layer, or None."""
+        """Return a view (n_searches, n_outputs) of the last layer's biases, or None."""
 
     def move_outputs(self, weights, shifts):
-        """Add to the biases of the first output.
+        """Add shifts to the biases of the first output.
 
         Parameters
         ----------
         weights : list of torch.Tensor
-            See `start`; they are changed.
+            See `start`; they are modified.
 
         shifts : torch.Tensor of shape (n_searches,)
-            What is added.
+            Shifts.
 
         Raises
         ------
@@ -164,17 +165,17 @@ class Tail(ABC):
 
 
 class DenseTail(Tail):
-    """Linear layers at the end of a network, with functions of rows between them.
+    """Linear layers at the end of a network, with samplewise functions between them.
 
-    The first layer reads the same training rows in all searches: one matrix product
-    serves all of them. Its weights have the shape (n_inputs, n_searches * n_outputs),
-    those of the other layers (n_searches, n_inputs, n_outputs).
+    The first layer has the same training samples as input in all searches, which is one
+    matrix product. Its weights have the shape (n_inputs, n_searches * n_outputs), the
+    weights of the other layers (n_searches, n_inputs, n_outputs).
     """
 
     def __init__(self, network, layers, functions):
         super().__init__(network)
         self.layers = layers  # pairs of names of weights and biases (or None)
-        self.functions = functions  # before each layer but the first
+        self.functions = functions  # before each layer except the first
         parameters = dict(network.module.named_parameters())
         self._given = [
             (
@@ -196,7 +197,7 @@ class DenseTail(Tail):
         return mode.taken
 
     def explains(self, batch):
-        """Whether the network is this function of these weights, for some others."""
+        """Return whether the layers reproduce the network, also for other weights."""
         generator = torch.Generator().manual_seed(0)
         weights = self.start(1)
         with torch.no_grad():
@@ -235,7 +236,7 @@ class DenseTail(Tail):
         n_rows, n_points = len(rows), len(points)
         n_out = self._given[0][0].shape[1]
         n_searches = first.shape[1] // n_out
-        # every point runs through the searches of all points: few rows more
+        # every point runs through the searches of all points: only few more rows
         both = torch.cat([rows, points])
         h = both @ first if bias is None else torch.addmm(bias, both, first)
         own = h[n_rows:].view(n_points, n_points, n_searches // n_points, n_out)
@@ -277,7 +278,7 @@ class WholeNetwork(Tail):
     def __init__(self, network, names=None):
         super().__init__(network)
         self._given = network.weights(names)
-        self._mapped = True  # until something cannot be
+        self._mapped = True  # until mapping fails
 
     def features(self, rows):
         return torch.cat(list(self.network.batches(rows)))
@@ -297,7 +298,7 @@ class WholeNetwork(Tail):
 
         def one(weights, point):
             weights = dict(zip(self._given, weights, strict=True))
-            # apart, so that the first layers know that all searches share the rows
+            # separate, so that the first layers are computed on shared samples
             of_rows = self.network.logits(rows, weights)
             return of_rows, self.network.logits(point[None], weights)[0]
 
@@ -305,7 +306,7 @@ class WholeNetwork(Tail):
             try:
                 return vmap(one)(list(weights), own)
             except (NotImplementedError, RuntimeError):
-                self._mapped = False  # a real error comes again below
+                self._mapped = False  # other errors are raised again below
         models = zip(*weights, strict=True)
         found = [one(model, x) for model, x in zip(models, own, strict=True)]
         of_rows, of_points = zip(*found, strict=True)
@@ -327,7 +328,7 @@ class WholeNetwork(Tail):
 
 
 def _function(func, args, kwargs):
-    """Return a recorded function of rows as a function of its first argument."""
+    """Return a recorded samplewise function as a function of its first argument."""
     kwargs = {k: v for k, v in kwargs.items() if k not in ("input", "inplace")}
     names = functional.__dict__
     rest = list(args[1:])
@@ -337,20 +338,20 @@ def _function(func, args, kwargs):
 
 
 def _linear(args, kwargs):
-    """Input, weight and bias that ``torch.nn.functional.linear`` was called with."""
+    """Return input, weight and bias of a call of ``torch.nn.functional.linear``."""
     names = ("input", "weight", "bias")
     return [*args, *(kwargs.get(name) for name in names[len(args) :])]
 
 
 def _recorded(network, batch):
-    """What the network calls for a batch, see `_Recorder`."""
+    """Return the recorded functions of the network for a batch, see `_Recorder`."""
     with torch.no_grad(), _Recorder() as recorder:
         network.logits(batch)
     return recorder.calls
 
 
 def _dense_layers(network, batch):
-    """Names of the layers at the end of the network, and the functions between them."""
+    """Return the names of the last layers, and the functions between them."""
     names = {id(p): name for name, p in network.module.named_parameters()}
     calls = _recorded(network, batch)
     head = network.module.get_submodule(network.head_name).weight
@@ -392,7 +393,7 @@ def _composed(functions):
 
 
 def find_tail(network, scope, batch):
-    """Choose the part of a network whose weights are searched.
+    """Return the part of a network whose weights are searched.
 
     Parameters
     ----------
@@ -404,7 +405,7 @@ def find_tail(network, scope, batch):
         weights.
 
     batch : torch.Tensor
-        Rows to run.
+        Samples to run.
 
     Returns
     -------
@@ -433,7 +434,7 @@ def find_tail(network, scope, batch):
 
 
 def _dense_tail(network, scope, batch):
-    """As many linear layers as can be followed from the end; None: not one."""
+    """Return the longest tail of linear layers; None: there is none."""
     if network.head_name is None:
         return None
     layers, functions = _dense_layers(network, batch)
