@@ -54,7 +54,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     A detector gives each sample a score that is high for in-distribution (ID)
     samples, and a threshold on it. A subclass implements ``_fit(X, y)``, which
-    learns from ID rows only and returns their scores, and ``_score(X)``.
+    learns from ID samples only and returns their scores, and ``_score(X)``.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             ``Dataset`` or ``DataLoader`` is read in batches, see :ref:`scale`.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels. Rows labeled `ood_label` are left out. None: of a dataset
+            Class labels. Samples labeled `ood_label` are left out. None: of a dataset
             or loader those of its items.
 
         Returns
@@ -120,7 +120,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         Raises
         ------
         ValueError
-            If the data are invalid, or only OOD rows are given. The estimator
+            If the data are invalid, or only OOD samples are given. The estimator
             then is as it was before the call.
         """
         check_given(X)
@@ -131,15 +131,15 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     @property
     def _reads_blocks(self):
-        """Whether it loads rows of torch data and dask arrays itself, in batches."""
+        """Whether it loads samples of torch data and dask arrays itself, in batches."""
         return False
 
     def _labeled_rows(self, X, y):
-        """Rows and labels; a torch dataset or loader may tell the labels itself."""
+        """Samples and labels; a torch dataset or loader may tell the labels itself."""
         return labeled_rows(X, y)
 
     def _fit_rows(self, X, y):
-        """Fit on the ID rows and return their scores; OOD rows are left out."""
+        """Fit on the ID samples and return their scores; OOD samples are left out."""
         X_id, y_id = self._only_id(X, y)
         rows = getattr(self, "_id_rows", None)
         n_left_out = 0 if rows is None else n_rows(X) - len(rows)
@@ -149,7 +149,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             return self._fit(X_id, y_id)
 
     def _set_offset(self, scores):
-        """Take the threshold from the scores of ID training rows."""
+        """Take the threshold from the scores of ID training samples."""
         scores = self._checked(scores)
         offset = threshold_at(scores, self.contamination)
         if not np.isfinite(offset):
@@ -161,8 +161,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         self.offset_ = offset
 
     def _only_id(self, X, y):
-        """Leave OOD rows out and store the classes of the others."""
-        self._id_rows = None  # which rows are ID; None: all
+        """Leave OOD samples out and store the classes of the others."""
+        self._id_rows = None  # which samples are ID; None: all
         if y is None:
             return X, None
         y = check_labels(y)
@@ -181,16 +181,16 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         return self._chosen(X, self._id_rows), y_id
 
     def _chosen(self, X, rows):
-        """Rows that are learned from: a copy, but for detectors that do without."""
+        """Samples that are learned from: a copy, but for detectors that do without."""
         return take_rows(X, rows)
 
     @abstractmethod
     def _fit(self, X, y):
-        """Fit on ID rows (`y` may be None) and return their scores."""
+        """Fit on ID samples (`y` may be None) and return their scores."""
 
     @abstractmethod
     def _score(self, X):
-        """Scores of validated or, with an `estimator`, raw rows: high = ID."""
+        """Scores of validated or, with an `estimator`, raw samples: high = ID."""
 
     def _score_validated(self, X):
         """Scores of samples as they are inside a fit."""
@@ -270,7 +270,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             Training data.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels; rows labeled `ood_label` are left out of the fit, but
+            Class labels; samples labeled `ood_label` are left out of the fit, but
             are predicted.
 
         Returns
@@ -312,7 +312,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         return score
 
     def _validate(self, X, *, reset):
-        """Validate rows that are read as they are: float32 or float64, 2-D."""
+        """Validate samples that are read as they are: float32 or float64, 2-D."""
         return validate_data(
             self, to_numpy(X), dtype=[np.float64, np.float32], reset=reset
         )
@@ -370,7 +370,7 @@ class UncertaintyDetector(BaseDetector):
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------

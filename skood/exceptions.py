@@ -146,7 +146,7 @@ and an FPR of at least 0.25 with the asked TPR.'
 
 
 class NotCertifiableError(SkoodError, ValueError):
-    """The given rows are too few to certify that a rule keeps its bounds.
+    """The given samples are too few to certify that a rule keeps its bounds.
 
     Parameters
     ----------
@@ -154,9 +154,9 @@ class NotCertifiableError(SkoodError, ValueError):
         What was asked for, and why it failed; the sizes are appended to it.
 
     n_id_needed, n_ood_needed : int or None, default=None
-        Numbers of ID and of OOD rows that would do, if the rates of the thresholds
-        are what they are on the given rows; about every second sample of that size
-        does, fewer if there were only some tens of rows. None if no number would.
+        Numbers of ID and of OOD samples that would do, if the rates of the thresholds
+        are what they are on the given samples; about every second sample of that size
+        does, fewer if there were only some tens of samples. None if no number would.
 
     Attributes
     ----------

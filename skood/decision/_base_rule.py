@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 # ceil and floor of a share times a count are guarded against rounding by this much,
-# so that 0.7 of 10 rows are 7 rows; smaller amounts are no violation.
+# so that 0.7 of 10 samples are 7 samples; smaller amounts are no violation.
 GUARD = 1e-9
 
 
@@ -32,13 +32,13 @@ class Linear(NamedTuple):
     Parameters
     ----------
     id : float, default=0.0
-        Factor of the number N of accepted ID rows.
+        Factor of the number N of accepted ID samples.
 
     loss : float, default=0.0
         Factor of their summed loss E.
 
     ood : float, default=0.0
-        Factor of the number F of accepted OOD rows.
+        Factor of the number F of accepted OOD samples.
 
     constant : float, default=0.0
         What is added.
@@ -65,7 +65,7 @@ class Linear(NamedTuple):
         Parameters
         ----------
         N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
+            Accepted ID samples, their summed loss, accepted OOD samples.
 
         Returns
         -------
@@ -87,8 +87,8 @@ def excess(amount):
 class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     """Interface of the rules of :mod:`skood.rejection`.
 
-    A rule sees an acceptance region through five numbers only: `N` accepted ID rows
-    with the summed loss `E`, `F` accepted OOD rows, and the totals `n_id` and
+    A rule sees an acceptance region through five numbers only: `N` accepted ID samples
+    with the summed loss `E`, `F` accepted OOD samples, and the totals `n_id` and
     `n_ood`. The solver looks for the region that minimizes :meth:`objective` among
     those that are :meth:`feasible`. The objective is the selective risk ``E / N``, or
     linear in the three counts, and all bounds are linear in them: this is what lets
@@ -96,8 +96,8 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
 
     Subclasses implement :meth:`check_params`, :meth:`bounds` and :meth:`violation`;
     those with a linear objective also :meth:`cost`. Those that cannot do without OOD
-    rows override `needs_ood`, those with a parameter `ood_prior` make the solver report
-    the precision.
+    samples override `needs_ood`, those with a parameter `ood_prior` make the solver
+    report the precision.
 
     See Also
     --------
@@ -119,12 +119,12 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     array([False,  True, False])
     """
 
-    #: Share of OOD rows in use, from which the precision is reported; None: unknown.
+    #: Share of OOD samples in use, from which the precision is reported; None: unknown.
     ood_prior: Any = None
 
     @property
     def needs_ood(self):
-        """Whether the rule cannot be solved without OOD rows."""
+        """Whether the rule cannot be solved without OOD samples."""
         return False
 
     @abstractmethod
@@ -138,17 +138,17 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Rows are accepted as a whole, so that bounds on counts are rounded to the
+            Samples are accepted as a whole, so that bounds on counts are rounded to the
             next count that meets them. False: with probabilities.
 
         Returns
         -------
         bounds : tuple of Linear
-            In units of rows. A bound on `N` alone is one from below, on the number of
-            ID rows to accept.
+            In units of samples. A bound on `N` alone is one from below, on the number
+            of ID samples to accept.
         """
 
     @abstractmethod
@@ -158,8 +158,8 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         tpr, fpr, risk : ndarray or float
-            True positive rate (coverage of ID rows), false positive rate (accepted
-            share of OOD rows) and selective risk.
+            True positive rate (coverage of ID samples), false positive rate (accepted
+            share of OOD samples) and selective risk.
 
         Returns
         -------
@@ -173,7 +173,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------
@@ -198,10 +198,10 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
+            Accepted ID samples, their summed loss, accepted OOD samples.
 
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------
@@ -219,10 +219,10 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
+            Accepted ID samples, their summed loss, accepted OOD samples.
 
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------

@@ -19,10 +19,10 @@ __all__ = ["branch_and_bound"]
 # are never decided.
 _FIRST = 8
 _OFFSET = (math.sqrt(5) - 2) / 100
-# An interval with no more undecided rows than this is searched cell by cell.
+# An interval with no more undecided samples than this is searched cell by cell.
 _LEAF = 40
-# So is one where halving decides less than this share of the rows, if no more than so
-# many different points are left, and so many cells.
+# So is one where halving decides less than this share of the samples, if no more than
+# so many different points are left, and so many cells.
 _STUCK, _PAIRS, _CELLS = 0.8, 1000, 100
 # Cells narrower than this cannot be told apart in floating point.
 _NARROW = 1e-12
@@ -44,13 +44,13 @@ class _Line(NamedTuple):
 class _Node(NamedTuple):
     """An interval of angles and what can still happen in it.
 
-    Rows that are accepted by every rule of the interval that may be optimal are only
+    Samples that are accepted by every rule of the interval that may be optimal are only
     counted (`base`); those that are accepted by none are forgotten.
     """
 
     turn: int
     s: _Line
-    size: int  # number of accepted rows where the bound is least
+    size: int  # number of accepted samples where the bound is least
     reference: _Line
     low: float  # thresholds that may be optimal, relative to `reference`
     high: float
@@ -95,7 +95,7 @@ class _Search:
         return math.inf if self.best is None else self.best.value
 
     def try_angle(self, theta):
-        """Search all thresholds at an angle; return how many rows the best accepts."""
+        """Search all thresholds at an angle; return how many samples the best accepts."""
         lam, *after = self.problem.points(theta)
         before = [np.append(0, count[:-1]) for count in after]
         found = self.problem.best_of(
@@ -115,7 +115,7 @@ class _Search:
         """Return the first intervals of a quadrant."""
         ends = np.linspace(0, 1, _FIRST + 1)
         # Scores that are whole numbers are tied at angles such as pi / 4, where
-        # rounding would tell tied rows apart.
+        # rounding would tell tied samples apart.
         ends[1:-1] += _OFFSET
         sizes = [self.try_angle(self.theta(turn, s)) for s in ends]
         finite, first = self.problem.split_off_infinite(turn)
@@ -136,13 +136,13 @@ class _Search:
             yield self.bounded(node)
 
     def counts(self, rows):
-        """Return N, E and F of some rows."""
+        """Return N, E and F of some samples."""
         is_id = self.is_id[rows]
         N = int(np.count_nonzero(is_id))
         return N, float(self.loss[rows].sum()), is_id.size - N
 
     def bounded(self, node):
-        """Bound the interval from below, and drop the rows that are decided.
+        """Bound the interval from below, and drop the samples that are decided.
 
         Returns None if no rule of the interval can be better than the best one.
         """
@@ -172,7 +172,7 @@ class _Search:
         """Return the operating points of an angle inside of a node.
 
         In the order of :func:`sweep`, with thresholds relative to zero in units of s;
-        the first one accepts none of the undecided rows.
+        the first one accepts none of the undecided samples.
         """
         x, y = self.problem.turned(node.turn, node.rows)
         projected = x * (1 - s) + y * s
@@ -189,7 +189,7 @@ class _Search:
     def try_inside(self, node, s):
         """Search all thresholds that may be optimal at an angle inside of a node."""
         t, *after = self.active_points(node, s)
-        # the first point is no group of tied rows: all of it or nothing
+        # the first point is no group of tied samples: all of it or nothing
         before = [np.append(count[0], count[:-1]) for count in after]
         share = (s - node.s.start) / (node.s.end - node.s.start)
         middle = node.reference.start * (1 - share) + node.reference.end * share
@@ -208,19 +208,19 @@ class _Search:
             self.confirm(found, int(after[0][k] + after[2][k]))
 
     def confirm(self, found, size):
-        """Offer the rule that accepts `size` rows, recounted on all rows."""
+        """Offer the rule that accepts `size` samples, recounted on all samples."""
         true = self.problem.at_size(
             found.theta, size, self.goal, randomize=self.randomize
         )
         self.offer(true)
         if true is None or better(found, true, self.goal.rtol):
-            # the undecided rows alone told another story: look at all of them
+            # the undecided samples alone told another story: look at all of them
             self.try_angle(found.theta)
 
     def cells(self, node, most):
         """Return one s of each cell of an interval; None if there are too many.
 
-        Between two angles at which undecided rows change places with each other, or
+        Between two angles at which undecided samples change places with each other, or
         enter or leave the thresholds of the node, all angles are alike.
         """
         edges = [t for t in (node.low, node.high) if math.isfinite(t)]
@@ -228,7 +228,7 @@ class _Search:
             node.s.end - node.s.start
         )
         x, y = self.problem.turned(node.turn, node.rows)
-        # a line of thresholds is the projected score of a row, too
+        # a line of thresholds is the projected score of a sample, too
         x = np.append(
             x, [node.reference.start + t - slope * node.s.start for t in edges]
         )
@@ -270,7 +270,7 @@ class _Search:
     def least_inside(self, node, s):
         """Return the least objective over all thresholds at each of some angles.
 
-        Thresholds that are not valid in the node, and parts of tied rows, count too:
+        Thresholds that are not valid in the node, and parts of tied samples, count too:
         it is a lower bound.
         """
         x, y = self.problem.turned(node.turn, node.rows)
@@ -295,7 +295,7 @@ class _Search:
                 node._replace(s=_Line(*ends), reference=_Line(*reference))
             )
             if half is not None:
-                # rows on one line through the pivot stay undecided however narrow
+                # samples on one line through the pivot stay undecided however narrow
                 stuck = half.rows.size > _STUCK * node.rows.size
                 half = half._replace(stuck=stuck)
             yield half
@@ -304,7 +304,7 @@ class _Search:
 class _Relaxation:
     """Lower bounds of an interval for every threshold.
 
-    At a threshold t (relative to the reference), rows whose largest projected score
+    At a threshold t (relative to the reference), samples whose largest projected score
     is at most t are surely accepted, those whose smallest is above t surely are not.
     The rest is accepted or not, whatever is better: separately for the objective and
     for each bound, which gives a lower bound for each of them. All of these change at
@@ -316,9 +316,9 @@ class _Relaxation:
         self.search = search
         x, y = search.problem.turned(node.turn, node.rows)
         ends = [x * (1 - s) + y * s for s in node.s]
-        # A threshold that accepts the same number of rows at both ends turns around a
-        # point such that few rows change sides: the bound is tight near to it, and so
-        # it is put where the bound of the whole interval was least.
+        # A threshold that accepts the same number of samples at both ends turns around
+        # a point such that few samples change sides: the bound is tight near to it, and
+        # so it is put where the bound of the whole interval was least.
         rank = min(max(node.size - node.base[0] - node.base[2] - 1, 0), x.size - 1)
         reference = [float(np.partition(p, rank)[rank]) for p in ends]
         shift = [old - new for old, new in zip(node.reference, reference, strict=True)]
@@ -383,7 +383,7 @@ class _Relaxation:
     def cost(self):
         """Return a lower bound of a linear objective.
 
-        A bound with a multiplier is added to it, so that a row with the largest loss
+        A bound with a multiplier is added to it, so that a sample with the largest loss
         costs nothing: accepting it for the one and not for the other gains nothing.
         """
         cost, worst = self.search.goal.cost, self.search.worst
@@ -397,13 +397,13 @@ class _Relaxation:
         return value
 
     def size_at(self, k):
-        """Return how many rows a piece accepts in the middle of the interval."""
+        """Return how many samples a piece accepts in the middle of the interval."""
         t = self.starts[k] if k else self.starts[1]
         accepted = int(np.count_nonzero((self.low + self.high) / 2 <= t))
         return accepted + self.node.base[0] + self.node.base[2]
 
     def decided(self, first, last):
-        """Return the thresholds of the pieces from `first` to `last`, and the rows.
+        """Return the thresholds of the pieces from `first` to `last`, and the samples.
 
         Returns
         -------
@@ -411,7 +411,7 @@ class _Relaxation:
             The thresholds.
 
         keep, surely : ndarray of bool
-            The rows that are undecided, and those that surely are accepted.
+            The samples that are undecided, and those that surely are accepted.
         """
         low = max(self.node.low, self.starts[first])
         high = min(self.node.high, self.starts[last + 1])
@@ -428,7 +428,7 @@ def _cumulated(values):
 
 
 def _weights(function, is_id, loss):
-    """Return what every row adds to a linear function."""
+    """Return what every sample adds to a linear function."""
     weights = np.where(is_id, function.id, function.ood)
     if function.loss:
         weights = weights + function.loss * loss
@@ -441,7 +441,7 @@ def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=
     Parameters
     ----------
     problem : Problem
-        The rows, with two scores.
+        The samples, with two scores.
 
     goal : Goal
         What is minimized.
@@ -456,7 +456,7 @@ def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=
         Angles that the result shall not be worse than.
 
     randomize : bool, default=False
-        Rows at the threshold may be accepted with a probability.
+        Samples at the threshold may be accepted with a probability.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The rows that a rule is chosen on, and the best threshold at an angle."""
+"""The samples that a rule is chosen on, and the best threshold at an angle."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -31,7 +31,7 @@ _LARGEST = 1e150
 
 
 def _scale(score_id, score_ood):
-    """Return the 5..95 % inter-quantile range of finite scores of ID rows, 1 if zero.
+    """Return the 5..95 % inter-quantile range of finite scores of ID samples, 1 if zero.
 
     It is larger if some score would overflow with it.
     """
@@ -54,18 +54,18 @@ def sweep(projected, n_id, loss):
     Parameters
     ----------
     projected : ndarray of shape (n_id + n_ood,)
-        Projected scores, ID rows first.
+        Projected scores, ID samples first.
 
     n_id : int
-        Number of ID rows.
+        Number of ID samples.
 
     loss : ndarray of shape (n_id + n_ood,)
-        Losses, zero for OOD rows.
+        Losses, zero for OOD samples.
 
     Returns
     -------
     lam, N, E, F : ndarray of shape (n_points,)
-        Thresholds, accepted ID rows, their summed loss, accepted OOD rows.
+        Thresholds, accepted ID samples, their summed loss, accepted OOD samples.
     """
     order = np.argsort(projected)
     ranked = projected[order]
@@ -76,7 +76,7 @@ def sweep(projected, n_id, loss):
 
 
 class Problem:
-    """Scores and losses of ID and OOD rows.
+    """Scores and losses of ID and OOD samples.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class Problem:
         return problem
 
     def split_off_infinite(self, turn):
-        """Return the rows with finite scores, and those that are accepted first.
+        """Return the samples with finite scores, and those that are accepted first.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Problem:
         Returns
         -------
         finite, first : ndarray of shape (n_id + n_ood,), dtype bool
-            Rows in neither are accepted last, at all angles inside of the quadrant.
+            Samples in neither are accepted last, at all angles inside of the quadrant.
         """
         u, _, top = self.scaled
         finite = np.isfinite(u)
@@ -137,15 +137,15 @@ class Problem:
         return finite, first
 
     def turned(self, turn, rows):
-        """Return the scores of some rows, turned so that a quadrant is the first.
+        """Return the scores of some samples, turned so that a quadrant is the first.
 
         Parameters
         ----------
         turn : int
             The quadrant, as the multiple of pi / 2 at which it starts.
 
-        rows : ndarray of int or bool
-            The rows.
+        samples : ndarray of int or bool
+            The samples.
 
         Returns
         -------
@@ -171,7 +171,7 @@ class Problem:
             What is minimized.
 
         randomize : bool, default=False
-            The rows at the threshold may be accepted with a probability.
+            The samples at the threshold may be accepted with a probability.
 
         Returns
         -------
@@ -197,7 +197,7 @@ class Problem:
             What is minimized.
 
         before : list of three ndarrays of shape (n_points,), default=None
-            Counts without the rows at the thresholds: these may then be accepted
+            Counts without the samples at the thresholds: these may then be accepted
             with a probability. None: as a whole.
 
         Returns
@@ -227,7 +227,7 @@ class Problem:
         return best
 
     def at_size(self, theta, size, goal, *, randomize=False):
-        """Return the rule that accepts `size` rows, None if it breaks the bounds.
+        """Return the rule that accepts `size` samples, None if it breaks the bounds.
 
         Parameters
         ----------
@@ -235,13 +235,14 @@ class Problem:
             The angle.
 
         size : int
-            Number of rows, at least one. Rows tied with the last one come with it.
+            Number of samples, at least one. Samples tied with the last one come with
+            it.
 
         goal : Goal
             What is minimized.
 
         randomize : bool, default=False
-            The rows at the threshold may be accepted with a probability.
+            The samples at the threshold may be accepted with a probability.
 
         Returns
         -------
@@ -256,7 +257,7 @@ class Problem:
         return self.best_of(theta, lam, *after, goal=goal, before=before)
 
     def _count(self, accepted):
-        """Return N, E and F of some rows as arrays of one entry."""
+        """Return N, E and F of some samples as arrays of one entry."""
         N = np.count_nonzero(accepted[: self.n_id])
         F = np.count_nonzero(accepted[self.n_id :])
         return [np.array([count]) for count in (N, self.loss[accepted].sum(), F)]
@@ -368,7 +369,7 @@ def _check_loss(loss_id, n_id):
 
 
 def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
-    """Return the rows as a checked problem, or raise.
+    """Return the samples as a checked problem, or raise.
 
     Parameters
     ----------
@@ -378,7 +379,7 @@ def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
     Returns
     -------
     problem : Problem
-        The rows.
+        The samples.
     """
     check_rule(rule)
     double = ood_id is not None

@@ -40,7 +40,7 @@ from skood.utils._warnings import quiet
 
 __all__ = ["certify"]
 
-# Share of the ID rows that only set the scales, if all others certify many angles.
+# Share of the ID samples that only set the scales, if all others certify many angles.
 _FOR_SCALES = 0.1
 
 # The angle is chosen with room for the difference between two samples, in standard
@@ -49,12 +49,12 @@ _CAUTION = (1.645, 0.8, 0.0)
 
 
 class _Demand(NamedTuple):
-    """Bounds on rates, and what they ask of so many certifying rows."""
+    """Bounds on rates, and what they ask of so many certifying samples."""
 
     tpr_min: float
     fpr_max: float
-    rank: partial  # number of ID rows -> least number to accept, or None
-    count: partial  # number of OOD rows -> largest number to accept, or -1
+    rank: partial  # number of ID samples -> least number to accept, or None
+    count: partial  # number of OOD samples -> largest number to accept, or -1
 
 
 def _upper_end(ood_prior):
@@ -99,7 +99,7 @@ def _rates(rule):
 
 
 def _demand(guarantee, delta, n_angles, tpr_min, fpr_max):
-    """Return what is asked of the certifying rows."""
+    """Return what is asked of the certifying samples."""
     if guarantee == "expectation":
         rank = partial(min_accepted_id_on_average, tpr_min=tpr_min)
         count = partial(max_accepted_ood_on_average, fpr_max=fpr_max)
@@ -113,7 +113,7 @@ def _demand(guarantee, delta, n_angles, tpr_min, fpr_max):
 
 
 def _split(problem, shares, rng):
-    """Return two disjoint parts, the first with these shares of ID and OOD rows."""
+    """Return two disjoint parts, the first with these shares of ID and OOD samples."""
     first, second = [], []
     for n, share in zip((problem.n_id, problem.n_ood), shares, strict=True):
         order = rng.permutation(n)
@@ -124,7 +124,7 @@ def _split(problem, shares, rng):
 
 
 def _take(problem, rows_id, rows_ood):
-    """Return a problem of some of the rows."""
+    """Return a problem of some of the samples."""
     double = problem.double
     return Problem(
         problem.risk_id[rows_id],
@@ -165,7 +165,7 @@ def _deviation(share, n, m):
 
 
 def _best(problem, thetas, k, K):
-    """Return the best rule with at least k ID and at most K OOD rows, or None."""
+    """Return the best rule with at least k ID and at most K OOD samples, or None."""
     if k is None or K < 0:
         return None
     bounds = Linear(id=-1.0, constant=k), Linear(ood=1.0, constant=-K)
@@ -173,7 +173,7 @@ def _best(problem, thetas, k, K):
 
 
 def _reasons(demand, n_id, n_ood):
-    """Say what so many certifying rows cannot do."""
+    """Say what so many certifying samples cannot do."""
     k, K = demand.rank(n_id), demand.count(n_ood)
     reasons = []
     if k is None and demand.tpr_min == 1:
@@ -194,9 +194,9 @@ def _reasons(demand, n_id, n_ood):
 
 
 def _refusal(rule, problem, second, thetas, demand, shares):
-    """Return the error that says why, and how many rows would do.
+    """Return the error that says why, and how many samples would do.
 
-    `shares` are those of the ID and OOD rows that are not in the certifying part
+    `shares` are those of the ID and OOD samples that are not in the certifying part
     `second`.
     """
     bounded = demand.fpr_max < 1
@@ -259,10 +259,10 @@ def certify(
 ):
     r"""Find an acceptance rule that keeps its bounds on new data.
 
-    :func:`solve` returns the best rule on the given rows. On new rows it breaks its
-    bounds about as often as not. The rule returned here keeps them, up to a
-    probability `delta` that the given rows mislead. New rows must come from the same
-    distributions. Read more in the :ref:`User Guide <guarantees>`.
+    :func:`solve` returns the best rule on the given samples. On new samples it breaks
+    its bounds about as often as not. The rule returned here keeps them, up to a
+    probability `delta` that the given samples mislead. New samples must come from the
+    same distributions. Read more in the :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------
@@ -270,49 +270,49 @@ def certify(
         What is promised.
 
     risk_id : array-like of shape (n_id,)
-        Scores a of ID rows, high for rows that are likely misclassified.
+        Scores a of ID samples, high for samples that are likely misclassified.
 
     ood_id : array-like of shape (n_id,) or None
-        Scores b of ID rows, high for OOD rows. None (then also in `ood_ood`): a is
-        the only score.
+        Scores b of ID samples, high for OOD samples. None (then also in `ood_ood`): a
+        is the only score.
 
     loss_id : array-like of shape (n_id,)
-        Losses of ID rows, not negative. They choose among certified rules; no
+        Losses of ID samples, not negative. They choose among certified rules; no
         promise is about them.
 
     risk_ood : array-like of shape (n_ood,) or None
-        Scores a of OOD rows. None: no OOD rows, for rules that need none.
+        Scores a of OOD samples. None: no OOD samples, for rules that need none.
 
     ood_ood : array-like of shape (n_ood,) or None
-        Scores b of OOD rows.
+        Scores b of OOD samples.
 
     guarantee : {"high_probability", "ltt", "expectation"}, default="high_probability"
         What is promised, and how.
 
         - "high_probability": with a probability of at least ``1 - delta``, all bounds
-          hold on new data. One part of the rows chooses the angle between the
+          hold on new data. One part of the samples chooses the angle between the
           scores, the others certify thresholds ("split" in the notes).
-        - "ltt": the same promise. All rows certify thresholds at each of `n_angles`
-          angles (learn then test), except for a tenth of the ID rows, which set the
+        - "ltt": the same promise. All samples certify thresholds at each of `n_angles`
+          angles (learn then test), except for a tenth of the ID samples, which set the
           scales of the scores.
         - "expectation": the TPR and the FPR are within their bounds on average over
-          the draw of the given rows, by conformal order statistics. About half of
+          the draw of the given samples, by conformal order statistics. About half of
           all draws break a bound. `delta` is not used.
 
-        With one score there is no angle to choose, and all rows certify thresholds.
+        With one score there is no angle to choose, and all samples certify thresholds.
 
     delta : float, default=0.1
         Probability, in (0, 1), that the promise is broken.
 
     split : float, default=0.3
-        Share of the ID and of the OOD rows that choose the angle; not for "ltt".
+        Share of the ID and of the OOD samples that choose the angle; not for "ltt".
 
     n_angles : int, default=16
         Number of angles of "ltt". More of them come closer to the best angle, but
         each is certified with ``delta / n_angles``.
 
     ood_prior : float or tuple (low, high), default=None
-        For BoundedPrecisionRecall: the share of OOD rows in use, or an interval for
+        For BoundedPrecisionRecall: the share of OOD samples in use, or an interval for
         it; the promise holds for all of its values. None: that of the rule.
 
     solver : {"bnb", "exact", "grid"}, default="bnb"
@@ -322,18 +322,18 @@ def certify(
         Angles to choose from, see :func:`solve`.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the parts of the rows.
+        Draws the parts of the samples.
 
     Returns
     -------
     point : OperatingPoint
-        The rule. Its numbers are those on the certifying rows; its risk is the least
+        The rule. Its numbers are those on the certifying samples; its risk is the least
         of many, and therefore optimistic.
 
     Raises
     ------
     NotCertifiableError
-        If the rows are too few. Its text and attributes say how many would do.
+        If the samples are too few. Its text and attributes say how many would do.
     TypeError
         If `rule` has other bounds than on the TPR, the FPR and the precision.
     ValueError
@@ -348,7 +348,7 @@ def certify(
     --------
     min_accepted_id, max_accepted_ood : The numbers that certify.
     risk_upper_bound : A bound on the selective risk.
-    solve : The best rule on the given rows.
+    solve : The best rule on the given samples.
 
     Notes
     -----
@@ -363,7 +363,7 @@ def certify(
 
     With "expectation" the ends are the :math:`\lceil (n_I + 1) \phi \rceil`-th ID
     score and (not included) the :math:`\lfloor (n_O + 1) \rho \rfloor`-th OOD score
-    [2]_. The average is over all draws of the given rows, also those for which the
+    [2]_. The average is over all draws of the given samples, also those for which the
     interval is empty and an error is raised.
 
     A precision of :math:`\kappa` at a recall of :math:`\phi` is promised by way of
@@ -372,7 +372,7 @@ def certify(
 
     With two scores and a split, the first part chooses its best angle within bounds
     that leave room for the second part: those that the second part will be held to,
-    and the difference between two samples, if there are enough rows for that.
+    and the difference between two samples, if there are enough samples for that.
 
     References
     ----------

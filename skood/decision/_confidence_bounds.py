@@ -1,4 +1,4 @@
-"""How many accepted rows certify a rate, and bounds on a risk, at a confidence."""
+"""How many accepted samples certify a rate, and bounds on a risk, at a confidence."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -27,7 +27,7 @@ _COUNT = [Interval(Integral, 0, None, closed="left")]
 _SHARE = [Interval(Real, 0, 1, closed="both")]
 _ERROR = [Interval(Real, 0, 1, closed="neither")]
 
-# No more rows than these are looked for, of each kind.
+# No more samples than these are looked for, of each kind.
 _MANY = 10**9
 
 
@@ -36,18 +36,18 @@ _MANY = 10**9
     prefer_skip_nested_validation=True,
 )
 def min_accepted_id(n_id, tpr_min, delta):
-    r"""Return how many accepted ID rows certify a TPR.
+    r"""Return how many accepted ID samples certify a TPR.
 
-    Let the thresholds of a fixed score accept nested sets of rows. Those that accept
-    at least so many of `n_id` calibration rows have, all at once and with a
-    probability of at least ``1 - delta``, a true positive rate (ID rows are the
-    positive class) of at least `tpr_min` on new rows. Read more in the
+    Let the thresholds of a fixed score accept nested sets of samples. Those that accept
+    at least so many of `n_id` calibration samples have, all at once and with a
+    probability of at least ``1 - delta``, a true positive rate (ID samples are the
+    positive class) of at least `tpr_min` on new samples. Read more in the
     :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------
     n_id : int
-        Number of ID rows for calibration.
+        Number of ID samples for calibration.
 
     tpr_min : float
         Least true positive rate, in [0, 1].
@@ -58,7 +58,7 @@ def min_accepted_id(n_id, tpr_min, delta):
     Returns
     -------
     k : int or None
-        The threshold must be the k-th smallest outlier-like score of these rows or
+        The threshold must be the k-th smallest outlier-like score of these samples or
         larger. None if no count certifies the rate: `n_id` is too small.
 
     See Also
@@ -102,18 +102,18 @@ def min_accepted_id(n_id, tpr_min, delta):
     prefer_skip_nested_validation=True,
 )
 def max_accepted_ood(n_ood, fpr_max, delta):
-    r"""Return how many accepted OOD rows still certify an FPR.
+    r"""Return how many accepted OOD samples still certify an FPR.
 
-    Let the thresholds of a fixed score accept nested sets of rows. Those that accept
-    at most so many of `n_ood` calibration rows have, all at once and with a
-    probability of at least ``1 - delta``, a false positive rate (OOD rows are the
-    negative class) of at most `fpr_max` on new rows. Read more in the
+    Let the thresholds of a fixed score accept nested sets of samples. Those that accept
+    at most so many of `n_ood` calibration samples have, all at once and with a
+    probability of at least ``1 - delta``, a false positive rate (OOD samples are the
+    negative class) of at most `fpr_max` on new samples. Read more in the
     :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------
     n_ood : int
-        Number of OOD rows for calibration.
+        Number of OOD samples for calibration.
 
     fpr_max : float
         Largest false positive rate, in [0, 1].
@@ -125,7 +125,7 @@ def max_accepted_ood(n_ood, fpr_max, delta):
     -------
     K : int
         The threshold must be below the (K+1)-th smallest outlier-like score of these
-        rows. -1 if no count certifies the rate: `n_ood` is too small. `n_ood` if
+        samples. -1 if no count certifies the rate: `n_ood` is too small. `n_ood` if
         `fpr_max` is 1, which nothing can break.
 
     See Also
@@ -180,7 +180,7 @@ def _smallest(holds, low, high):
 
 
 def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):
-    """Return about how many rows would leave room for one of some thresholds.
+    """Return about how many samples would leave room for one of some thresholds.
 
     Parameters
     ----------
@@ -188,16 +188,16 @@ def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):
         Rates of the thresholds, taken for the true ones.
 
     n_id, n_ood : int
-        Numbers of rows there are; fewer are not looked for.
+        Numbers of samples there are; fewer are not looked for.
 
     rank, count : callable
-        Map a number of ID (OOD) rows to the least (largest) number to accept; None
+        Map a number of ID (OOD) samples to the least (largest) number to accept; None
         (-1) if there is none.
 
     Returns
     -------
     sizes : tuple of (int, int) or None
-        Numbers of ID and of OOD rows: first both are multiplied by the same factor,
+        Numbers of ID and of OOD samples: first both are multiplied by the same factor,
         then each is made as small as the other allows. None if no number would do.
     """
     n_id, n_ood = max(n_id, 1), max(n_ood, 1)
@@ -248,18 +248,19 @@ def risk_upper_bound(
 ):
     r"""Upper confidence bound on the selective risk of an acceptance rule.
 
-    With a probability of at least ``1 - delta`` the mean loss of new ID rows that
+    With a probability of at least ``1 - delta`` the mean loss of new ID samples that
     the rule accepts is not above it. Read more in the
     :ref:`User Guide <guarantees>`.
 
-    The rule must not have been chosen with the rows whose losses are given. If it is
+    The rule must not have been chosen with the samples whose losses are given. If it is
     one of some rules that were fixed beforehand, such as the thresholds at the scores
-    of other rows, and these rows chose among them, `n_candidates` is their number.
+    of other samples, and these samples chose among them, `n_candidates` is their
+    number.
 
     Parameters
     ----------
     loss_accepted : array-like of shape (n_accepted,)
-        Losses of the accepted ID rows, in ``[0, max_loss]``.
+        Losses of the accepted ID samples, in ``[0, max_loss]``.
 
     delta : float, default=0.1
         Probability, in (0, 1), that the bound does not hold. It is not shared with
@@ -275,12 +276,12 @@ def risk_upper_bound(
         Largest possible loss.
 
     n_candidates : int, default=1
-        Number of rules among which these rows have chosen; `delta` is divided by it.
+        Number of rules among which these samples have chosen; `delta` is divided by it.
 
     Returns
     -------
     bound : float
-        The bound, `max_loss` if no row was accepted.
+        The bound, `max_loss` if no sample was accepted.
 
     Raises
     ------
@@ -290,11 +291,11 @@ def risk_upper_bound(
     See Also
     --------
     certify : Bounds the TPR and the FPR.
-    RejectOptionClassifier.report : Two-sided intervals on new rows.
+    RejectOptionClassifier.report : Two-sided intervals on new samples.
 
     Notes
     -----
-    Given how many rows are accepted, their losses are a sample of the distribution
+    Given how many samples are accepted, their losses are a sample of the distribution
     whose mean is the selective risk :math:`R`. With :math:`E` of :math:`N` losses that
     are not 0, the first method [1]_ takes `max_loss` times the :math:`1 - \delta`
     quantile of :math:`\mathrm{Beta}(E + 1, N - E)`, a bound on the probability of

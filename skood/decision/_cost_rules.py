@@ -13,9 +13,9 @@ __all__ = ["BoundedImprovement", "CostBased", "PlugInCost"]
 
 
 class BoundedImprovement(BaseRule):
-    r"""Largest coverage at a bounded selective risk; needs no OOD rows.
+    r"""Largest coverage at a bounded selective risk; needs no OOD samples.
 
-    Accept as many ID rows as possible, while the mean loss of the accepted ones is
+    Accept as many ID samples as possible, while the mean loss of the accepted ones is
     at most `risk_max`. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
@@ -30,7 +30,7 @@ class BoundedImprovement(BaseRule):
 
     Notes
     -----
-    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, the
+    With :math:`N` of :math:`n_I` ID samples accepted at a summed loss :math:`E`, the
     problem is
 
     .. math:: \max N \quad\text{such that}\quad E \le r N,\ N \ge 1
@@ -54,12 +54,12 @@ class BoundedImprovement(BaseRule):
         self._check_number("risk_max", high=math.inf, closed=False)
 
     def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bound on the risk, and that a row is accepted.
+        """Return the bound on the risk, and that a sample is accepted.
 
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         whole : bool, default=True
             Of no effect.
@@ -80,7 +80,7 @@ class BoundedImprovement(BaseRule):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------
@@ -107,24 +107,24 @@ class BoundedImprovement(BaseRule):
 
 
 class CostBased(BaseRule):
-    r"""Least expected cost of errors, of rejections and of accepted OOD rows.
+    r"""Least expected cost of errors, of rejections and of accepted OOD samples.
 
     Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     reject_id : float, default=0.3
-        Cost of rejecting an ID row, in units of the loss; not negative.
+        Cost of rejecting an ID sample, in units of the loss; not negative.
 
     accept_ood : float, default=1.0
-        Cost of accepting an OOD row; above `reject_ood`.
+        Cost of accepting an OOD sample; above `reject_ood`.
 
     reject_ood : float, default=0.0
-        Cost of rejecting an OOD row; not negative.
+        Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 the rule needs no OOD rows.
+        Share of OOD samples in use, in [0, 1). It is never taken from the sample. With
+        0 the rule needs no OOD samples.
 
     See Also
     --------
@@ -132,8 +132,8 @@ class CostBased(BaseRule):
 
     Notes
     -----
-    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, and
-    :math:`F` of :math:`n_O` OOD rows, the cost is
+    With :math:`N` of :math:`n_I` ID samples accepted at a summed loss :math:`E`, and
+    :math:`F` of :math:`n_O` OOD samples, the cost is
 
     .. math::
         (1 - \pi) \, \frac{E + \varepsilon_1 (n_I - N)}{n_I} +
@@ -168,7 +168,7 @@ class CostBased(BaseRule):
 
     @property
     def needs_ood(self):
-        """Whether OOD rows are needed: unless there are none in use."""
+        """Whether OOD samples are needed: unless there are none in use."""
         return self.ood_prior > 0
 
     def check_params(self):
@@ -189,7 +189,7 @@ class CostBased(BaseRule):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         whole : bool, default=True
             Of no effect.
@@ -207,12 +207,12 @@ class CostBased(BaseRule):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------
         cost : Linear
-            What is minimized; NaN if OOD rows are in use but not at hand.
+            What is minimized; NaN if OOD samples are in use but not at hand.
         """
         prior = self.ood_prior
         share_id = (1 - prior) / n_id
@@ -248,27 +248,27 @@ class PlugInCost(CostBased):
 
     If the risk score is the conditional risk of the classifier, such as one minus the
     largest of calibrated probabilities, and the OOD score the likelihood ratio of OOD
-    to ID, then the rule of least cost is known, and neither OOD rows nor labels are
+    to ID, then the rule of least cost is known, and neither OOD samples nor labels are
     needed for it. Without an OOD score the ratio is taken to be zero, which gives
     Chow's rule. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     reject_id : float, default=0.3
-        Cost of rejecting an ID row, in units of the loss; not negative.
+        Cost of rejecting an ID sample, in units of the loss; not negative.
 
     accept_ood : float, default=1.0
-        Cost of accepting an OOD row; above `reject_ood`.
+        Cost of accepting an OOD sample; above `reject_ood`.
 
     reject_ood : float, default=0.0
-        Cost of rejecting an OOD row; not negative.
+        Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1).
+        Share of OOD samples in use, in [0, 1).
 
     See Also
     --------
-    CostBased : For scores of any kind, searched on ID and OOD rows.
+    CostBased : For scores of any kind, searched on ID and OOD samples.
 
     Notes
     -----
@@ -300,7 +300,7 @@ class PlugInCost(CostBased):
 
     @property
     def needs_ood(self):
-        """Whether OOD rows are needed: never."""
+        """Whether OOD samples are needed: never."""
         return False
 
     def plug_in(self):

@@ -1,4 +1,4 @@
-"""The exact optimum over all angles, by turning a line around every row."""
+"""The exact optimum over all angles, by turning a line around every sample."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,7 +12,7 @@ from skood.decision._objective import better, pick
 
 __all__ = ["MAX_ROWS", "pivot_sweep"]
 
-#: The work grows with the square of the number of rows.
+#: The work grows with the square of the number of samples.
 MAX_ROWS = 5000
 # Angles nearer to each other than this are one: no rule in between can be stored.
 _NARROW = 1e-12
@@ -22,7 +22,7 @@ _CANDIDATES = 64
 
 
 class _Pivots:
-    """The rows with finite scores in one quadrant, and the search around them."""
+    """The samples with finite scores in one quadrant, and the search around them."""
 
     def __init__(self, problem, goal, turn, randomize):
         self.problem, self.goal, self.randomize = problem, goal, randomize
@@ -41,8 +41,8 @@ class _Pivots:
     def around(self, i):
         """Return the angles between which nothing changes, and N, E, F in each cell.
 
-        A row is accepted with the pivot as the threshold iff its projected score is
-        not larger. In a quadrant that changes at most once: rows with a larger first
+        A sample is accepted with the pivot as the threshold iff its projected score is
+        not larger. In a quadrant that changes at most once: samples with a larger first
         and a smaller second score enter, those of the opposite kind leave.
         """
         dx, dy = self.x - self.x[i], self.y - self.y[i]
@@ -70,7 +70,7 @@ class _Pivots:
         return edges, counts, self._counts(self.is_id[same], self.loss[same])
 
     def best_around(self, i):
-        """Return (value, -N, F, angle, accepted rows) of the best cell, or None."""
+        """Return (value, -N, F, angle, accepted samples) of the best cell, or None."""
         edges, after, tied = self.around(i)
         N, _, F = after
         if self.randomize:
@@ -95,7 +95,7 @@ def pivot_sweep(problem, goal, *, turns=(0,), randomize=False):
     Parameters
     ----------
     problem : Problem
-        At most `MAX_ROWS` rows, with two scores.
+        At most `MAX_ROWS` samples, with two scores.
 
     goal : Goal
         What is minimized.
@@ -104,7 +104,7 @@ def pivot_sweep(problem, goal, *, turns=(0,), randomize=False):
         The quadrants, as multiples of pi / 2 at which they start.
 
     randomize : bool, default=False
-        Rows at the threshold may be accepted with a probability.
+        Samples at the threshold may be accepted with a probability.
 
     Returns
     -------

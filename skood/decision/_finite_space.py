@@ -23,7 +23,7 @@ from skood.exceptions import InfeasibleError
 
 __all__ = ["FiniteSolution", "solve_finite"]
 
-# So many rows stand for a whole distribution when a rule is asked for its bounds; a
+# So many samples stand for a whole distribution when a rule is asked for its bounds; a
 # power of two, by which dividing is exact. At least one of them means: more than none.
 _MANY = 2**40
 
@@ -122,7 +122,7 @@ class _Face:
         self.columns = np.array([p, p * risk, q]) / self.mass
         self.rows = np.array([bound[:3] for bound in bounds]).reshape(-1, 3)
         self.most = -np.array([bound.constant for bound in bounds])
-        # rows of no effect would only add to the number of fractional atoms
+        # samples of no effect would only add to the number of fractional atoms
         of_use = ((self.rows @ self.columns) > 0).any(axis=1) | (self.most < 0)
         self.rows, self.most = self.rows[of_use], self.most[of_use]
         self.equal = np.zeros(len(self.rows), dtype=bool)
@@ -149,7 +149,7 @@ class _Face:
         return float(z[-1])
 
     def minimize(self, objective):
-        """Return a vertex that minimizes a Linear, and the multipliers of the rows."""
+        """Return a vertex that minimizes a Linear, and the multipliers of the samples."""
         if not self.free.any():
             return self.z, np.zeros(len(self.rows))
         columns, z = self.columns[:, self.free], self.z.copy()
@@ -399,7 +399,7 @@ def solve_finite(p_id, p_ood, risk, rule):
     for which the least value of :math:`E - R N` is zero, which is found by a few
     linear programs [2]_. Optima are those of the last one. The ties among them are
     resolved on the face of all optima, by linear programs again. A bound that at least
-    one row be accepted becomes :math:`N > 0`.
+    one sample be accepted becomes :math:`N > 0`.
 
     At a vertex of :math:`[0, 1]^n` cut by m bounds, at least n - m atoms have the
     probability 0 or 1. So at most m have a fractional one: two for

@@ -58,7 +58,7 @@ class Goal:
         self.cost = cost
         self.bounds = bounds
         self.rtol = rtol
-        # the least number of ID rows; the risk of none is undefined
+        # the least number of ID samples; the risk of none is undefined
         least = [b.constant / -b.id for b in bounds if is_floor(b)]
         self.n_min = max(least, default=0.0 if cost is not None else 1.0)
         nothing = cost is not None and all(b.constant <= GUARD for b in bounds)
@@ -66,7 +66,7 @@ class Goal:
 
     @classmethod
     def of(cls, rule, problem, *, whole=True):
-        """Return the goal of a rule on the rows of a problem."""
+        """Return the goal of a rule on the samples of a problem."""
         sizes = problem.n_id, problem.n_ood
         cost = rule.cost(*sizes)
         # Quotients of sums of whole numbers are ties if they are equal; other sums
@@ -90,7 +90,7 @@ class Goal:
         return value
 
     def excess(self, N, E, F):
-        """Return the sum of what is above the bounds, in rows."""
+        """Return the sum of what is above the bounds, in samples."""
         return sum(
             (np.maximum(b.at(N, E, F), 0) for b in self.bounds),
             start=np.zeros(np.shape(N)),
@@ -133,5 +133,5 @@ class Goal:
 
 
 def is_floor(bound: Linear) -> bool:
-    """Tell whether a bound only asks for a number of accepted ID rows."""
+    """Tell whether a bound only asks for a number of accepted ID samples."""
     return bound.id < 0 and bound.loss == 0 and bound.ood == 0

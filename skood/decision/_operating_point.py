@@ -22,7 +22,7 @@ _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 class OperatingPoint:
     r"""An acceptance rule on two scores, and how it does on the data it was made on.
 
-    A row with the scores a (high = likely misclassified) and b (high = OOD) is
+    A sample with the scores a (high = likely misclassified) and b (high = OOD) is
     accepted iff
 
     .. math::
@@ -47,17 +47,17 @@ class OperatingPoint:
         The scales c_a and c_b of the two scores.
 
     risk : float, default=nan
-        Selective risk: mean loss of the accepted ID rows.
+        Selective risk: mean loss of the accepted ID samples.
 
     tpr : float, default=nan
-        Accepted share of ID rows.
+        Accepted share of ID samples.
 
     fpr : float, default=nan
-        Accepted share of OOD rows; NaN if there were none.
+        Accepted share of OOD samples; NaN if there were none.
 
     precision : float, default=nan
-        Share of ID rows among accepted rows at the `ood_prior` of the rule; NaN if
-        the rule has no `ood_prior`, since the mix of the sample says nothing about
+        Share of ID samples among accepted samples at the `ood_prior` of the rule; NaN
+        if the rule has no `ood_prior`, since the mix of the sample says nothing about
         use.
 
     objective : float, default=nan
@@ -139,7 +139,7 @@ def weights(theta):
 
 
 def precision_at(ood_prior, tpr, fpr):
-    """Return the share of ID among accepted rows when `ood_prior` of rows are OOD."""
+    """Return the share of ID among accepted samples when `ood_prior` of samples are OOD."""
     right = (1 - ood_prior) * tpr
     accepted = right + ood_prior * fpr
     return right / accepted if accepted > 0 else math.nan
@@ -162,7 +162,7 @@ def _check_score(score, name, *, below=True):
 
 
 def check_pair(risk, ood, names, needs_ood_score):
-    """Return both scores of one group of rows, of the same length."""
+    """Return both scores of one group of samples, of the same length."""
     risk = _check_score(risk, names[0])
     if ood is None:
         if needs_ood_score:
@@ -181,7 +181,7 @@ def check_pair(risk, ood, names, needs_ood_score):
 
 
 def standardize(risk, ood, scales):
-    """Return scaled scores and the rows with an infinite one, rejected first."""
+    """Return scaled scores and the samples with an infinite one, rejected first."""
     with np.errstate(over="ignore"):
         u = risk / scales[0]
         if ood is None:
@@ -210,7 +210,7 @@ def project(theta, u, v, top):
 
 
 def accept_proba(point, risk, ood=None):
-    """Return the probability with which an operating point accepts each row.
+    """Return the probability with which an operating point accepts each sample.
 
     Read more in the :ref:`User Guide <rejection>`.
 
@@ -220,15 +220,15 @@ def accept_proba(point, risk, ood=None):
         The rule, as :func:`solve` returns it.
 
     risk : array-like of shape (n_samples,)
-        The risk-like score, high for rows that are likely misclassified.
+        The risk-like score, high for samples that are likely misclassified.
 
     ood : array-like of shape (n_samples,), default=None
-        The OOD-like score, high for OOD rows. None: `risk` is the only score.
+        The OOD-like score, high for OOD samples. None: `risk` is the only score.
 
     Returns
     -------
     proba : ndarray of shape (n_samples,), dtype float64
-        1 below the threshold, `tau` at it, 0 above it. A row with an infinite score
+        1 below the threshold, `tau` at it, 0 above it. A sample with an infinite score
         is above every finite threshold, whatever the angle.
 
     Raises
@@ -257,7 +257,7 @@ def accept_proba(point, risk, ood=None):
 
 
 def accept(point, risk, ood=None, *, random_state=None):
-    """Tell which rows an operating point accepts.
+    """Tell which samples an operating point accepts.
 
     Read more in the :ref:`User Guide <rejection>`.
 
@@ -267,18 +267,18 @@ def accept(point, risk, ood=None, *, random_state=None):
         The rule, as :func:`solve` returns it.
 
     risk : array-like of shape (n_samples,)
-        The risk-like score, high for rows that are likely misclassified.
+        The risk-like score, high for samples that are likely misclassified.
 
     ood : array-like of shape (n_samples,), default=None
-        The OOD-like score, high for OOD rows. None: `risk` is the only score.
+        The OOD-like score, high for OOD samples. None: `risk` is the only score.
 
     random_state : int, RandomState instance or None, default=None
-        Draws for rows at the threshold of a randomized rule, and only for them.
+        Draws for samples at the threshold of a randomized rule, and only for them.
 
     Returns
     -------
     accepted : ndarray of shape (n_samples,), dtype bool
-        True where the row is accepted. A row with an infinite score is accepted
+        True where the sample is accepted. A sample with an infinite score is accepted
         only if the threshold is infinite, whatever the angle.
 
     Raises

@@ -220,7 +220,7 @@ def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize):
 
 
 def warn_of_reversed(point):
-    """Warn if a rule accepts rows because a score is high."""
+    """Warn if a rule accepts samples because a score is high."""
     reversed_scores = [
         name
         for name, weight in zip(("risk", "OOD"), weights(point.theta), strict=True)
@@ -265,20 +265,20 @@ def solve(
         What is asked for, such as :class:`BoundedTPRFPR`.
 
     risk_id : array-like of shape (n_id,)
-        Scores a of ID rows, high for rows that are likely misclassified.
+        Scores a of ID samples, high for samples that are likely misclassified.
 
     ood_id : array-like of shape (n_id,) or None
-        Scores b of ID rows, high for OOD rows; -inf is not allowed. None (then also
-        in `ood_ood`): a is the only score, and the angle is 0.
+        Scores b of ID samples, high for OOD samples; -inf is not allowed. None (then
+        also in `ood_ood`): a is the only score, and the angle is 0.
 
     loss_id : array-like of shape (n_id,)
-        Losses of ID rows, not negative.
+        Losses of ID samples, not negative.
 
     risk_ood : array-like of shape (n_ood,) or None
-        Scores a of OOD rows. None: no OOD rows, for rules that need none.
+        Scores a of OOD samples. None: no OOD samples, for rules that need none.
 
     ood_ood : array-like of shape (n_ood,) or None
-        Scores b of OOD rows.
+        Scores b of OOD samples.
 
     solver : {"bnb", "exact", "grid"}, default="bnb"
         How angles are searched; at each of them all thresholds are.
@@ -286,7 +286,8 @@ def solve(
         - "bnb": branch and bound over all angles, down to a certified gap of `tol`
           (or, after 5000 intervals, to the gap that is then left). The result is
           never worse than that of "grid".
-        - "exact": all angles at which two rows change places, for at most 5000 rows.
+        - "exact": all angles at which two samples change places, for at most 5000
+          samples.
         - "grid": `n_angles` angles; nothing is certified.
 
     angles : {"quadrant", "full"}, default="quadrant"
@@ -303,24 +304,24 @@ def solve(
         Gap of the objective at which "bnb" stops.
 
     randomize : bool, default=False
-        Accept the rows at the threshold with a probability, if this is better. The
-        bounds then hold for expected counts and are not rounded to whole rows. What
-        is certified is that no rule is better at an angle where only equal rows are
+        Accept the samples at the threshold with a probability, if this is better. The
+        bounds then hold for expected counts and are not rounded to whole samples. What
+        is certified is that no rule is better at an angle where only equal samples are
         tied.
 
     Returns
     -------
     point : OperatingPoint
-        The rule, with numbers from applying it to the rows given.
+        The rule, with numbers from applying it to the samples given.
 
     Raises
     ------
     InfeasibleError
         If no rule meets the bounds; its text says what is attainable.
     ValueError
-        If there are no ID rows or, where `rule` needs them, no OOD rows; if a score
-        is NaN, an OOD score is -inf, a loss is negative, or shapes do not fit; if
-        there are too many rows for "exact".
+        If there are no ID samples or, where `rule` needs them, no OOD samples; if a
+        score is NaN, an OOD score is -inf, a loss is negative, or shapes do not fit; if
+        there are too many samples for "exact".
 
     Warns
     -----
@@ -329,28 +330,28 @@ def solve(
 
     See Also
     --------
-    accept : Applies the rule to other rows.
+    accept : Applies the rule to other samples.
     solve_finite : For a finite input space, with a probability for each input.
     skood.metrics.selective_risk_at : The same from labels and predictions.
 
     Notes
     -----
     The scales :math:`c_a, c_b` are the 5..95 % inter-quantile ranges of the finite
-    scores of ID rows (1 if zero), so that no result depends on the units of the
+    scores of ID samples (1 if zero), so that no result depends on the units of the
     scores; the plain grid of angles of [1]_ does. Thresholds exist at distinct
-    projected scores only. A row with an infinite score is accepted last, at every
+    projected scores only. A sample with an infinite score is accepted last, at every
     angle.
 
-    Over an interval of angles a row has a smallest and a largest projected score. At
+    Over an interval of angles a sample has a smallest and a largest projected score. At
     a given threshold, those whose largest is below it are accepted at all of these
     angles, and those whose smallest is above it at none, which bounds :math:`N`,
     :math:`E` and :math:`F` and so the objective. Branch and bound halves the
     interval with the least bound until that is within `tol` of the best rule found.
-    Rows that are decided for all thresholds that still matter are only counted.
+    Samples that are decided for all thresholds that still matter are only counted.
     Ties of the objective are resolved among the rules that were met; "exact" meets
     all. Rules that differ by the rounding of floating point only are one.
 
-    With :math:`n` rows the cost is :math:`O(n^2 \log n)` for "exact", and
+    With :math:`n` samples the cost is :math:`O(n^2 \log n)` for "exact", and
     :math:`O(d \, n \log n)` for "grid" with :math:`d` angles. That of "bnb" depends
     on the data; it is usually that of some tens of angles.
 

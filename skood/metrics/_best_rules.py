@@ -42,7 +42,7 @@ class BoundCurve:
         The threshold of each rule; -inf with a tau of 0 accepts nothing.
 
     taus : ndarray of shape (n_points,)
-        Probability of accepting rows at the threshold.
+        Probability of accepting samples at the threshold.
 
     scales : tuple of (float, float)
         The scales of the two scores.
@@ -53,7 +53,7 @@ class BoundCurve:
     double_score_roc_curve : The least FPR at each TPR.
     double_score_precision_recall_curve : The largest precision at each recall.
     double_score_ccr_curve : The largest correct classification rate at each FPR.
-    scod_risk_coverage_curve : The least risk over ID and OOD rows at each coverage.
+    scod_risk_coverage_curve : The least risk over ID and OOD samples at each coverage.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def _beats_later(key):
 def _frontier(points):
     """Keep the columns that no other one equals or betters in position and key.
 
-    Among equals the one with the most ID rows stays, then the last one.
+    Among equals the one with the most ID samples stays, then the last one.
     """
     points = points[:, np.lexsort((points[2], -points[1], points[0]))]
     return points[:, _beats_later(points[1])]
@@ -193,7 +193,7 @@ def best_rules(problem, thetas, read, *, none=None, at_most=False):
     Parameters
     ----------
     problem : skood.decision._calibration_sample.Problem
-        The rows.
+        The samples.
 
     thetas : ndarray of shape (n_angles,)
         Angles in increasing order.
@@ -218,7 +218,7 @@ def best_rules(problem, thetas, read, *, none=None, at_most=False):
         `at_most`, `thetas`, `lams`, `taus` and `scales` of a :class:`BoundCurve`.
     """
     sign = -1.0 if at_most else 1.0
-    # rows: position, key, N, theta, lam, tau; an upper bound is a lower one of minus
+    # samples: position, key, N, theta, lam, tau; an upper bound is a lower one of minus
     best = np.empty((6, 0))
     if none is not None:
         best = np.array([[sign * none[0]], [none[1]], [0], [0], [-math.inf], [0]])

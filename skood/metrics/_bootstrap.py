@@ -84,7 +84,7 @@ def bootstrap_ci(
         `ood_label` and `classes` if it has parameters of these names.
 
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     *arrays : array-like of shape (n_samples, ...) or None
@@ -108,14 +108,14 @@ def bootstrap_ci(
         your own the interval is that of Student's t, with a warning.
 
     stratify : bool, default=True
-        Whether ID and OOD rows are resampled separately, so that every resample has
+        Whether ID and OOD samples are resampled separately, so that every resample has
         as many of either kind as the data.
 
     random_state : int, RandomState instance or None, default=None
         Draws the resamples. The result does not depend on `n_jobs`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -125,7 +125,7 @@ def bootstrap_ci(
 
     **metric_params : dict
         Further arguments of the metric. One-dimensional arrays with one entry per
-        row, such as losses or sample weights, are resampled with the rows; so are
+        row, such as losses or sample weights, are resampled with the samples; so are
         `y_pred`, `y_score`, `ood_score`, `y_proba` and `sample_weight` of any
         dimension. A two-dimensional `loss` is a loss matrix and is not.
 
@@ -138,15 +138,15 @@ def bootstrap_ci(
     ------
     ValueError
         If the metric is NaN or infinite on the data or on a resample, if an array
-        does not have one entry per row, or if it is not clear whether one of
+        does not have one entry per sample, or if it is not clear whether one of
         `metric_params` does. "bca": if all resamples are above or all are
-        below the value, or a stratum has a single row.
+        below the value, or a stratum has a single sample.
     TypeError
         If the metric does not return a number.
 
     See Also
     --------
-    paired_test : Whether two systems differ on the same rows.
+    paired_test : Whether two systems differ on the same samples.
 
     Notes
     -----
@@ -190,7 +190,7 @@ def bootstrap_ci(
 
       with the bias :math:`z_0 = \Phi^{-1}(P(\theta^* < \hat\theta) + \frac12
       P(\theta^* = \hat\theta))` and the acceleration of leave-one-out values
-      :math:`\hat\theta_{h(i)}` in the strata :math:`h` of :math:`n_h` rows,
+      :math:`\hat\theta_{h(i)}` in the strata :math:`h` of :math:`n_h` samples,
 
       .. math::
           a = \frac{\sum_h n_h^{-3} \sum_i u_{hi}^3}

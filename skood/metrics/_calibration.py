@@ -16,7 +16,7 @@ from skood.utils._torch import to_numpy
 
 __all__ = ["brier", "expected_calibration_error"]
 
-# How far the sum of a row's probabilities may be from one: rounding in float16.
+# How far the sum of a sample's probabilities may be from one: rounding in float16.
 _SUM_TOLERANCE = 1e-3
 # How far one probability may be outside of [0, 1]: rounding in float32, as of the mean
 # of an ensemble.
@@ -36,7 +36,7 @@ def _in_range(proba):
 
 
 def _one_hot_and_proba(y_true, y_proba, classes, ood_label):
-    """Return, of the ID rows, a mask of the true class and the probabilities."""
+    """Return, of the ID samples, a mask of the true class and the probabilities."""
     is_id = id_mask(y_true, ood_label, classes)
     y_true = check_labels(y_true, "y_true")[is_id]
     known = np.unique(y_true) if classes is None else np.asarray(classes)
@@ -91,7 +91,7 @@ def _binned_error(proba, happened, n_bins, strategy, norm):
 
 
 def _confidence(y_true, y_proba, y_pred, ood_label, classes):
-    """Return, of the ID rows, a confidence and whether the prediction is right."""
+    """Return, of the ID samples, a confidence and whether the prediction is right."""
     if y_pred is None:
         one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
         top = proba.argmax(axis=1)
@@ -132,13 +132,13 @@ def expected_calibration_error(
 ):
     r"""Expected calibration error: confidence against accuracy, in bins.
 
-    OOD rows are left out: whatever class is predicted for them is wrong. Read more in
-    the :ref:`User Guide <metrics>`.
+    OOD samples are left out: whatever class is predicted for them is wrong. Read more
+    in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_proba : array-like of shape (n_samples, n_classes) or (n_samples,)
@@ -164,7 +164,7 @@ def expected_calibration_error(
         (each with its own bins) instead of looking at the largest only.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The labels of the columns of `y_proba`, ``classes_`` of the classifier; a
@@ -179,7 +179,7 @@ def expected_calibration_error(
     ------
     ValueError
         If `y_proba` has another shape, is not in [0, 1] (up to 1e-6, what is off by
-        less is clipped) or does not sum to 1, if there are no ID rows, or if a
+        less is clipped) or does not sum to 1, if there are no ID samples, or if a
         parameter is unknown.
 
     See Also
@@ -189,7 +189,7 @@ def expected_calibration_error(
     Notes
     -----
     With the accuracy :math:`a_b` and the mean confidence :math:`c_b` of the
-    :math:`n_b` rows in bin b,
+    :math:`n_b` samples in bin b,
 
     .. math::
         \mathrm{ECE}_1 = \sum_b \frac{n_b}{n} |a_b - c_b|, \quad
@@ -207,7 +207,7 @@ def expected_calibration_error(
     probability of ``y_true == classes[k]``.
 
     The gap of a bin is positive even for a calibrated classifier, about
-    :math:`\sqrt{a(1-a)/n_b}`: compare at equal numbers of rows and bins only.
+    :math:`\sqrt{a(1-a)/n_b}`: compare at equal numbers of samples and bins only.
 
     References
     ----------
@@ -249,20 +249,20 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None):
     r"""Brier score: mean squared distance of the probabilities from the truth.
 
     The squares are *summed* over the classes, also when there are two, so that the
-    score is in [0, 2]. OOD rows are left out. Read more in the
+    score is in [0, 2]. OOD samples are left out. Read more in the
     :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_proba : array-like of shape (n_samples, n_classes)
         Probabilities of the classes, as ``predict_proba`` gives them.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The labels of the columns of `y_proba`, ``classes_`` of the classifier; a
@@ -277,7 +277,7 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None):
     ------
     ValueError
         If `y_proba` has another shape, is not in [0, 1] (up to 1e-6, what is off by
-        less is clipped) or does not sum to 1, or if there are no ID rows.
+        less is clipped) or does not sum to 1, or if there are no ID samples.
 
     See Also
     --------

@@ -118,7 +118,7 @@ def _check_unchanged(pair, values):
 
 
 class _Swap:
-    """The difference of two systems after swapping random rows, for joblib."""
+    """The difference of two systems after swapping random samples, for joblib."""
 
     def __init__(self, pair, random_state):
         self.pair = pair
@@ -132,7 +132,7 @@ class _Swap:
 
 
 def _mixed(a, b, swap):
-    """Return system a with the rows in `swap` taken from b."""
+    """Return system a with the samples in `swap` taken from b."""
 
     def mix(x, y):
         if x is None:
@@ -172,7 +172,7 @@ def paired_test(
     n_jobs=None,
     **metric_params,
 ):
-    r"""Test whether a metric of two systems differs, on the same rows.
+    r"""Test whether a metric of two systems differs, on the same samples.
 
     Read more in the :ref:`User Guide <metrics>`.
 
@@ -183,7 +183,7 @@ def paired_test(
         :func:`bootstrap_ci`.
 
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     arrays_a, arrays_b : array-like of shape (n_samples, ...), tuple or dict of them
@@ -194,8 +194,8 @@ def paired_test(
         Number of permutations, and of bootstrap resamples.
 
     method : {"permutation", "bootstrap"}, default="permutation"
-        Where the p-value comes from. "permutation": rows are swapped between the
-        systems at random. "bootstrap": rows are resampled. See Notes.
+        Where the p-value comes from. "permutation": samples are swapped between the
+        systems at random. "bootstrap": samples are resampled. See Notes.
 
     alternative : {"two-sided", "greater", "less"}, default="two-sided"
         "greater": the metric of a is greater than that of b, which is good or bad
@@ -204,7 +204,7 @@ def paired_test(
     rank : bool, default=True
         Of "permutation" only: whether `y_score` and `ood_score`, known by the names
         of the parameters of the metric, are replaced by their ranks within either
-        system before rows are swapped. `y_pred`, `y_proba` and `loss` are swapped as
+        system before samples are swapped. `y_pred`, `y_proba` and `loss` are swapped as
         they are. False: all are, which needs scores on a common scale.
 
     confidence_level : float, default=0.95
@@ -214,13 +214,13 @@ def paired_test(
         Lowest and highest value of the metric, as in :func:`bootstrap_ci`.
 
     stratify : bool, default=True
-        Whether the bootstrap resamples ID and OOD rows separately.
+        Whether the bootstrap resamples ID and OOD samples separately.
 
     random_state : int, RandomState instance or None, default=None
         Draws permutations and resamples. The result does not depend on `n_jobs`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -230,7 +230,7 @@ def paired_test(
 
     **metric_params : dict
         Further arguments of the metric, shared by the systems. Those with one entry
-        per row are resampled with the rows, as in :func:`bootstrap_ci`.
+        per sample are resampled with the samples, as in :func:`bootstrap_ci`.
 
     Returns
     -------
@@ -255,26 +255,26 @@ def paired_test(
     Notes
     -----
     *Permutation.* If nothing but the name tells the systems apart, then swapping the
-    rows of any subset gives an equally likely pair. With the difference :math:`d` on
-    the data and :math:`d_b` after swapping each row with probability 1/2, the p-value
-    for "greater" is
+    samples of any subset gives an equally likely pair. With the difference :math:`d` on
+    the data and :math:`d_b` after swapping each sample with probability 1/2, the
+    p-value for "greater" is
 
     .. math::
         p = \frac{1 + \#\{b : d_b \ge d\}}{1 + B}
 
     and the two-sided one twice the smaller of both sides, at most 1. Two detectors
-    have scores of different scales, and a mixture of both would order the rows by
+    have scores of different scales, and a mixture of both would order the samples by
     where their score is from: on the same scale the test is valid, on different
     ones it has no power. So scores are replaced by their ranks within each system
-    first [1]_ [2]_, which changes no metric of the order of scores. All rows given
-    are ranked together; for a metric of ID rows only, give ID rows only. The null
-    hypothesis is that the systems behave alike on these rows, not merely that the
+    first [1]_ [2]_, which changes no metric of the order of scores. All samples given
+    are ranked together; for a metric of ID samples only, give ID samples only. The null
+    hypothesis is that the systems behave alike on these samples, not merely that the
     metric is equal. Ranks in a sample stand for those in the population, so that
     the level is not exact but close.
 
     *Bootstrap.* The null hypothesis is that the metrics are equal; no common scale
     is needed, so that it suits any metric, but its level holds for large samples
-    only. With the differences :math:`d^*_b` on resamples of the rows, common to both
+    only. With the differences :math:`d^*_b` on resamples of the samples, common to both
     systems, the p-value for "greater" is :math:`(1 + \#\{b : d^*_b \le 0\}) /
     (1 + B)`. So the two-sided one is at most :math:`\alpha` about where the
     percentile interval of level :math:`1 - \alpha` leaves 0 out.

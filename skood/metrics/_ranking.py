@@ -1,4 +1,4 @@
-"""How well a score ranks ID rows above OOD rows: AUROC, AUPR, FPR at TPR."""
+"""How well a score ranks ID samples above OOD samples: AUROC, AUPR, FPR at TPR."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -84,7 +84,7 @@ def check_ood(y_true, ood_label, classes):
 
 
 def require_both(is_ood, ood_label):
-    """Raise unless there are both ID and OOD rows."""
+    """Raise unless there are both ID and OOD samples."""
     n_ood = int(np.count_nonzero(is_ood))
     if n_ood == 0:
         raise ValueError(
@@ -101,7 +101,7 @@ def require_both(is_ood, ood_label):
 
 
 def accepted_counts(is_ood, y_score):
-    """Accepted ID and OOD rows at every distinct score, from the highest down."""
+    """Accepted ID and OOD samples at every distinct score, from the highest down."""
     order = np.argsort(y_score)[::-1]
     last = ends_of_ties(y_score[order])
     accepted_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
@@ -117,7 +117,7 @@ def _counts(y_true, y_score, ood_label, classes):
 
 
 def _flip(counts):
-    """Counts when OOD is positive: flagged OOD and ID rows, lowest score first."""
+    """Counts when OOD is positive: flagged OOD and ID samples, lowest score first."""
     n_id, n_ood = counts
     flagged_ood = n_ood[-1] - np.append(n_ood[-2::-1], 0)
     flagged_id = n_id[-1] - np.append(n_id[-2::-1], 0)
@@ -165,27 +165,27 @@ def _detection_error(counts):
 
 
 def auroc(y_true, y_score, *, ood_label=-1, classes=None):
-    r"""Area under the ROC curve, ID rows positive.
+    r"""Area under the ROC curve, ID samples positive.
 
-    The probability that a random ID row scores higher than a random OOD row, ties
+    The probability that a random ID sample scores higher than a random OOD sample, ties
     counting one half. It is the same number when OOD is the positive class and the
     score is negated. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD. None: only `ood_label`
-        marks a row as OOD.
+        marks a sample as OOD.
 
     Returns
     -------
@@ -195,7 +195,7 @@ def auroc(y_true, y_score, *, ood_label=-1, classes=None):
     Raises
     ------
     ValueError
-        If there are no ID or no OOD rows, if `y_true` is boolean, or if `y_score`
+        If there are no ID or no OOD samples, if `y_true` is boolean, or if `y_score`
         contains NaN or has another length.
 
     See Also
@@ -220,18 +220,18 @@ def auroc(y_true, y_score, *, ood_label=-1, classes=None):
 
 
 def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
-    r"""Area under the precision-recall curve, ID rows positive.
+    r"""Area under the precision-recall curve, ID samples positive.
 
     Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     interpolation : {"step", "trapezoid"}, default="step"
         "step" is the average precision, an unbiased sum over thresholds.
@@ -239,7 +239,7 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
         which is optimistic but what several papers report.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -247,12 +247,12 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
     Returns
     -------
     aupr : float
-        In (0, 1], higher is better. A random score gives the share of ID rows.
+        In (0, 1], higher is better. A random score gives the share of ID samples.
 
     See Also
     --------
-    aupr_out : The same with OOD rows positive.
-    auroc : Does not depend on the mix of ID and OOD rows.
+    aupr_out : The same with OOD samples positive.
+    auroc : Does not depend on the mix of ID and OOD samples.
 
     Notes
     -----
@@ -272,26 +272,26 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
 
 
 def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
-    """Area under the precision-recall curve, OOD rows positive.
+    """Area under the precision-recall curve, OOD samples positive.
 
-    The score stays high for ID rows; it is negated here. Read more in the
+    The score stays high for ID samples; it is negated here. Read more in the
     :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     interpolation : {"step", "trapezoid"}, default="step"
         "step" is the average precision, "trapezoid" joins the points by straight
         lines.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -299,11 +299,11 @@ def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=Non
     Returns
     -------
     aupr : float
-        In (0, 1], higher is better. A random score gives the share of OOD rows.
+        In (0, 1], higher is better. A random score gives the share of OOD samples.
 
     See Also
     --------
-    aupr_in : The same with ID rows positive.
+    aupr_in : The same with ID samples positive.
 
     Examples
     --------
@@ -325,28 +325,28 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
     r"""False positive rate at a given true positive rate.
 
     The smallest FPR over the thresholds at distinct scores whose TPR is at least
-    `tpr`: tied rows are accepted together. Read more in the
+    `tpr`: tied samples are accepted together. Read more in the
     :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     tpr : float, default=0.95
         The true positive rate to reach, in (0, 1].
 
     positive : {"id", "ood"}, default="id"
-        The positive class. "id": the share of OOD rows accepted when at least `tpr`
-        of the ID rows are. "ood": the share of ID rows flagged when at least `tpr`
-        of the OOD rows are. The two are different numbers.
+        The positive class. "id": the share of OOD samples accepted when at least `tpr`
+        of the ID samples are. "ood": the share of ID samples flagged when at least
+        `tpr` of the OOD samples are. The two are different numbers.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -379,21 +379,21 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
 
 
 def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
-    r"""Smallest error of telling ID from OOD rows at equal priors.
+    r"""Smallest error of telling ID from OOD samples at equal priors.
 
     Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -405,7 +405,7 @@ def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
 
     See Also
     --------
-    fpr_at_tpr : The error on OOD rows at a fixed error on ID rows.
+    fpr_at_tpr : The error on OOD samples at a fixed error on ID samples.
 
     Notes
     -----
@@ -438,11 +438,11 @@ def ranking_metrics(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     tpr : float, default=0.95
         The true positive rate of `fpr_at_tpr`.
@@ -454,7 +454,7 @@ def ranking_metrics(
         The interpolation of `aupr_in` and `aupr_out`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.

@@ -1,4 +1,4 @@
-"""Metrics on resampled rows, and the intervals that follow from them."""
+"""Metrics on resampled samples, and the intervals that follow from them."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 
-# Parameters that have one entry per row also where they have several dimensions.
+# Parameters that have one entry per sample also where they have several dimensions.
 _PER_ROW = ("y_pred", "y_score", "ood_score", "y_proba", "sample_weight")
 
 
 class System(NamedTuple):
-    """A metric with its arguments: one entry per row, and all others."""
+    """A metric with its arguments: one entry per sample, and all others."""
 
     metric: Callable
     y_true: np.ndarray
@@ -46,7 +46,7 @@ class System(NamedTuple):
     params: dict
 
     def value(self, rows=slice(None)):
-        """Return the metric of some rows, which must be a number."""
+        """Return the metric of some samples, which must be a number."""
         value = self.metric(
             self.y_true[rows],
             *(None if a is None else a[rows] for a in self.arrays),
@@ -70,7 +70,7 @@ def parameters_of(metric):
 
 
 def _rows_of(array, n_samples, name):
-    """Return an array with one entry per row."""
+    """Return an array with one entry per sample."""
     array = np.asarray(to_numpy(array))
     if array.ndim == 0 or array.shape[0] != n_samples:
         raise ValueError(
@@ -81,12 +81,12 @@ def _rows_of(array, n_samples, name):
 
 
 def _is_per_row(name, value, n_samples):
-    """Tell whether a parameter of a metric has one entry per row, if that is clear."""
+    """Tell whether a parameter of a metric has one entry per sample, if that is clear."""
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__"):
         return False
     n_dims = np.ndim(to_numpy(value))
     if n_dims == 0 or len(value) != n_samples or (name == "loss" and n_dims == 2):
-        return False  # a loss matrix may happen to have as many classes as rows
+        return False  # a loss matrix may happen to have as many classes as samples
     if n_dims > 1 and name not in _PER_ROW:
         raise ValueError(
             f"{name} has the shape {np.shape(to_numpy(value))}, and as many rows as "
@@ -120,7 +120,7 @@ def make_system(metric, y_true, arrays, metric_params, ood_label, classes):
 
 
 def strata_of(y_true, stratify, ood_label, classes):
-    """Return the positions of the rows that are resampled among themselves."""
+    """Return the positions of the samples that are resampled among themselves."""
     is_ood = check_ood(y_true, ood_label, classes)
     if not stratify:
         return [np.arange(is_ood.size)]
@@ -128,7 +128,7 @@ def strata_of(y_true, stratify, ood_label, classes):
 
 
 def finite_value(system, where):
-    """Return the metric on all rows, or raise."""
+    """Return the metric on all samples, or raise."""
     value = system.value()
     if not math.isfinite(value):
         raise ValueError(
@@ -164,7 +164,7 @@ def seed_of(random_state):
 
 
 class Bootstrap:
-    """The metrics of some systems on the i-th resample of the rows, for joblib."""
+    """The metrics of some systems on the i-th resample of the samples, for joblib."""
 
     def __init__(self, systems, strata, random_state):
         self.systems = systems
@@ -172,7 +172,7 @@ class Bootstrap:
         self.entropy = seed_of(random_state)
 
     def rows(self, i):
-        """Draw rows with replacement, from each stratum as many as it has."""
+        """Draw samples with replacement, from each stratum as many as it has."""
         rng = np.random.default_rng([*self.entropy, i])
         return np.concatenate(
             [s[rng.integers(s.size, size=s.size)] for s in self.strata]
@@ -184,7 +184,7 @@ class Bootstrap:
 
 
 class _LeaveOneOut:
-    """The metric without the i-th of some rows, for joblib."""
+    """The metric without the i-th of some samples, for joblib."""
 
     def __init__(self, system, rows):
         self.system = system

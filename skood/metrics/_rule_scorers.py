@@ -37,7 +37,7 @@ class _RuleScorer:
         Parameters of the rule in the order of the function.
 
     share_min : float, default=0.0
-        The bound of the rule on the share of accepted ID rows.
+        The bound of the rule on the share of accepted ID samples.
     """
 
     def __init__(self, name, rule, loss, ood_label, shown, share_min=0.0, **angles):
@@ -103,12 +103,12 @@ class _RuleScorer:
         fpr = F / n_ood if n_ood else np.nan
         violation = float(self._rule.violation(N / n_id, fpr, risk))
         objective = float(self._rule.objective(N, E, F, n_id, n_ood))
-        if np.isposinf(objective):  # one row is asked for, however small the bound is
+        if np.isposinf(objective):  # one sample is asked for, however small the bound is
             violation += max(0.0, 1 / n_id - self._share_min)
         return (None if violation > 0 else objective), violation
 
     def _judge_scores(self, estimator, X, is_ood, loss):
-        """Objective, or None and the violation, of the best threshold on the rows."""
+        """Objective, or None and the violation, of the best threshold on the samples."""
         rows = reject_scores(
             np.where(is_ood, -1, 1),
             None,
@@ -143,11 +143,11 @@ def _check_angles(angles):
 def make_selective_risk_scorer(
     tpr_min=0.8, fpr_max=0.2, *, loss="zero_one", ood_label=-1, angles="quadrant"
 ):
-    r"""Make a scorer of the errors on accepted rows, at a bounded TPR and FPR.
+    r"""Make a scorer of the errors on accepted samples, at a bounded TPR and FPR.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
-    selective risk, so that greater is better. A row is OOD when its label is
+    selective risk, so that greater is better. A sample is OOD when its label is
     `ood_label` or is not in the estimator's `classes_`.
 
     Two kinds of estimators can be scored, alone or as the last step of a
@@ -156,25 +156,25 @@ def make_selective_risk_scorer(
     - one that decides, by ``accept_proba(X)``, such as a reject-option classifier:
       its decisions are judged as they are;
     - one that scores, by ``score_samples(X)``, such as a detector: it is judged at
-      the best threshold on the rows at hand.
+      the best threshold on the samples at hand.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
     Parameters
     ----------
     tpr_min : float, default=0.8
-        Least share of ID rows to accept.
+        Least share of ID samples to accept.
 
     fpr_max : float, default=0.2
-        Largest share of OOD rows to accept.
+        Largest share of OOD samples to accept.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
-        one number per row; or a loss matrix of shape (n_classes, n_classes), the
-        true class in rows, both in the order of `classes_`. Not negative.
+        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID samples that returns
+        one number per sample; or a loss matrix of shape (n_classes, n_classes), the
+        true class in samples, both in the order of `classes_`. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         As in :func:`selective_risk_at`; of no effect with a single score.
@@ -183,7 +183,7 @@ def make_selective_risk_scorer(
     -------
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if the rows are all ID or all OOD, and a TypeError if the
+        ValueError if the samples are all ID or all OOD, and a TypeError if the
         estimator is of neither kind. Searches turn errors into NaN unless they are
         given ``error_score="raise"``.
 
@@ -198,11 +198,11 @@ def make_selective_risk_scorer(
     selective_risk_at : The number for the second kind of estimators.
     make_precision_recall_risk_scorer : Bounds the precision instead of the FPR.
     make_cost_scorer : Scores the expected cost, without bounds.
-    make_ood_scorer : Scores the ranking of ID above OOD rows.
+    make_ood_scorer : Scores the ranking of ID above OOD samples.
 
     Notes
     -----
-    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID row i,
+    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID sample i,
 
     .. math::
 
@@ -220,12 +220,12 @@ def make_selective_risk_scorer(
 
     with :math:`\phi` = `tpr_min` and :math:`\rho` = `fpr_max`, for a detector at the
     threshold where this is greatest. If nothing is accepted, :math:`\phi` counts as
-    :math:`1/n_I` at least: one row is missing. :math:`L` is 1 or, if that is larger,
-    the largest loss that any class as a prediction could have on one of the ID rows
+    :math:`1/n_I` at least: one sample is missing. :math:`L` is 1 or, if that is larger,
+    the largest loss that any class as a prediction could have on one of the ID samples
     (where the estimator has no `classes_`, any of their labels). It is the same for
-    all candidates on the same rows, and no selective risk is above it: *on one fold*,
-    every candidate that breaks a bound is ranked, below all that do not. The mean
-    over several folds does not keep that order. A candidate that breaks a bound on
+    all candidates on the same samples, and no selective risk is above it: *on one
+    fold*, every candidate that breaks a bound is ranked, below all that do not. The
+    mean over several folds does not keep that order. A candidate that breaks a bound on
     one of many folds may rank above one that breaks none and errs a lot: look at the
     scores of the splits too.
 
@@ -269,35 +269,35 @@ def make_precision_recall_risk_scorer(
     ood_label=-1,
     angles="quadrant",
 ):
-    r"""Make a scorer of the errors on accepted rows, at a bounded precision and recall.
+    r"""Make a scorer of the errors on accepted samples, at a bounded precision and recall.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
-    selective risk, so that greater is better. ID rows are positive; a row is OOD when
-    its label is `ood_label` or is not in the estimator's `classes_`. The estimators
-    that can be scored are those of :func:`make_selective_risk_scorer`.
+    selective risk, so that greater is better. ID samples are positive; a sample is OOD
+    when its label is `ood_label` or is not in the estimator's `classes_`. The
+    estimators that can be scored are those of :func:`make_selective_risk_scorer`.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
     Parameters
     ----------
     precision_min : float, default=0.9
-        Least share of ID rows among the accepted ones.
+        Least share of ID samples among the accepted ones.
 
     recall_min : float, default=0.8
-        Least share of ID rows to accept.
+        Least share of ID samples to accept.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD rows are needed.
+        Share of OOD samples in use, in [0, 1). It is never taken from the sample. With
+        0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
-        one number per row; or a loss matrix of shape (n_classes, n_classes), the
-        true class in rows, both in the order of `classes_`. Not negative.
+        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID samples that returns
+        one number per sample; or a loss matrix of shape (n_classes, n_classes), the
+        true class in samples, both in the order of `classes_`. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     angles : {"quadrant", "full"}, default="quadrant"
         As in :func:`selective_risk_at_precision_recall`; of no effect with a single
@@ -307,8 +307,8 @@ def make_precision_recall_risk_scorer(
     -------
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if there are no ID rows or, with a positive `ood_prior`, no OOD
-        rows, and a TypeError if the estimator is of neither kind. Searches turn
+        ValueError if there are no ID samples or, with a positive `ood_prior`, no OOD
+        samples, and a TypeError if the estimator is of neither kind. Searches turn
         errors into NaN unless they are given ``error_score="raise"``.
 
     Raises
@@ -390,11 +390,11 @@ def make_cost_scorer(
     loss="zero_one",
     ood_label=-1,
 ):
-    r"""Make a scorer of the expected cost of errors, rejections and accepted OOD rows.
+    r"""Make a scorer of the expected cost of errors, rejections and accepted OOD samples.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
-    expected cost, so that greater is better. A row is OOD when its label is
+    expected cost, so that greater is better. A sample is OOD when its label is
     `ood_label` or is not in the estimator's `classes_`. The estimators that can be
     scored are those of :func:`make_selective_risk_scorer`: decisions are judged as
     they are, scores at the threshold of least cost, where accepting all and accepting
@@ -405,32 +405,32 @@ def make_cost_scorer(
     Parameters
     ----------
     reject_id : float, default=0.3
-        Cost of rejecting an ID row, in units of the loss; not negative.
+        Cost of rejecting an ID sample, in units of the loss; not negative.
 
     accept_ood : float, default=1.0
-        Cost of accepting an OOD row; above `reject_ood`.
+        Cost of accepting an OOD sample; above `reject_ood`.
 
     reject_ood : float, default=0.0
-        Cost of rejecting an OOD row; not negative.
+        Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD rows are needed.
+        Share of OOD samples in use, in [0, 1). It is never taken from the sample. With
+        0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
-        one number per row; or a loss matrix of shape (n_classes, n_classes), the
-        true class in rows, both in the order of `classes_`. Not negative.
+        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID samples that returns
+        one number per sample; or a loss matrix of shape (n_classes, n_classes), the
+        true class in samples, both in the order of `classes_`. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     Returns
     -------
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if there are no ID rows or, with a positive `ood_prior`, no OOD
-        rows, and a TypeError if the estimator is of neither kind. Searches turn
+        ValueError if there are no ID samples or, with a positive `ood_prior`, no OOD
+        samples, and a TypeError if the estimator is of neither kind. Searches turn
         errors into NaN unless they are given ``error_score="raise"``.
 
     Raises
@@ -446,7 +446,7 @@ def make_cost_scorer(
 
     Notes
     -----
-    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID row i, the
+    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID sample i, the
     score is minus
 
     .. math::

@@ -1,4 +1,4 @@
-"""Selective classification with OOD rows among the inputs (SCOD): risk and cost."""
+"""Selective classification with OOD samples among the inputs (SCOD): risk and cost."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -38,45 +38,45 @@ def scod_risk_coverage_curve(
     angles="quadrant",
     n_angles=91,
 ):
-    r"""Least SCOD risk at every coverage of ID and OOD rows, of one or two scores.
+    r"""Least SCOD risk at every coverage of ID and OOD samples, of one or two scores.
 
-    Selective classification with OOD rows among the inputs (SCOD) counts two kinds of
-    accepted rows as wrong: misclassified ID rows and OOD rows. Read more in the
-    :ref:`User Guide <metrics>`.
+    Selective classification with OOD samples among the inputs (SCOD) counts two kinds
+    of accepted samples as wrong: misclassified ID samples and OOD samples. Read more in
+    the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
         an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     ood_weight : float, default=0.5
-        The weight of an accepted OOD row, in [0, 1]; that of the loss of an accepted
-        ID row is one minus it.
+        The weight of an accepted OOD sample, in [0, 1]; that of the loss of an accepted
+        ID sample is one minus it.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD rows are needed.
+        Share of OOD samples in use, in [0, 1). It is never taken from the sample. With
+        0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
-        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
-        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
-        true class in rows. Not negative.
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
+        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
+        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
+        the true class in samples. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -90,17 +90,17 @@ def scod_risk_coverage_curve(
     Returns
     -------
     curve : BoundCurve
-        The coverages (accepted share of all rows in use) in `bounds`, the least SCOD
+        The coverages (accepted share of all samples in use) in `bounds`, the least SCOD
         risks in `values`: lower is better.
 
     See Also
     --------
-    double_score_risk_coverage_curve : Coverage and risk of ID rows alone.
+    double_score_risk_coverage_curve : Coverage and risk of ID samples alone.
     scod_cost_curve : The least expected cost, where rejecting has a cost too.
 
     Notes
     -----
-    With the summed loss E of accepted ID rows, F accepted OOD rows,
+    With the summed loss E of accepted ID samples, F accepted OOD samples,
     :math:`\beta` = `ood_weight` and :math:`\pi` = `ood_prior`,
 
     .. math::
@@ -221,8 +221,8 @@ def _cost_rules(**params):
 def _worth_trying(lam, N, E, F):
     """Drop operating points that are never better than one of their neighbors.
 
-    Accepting an OOD row is no gain, accepting an ID row without loss is none to miss:
-    both whatever the costs, so that all of them are searched on few points.
+    Accepting an OOD sample is no gain, accepting an ID sample without loss is none to
+    miss: both whatever the costs, so that all of them are searched on few points.
     """
     gains = np.diff(N, prepend=0) > 0
     misses = np.append((np.diff(E) == 0) & (np.diff(F) == 0), False)
@@ -255,42 +255,42 @@ def scod_cost_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
         an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     reject_id : float or array-like of shape (n_points,), default=0.3
-        Cost of rejecting an ID row, in units of the loss; not negative. What is swept
-        is an array; if several of the four are, they are swept together.
+        Cost of rejecting an ID sample, in units of the loss; not negative. What is
+        swept is an array; if several of the four are, they are swept together.
 
     accept_ood : float or array-like of shape (n_points,), default=1.0
-        Cost of accepting an OOD row; above `reject_ood`.
+        Cost of accepting an OOD sample; above `reject_ood`.
 
     reject_ood : float or array-like of shape (n_points,), default=0.0
-        Cost of rejecting an OOD row; not negative.
+        Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float or array-like of shape (n_points,), default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. If it
-        is 0 throughout, no OOD rows are needed.
+        Share of OOD samples in use, in [0, 1). It is never taken from the sample. If it
+        is 0 throughout, no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
-        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
-        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
-        true class in rows. Not negative.
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
+        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
+        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
+        the true class in samples. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -311,7 +311,7 @@ def scod_cost_curve(
     Raises
     ------
     ValueError, TypeError
-        If there are no ID rows or, with a positive `ood_prior`, no OOD rows, if a
+        If there are no ID samples or, with a positive `ood_prior`, no OOD samples, if a
         cost or the prior is out of its range, or if the arrays differ in length.
 
     See Also
@@ -328,7 +328,7 @@ def scod_cost_curve(
         \pi \left( \varepsilon_2 \mathrm{FPR} +
         \varepsilon_3 (1 - \mathrm{FPR}) \right)
 
-    with the summed loss E of accepted ID rows, :math:`\varepsilon_1` = `reject_id`,
+    with the summed loss E of accepted ID samples, :math:`\varepsilon_1` = `reject_id`,
     :math:`\varepsilon_2` = `accept_ood`, :math:`\varepsilon_3` = `reject_ood` and
     :math:`\pi` = `ood_prior` [1]_. As the least of functions that are linear in each
     of the four, the curve is concave in each. It is never above the cost of accepting

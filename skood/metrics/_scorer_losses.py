@@ -34,9 +34,9 @@ def check_loss(loss):
 
 
 def largest_loss(y, loss, is_id, classes):
-    """Return the largest loss of any prediction on the ID rows, or 1 if it is smaller.
+    """Return the largest loss of any prediction on the ID samples, or 1 if it is smaller.
 
-    It depends on the rows only, and not on what is predicted for them.
+    It depends on the samples only, and not on what is predicted for them.
 
     Parameters
     ----------
@@ -44,13 +44,13 @@ def largest_loss(y, loss, is_id, classes):
         Labels.
 
     loss : "zero_one", callable or array-like
-        The loss, checked; a matrix has one row for each of `classes`.
+        The loss, checked; a matrix has one sample for each of `classes`.
 
     is_id : ndarray of shape (n_samples,), dtype bool
-        The rows to look at.
+        The samples to look at.
 
     classes : array-like of shape (n_classes,) or None
-        What could be predicted. None: the labels of these rows.
+        What could be predicted. None: the labels of these samples.
 
     Returns
     -------

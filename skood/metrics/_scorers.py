@@ -1,4 +1,4 @@
-"""Scorers for searches and cross-validation: the ranking of ID above OOD rows."""
+"""Scorers for searches and cross-validation: the ranking of ID above OOD samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -111,7 +111,7 @@ def concept_columns(y, estimator):
 
 
 def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
-    """Tell which rows of a fold are OOD; there must be ID rows.
+    """Tell which samples of a fold are OOD; there must be ID samples.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
         Labels.
 
     ood_label : int or str
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,) or None
         The known classes; a label outside of them is OOD.
@@ -128,17 +128,17 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
         What is scored, for the error.
 
     needs_ood : bool, default=True
-        Whether there must be OOD rows too.
+        Whether there must be OOD samples too.
 
     Returns
     -------
     is_ood : ndarray of shape (n_samples,), dtype bool
-        True for OOD rows.
+        True for OOD samples.
 
     Raises
     ------
     ValueError
-        If a kind of rows is missing.
+        If a kind of samples is missing.
     """
     is_ood = ood_mask(y, ood_label=ood_label, classes=classes)
     if not is_ood.all() and (is_ood.any() or not needs_ood):
@@ -225,15 +225,15 @@ def make_ood_scorer(
     component="epistemic",
     **metric_params,
 ):
-    """Make a scorer that says how well a detector ranks ID rows above OOD rows.
+    """Make a scorer that says how well a detector ranks ID samples above OOD samples.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV`,
     :func:`~sklearn.model_selection.cross_val_score` and the like; greater is better.
     It reads ``estimator.score_samples(X)`` or, of an uncertainty classifier, which has
-    none, minus one component of ``estimator.predict_uncertainty(X)``. A row is OOD when
-    its label is `ood_label` or is not in ``estimator.classes_``, if the estimator has
-    them.
+    none, minus one component of ``estimator.predict_uncertainty(X)``. A sample is OOD
+    when its label is `ood_label` or is not in ``estimator.classes_``, if the estimator
+    has them.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -243,11 +243,11 @@ def make_ood_scorer(
         "auroc", "aupr_in", "aupr_out", "fpr_at_tpr" or "detection_error", of which
         the last two are negated; the same for the functions of these names and a
         :class:`functools.partial` of one. Or a function ``metric(y_true, y_score)``,
-        where `y_true` is +1 for ID and -1 for OOD rows, as most binary metrics of
+        where `y_true` is +1 for ID and -1 for OOD samples, as most binary metrics of
         :mod:`sklearn.metrics` take it.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     greater_is_better : bool, default=None
         Whether a great value of a callable `metric` is good; if not, it is negated.
@@ -255,7 +255,7 @@ def make_ood_scorer(
         direction of which is known.
 
     component : {"epistemic", "aleatoric", "total"}, default="epistemic"
-        Which uncertainty tells ID from OOD rows, of an estimator without
+        Which uncertainty tells ID from OOD samples, of an estimator without
         `score_samples`.
 
     **metric_params : dict
@@ -265,7 +265,7 @@ def make_ood_scorer(
     -------
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if the rows are all ID or all OOD, and a TypeError if the
+        ValueError if the samples are all ID or all OOD, and a TypeError if the
         estimator has neither of the two methods. Searches turn errors into NaN
         unless they are given ``error_score="raise"``.
 
@@ -280,11 +280,11 @@ def make_ood_scorer(
 
     See Also
     --------
-    make_misclassification_scorer : Scores how well errors on ID rows are told.
-    make_selective_risk_scorer : Scores the errors on accepted rows instead.
+    make_misclassification_scorer : Scores how well errors on ID samples are told.
+    make_selective_risk_scorer : Scores the errors on accepted samples instead.
     make_cost_scorer : Scores the expected cost of what is accepted and rejected.
     skood.model_selection.LeaveClassesOut : Folds with left-out classes.
-    skood.model_selection.OODStratifiedKFold : Folds with known OOD rows.
+    skood.model_selection.OODStratifiedKFold : Folds with known OOD samples.
 
     Examples
     --------
@@ -383,13 +383,13 @@ class _MisclassificationScorer:
 
 
 def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
-    """Make a scorer that says how well an uncertainty tells errors on ID rows.
+    """Make a scorer that says how well an uncertainty tells errors on ID samples.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV` and the like; greater is better. It
-    is the area under the ROC curve of rows that are predicted rightly against those
-    that are not. So an uncertainty classifier can be tuned without OOD rows: those, and
-    rows of classes that it does not know, are left out.
+    is the area under the ROC curve of samples that are predicted rightly against those
+    that are not. So an uncertainty classifier can be tuned without OOD samples: those,
+    and samples of classes that it does not know, are left out.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -400,13 +400,13 @@ def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
         errors.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     Returns
     -------
     scorer : callable
-        ``scorer(estimator, X, y)`` returns a float. It raises a ValueError if no row is
-        ID or all predictions for them are right, or wrong, and a TypeError if the
+        ``scorer(estimator, X, y)`` returns a float. It raises a ValueError if no sample
+        is ID or all predictions for them are right, or wrong, and a TypeError if the
         estimator has no `predict_uncertainty`.
 
     Raises
@@ -416,7 +416,7 @@ def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
 
     See Also
     --------
-    make_ood_scorer : Scores how well OOD rows are told.
+    make_ood_scorer : Scores how well OOD samples are told.
 
     Examples
     --------

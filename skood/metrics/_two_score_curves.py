@@ -35,34 +35,34 @@ def double_score_risk_coverage_curve(
 ):
     r"""Least selective risk at every coverage, of one or two scores.
 
-    OOD rows are left out. The second score may still help: rows far from the training
-    data are often misclassified. Read more in the :ref:`User Guide <metrics>`.
+    OOD samples are left out. The second score may still help: samples far from the
+    training data are often misclassified. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
         an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
-        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
-        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
-        true class in rows. Not negative.
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
+        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
+        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
+        the true class in samples. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -84,7 +84,7 @@ def double_score_risk_coverage_curve(
     --------
     risk_coverage_curve : The risk at every threshold of one score.
     aurc : The area under that curve.
-    scod_risk_coverage_curve : The same with OOD rows among the accepted ones.
+    scod_risk_coverage_curve : The same with OOD samples among the accepted ones.
 
     Notes
     -----
@@ -143,25 +143,25 @@ def double_score_roc_curve(
     angles="quadrant",
     n_angles=91,
 ):
-    r"""Least FPR at every TPR, of one or two scores; ID rows are positive.
+    r"""Least FPR at every TPR, of one or two scores; ID samples are positive.
 
     Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -175,15 +175,15 @@ def double_score_roc_curve(
     Returns
     -------
     curve : BoundCurve
-        The true positive rates (accepted share of ID rows) in `bounds`, the least
-        false positive rates (accepted share of OOD rows) in `values`: lower is
+        The true positive rates (accepted share of ID samples) in `bounds`, the least
+        false positive rates (accepted share of OOD samples) in `values`: lower is
         better. One minus its `area` takes the place of the AUROC.
 
     See Also
     --------
     auroc : The area under the ROC curve of one score.
     fpr_at_tpr : A point on the curve of one score.
-    double_score_ccr_curve : Also looks at the errors on accepted rows.
+    double_score_ccr_curve : Also looks at the errors on accepted samples.
 
     Notes
     -----
@@ -235,29 +235,29 @@ def double_score_precision_recall_curve(
     angles="quadrant",
     n_angles=91,
 ):
-    r"""Largest precision at every recall, of one or two scores; ID rows are positive.
+    r"""Largest precision at every recall, of one or two scores; ID samples are positive.
 
     Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD rows are needed, and the precision is 1.
+        Share of OOD samples in use, in [0, 1). It is never taken from the sample. With
+        0 no OOD samples are needed, and the precision is 1.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -271,8 +271,8 @@ def double_score_precision_recall_curve(
     Returns
     -------
     curve : BoundCurve
-        The recalls (accepted share of ID rows) in `bounds`, the largest precisions
-        (share of ID rows among accepted ones) in `values`: higher is better.
+        The recalls (accepted share of ID samples) in `bounds`, the largest precisions
+        (share of ID samples among accepted ones) in `values`: higher is better.
 
     See Also
     --------
@@ -289,7 +289,7 @@ def double_score_precision_recall_curve(
         \mathrm{TPR} \ge \phi
 
     over the given angles :math:`\theta` and all thresholds :math:`\lambda`. With one
-    score, and the share of OOD rows of the sample as `ood_prior`, the area is at
+    score, and the share of OOD samples of the sample as `ood_prior`, the area is at
     least the average precision :func:`aupr_in`, since precision need not fall with
     recall and the best rule may accept more than it must.
 
@@ -356,30 +356,31 @@ def double_score_ccr_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored.
+        Predicted labels; entries of OOD samples are ignored.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     tpr_min : float, default=0.0
-        Least share of ID rows to accept at every bound. Without it, the CCR of
-        "selective_risk" is that of very few rows where the bound on the FPR is tight.
+        Least share of ID samples to accept at every bound. Without it, the CCR of
+        "selective_risk" is that of very few samples where the bound on the FPR is
+        tight.
 
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
         The correct classification rate (CCR), as in :func:`oscr`. "selective_risk":
-        the share of correct among accepted ID rows, one minus the selective risk.
-        "dhamija": the share of ID rows that are accepted and correct.
+        the share of correct among accepted ID samples, one minus the selective risk.
+        "dhamija": the share of ID samples that are accepted and correct.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -393,7 +394,7 @@ def double_score_ccr_curve(
     Returns
     -------
     curve : BoundCurve
-        The false positive rates (accepted share of OOD rows) in `bounds`, which are
+        The false positive rates (accepted share of OOD samples) in `bounds`, which are
         upper ones, and the largest CCR in `values`: higher is better. It starts at
         the least FPR with which `tpr_min` can be met. Its `area`, where the CCR
         counts as 0 up to there, takes the place of :func:`oscr`.
@@ -410,9 +411,9 @@ def double_score_ccr_curve(
         \quad\text{such that}\quad \mathrm{FPR} \le \rho,\ \mathrm{TPR} \ge \phi
 
     over the given angles :math:`\theta` and all thresholds :math:`\lambda`, with
-    :math:`\phi` = `tpr_min`. The CCR of "selective_risk" needs an accepted ID row;
+    :math:`\phi` = `tpr_min`. The CCR of "selective_risk" needs an accepted ID sample;
     that of "dhamija" is 0 if none is. With one score without ties between ID and OOD
-    rows, and `tpr_min` 0, the area for "dhamija" is that of :func:`oscr`.
+    samples, and `tpr_min` 0, the area for "dhamija" is that of :func:`oscr`.
 
     Examples
     --------

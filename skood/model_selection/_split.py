@@ -1,4 +1,4 @@
-"""Cross-validation splitters whose test parts hold ID and OOD rows."""
+"""Cross-validation splitters whose test parts hold ID and OOD samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,7 +23,7 @@ _MAX_LISTED_SETS = 10_000
 
 
 def _encode(y, ood_label, splitter):
-    """Return the sorted ID classes and each row's class number, -1 for OOD rows."""
+    """Return the sorted ID classes and each sample's class number, -1 for OOD samples."""
     name = type(splitter).__name__
     if y is None:
         raise ValueError(f"{name} splits by the labels: y is required, got None.")
@@ -68,10 +68,10 @@ def _check_random_state_is_used(random_state, used, remedy):
 
 
 class OODStratifiedKFold(BaseCrossValidator):
-    """Stratified K-fold that treats the known OOD rows as one more stratum.
+    """Stratified K-fold that treats the known OOD samples as one more stratum.
 
-    Each test fold has its share of every class and of the OOD rows, so that a
-    scorer that sets ID rows against OOD rows has both in every fold.
+    Each test fold has its share of every class and of the OOD samples, so that a
+    scorer that sets ID samples against OOD samples has both in every fold.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -81,23 +81,23 @@ class OODStratifiedKFold(BaseCrossValidator):
         Number of folds, at least 2.
 
     shuffle : bool, default=False
-        Whether to shuffle the rows of each stratum before they are dealt out.
+        Whether to shuffle the samples of each stratum before they are dealt out.
 
     random_state : int, RandomState instance or None, default=None
         Determines the order when `shuffle` is True. Pass an int for the same folds
         in every call.
 
     ood_label : int or str, default=-1
-        The label of the OOD rows in `y`.
+        The label of the OOD samples in `y`.
 
     ood_in_train : bool, default=True
-        Whether the OOD rows of the other folds are part of the training rows. False
-        leaves them out, for estimators that would take `ood_label` for a class.
+        Whether the OOD samples of the other folds are part of the training samples.
+        False leaves them out, for estimators that would take `ood_label` for a class.
 
     See Also
     --------
-    LeaveClassesOut : For data without known OOD rows: classes play their part.
-    sklearn.model_selection.StratifiedKFold : The same without OOD rows.
+    LeaveClassesOut : For data without known OOD samples: classes play their part.
+    sklearn.model_selection.StratifiedKFold : The same without OOD samples.
 
     Notes
     -----
@@ -157,7 +157,7 @@ class OODStratifiedKFold(BaseCrossValidator):
         return self.n_splits
 
     def split(self, X, y=None, groups=None):
-        """Generate the indices of the training and test rows of each fold.
+        """Generate the indices of the training and test samples of each fold.
 
         Parameters
         ----------
@@ -165,7 +165,7 @@ class OODStratifiedKFold(BaseCrossValidator):
             Data; only its length counts.
 
         y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-            Classes, and `ood_label` for known OOD rows. Of several columns the first
+            Classes, and `ood_label` for known OOD samples. Of several columns the first
             holds the classes, and any of them may hold `ood_label`.
 
         groups : object, default=None
@@ -174,10 +174,10 @@ class OODStratifiedKFold(BaseCrossValidator):
         Yields
         ------
         train : ndarray of int
-            Training rows in ascending order.
+            Training samples in ascending order.
 
         test : ndarray of int
-            Test rows in ascending order.
+            Test samples in ascending order.
         """
         _warn_groups(groups, self)
         X, y = indexable(X, y)
@@ -195,8 +195,8 @@ class OODStratifiedKFold(BaseCrossValidator):
                     "LeaveClassesOut."
                 )
         # Folds are dealt in turn over the sorted strata, which are numbered by their
-        # first appearance. With the OOD rows last, all ID rows are adjacent there,
-        # so that each fold has some even when classes are smaller than n_splits.
+        # first appearance. With the OOD samples last, all ID samples are adjacent
+        # there, so that each fold has some even when classes are smaller than n_splits.
         order = np.concatenate([np.flatnonzero(~is_ood), np.flatnonzero(is_ood)])
         folds = StratifiedKFold(
             self.n_splits, shuffle=self.shuffle, random_state=self.random_state
@@ -209,12 +209,12 @@ class OODStratifiedKFold(BaseCrossValidator):
 
 
 class LeaveClassesOut(BaseCrossValidator):
-    """Leave whole classes out of the training rows, to be OOD in the test rows.
+    """Leave whole classes out of the training samples, to be OOD in the test samples.
 
-    In each split, all rows of `n_classes` classes go to the test part, together with
-    a share of the rows of every other class; the other rows are for training. The
-    labels stay what they are: an estimator fitted on the training rows does not have
-    the left-out classes in its `classes_`, by which our scorers know OOD rows.
+    In each split, all samples of `n_classes` classes go to the test part, together with
+    a share of the samples of every other class; the other samples are for training. The
+    labels stay what they are: an estimator fitted on the training samples does not have
+    the left-out classes in its `classes_`, by which our scorers know OOD samples.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -232,23 +232,23 @@ class LeaveClassesOut(BaseCrossValidator):
         The classes to leave out, one tuple for each split.
 
     test_size : float, default=0.2
-        Share of the rows of each remaining class that goes to the test part, at
+        Share of the samples of each remaining class that goes to the test part, at
         least one and not all of them.
 
     shuffle : bool, default=True
-        Whether that share is drawn at random. False takes the last rows.
+        Whether that share is drawn at random. False takes the last samples.
 
     random_state : int, RandomState instance or None, default=None
-        Determines the draws of rows and of class sets. Pass an int for the same
+        Determines the draws of samples and of class sets. Pass an int for the same
         splits in every call.
 
     ood_label : int or str, default=-1
-        Rows with this label are known OOD rows: they are in every test part and in
-        no training part, and their label is no class.
+        Samples with this label are known OOD samples: they are in every test part and
+        in no training part, and their label is no class.
 
     See Also
     --------
-    OODStratifiedKFold : For data with known OOD rows.
+    OODStratifiedKFold : For data with known OOD samples.
     skood.metrics.make_ood_scorer : A scorer that knows left-out classes as OOD.
 
     Examples
@@ -340,7 +340,7 @@ class LeaveClassesOut(BaseCrossValidator):
         return ceil(len(classes) / self.n_classes)
 
     def split(self, X, y=None, groups=None):
-        """Generate the indices of the training and test rows of each split.
+        """Generate the indices of the training and test samples of each split.
 
         Parameters
         ----------
@@ -348,7 +348,7 @@ class LeaveClassesOut(BaseCrossValidator):
             Data; only its length counts.
 
         y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-            Classes, and `ood_label` for known OOD rows. Of several columns the first
+            Classes, and `ood_label` for known OOD samples. Of several columns the first
             holds the classes, and any of them may hold `ood_label`.
 
         groups : object, default=None
@@ -357,10 +357,10 @@ class LeaveClassesOut(BaseCrossValidator):
         Yields
         ------
         train : ndarray of int
-            Training rows in ascending order.
+            Training samples in ascending order.
 
         test : ndarray of int
-            Test rows in ascending order.
+            Test samples in ascending order.
         """
         _warn_groups(groups, self)
         X, y = indexable(X, y)

@@ -1,4 +1,4 @@
-"""Scores for choosing a rule: on rows that the models were not fitted on."""
+"""Scores for choosing a rule: on samples that the models were not fitted on."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -63,7 +63,7 @@ def check_calibration(owner, parts, X_ood):
         Its parts, unfitted or frozen.
 
     X_ood : array-like of shape (n_ood, ...) or None
-        OOD rows.
+        OOD samples.
     """
     owner.rule.check_params()
     if owner.rule.needs_ood and X_ood is None:
@@ -108,7 +108,7 @@ def check_classes(owner, classes, y):
         The classes.
 
     y : ndarray of shape (n_id,)
-        Labels of the ID rows.
+        Labels of the ID samples.
     """
     labels = {"reject_label": owner.reject_label_, "ood_label": owner.ood_label}
     for name, label in labels.items():
@@ -165,7 +165,7 @@ def check_is_classifier(estimator, *, fitted=False):
 
 
 def check_ood_labels(parts, y):
-    """Refuse parts that would take rows of a class for OOD rows and leave them out."""
+    """Refuse parts that would take samples of a class for OOD samples and leave them out."""
     for name, part in parts._asdict().items():
         if part is not None:
             check_nested_ood_labels(name, part, y, "RejectOptionClassifier")
@@ -189,7 +189,7 @@ def fit_parts(parts, X, y):
 
 
 def score_parts(parts, X):
-    """Return the risk score and the OOD score (or None) of each row: high = reject."""
+    """Return the risk score and the OOD score (or None) of each sample: high = reject."""
     if parts.risk_detector is not None:
         risk = -parts.risk_detector.score_samples(X)
     elif hasattr(parts.estimator, "predict_proba"):
@@ -209,7 +209,7 @@ def score_parts(parts, X):
 
 
 def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
-    """Fit the parts and score rows that they were not fitted on.
+    """Fit the parts and score samples that they were not fitted on.
 
     Parameters
     ----------
@@ -217,10 +217,10 @@ def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
         Unfitted, or frozen.
 
     X, y : array-like of shape (n_id, ...), ndarray of shape (n_id,)
-        ID rows.
+        ID samples.
 
     X_ood : array-like of shape (n_ood, ...) or None
-        OOD rows, used for scoring only.
+        OOD samples, used for scoring only.
 
     calibration, random_state, n_jobs
         See `RejectOptionClassifier`.

@@ -100,7 +100,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     Parameters
     ----------
     estimator : object
-        Any classifier; cloned and fitted on ID rows, unless it is in a
+        Any classifier; cloned and fitted on ID samples, unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`.
 
     risk_detector : object, default=None
@@ -111,7 +111,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         A detector, b = -score_samples, see `ood_input`. None: a is the only score.
 
     rule : BaseRule, default=None
-        What is asked for, such as `BoundedTPRFPR` (which needs OOD rows in ``y``)
+        What is asked for, such as `BoundedTPRFPR` (which needs OOD samples in ``y``)
         or `BoundedAbstention`. None: nothing is rejected.
 
     calibration : float, int, CV splitter or "same", default=0.3
@@ -125,8 +125,8 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     loss : "zero_one", callable or array-like, default="zero_one"
         Loss of a prediction: 1 for a wrong class; a function of (y_true, y_pred)
-        that returns one number >= 0 per row; or a matrix of shape (n_classes,
-        n_classes) with the true class in rows.
+        that returns one number >= 0 per sample; or a matrix of shape (n_classes,
+        n_classes) with the true class in samples.
 
     risk_input, ood_input : {"auto", "estimator", "X"}, default="auto"
         Input of `risk_detector` and of `ood_detector`. "estimator": the features and
@@ -145,8 +145,8 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     guarantee : {"high_probability", "ltt", "expectation"} or None, default=None
         What is promised for new data, see :func:`certify`. None: the best rule on the
-        calibration rows, which promises nothing. A guarantee needs calibration rows
-        that are scored by the final models, not cross-fitted ones.
+        calibration samples, which promises nothing. A guarantee needs calibration
+        samples that are scored by the final models, not cross-fitted ones.
 
     delta : float, default=0.1
         Probability, in (0, 1), that the guarantee is broken.
@@ -208,7 +208,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     BoundedImprovement : Largest coverage at a bounded risk.
     CostBased : Least expected cost.
     certify : Rules that keep their bounds on new data.
-    skood.metrics.selective_risk_at : Risk of the best rule on given rows.
+    skood.metrics.selective_risk_at : Risk of the best rule on given samples.
 
     Notes
     -----
@@ -350,8 +350,8 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             If no acceptance region meets the bounds of the rule on the calibration
             data; the text says what is attainable.
         NotCertifiableError
-            If there are too few calibration rows for the guarantee; the text says how
-            many would do.
+            If there are too few calibration samples for the guarantee; the text says
+            how many would do.
         ValueError
             If the data or a parameter is invalid.
         """
@@ -526,7 +526,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     @blockwise
     def _answers(self, X):
-        """Predicted classes, and with which probability each row is accepted."""
+        """Predicted classes, and with which probability each sample is accepted."""
         return np.array(self.estimator_.predict(X)), self.accept_proba(X)
 
     @available_if(_estimator_has("predict_proba"))
@@ -615,7 +615,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     @blockwise
     def _risks(self, X):
-        """Both scores of the rows."""
+        """Both scores of the samples."""
         return score_parts(self._parts(), X)
 
     def score_pair(self, X):
@@ -749,7 +749,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return -float(objective)
 
     def _outcomes(self, X, y, loss):
-        """Acceptance of all rows, losses of the ID rows, and which rows are OOD."""
+        """Acceptance of all samples, losses of the ID samples, and which samples are OOD."""
         y = check_labels(y)
         predicted, accept = self._answers(X)
         check_consistent_length(predicted, y)

@@ -1,4 +1,4 @@
-"""What a selective classifier does on given rows, with confidence intervals."""
+"""What a selective classifier does on given samples, with confidence intervals."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,18 +22,18 @@ __all__ = ["RejectionReport", "make_report", "possible_losses"]
 
 @dataclass(frozen=True)
 class RejectionReport:
-    """Rates of a selective classifier on given rows.
+    """Rates of a selective classifier on given samples.
 
     Parameters
     ----------
     tpr : Estimate
-        Accepted share of ID rows, with its Clopper-Pearson interval.
+        Accepted share of ID samples, with its Clopper-Pearson interval.
 
     fpr : Estimate
-        Accepted share of OOD rows, likewise. NaN without OOD rows.
+        Accepted share of OOD samples, likewise. NaN without OOD samples.
 
     coverage : Estimate
-        Accepted share of all rows, likewise.
+        Accepted share of all samples, likewise.
 
     risk : Estimate
         Selective risk: mean loss of the accepted ID samples. The interval is that of
@@ -43,21 +43,21 @@ class RejectionReport:
         ends are NaN. NaN if no ID sample was accepted.
 
     precision : Estimate
-        Share of ID rows among accepted ones at `ood_prior`, with the interval that
+        Share of ID samples among accepted ones at `ood_prior`, with the interval that
         follows from two simultaneous ones for TPR and FPR. NaN if no prior is
-        given: the mix of the rows at hand says nothing about use.
+        given: the mix of the samples at hand says nothing about use.
 
     n_id, n_ood : int
-        Numbers of rows.
+        Numbers of samples.
 
     n_accepted_id, n_accepted_ood : int
-        Numbers of accepted rows.
+        Numbers of accepted samples.
 
     confidence_level : float
         Level of each interval.
 
     ood_prior : float or None
-        Share of OOD rows in use.
+        Share of OOD samples in use.
 
     scores : dict of str to str or None, default=None
         Which scores the rule compares, "risk" and "ood", and what they are scores of.
@@ -186,19 +186,19 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, possible
     Parameters
     ----------
     accepted : ndarray of shape (n_samples,), dtype bool
-        The accepted rows.
+        The accepted samples.
 
     loss : ndarray of shape (n_id,)
-        Losses of the ID rows.
+        Losses of the ID samples.
 
     is_ood : ndarray of shape (n_samples,), dtype bool
-        The OOD rows.
+        The OOD samples.
 
     confidence_level : float
         Level of each interval.
 
     ood_prior : float or None
-        Share of OOD rows in use.
+        Share of OOD samples in use.
 
     possible : ndarray of float or None
         Values that the loss can take, see `possible_losses`.

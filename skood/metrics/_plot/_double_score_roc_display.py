@@ -36,7 +36,7 @@ __all__ = [
 
 
 def _rates(point, rows, ood_prior, knows_risk):
-    """Return a rule with its rates on given rows."""
+    """Return a rule with its rates on given samples."""
     check_point(point)
     risk_id, ood_id, loss_id, risk_ood, ood_ood = rows
     accepted = accept_proba(point, risk_id, ood_id)
@@ -196,7 +196,7 @@ class BoundDisplay:
 class DoubleScoreROCDisplay(BoundDisplay):
     """ROC curve of the best rule on two scores, against those of each score.
 
-    For every TPR the curve shows the smallest FPR of a rule on both scores. ID rows
+    For every TPR the curve shows the smallest FPR of a rule on both scores. ID samples
     are positive; high and to the left is good. Use `from_estimator` or
     `from_predictions` to make a display; the parameters become attributes.
 
@@ -245,7 +245,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
     See Also
     --------
     double_score_roc_curve : The numbers.
-    PrecisionRecallDisplay : Precision and recall, for a share of OOD rows in use.
+    PrecisionRecallDisplay : Precision and recall, for a share of OOD samples in use.
     AcceptanceRegionDisplay : One rule, in the plane of both scores.
     sklearn.metrics.RocCurveDisplay : Curves of single scores, with straight lines
         between the thresholds; here a step is what rules reach without randomization.
@@ -287,27 +287,28 @@ class DoubleScoreROCDisplay(BoundDisplay):
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+            Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
             given, is not among them.
 
         y_score : array-like of shape (n_samples,)
-            Scores, high for rows to accept.
+            Scores, high for samples to accept.
 
         ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID rows. None: one curve, that of `y_score`.
+            A second score, high for ID samples. None: one curve, that of `y_score`.
 
         y_pred : array-like of shape (n_samples,), default=None
             Predicted labels, for the selective risk at `point`.
 
         point : OperatingPoint, default=None
             A rule on the negated scores, as :func:`selective_risk_at` and
-            :func:`skood.rejection.solve` return it; marked at its rates on these rows.
+            :func:`skood.rejection.solve` return it; marked at its rates on these
+            samples.
 
         rule : BoundedTPRFPR, default=None
             Its bounds are shaded.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows.
+            Label of known OOD samples.
 
         classes : array-like of shape (n_classes,), default=None
             The known classes.
@@ -351,10 +352,10 @@ class DoubleScoreROCDisplay(BoundDisplay):
             is a :class:`~skood.rejection.BoundedTPRFPR`, the bounds are shaded.
 
         X : array-like of shape (n_samples, ...)
-            The rows.
+            The samples.
 
         y : array-like of shape (n_samples,)
-            Their labels. A row is OOD when its label is the `ood_label` of the
+            Their labels. A sample is OOD when its label is the `ood_label` of the
             classifier or is not in its `classes_`.
 
         n_angles : int, default=91

@@ -17,9 +17,9 @@ __all__ = ["PrecisionRecallDisplay"]
 class PrecisionRecallDisplay(BoundDisplay):
     """Precision at every recall of the best rule on two scores, and of each score.
 
-    ID rows are positive, and the share of OOD rows in use is a parameter: the mix of
-    a sample says nothing about it. Use `from_estimator` or `from_predictions` to make
-    a display; the parameters become attributes.
+    ID samples are positive, and the share of OOD samples in use is a parameter: the mix
+    of a sample says nothing about it. Use `from_estimator` or `from_predictions` to
+    make a display; the parameters become attributes.
 
     Read more in the :ref:`User Guide <metrics>`.
 
@@ -30,7 +30,7 @@ class PrecisionRecallDisplay(BoundDisplay):
         for one.
 
     ood_prior : float
-        The share of OOD rows in use that the curves were made for.
+        The share of OOD samples in use that the curves were made for.
 
     single_curves : list of BoundCurve, default=()
         The same for each score alone; empty if there is only one.
@@ -135,17 +135,17 @@ class PrecisionRecallDisplay(BoundDisplay):
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+            Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
             given, is not among them.
 
         y_score : array-like of shape (n_samples,)
-            Scores, high for rows to accept.
+            Scores, high for samples to accept.
 
         ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID rows. None: one curve, that of `y_score`.
+            A second score, high for ID samples. None: one curve, that of `y_score`.
 
         ood_prior : float, default=0.5
-            Share of OOD rows in use, in [0, 1).
+            Share of OOD samples in use, in [0, 1).
 
         y_pred, point, rule, ood_label, classes, angles, n_angles, score_names, ax
             See :meth:`DoubleScoreROCDisplay.from_predictions`; `rule` is a
@@ -191,14 +191,14 @@ class PrecisionRecallDisplay(BoundDisplay):
             the bounds are shaded.
 
         X : array-like of shape (n_samples, ...)
-            The rows.
+            The samples.
 
         y : array-like of shape (n_samples,)
-            Their labels. A row is OOD when its label is the `ood_label` of the
+            Their labels. A sample is OOD when its label is the `ood_label` of the
             classifier or is not in its `classes_`.
 
         ood_prior : float, default=None
-            Share of OOD rows in use, in [0, 1). None: that of the classifier's rule,
+            Share of OOD samples in use, in [0, 1). None: that of the classifier's rule,
             0.5 if it has none.
 
         n_angles : int, default=91
@@ -258,7 +258,7 @@ class PrecisionRecallDisplay(BoundDisplay):
 
         plot_random : bool, default=False
             Whether to draw the precision of a random score, which accepts as large a
-            share of OOD as of ID rows.
+            share of OOD as of ID samples.
 
         fpr_lines : array-like of float, default=()
             Values of the FPR at which to draw lines of equal FPR.

@@ -21,7 +21,7 @@ def read_rejector(estimator, X, y, owner):
         A fitted RejectOptionClassifier, or a pipeline or search that ends in one.
 
     X, y : array-like
-        The rows and their labels.
+        The samples and their labels.
 
     owner : str
         The display, for the error.
@@ -32,10 +32,10 @@ def read_rejector(estimator, X, y, owner):
         The classifier itself.
 
     y_pred : ndarray of shape (n_samples,)
-        The classes it predicts, also for rows that it rejects.
+        The classes it predicts, also for samples that it rejects.
 
     y_score, ood_score : ndarray of shape (n_samples,)
-        Its two scores, high for rows to accept; the second may be None.
+        Its two scores, high for samples to accept; the second may be None.
 
     labels : dict
         `ood_label` and `classes`.

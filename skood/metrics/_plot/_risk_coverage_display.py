@@ -44,7 +44,7 @@ def get_axes(ax, owner):
 class RiskCoverageDisplay:
     """Risk-coverage curves: how wrong a classifier is on the share it accepts.
 
-    Rows are accepted from the highest score down. Use `from_estimator` or
+    Samples are accepted from the highest score down. Use `from_estimator` or
     `from_predictions` to make a display; the parameters become attributes.
 
     Read more in the :ref:`User Guide <metrics>`.
@@ -52,10 +52,10 @@ class RiskCoverageDisplay:
     Parameters
     ----------
     coverage : list of ndarray
-        Share of ID rows accepted, one array of shape (n_points,) per curve.
+        Share of ID samples accepted, one array of shape (n_points,) per curve.
 
     risk : list of ndarray
-        Mean loss of the accepted ID rows, arrays of the same shapes.
+        Mean loss of the accepted ID samples, arrays of the same shapes.
 
     aurc : list of float, default=None
         Area under each curve, for the legend.
@@ -67,7 +67,7 @@ class RiskCoverageDisplay:
         The curve of a score that puts the smallest losses first.
 
     full_risk : float, default=None
-        Mean loss of all ID rows: the expected risk of a random score, whatever the
+        Mean loss of all ID samples: the expected risk of a random score, whatever the
         coverage.
 
     Attributes
@@ -89,7 +89,7 @@ class RiskCoverageDisplay:
     risk_coverage_curve : The numbers.
     aurc : The area under the curve.
     sklearn.metrics.RocCurveDisplay : Its ``from_predictions(y, scores)`` draws the
-        ROC curve of a detector, with `y` 1 for ID and 0 for OOD rows.
+        ROC curve of a detector, with `y` 1 for ID and 0 for OOD samples.
 
     Examples
     --------
@@ -144,21 +144,21 @@ class RiskCoverageDisplay:
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. Rows that carry `ood_label` or, with `classes` given, a label that
-            is not among them, are left out.
+            Labels. Samples that carry `ood_label` or, with `classes` given, a label
+            that is not among them, are left out.
 
         y_pred : array-like of shape (n_samples,)
             Predicted labels. May be None when `loss` is an array.
 
         y_score : array-like of shape (n_samples,) or dict of str to array-like
-            Confidence, high for rows to accept first. A dict gives several scores
+            Confidence, high for samples to accept first. A dict gives several scores
             by name, one curve each.
 
         loss : "zero_one", callable or array-like, default="zero_one"
             As in :func:`risk_coverage_curve`.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows.
+            Label of known OOD samples.
 
         classes : array-like of shape (n_classes,), default=None
             The known classes; needed by a loss matrix.
@@ -235,22 +235,22 @@ class RiskCoverageDisplay:
         estimator : object
             A fitted classifier, whose score is its greatest probability; or a
             fitted detector with the classifier in `estimator_`, whose score is its
-            own. Of one that rejects rows, by ``accept_proba``, the predictions are
-            those of the classifier in `estimator_`, for all rows. Each may be the
+            own. Of one that rejects samples, by ``accept_proba``, the predictions are
+            those of the classifier in `estimator_`, for all samples. Each may be the
             last step of a Pipeline.
 
         X : array-like of shape (n_samples, n_features)
-            The rows.
+            The samples.
 
         y : array-like of shape (n_samples,)
-            Their labels. Rows with `ood_label`, or with a label that is not in
+            Their labels. Samples with `ood_label`, or with a label that is not in
             `classes`, are left out.
 
         loss : "zero_one", callable or array-like, default="zero_one"
             As in :func:`risk_coverage_curve`.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows; not one of the classes.
+            Label of known OOD samples; not one of the classes.
 
         classes : array-like of shape (n_classes,), default=None
             The known classes, in the order of a loss matrix; None: `classes_` of the
