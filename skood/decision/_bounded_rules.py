@@ -13,7 +13,7 @@ __all__ = ["BoundedAbstention", "BoundedPrecisionRecall", "BoundedTPRFPR"]
 
 
 def _accept_at_least(share, n_id, whole):
-    """Return the bound that `share` of the ID samples, and at least one, are accepted."""
+    """Return the bound that `share` of the ID samples, at least one, is accepted."""
     count = share * n_id
     if whole:
         count = math.ceil(count - GUARD)
@@ -23,9 +23,9 @@ def _accept_at_least(share, n_id, whole):
 class BoundedTPRFPR(BaseRule):
     r"""Least selective risk at a bounded TPR and FPR.
 
-    Accept at least the share `tpr_min` of ID samples and at most the share `fpr_max` of
-    OOD samples, and be wrong on as few of the accepted ID samples as possible. Read
-    more in the :ref:`User Guide <rejection>`.
+    Minimizes the mean loss of the accepted ID samples, where at least the share
+    `tpr_min` of ID samples and at most the share `fpr_max` of OOD samples are accepted.
+    Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class BoundedTPRFPR(BaseRule):
         N \ge \lceil \phi n_I \rceil,\ F \le \lfloor \rho n_O \rfloor
 
     with :math:`\phi` = `tpr_min` and :math:`\rho` = `fpr_max` [1]_. At least one ID
-    sample is accepted, since the risk of none is undefined.
+    sample is accepted, since the risk of an empty region is undefined.
 
     References
     ----------
@@ -78,7 +78,7 @@ class BoundedTPRFPR(BaseRule):
 
     @property
     def needs_ood(self):
-        """Whether OOD samples are needed: they are."""
+        """Return True: OOD samples are required."""
         return True
 
     def check_params(self):
@@ -111,7 +111,7 @@ class BoundedTPRFPR(BaseRule):
         )
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return how much TPR is missing plus how much FPR is too much.
+        """Return the missing TPR plus the excess FPR.
 
         Parameters
         ----------
@@ -131,25 +131,25 @@ class BoundedTPRFPR(BaseRule):
 class BoundedPrecisionRecall(BaseRule):
     r"""Least selective risk at a bounded precision and recall.
 
-    Accept at least the share `recall_min` of ID samples, so that at least the share
-    `precision_min` of all accepted samples is ID when the share `ood_prior` of samples
-    is OOD, and be wrong on as few of the accepted ID samples as possible. Read more in
+    Minimizes the mean loss of the accepted ID samples, where at least the share
+    `recall_min` of ID samples is accepted, and at least the share `precision_min` of
+    accepted samples is ID when the share `ood_prior` of samples is OOD. Read more in
     the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     precision_min : float, default=0.9
-        Least share of ID samples among the accepted ones, in [0, 1].
+        Least share of ID samples among accepted samples, in [0, 1].
 
     recall_min : float, default=0.8
         Least share of ID samples to accept, in [0, 1].
 
     ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1). It is never taken from the sample.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
 
     See Also
     --------
-    BoundedTPRFPR : Bounds the two shares, for which no prior is needed.
+    BoundedTPRFPR : Bounds TPR and FPR, which do not depend on a prior.
     skood.metrics.selective_risk_at_precision_recall : The selective risk of the best
         such rule.
 
@@ -162,7 +162,7 @@ class BoundedPrecisionRecall(BaseRule):
 
     and so the problem is :math:`\min E / N` such that this holds and :math:`N \ge
     \lceil \phi n_I \rceil`, with :math:`\kappa` = `precision_min` and :math:`\phi` =
-    `recall_min` [1]_. For a known distribution the optimum is that of
+    `recall_min` [1]_. For a known distribution the optimum equals the optimum of
     :class:`BoundedTPRFPR` with the same :math:`\phi` and
 
     .. math::
@@ -199,7 +199,7 @@ class BoundedPrecisionRecall(BaseRule):
 
     @property
     def needs_ood(self):
-        """Whether OOD samples are needed: unless there are none in use."""
+        """Return whether OOD samples are required: if `ood_prior` is positive."""
         return self.ood_prior > 0
 
     def check_params(self):
@@ -232,7 +232,7 @@ class BoundedPrecisionRecall(BaseRule):
         )
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return how much recall is missing plus how much precision is.
+        """Return the missing recall plus the missing precision.
 
         Parameters
         ----------
@@ -260,8 +260,9 @@ class BoundedPrecisionRecall(BaseRule):
 class BoundedAbstention(BaseRule):
     r"""Least selective risk at a bounded coverage; needs no OOD samples.
 
-    Accept at least the share `coverage` of ID samples, and be wrong on as few of them
-    as possible. Read more in the :ref:`User Guide <rejection>`.
+    Minimizes the mean loss of the accepted ID samples, where at least the share
+    `coverage` of ID samples is accepted. Read more in the :ref:`User Guide
+    <rejection>`.
 
     Parameters
     ----------
@@ -280,8 +281,8 @@ class BoundedAbstention(BaseRule):
     .. math::
         \min E / N \quad\text{such that}\quad N \ge \lceil \phi n_I \rceil
 
-    with :math:`\phi` = `coverage`. The risk need not grow with the coverage, so the
-    best rule may accept more than the bound.
+    with :math:`\phi` = `coverage`. The risk does not always grow with the coverage, so
+    the best rule may accept more than the bound.
 
     Examples
     --------
@@ -318,7 +319,7 @@ class BoundedAbstention(BaseRule):
         return (_accept_at_least(self.coverage, n_id, whole),)
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return how much coverage is missing.
+        """Return the missing coverage.
 
         Parameters
         ----------

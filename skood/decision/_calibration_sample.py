@@ -1,4 +1,4 @@
-"""The samples that a rule is chosen on, and the best threshold at an angle."""
+"""Calibration samples of a rule, and the best threshold at an angle."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -31,7 +31,7 @@ _LARGEST = 1e150
 
 
 def _scale(score_id, score_ood):
-    """Return the 5..95 % inter-quantile range of finite scores of ID samples, 1 if zero.
+    """Return the 5..95 % inter-quantile range of finite ID scores, 1 if zero.
 
     It is larger if some score would overflow with it.
     """
@@ -100,7 +100,7 @@ class Problem:
         )
 
     def set_scales(self, *scales):
-        """Divide the scores by `scales` from now on."""
+        """Divide the scores by `scales`."""
         self.scales = scales
         self.scaled = standardize(*self.merged, scales)
 
@@ -116,7 +116,7 @@ class Problem:
         return problem
 
     def split_off_infinite(self, turn):
-        """Return the samples with finite scores, and those that are accepted first.
+        """Return the samples with finite scores, and the samples accepted first.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class Problem:
         Returns
         -------
         x, y : ndarray of shape (n_rows,)
-            What both weights of the first quadrant belong to.
+            Scores to which the weights of the first quadrant apply.
         """
         u, v = self.scaled[0][rows], self.scaled[1][rows]
         return ((u, v), (v, -u), (-u, -v), (-v, u))[turn % 4]
@@ -160,7 +160,7 @@ class Problem:
         return sweep(project(theta, *self.scaled), self.n_id, self.loss)
 
     def best_at(self, theta, goal, *, randomize=False):
-        """Return the best threshold at an angle, None if none meets the bounds.
+        """Return the best threshold at an angle, None if no rule meets the bounds.
 
         Parameters
         ----------
@@ -168,7 +168,7 @@ class Problem:
             The angle.
 
         goal : Goal
-            What is minimized.
+            Objective and bounds.
 
         randomize : bool, default=False
             The samples at the threshold may be accepted with a probability.
@@ -183,7 +183,7 @@ class Problem:
         return self.best_of(theta, lam, *after, goal=goal, before=before)
 
     def best_of(self, theta, lam, N, E, F, *, goal, before=None):
-        """Return the best of given operating points, None if none meets the bounds.
+        """Return the best of given operating points, None if no rule meets the bounds.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class Problem:
             Their thresholds and counts.
 
         goal : Goal
-            What is minimized.
+            Objective and bounds.
 
         before : list of three ndarrays of shape (n_points,), default=None
             Counts without the samples at the thresholds: these may then be accepted
@@ -239,7 +239,7 @@ class Problem:
             it.
 
         goal : Goal
-            What is minimized.
+            Objective and bounds.
 
         randomize : bool, default=False
             The samples at the threshold may be accepted with a probability.
@@ -279,8 +279,7 @@ class Problem:
         Returns
         -------
         point : OperatingPoint or None
-            The operating point. None if merged ties cannot be kept together at this
-            angle.
+            The operating point. None if merged ties would be separated at this angle.
         """
         lam, low = found.lam, None
         if lam > -math.inf or found.tau > 0:

@@ -15,8 +15,8 @@ __all__ = ["BoundedImprovement", "CostBased", "PlugInCost"]
 class BoundedImprovement(BaseRule):
     r"""Largest coverage at a bounded selective risk; needs no OOD samples.
 
-    Accept as many ID samples as possible, while the mean loss of the accepted ones is
-    at most `risk_max`. Read more in the :ref:`User Guide <rejection>`.
+    Maximizes the number of accepted ID samples, where the mean loss of the accepted
+    samples is at most `risk_max`. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class BoundedImprovement(BaseRule):
 
     See Also
     --------
-    BoundedAbstention : The other way round: least risk at a bounded coverage.
+    BoundedAbstention : The converse problem: least risk at a bounded coverage.
     skood.metrics.coverage_at_risk : The coverage of a single score.
 
     Notes
@@ -35,7 +35,7 @@ class BoundedImprovement(BaseRule):
 
     .. math:: \max N \quad\text{such that}\quad E \le r N,\ N \ge 1
 
-    with :math:`r` = `risk_max`. What is minimized is :math:`-N / n_I`.
+    with :math:`r` = `risk_max`. The objective is :math:`-N / n_I`.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class BoundedImprovement(BaseRule):
         self._check_number("risk_max", high=math.inf, closed=False)
 
     def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bound on the risk, and that a sample is accepted.
+        """Return the bound on the risk, and the bound that a sample is accepted.
 
         Parameters
         ----------
@@ -62,7 +62,7 @@ class BoundedImprovement(BaseRule):
             Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Of no effect.
+            Not used.
 
         Returns
         -------
@@ -85,12 +85,12 @@ class BoundedImprovement(BaseRule):
         Returns
         -------
         cost : Linear
-            What is minimized.
+            The objective.
         """
         return Linear(id=-1.0 / n_id)
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return how much the risk is too large.
+        """Return the excess risk.
 
         Parameters
         ----------
@@ -123,8 +123,8 @@ class CostBased(BaseRule):
         Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1). It is never taken from the sample. With
-        0 the rule needs no OOD samples.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
+        With 0 the rule needs no OOD samples.
 
     See Also
     --------
@@ -141,7 +141,7 @@ class CostBased(BaseRule):
 
     with :math:`\varepsilon_1` = `reject_id`, :math:`\varepsilon_2` = `accept_ood`,
     :math:`\varepsilon_3` = `reject_ood` and :math:`\pi` = `ood_prior` [1]_. There are
-    no bounds: accepting all and accepting none are allowed.
+    no bounds: accepting all or no samples is allowed.
 
     References
     ----------
@@ -168,7 +168,7 @@ class CostBased(BaseRule):
 
     @property
     def needs_ood(self):
-        """Whether OOD samples are needed: unless there are none in use."""
+        """Return whether OOD samples are required: if `ood_prior` is positive."""
         return self.ood_prior > 0
 
     def check_params(self):
@@ -192,7 +192,7 @@ class CostBased(BaseRule):
             Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Of no effect.
+            Not used.
 
         Returns
         -------
@@ -212,7 +212,7 @@ class CostBased(BaseRule):
         Returns
         -------
         cost : Linear
-            What is minimized; NaN if OOD samples are in use but not at hand.
+            The objective; NaN if `ood_prior` is positive and there are no OOD samples.
         """
         prior = self.ood_prior
         share_id = (1 - prior) / n_id
@@ -248,8 +248,8 @@ class PlugInCost(CostBased):
 
     If the risk score is the conditional risk of the classifier, such as one minus the
     largest of calibrated probabilities, and the OOD score the likelihood ratio of OOD
-    to ID, then the rule of least cost is known, and neither OOD samples nor labels are
-    needed for it. Without an OOD score the ratio is taken to be zero, which gives
+    to ID, then the rule of least cost has a closed form, which needs neither OOD
+    samples nor labels. Without an OOD score the ratio is taken to be zero, which gives
     Chow's rule. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
@@ -279,8 +279,8 @@ class PlugInCost(CostBased):
         \varepsilon_1
 
     with the conditional risk r, the likelihood ratio :math:`g = p_O / p_I`, and the
-    symbols of :class:`CostBased` [1]_. Scores are used as they are: how good the rule
-    is depends on how well they are calibrated.
+    symbols of :class:`CostBased` [1]_. Scores are used as given: the quality of the
+    rule depends on their calibration.
 
     References
     ----------
@@ -300,7 +300,7 @@ class PlugInCost(CostBased):
 
     @property
     def needs_ood(self):
-        """Whether OOD samples are needed: never."""
+        """Return False: OOD samples are never required."""
         return False
 
     def plug_in(self):

@@ -1,4 +1,4 @@
-"""An acceptance rule on one or two scores, and how it is applied."""
+"""Acceptance rule on one or two scores, and its application to new samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -20,7 +20,7 @@ _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    r"""An acceptance rule on two scores, and how it does on the data it was made on.
+    r"""Acceptance rule on two scores, and its rates on the data it was chosen on.
 
     A sample with the scores a (high = likely misclassified) and b (high = OOD) is
     accepted iff
@@ -36,12 +36,12 @@ class OperatingPoint:
         The angle between the two scores; 0 uses the first only, pi/2 the second.
 
     lam : float
-        The threshold: the largest projected score that is accepted. A search puts it
+        The threshold: the largest projected score that is accepted. The solvers put it
         halfway between the scores of calibration samples, see :ref:`ties`.
 
     tau : float, default=1.0
-        Probability of accepting a sample at the threshold; below 1 only if asked for
-        by ``randomize=True``, or if nothing is accepted (``lam=-inf, tau=0``).
+        Probability of accepting a sample at the threshold; below 1 only with
+        ``randomize=True``, or if nothing is accepted (``lam=-inf, tau=0``).
 
     scales : tuple of (float, float), default=(1.0, 1.0)
         The scales c_a and c_b of the two scores.
@@ -57,11 +57,11 @@ class OperatingPoint:
 
     precision : float, default=nan
         Share of ID samples among accepted samples at the `ood_prior` of the rule; NaN
-        if the rule has no `ood_prior`, since the mix of the sample says nothing about
-        use.
+        if the rule has no `ood_prior`, since the share of OOD samples in the data is
+        not the share in use.
 
     objective : float, default=nan
-        What the rule minimized.
+        The minimized objective of the rule.
 
     gap : float, default=nan
         Certified distance of `objective` from the best over all angles; 0 for a
@@ -71,9 +71,9 @@ class OperatingPoint:
         ``objective - gap``: no rule over all angles has a smaller objective.
 
     feasible : bool, default=True
-        Whether the bounds of the rule are met. If not, `risk` and `objective` are
-        NaN, and the other numbers are those of the rule that breaks the bounds by
-        the smallest total amount.
+        Whether the bounds of the rule are met. If not, `risk` and `objective` are NaN,
+        and the other numbers belong to the rule with the smallest total violation of
+        the bounds.
 
     max_tpr_at_fpr : float, default=nan
         Only if infeasible: largest TPR within the bound on the FPR.
@@ -92,7 +92,7 @@ class OperatingPoint:
     --------
     solve : Finds the best one.
     accept : Applies it.
-    accept_proba : The probability of acceptance that it gives.
+    accept_proba : Returns the probability of acceptance.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def weights(theta):
 
 
 def precision_at(ood_prior, tpr, fpr):
-    """Return the share of ID among accepted samples when `ood_prior` of samples are OOD."""
+    """Return the share of ID among accepted samples if the share `ood_prior` is OOD."""
     right = (1 - ood_prior) * tpr
     accepted = right + ood_prior * fpr
     return right / accepted if accepted > 0 else math.nan
@@ -195,7 +195,7 @@ def standardize(risk, ood, scales):
 
 
 def project(theta, u, v, top):
-    """Return the projected score; this arithmetic is the rule, bit for bit."""
+    """Return the projected score; all code uses this arithmetic, bit for bit."""
     w_a, w_b = weights(theta)
     if v is None or w_b == 0:
         projected = w_a * u
@@ -210,7 +210,7 @@ def project(theta, u, v, top):
 
 
 def accept_proba(point, risk, ood=None):
-    """Return the probability with which an operating point accepts each sample.
+    """Return the probability that an operating point accepts each sample.
 
     Read more in the :ref:`User Guide <rejection>`.
 
@@ -229,7 +229,7 @@ def accept_proba(point, risk, ood=None):
     -------
     proba : ndarray of shape (n_samples,), dtype float64
         1 below the threshold, `tau` at it, 0 above it. A sample with an infinite score
-        is above every finite threshold, whatever the angle.
+        is above every finite threshold, at any angle.
 
     Raises
     ------
@@ -257,7 +257,7 @@ def accept_proba(point, risk, ood=None):
 
 
 def accept(point, risk, ood=None, *, random_state=None):
-    """Tell which samples an operating point accepts.
+    """Return which samples an operating point accepts.
 
     Read more in the :ref:`User Guide <rejection>`.
 
@@ -273,13 +273,13 @@ def accept(point, risk, ood=None, *, random_state=None):
         The OOD-like score, high for OOD samples. None: `risk` is the only score.
 
     random_state : int, RandomState instance or None, default=None
-        Draws for samples at the threshold of a randomized rule, and only for them.
+        Controls the draws for samples at the threshold of a randomized rule.
 
     Returns
     -------
     accepted : ndarray of shape (n_samples,), dtype bool
         True where the sample is accepted. A sample with an infinite score is accepted
-        only if the threshold is infinite, whatever the angle.
+        only if the threshold is infinite, at any angle.
 
     Raises
     ------
@@ -303,7 +303,7 @@ def accept(point, risk, ood=None, *, random_state=None):
 
 
 def draw(proba, random_state):
-    """Draw decisions; those with the probability 0 or 1 take no random number."""
+    """Draw decisions; probabilities 0 and 1 consume no random number."""
     accepted = proba == 1.0
     unsure = (proba > 0) & ~accepted
     if unsure.any():

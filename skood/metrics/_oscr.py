@@ -1,4 +1,4 @@
-"""How wrong a classifier is on the samples that it accepts, OOD samples among them."""
+"""Open-set metrics: OSCR and the correct classification rate at an FPR."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,7 +17,7 @@ __all__ = ["ccr_at_fpr", "oscr"]
 
 
 def _curve_counts(y_true, y_pred, y_score, definition, ood_label, classes):
-    """Accepted OOD, ID and correct ID samples at every distinct score, from the top."""
+    """Return counts of accepted OOD, ID and correct ID samples at distinct scores."""
     if definition not in ("selective_risk", "dhamija"):
         raise ValueError(
             f"definition must be 'selective_risk' or 'dhamija', got {definition!r}."
@@ -62,8 +62,8 @@ def oscr(
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
         The correct classification rate (CCR). "selective_risk": the share of correct
         among accepted ID samples, one minus the selective risk [1]_. "dhamija": the
-        share of ID samples that are accepted and correct [2]_. The two order detectors
-        differently: the first does not count how many ID samples are rejected.
+        share of ID samples that are accepted and correct [2]_. The two definitions rank
+        detectors differently: the first ignores the number of rejected ID samples.
 
     ood_label : int or str, default=-1
         Label of known OOD samples.
@@ -78,16 +78,16 @@ def oscr(
 
     See Also
     --------
-    auroc : What "dhamija" gives when every prediction is right.
+    auroc : Equals "dhamija" if every prediction is right.
     ccr_at_fpr : A point on the curve.
     selective_risk_at : The selective risk at bounds on TPR and FPR.
 
     Notes
     -----
-    The operating points are those at distinct scores, joined by straight lines from
-    FPR 0 to 1. "dhamija" starts at (0, 0). The CCR of "selective_risk" is undefined
-    as long as no ID sample is accepted; it is then continued from the first point where
-    it is defined.
+    The operating points are at distinct scores, joined by straight lines from FPR 0 to
+    1. "dhamija" starts at (0, 0). The CCR of "selective_risk" is undefined as long as
+    no ID sample is accepted; it is extended there from the first point where it is
+    defined.
 
     References
     ----------
@@ -135,8 +135,8 @@ def ccr_at_fpr(
 ):
     r"""Correct classification rate at a bounded false positive rate.
 
-    It is taken where as many samples are accepted as the bound on accepted OOD samples
-    allows. Read more in the :ref:`User Guide <metrics>`.
+    The threshold accepts as many samples as the bound on the FPR allows. Read more in
+    the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -182,9 +182,9 @@ def ccr_at_fpr(
     -----
     The threshold is the lowest distinct score whose FPR is at most `fpr`; tied samples
     are accepted together. For "dhamija" the CCR grows with the number of accepted
-    samples, so this is its greatest value within the bound. For "selective_risk" it
-    need not be, and the greatest value would often be that of accepting a single
-    row; so the threshold is the same.
+    samples, so this is its greatest value within the bound. For "selective_risk" this
+    does not hold, and the greatest value is often attained by accepting a single
+    sample; so the threshold is the same.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The acceptance region of a rule, in the plane of its scores."""
+"""Display of the acceptance region of a rule in the plane of its scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -33,11 +33,11 @@ _STYLES = {
 
 
 class AcceptanceRegionDisplay:
-    r"""The samples in the plane of two scores, and the part of it that a rule accepts.
+    r"""Scatter plot of samples by two scores, with the acceptance region of a rule.
 
     Both scores are high for samples to reject: a for likely misclassified samples, b
-    for OOD samples. The accepted region is shaded, and its border drawn. With a single
-    score the samples lie in strips along one axis, one strip for each kind. Use
+    for OOD samples. The acceptance region is shaded, and its border drawn. With a
+    single score the samples lie in strips along one axis, one strip for each kind. Use
     `from_estimator` or `from_predictions` to make a display; the parameters become
     attributes.
 
@@ -58,7 +58,7 @@ class AcceptanceRegionDisplay:
         The rule.
 
     score_names : tuple of (str, str), default=("-y_score", "-ood_score")
-        What a and b are, for the axes.
+        Names of a and b, for the axes.
 
     Attributes
     ----------
@@ -80,14 +80,14 @@ class AcceptanceRegionDisplay:
     See Also
     --------
     skood.rejection.solve : Finds the rule.
-    DoubleScoreROCDisplay : What rules reach, at every bound.
+    DoubleScoreROCDisplay : Rates of the best rule at every bound.
     ScoreHistogramDisplay : The distribution of one score.
 
     Notes
     -----
-    The region is :math:`\cos\theta\, a/c_a + \sin\theta\, b/c_b \le \lambda`. On
-    axes that are not linear its border is a curve, which is drawn as such. The
-    region is that of the limits of the axes at the time of drawing.
+    The region is :math:`\cos\theta\, a/c_a + \sin\theta\, b/c_b \le \lambda`. On axes
+    that are not linear its border is a curve, which is drawn as such. The region is
+    drawn for the limits of the axes at the time of drawing.
 
     Examples
     --------
@@ -155,8 +155,7 @@ class AcceptanceRegionDisplay:
             Scores, high for samples to accept; a is minus this.
 
         ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID samples; b is minus this. None: there is only
-            one.
+            A second score, high for ID samples; b is minus this. None: a single score.
 
         point : OperatingPoint
             A rule on the negated scores, as :func:`selective_risk_at`,
@@ -169,7 +168,7 @@ class AcceptanceRegionDisplay:
             The known classes.
 
         score_names : tuple of (str, str), default=("-y_score", "-ood_score")
-            What a and b are, for the axes.
+            Names of a and b, for the axes.
 
         ax : matplotlib Axes, default=None
             Where to draw; None makes a new figure.
@@ -279,14 +278,15 @@ class AcceptanceRegionDisplay:
 
         max_points : int, default=1000
             Largest number of samples of each kind (ID and right, ID and wrong, OOD) to
-            draw; of more, a random part is drawn. The legend tells of all.
+            draw; of more, a random subset is drawn. The legend counts all samples.
 
         random_state : int, RandomState instance or None, default=0
-            Draws that part, and how samples scatter within the strip of a single score.
+            Controls the random subset and the jitter within the strip of a single
+            score.
 
         xscale, yscale : str, default=None
             Scales of the axes, such as "log", "symlog" or "logit"; None leaves them
-            as they are: linear in a new figure.
+            unchanged: linear in a new figure.
 
         **kwargs : dict
             Passed to matplotlib's ``plot``, of all samples.
@@ -376,7 +376,7 @@ class AcceptanceRegionDisplay:
         self.points_right_, self.points_wrong_, self.points_ood_ = drawn
 
     def _draw_region(self, ax):
-        """Shade what the rule accepts within the axes, and draw the border."""
+        """Shade the acceptance region within the axes, and draw the border."""
         point = self.point
         w_a, w_b = weights(point.theta)
         factors = np.array([w_a / point.scales[0], w_b / point.scales[1]])
@@ -405,7 +405,7 @@ class AcceptanceRegionDisplay:
 
 
 def _drawable(scale, values):
-    """Tell which values an axis can show: finite ones within what its scale takes."""
+    """Return which values an axis can show: finite and valid for its scale."""
     shown = np.isfinite(values)
     if scale in ("log", "logit"):
         shown &= values > 0
@@ -415,7 +415,7 @@ def _drawable(scale, values):
 
 
 def _hidden(n_infinite, n_off):
-    """Say how many samples are not drawn, and why."""
+    """Warn about samples that are not drawn."""
     notes = [
         f"{count} {kind}"
         for count, kind in ((n_infinite, "infinite"), (n_off, "off the scale"))
@@ -425,7 +425,7 @@ def _hidden(n_infinite, n_off):
 
 
 def _set_limits(axis, set_limits, groups, above=0.0):
-    """Fit an axis to the values, with some room in the units of its scale.
+    """Fit an axis to the values, with a margin in the units of its scale.
 
     Parameters
     ----------
@@ -436,10 +436,10 @@ def _set_limits(axis, set_limits, groups, above=0.0):
         Its ``set_xlim`` or ``set_ylim``.
 
     groups : list of ndarray
-        The values, all of which the axis can show.
+        The values, all valid for the axis.
 
     above : float, default=0.0
-        Further room at the upper end, as a share of the range.
+        Additional margin at the upper end, as a share of the range.
     """
     values = np.concatenate(groups)
     if values.size == 0:

@@ -15,10 +15,10 @@ __all__ = ["PrecisionRecallDisplay"]
 
 
 class PrecisionRecallDisplay(BoundDisplay):
-    """Precision at every recall of the best rule on two scores, and of each score.
+    """Precision-recall curve of the best rule on two scores, and of each score.
 
-    ID samples are positive, and the share of OOD samples in use is a parameter: the mix
-    of a sample says nothing about it. Use `from_estimator` or `from_predictions` to
+    ID samples are positive, and the share of OOD samples in use is a parameter, which
+    cannot be estimated from the data. Use `from_estimator` or `from_predictions` to
     make a display; the parameters become attributes.
 
     Read more in the :ref:`User Guide <metrics>`.
@@ -26,8 +26,8 @@ class PrecisionRecallDisplay(BoundDisplay):
     Parameters
     ----------
     curve : BoundCurve
-        What :func:`double_score_precision_recall_curve` returns for both scores, or
-        for one.
+        Result of :func:`double_score_precision_recall_curve` for both scores, or for
+        one.
 
     ood_prior : float
         The share of OOD samples in use that the curves were made for.
@@ -39,11 +39,12 @@ class PrecisionRecallDisplay(BoundDisplay):
         Names of the scores, for the legend.
 
     point : OperatingPoint, default=None
-        A rule to mark, by its `tpr` and `precision`; its `risk` is told if it is not
-        NaN.
+        A rule to mark, by its `tpr` and `precision`; its `risk` is shown in the legend
+        unless it is NaN.
 
     rule : BoundedPrecisionRecall, default=None
-        Its bounds are shaded. Its `ood_prior` must be that of the display.
+        Its bounds are shaded. Its `ood_prior` must equal the `ood_prior` of the
+        display.
 
     Attributes
     ----------
@@ -74,9 +75,9 @@ class PrecisionRecallDisplay(BoundDisplay):
     See Also
     --------
     double_score_precision_recall_curve : The numbers.
-    DoubleScoreROCDisplay : TPR and FPR, for which no prior is needed.
-    sklearn.metrics.PrecisionRecallDisplay : The curve of one score at the mix of the
-        sample.
+    DoubleScoreROCDisplay : TPR and FPR, which do not depend on a prior.
+    sklearn.metrics.PrecisionRecallDisplay : The curve of one score at the class ratio
+    of the sample.
 
     Examples
     --------
@@ -142,7 +143,7 @@ class PrecisionRecallDisplay(BoundDisplay):
             Scores, high for samples to accept.
 
         ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID samples. None: one curve, that of `y_score`.
+            A second score, high for ID samples. None: only the curve of `y_score`.
 
         ood_prior : float, default=0.5
             Share of OOD samples in use, in [0, 1).
@@ -181,7 +182,7 @@ class PrecisionRecallDisplay(BoundDisplay):
     def from_estimator(
         cls, estimator, X, y, *, ood_prior=None, n_angles=91, ax=None, **kwargs
     ):
-        """Draw the curves of a fitted RejectOptionClassifier, and where it operates.
+        """Draw the curves and the operating point of a fitted RejectOptionClassifier.
 
         Parameters
         ----------
@@ -198,8 +199,8 @@ class PrecisionRecallDisplay(BoundDisplay):
             classifier or is not in its `classes_`.
 
         ood_prior : float, default=None
-            Share of OOD samples in use, in [0, 1). None: that of the classifier's rule,
-            0.5 if it has none.
+            Share of OOD samples in use, in [0, 1). None: the prior of the classifier's
+            rule, 0.5 if it has none.
 
         n_angles : int, default=91
             See :func:`double_score_precision_recall_curve`.
@@ -239,7 +240,7 @@ class PrecisionRecallDisplay(BoundDisplay):
 
     @staticmethod
     def _read(curve):
-        """Return the corners of the curve, how to join them, and its area."""
+        """Return the corners of the curve, its draw style and its area."""
         recall = np.append(0.0, curve.bounds)
         return recall, np.append(curve.values[0], curve.values), "steps-pre", curve.area
 
