@@ -308,7 +308,7 @@ def difference_interval(pair, values, draws, strata, is_ood, bounds, confidence_
     spreads = draws.std(axis=0)
     r = np.corrcoef(draws.T)[0, 1] if (spreads > 1e-12).all() else 0.0
     if has_closed_form(pair[0]):
-        r = min(r, 0.0)  # widths of exact intervals are no multiples of standard deviations
+        r = min(r, 0.0)  # exact intervals do not scale with deviations
 
     def half(x, y):
         return math.sqrt(max(0.0, x * x + y * y - 2 * r * x * y))

@@ -1,4 +1,4 @@
-"""How well a score ranks ID samples above OOD samples: AUROC, AUPR, FPR at TPR."""
+"""Ranking metrics of OOD detection: AUROC, AUPR, FPR at TPR, detection error."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -25,10 +25,10 @@ __all__ = [
 
 
 class Number(Interval):
-    """An interval of numbers, of which True and False are none."""
+    """Interval of numbers, without True and False."""
 
     def is_satisfied_by(self, val):
-        """Tell whether a value is a number in the interval."""
+        """Return whether a value is a number in the interval."""
         return not isinstance(val, bool) and super().is_satisfied_by(val)
 
 
@@ -66,7 +66,7 @@ def _is_boolean(labels):
 
 
 def check_ood(y_true, ood_label, classes):
-    """Return the OOD mask of `y_true`; ambiguous labels and classes are refused."""
+    """Return the OOD mask of `y_true`; raise if labels or classes are ambiguous."""
     y_true = check_label_rows(y_true, "y_true")
     # labels of a classifier of booleans are not ambiguous
     if _is_boolean(y_true) and (classes is None or not _is_boolean(classes)):
@@ -101,7 +101,7 @@ def require_both(is_ood, ood_label):
 
 
 def accepted_counts(is_ood, y_score):
-    """Accepted ID and OOD samples at every distinct score, from the highest down."""
+    """Return counts of accepted ID and OOD samples at distinct scores, decreasing."""
     order = np.argsort(y_score)[::-1]
     last = ends_of_ties(y_score[order])
     accepted_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
@@ -109,7 +109,7 @@ def accepted_counts(is_ood, y_score):
 
 
 def _counts(y_true, y_score, ood_label, classes):
-    """The same of labels and scores that are checked here."""
+    """Check labels and scores, and return the counts."""
     is_ood = check_ood(y_true, ood_label, classes)
     y_score = check_scores(y_score, is_ood.shape[0])
     require_both(is_ood, ood_label)
@@ -117,7 +117,7 @@ def _counts(y_true, y_score, ood_label, classes):
 
 
 def _flip(counts):
-    """Counts when OOD is positive: flagged OOD and ID samples, lowest score first."""
+    """Return counts of flagged OOD and ID samples at distinct scores, increasing."""
     n_id, n_ood = counts
     flagged_ood = n_ood[-1] - np.append(n_ood[-2::-1], 0)
     flagged_id = n_id[-1] - np.append(n_id[-2::-1], 0)
@@ -151,8 +151,8 @@ def _fpr_at_tpr(counts, tpr):
         raise TypeError(f"tpr must be a number in (0, 1], got {tpr!r}.")
     if not 0 < float(tpr) <= 1:
         raise ValueError(f"tpr must be in (0, 1], got {tpr!r}.")
-    # tp and fp never decrease, so the first threshold that reaches tpr is the best;
-    # however small tpr is, a positive rate takes one accepted sample
+    # tp and fp never decrease, so the first threshold that reaches tpr is the best; any
+    # positive tpr requires an accepted sample
     least = max(1.0, np.ceil(tpr * tp[-1] - GUARD))
     first = np.searchsorted(tp, least)
     return float(fp[first] / fp[-1])
@@ -168,8 +168,8 @@ def auroc(y_true, y_score, *, ood_label=-1, classes=None):
     r"""Area under the ROC curve, ID samples positive.
 
     The probability that a random ID sample scores higher than a random OOD sample, ties
-    counting one half. It is the same number when OOD is the positive class and the
-    score is negated. Read more in the :ref:`User Guide <metrics>`.
+    counting one half. The value is the same if OOD is the positive class and the score
+    is negated. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
     interpolation : {"step", "trapezoid"}, default="step"
         "step" is the average precision, an unbiased sum over thresholds.
         "trapezoid" joins the points by straight lines from (recall 0, precision 1),
-        which is optimistic but what several papers report.
+        which is optimistic but reported in several papers.
 
     ood_label : int or str, default=-1
         Label of known OOD samples.
@@ -247,12 +247,12 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
     Returns
     -------
     aupr : float
-        In (0, 1], higher is better. A random score gives the share of ID samples.
+        In (0, 1], higher is better. A random score has the share of ID samples.
 
     See Also
     --------
     aupr_out : The same with OOD samples positive.
-    auroc : Does not depend on the mix of ID and OOD samples.
+    auroc : Does not depend on the class ratio of ID and OOD samples.
 
     Notes
     -----
@@ -274,8 +274,8 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
 def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
     """Area under the precision-recall curve, OOD samples positive.
 
-    The score stays high for ID samples; it is negated here. Read more in the
-    :ref:`User Guide <metrics>`.
+    As elsewhere, scores are high for ID samples; they are negated internally. Read more
+    in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=Non
     Returns
     -------
     aupr : float
-        In (0, 1], higher is better. A random score gives the share of OOD samples.
+        In (0, 1], higher is better. A random score has the share of OOD samples.
 
     See Also
     --------
@@ -342,8 +342,8 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
 
     positive : {"id", "ood"}, default="id"
         The positive class. "id": the share of OOD samples accepted when at least `tpr`
-        of the ID samples are. "ood": the share of ID samples flagged when at least
-        `tpr` of the OOD samples are. The two are different numbers.
+        of the ID samples are accepted. "ood": the share of ID samples flagged when at
+        least `tpr` of the OOD samples are flagged. The two values differ.
 
     ood_label : int or str, default=-1
         Label of known OOD samples.
@@ -379,7 +379,7 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
 
 
 def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
-    r"""Smallest error of telling ID from OOD samples at equal priors.
+    r"""Detection error: smallest error of ID against OOD classification, equal priors.
 
     Read more in the :ref:`User Guide <metrics>`.
 
@@ -467,7 +467,7 @@ def ranking_metrics(
 
     See Also
     --------
-    auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error : One of them.
+    auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error : Single metrics.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Selective risk against coverage: the curve, the areas under it, points on it."""
+"""Risk-coverage curve of selective classification, its areas and its points."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def id_mask(y_true, ood_label, classes):
-    """Return the mask of the ID samples of `y_true`, of which there must be some."""
+    """Return the mask of the ID samples of `y_true`; raise if there are none."""
     is_id = ~check_ood(y_true, ood_label, classes)
     if not is_id.any():
         raise ValueError(
@@ -51,7 +51,7 @@ def risk_coverage_curve(
 ):
     r"""Selective risk against coverage, accepting the highest scores first.
 
-    OOD samples are left out. Tied samples are accepted together, so there is one point
+    OOD samples are excluded. Tied samples are accepted together, so there is one point
     per distinct score. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
@@ -70,7 +70,7 @@ def risk_coverage_curve(
         "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
         loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
         samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
-        the true class in samples. Not negative.
+        the true class in rows. Not negative.
 
     ood_label : int or str, default=-1
         Label of known OOD samples.
@@ -119,7 +119,7 @@ def risk_coverage_curve(
 
 
 def _aurc(loss, last):
-    """AURC of ranked losses: ties get the mean loss of their group."""
+    """Return the AURC of ranked losses, with the mean loss in each group of ties."""
     first = np.append(0, last[:-1] + 1)
     size = last + 1 - first
     mean_loss = np.repeat(np.add.reduceat(loss, first) / size, size)
@@ -130,7 +130,7 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
     r"""Area under the risk-coverage curve.
 
     The mean of the selective risk over the coverages 1/n, 2/n, ..., 1. OOD samples are
-    left out. Read more in the :ref:`User Guide <metrics>`.
+    excluded. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -156,12 +156,12 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
     Returns
     -------
     aurc : float
-        Lower is better; a constant score gives the mean loss.
+        Lower is better; a constant score has the mean loss.
 
     See Also
     --------
     risk_coverage_curve : The curve.
-    e_aurc : What is above the AURC of the best ranking.
+    e_aurc : Excess over the AURC of the best ranking.
     augrc : The same area of the generalized risk.
 
     Notes
@@ -185,11 +185,11 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
 
 
 def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
-    r"""Excess AURC: the area above that of the best ranking of the same losses.
+    r"""Excess AURC (E-AURC): difference to the AURC of the best ranking of the losses.
 
-    It is 0 if no sample is accepted before, or together with, a sample of smaller loss:
-    of the score, not of the classifier, unlike AURC. OOD samples are left out. Read
-    more in the :ref:`User Guide <metrics>`.
+    It is 0 if no sample is accepted before, or together with, a sample of smaller loss.
+    Unlike AURC, it evaluates the score and not the classifier. OOD samples are
+    excluded. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -251,17 +251,17 @@ def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=No
     _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
     best = np.sort(loss)
     excess = _aurc(loss, last) - _aurc(best, ends_of_ties(best))
-    return float(max(excess, 0.0))  # 0 but for rounding
+    return float(max(excess, 0.0))  # 0 up to rounding
 
 
 def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
-    r"""Area under the generalized risk-coverage curve.
+    r"""Area under the generalized risk-coverage curve (AUGRC).
 
     The generalized risk is the summed loss of the accepted ID samples over the number
-    of *all* ID samples: for 0/1 losses, how often a sample is wrong and accepted. So
-    its area weighs an error by how early it is accepted, and not, as AURC does, more
-    when few samples were accepted before. OOD samples are left out. Read more in the
-    :ref:`User Guide <metrics>`.
+    of *all* ID samples: for 0/1 losses, the share of samples that are wrong and
+    accepted. So the weight of an error is linear in its rank, whereas AURC gives more
+    weight to errors among few accepted samples. OOD samples are excluded. Read more in
+    the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -287,8 +287,8 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
     Returns
     -------
     augrc : float
-        Lower is better; in [0, 1/2] for 0/1 losses. A constant score gives half the
-        mean loss.
+        Lower is better; in [0, 1/2] for 0/1 losses. A constant score has half the mean
+        loss.
 
     See Also
     --------
@@ -297,10 +297,10 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
     Notes
     -----
     The points :math:`(k/n, E_k/n)` at the distinct scores, with the summed loss
-    :math:`E_k` of the :math:`k` samples accepted, are joined by straight lines from
-    (0, 0) to (1, mean loss). A straight line through a group of ties is the
-    expectation under random breaking of ties. With the mean rank :math:`p_i` of row
-    i, 1 for the highest score, the area is
+    :math:`E_k` of the :math:`k` samples accepted, are joined by straight lines from (0,
+    0) to (1, mean loss). A straight line through a group of ties is the expectation
+    under random breaking of ties. With the mean rank :math:`p_i` of sample i, 1 for the
+    highest score, the area is
 
     .. math::
         \mathrm{AUGRC} = \frac{1}{n^2} \sum_i \ell_i (n - p_i + \tfrac12) .
@@ -349,7 +349,7 @@ def risk_at_coverage(
 ):
     r"""Selective risk at a given coverage of the ID samples.
 
-    OOD samples are left out. Read more in the :ref:`User Guide <metrics>`.
+    OOD samples are excluded. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -387,15 +387,15 @@ def risk_at_coverage(
 
     See Also
     --------
-    coverage_at_risk : The other way round.
+    coverage_at_risk : The coverage at a given risk.
     selective_risk_at : The least risk at this coverage *or more*, with a bound on
         the share of accepted OOD samples.
 
     Notes
     -----
     Coverages exist at distinct scores only, where tied samples are accepted together.
-    The risk is that at the smallest of them which is at least `coverage`; a larger
-    coverage may have a smaller risk.
+    The risk is taken at the smallest of these coverages that is at least `coverage`; a
+    larger coverage may have a smaller risk.
 
     Examples
     --------
@@ -421,7 +421,7 @@ def coverage_at_risk(
 ):
     r"""Largest coverage of the ID samples whose selective risk is within a bound.
 
-    OOD samples are left out. Read more in the :ref:`User Guide <metrics>`.
+    OOD samples are excluded. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
@@ -460,15 +460,15 @@ def coverage_at_risk(
 
     See Also
     --------
-    risk_at_coverage : The other way round.
+    risk_at_coverage : The risk at a given coverage.
 
     Notes
     -----
     .. math::
         \max \{ \mathrm{coverage}(t) : R(t) \le r \}
 
-    over the distinct scores :math:`t`. All of them are looked at, since the risk
-    need not grow with the coverage: it may pass the bound and come back below it.
+    over the distinct scores :math:`t`. All scores are evaluated, since the risk is not
+    monotone in the coverage: it may exceed the bound and fall below it again.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Curves of two scores: what the best acceptance rule reaches at every bound."""
+"""Curves of the best acceptance rule on two scores at every bound."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -35,7 +35,7 @@ def double_score_risk_coverage_curve(
 ):
     r"""Least selective risk at every coverage, of one or two scores.
 
-    OOD samples are left out. The second score may still help: samples far from the
+    OOD samples are excluded. The second score may still help: samples far from the
     training data are often misclassified. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
@@ -59,7 +59,7 @@ def double_score_risk_coverage_curve(
         "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
         loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
         samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
-        the true class in samples. Not negative.
+        the true class in rows. Not negative.
 
     ood_label : int or str, default=-1
         Label of known OOD samples.
@@ -68,10 +68,10 @@ def double_score_risk_coverage_curve(
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `thetas`.
+        With "full" a score may be used reversed, without a warning: see the `thetas`.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def double_score_risk_coverage_curve(
     --------
     risk_coverage_curve : The risk at every threshold of one score.
     aurc : The area under that curve.
-    scod_risk_coverage_curve : The same with OOD samples among the accepted ones.
+    scod_risk_coverage_curve : The same with OOD samples among accepted samples.
 
     Notes
     -----
@@ -92,12 +92,12 @@ def double_score_risk_coverage_curve(
         R^*(\phi) = \min_{\theta, \lambda} R \quad\text{such that}\quad
         \mathrm{coverage} \ge \phi
 
-    over the given angles :math:`\theta` and all thresholds :math:`\lambda`, where
-    rules accept iff :math:`\cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda`
-    for the negated scores a and b. Both ends of the quadrant are among the angles, so
-    that (with finite scores) two scores are never worse than either of them. With
-    one score without ties the area is at most the :func:`aurc`, since the risk need
-    not grow with the coverage and the best rule may accept more than it must.
+    over the given angles :math:`\theta` and all thresholds :math:`\lambda`, where rules
+    accept iff :math:`\cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda` for the
+    negated scores a and b. Both ends of the quadrant are among the angles, so that
+    (with finite scores) two scores are never worse than either of them. With one score
+    without ties the area is at most the :func:`aurc`, since the risk is not monotone in
+    the coverage and the best rule may accept more than the bound.
 
     Examples
     --------
@@ -167,23 +167,23 @@ def double_score_roc_curve(
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `thetas`.
+        With "full" a score may be used reversed, without a warning: see the `thetas`.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
     curve : BoundCurve
         The true positive rates (accepted share of ID samples) in `bounds`, the least
         false positive rates (accepted share of OOD samples) in `values`: lower is
-        better. One minus its `area` takes the place of the AUROC.
+        better. One minus its `area` corresponds to the AUROC.
 
     See Also
     --------
     auroc : The area under the ROC curve of one score.
     fpr_at_tpr : A point on the curve of one score.
-    double_score_ccr_curve : Also looks at the errors on accepted samples.
+    double_score_ccr_curve : Also counts the errors on accepted samples.
 
     Notes
     -----
@@ -192,10 +192,10 @@ def double_score_roc_curve(
         \mathrm{TPR} \ge \phi
 
     over the given angles :math:`\theta` and all thresholds :math:`\lambda`. The rules
-    do not break ties: with one score, one minus the area is :math:`P(s_I > s_O)`,
-    where the AUROC adds one half of :math:`P(s_I = s_O)`. The rules at different
-    bounds are different linear combinations of the scores, so that with two scores
-    the curve is not the ROC curve of any one of them, but lies above all of them.
+    do not break ties: with one score, one minus the area is :math:`P(s_I > s_O)`, where
+    the AUROC adds one half of :math:`P(s_I = s_O)`. The rules at different bounds are
+    different linear combinations of the scores, so that with two scores the curve is
+    not the ROC curve of a single combination, but better than each of them.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def double_score_precision_recall_curve(
     angles="quadrant",
     n_angles=91,
 ):
-    r"""Largest precision at every recall, of one or two scores; ID samples are positive.
+    r"""Largest precision at every recall, of one or two scores; ID is positive.
 
     Read more in the :ref:`User Guide <metrics>`.
 
@@ -253,8 +253,8 @@ def double_score_precision_recall_curve(
         only score.
 
     ood_prior : float, default=0.5
-        Share of OOD samples in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD samples are needed, and the precision is 1.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
+        With 0 no OOD samples are needed, and the precision is 1.
 
     ood_label : int or str, default=-1
         Label of known OOD samples.
@@ -263,16 +263,16 @@ def double_score_precision_recall_curve(
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `thetas`.
+        With "full" a score may be used reversed, without a warning: see the `thetas`.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
     curve : BoundCurve
         The recalls (accepted share of ID samples) in `bounds`, the largest precisions
-        (share of ID samples among accepted ones) in `values`: higher is better.
+        (share of ID samples among accepted samples) in `values`: higher is better.
 
     See Also
     --------
@@ -289,9 +289,9 @@ def double_score_precision_recall_curve(
         \mathrm{TPR} \ge \phi
 
     over the given angles :math:`\theta` and all thresholds :math:`\lambda`. With one
-    score, and the share of OOD samples of the sample as `ood_prior`, the area is at
-    least the average precision :func:`aupr_in`, since precision need not fall with
-    recall and the best rule may accept more than it must.
+    score, and the share of OOD samples in the data as `ood_prior`, the area is at least
+    the average precision :func:`aupr_in`, since precision is not monotone in recall and
+    the best rule may accept more than the bound.
 
     Examples
     --------
@@ -318,7 +318,7 @@ def double_score_precision_recall_curve(
     problem = Problem(*rows)
 
     def read(N, E, F):
-        # the precision falls with this, whatever the prior
+        # the precision decreases in this ratio at every prior
         return N, np.divide(F, N, out=np.full(N.shape, np.inf), where=N > 0)
 
     n, ratio, rules = best_rules(
@@ -371,7 +371,7 @@ def double_score_ccr_curve(
 
     tpr_min : float, default=0.0
         Least share of ID samples to accept at every bound. Without it, the CCR of
-        "selective_risk" is that of very few samples where the bound on the FPR is
+        "selective_risk" is computed on very few samples where the bound on the FPR is
         tight.
 
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
@@ -386,18 +386,18 @@ def double_score_ccr_curve(
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `thetas`.
+        With "full" a score may be used reversed, without a warning: see the `thetas`.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
     curve : BoundCurve
         The false positive rates (accepted share of OOD samples) in `bounds`, which are
-        upper ones, and the largest CCR in `values`: higher is better. It starts at
-        the least FPR with which `tpr_min` can be met. Its `area`, where the CCR
-        counts as 0 up to there, takes the place of :func:`oscr`.
+        upper bounds, and the largest CCR in `values`: higher is better. It starts at
+        the least FPR at which `tpr_min` can be met. Its `area`, where the CCR counts as
+        0 below this FPR, corresponds to :func:`oscr`.
 
     See Also
     --------
@@ -411,9 +411,10 @@ def double_score_ccr_curve(
         \quad\text{such that}\quad \mathrm{FPR} \le \rho,\ \mathrm{TPR} \ge \phi
 
     over the given angles :math:`\theta` and all thresholds :math:`\lambda`, with
-    :math:`\phi` = `tpr_min`. The CCR of "selective_risk" needs an accepted ID sample;
-    that of "dhamija" is 0 if none is. With one score without ties between ID and OOD
-    samples, and `tpr_min` 0, the area for "dhamija" is that of :func:`oscr`.
+    :math:`\phi` = `tpr_min`. The CCR of "selective_risk" is defined only if an ID
+    sample is accepted; the CCR of "dhamija" is 0 otherwise. With one score without ties
+    between ID and OOD samples, and `tpr_min` 0, the area for "dhamija" equals
+    :func:`oscr`.
 
     Examples
     --------

@@ -126,7 +126,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     loss : "zero_one", callable or array-like, default="zero_one"
         Loss of a prediction: 1 for a wrong class; a function of (y_true, y_pred)
         that returns one number >= 0 per sample; or a matrix of shape (n_classes,
-        n_classes) with the true class in samples.
+        n_classes) with the true class in rows.
 
     risk_input, ood_input : {"auto", "estimator", "X"}, default="auto"
         Input of `risk_detector` and of `ood_detector`. "estimator": the features and

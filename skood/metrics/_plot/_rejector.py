@@ -53,7 +53,7 @@ def read_rejector(estimator, X, y, owner):
 
 
 def detector_names(clf, first):
-    """Return the names of both scores of a selective classifier; `first` if it has no detector."""
+    """Return the names of both scores; `first` for a classifier without a detector."""
     names = []
     for detector, other in (
         (clf.risk_detector_, first),

@@ -46,7 +46,7 @@ class ScoreHistogramDisplay:
         The bins, the same for both.
 
     counts_id_, counts_ood_ : ndarray of shape (n_bins,)
-        Heights of the two histograms: densities, or numbers of samples.
+        Heights of the two histograms: densities, or counts of samples.
 
     patch_id_, patch_ood_ : matplotlib Polygon
         The two histograms.
@@ -56,7 +56,7 @@ class ScoreHistogramDisplay:
 
     See Also
     --------
-    auroc : How well the two are told apart, as a number.
+    auroc : Separation of the two histograms as a number.
     sklearn.metrics.RocCurveDisplay : Its ``from_predictions(y, scores)`` draws the
         ROC curve of a detector, with `y` 1 for ID and 0 for OOD samples.
 
@@ -198,15 +198,15 @@ class ScoreHistogramDisplay:
             Where to draw; None makes a new figure.
 
         name : str, default=None
-            Title; None: that of the display.
+            Title; None: the name of the display.
 
         bins : int, str or array-like, default=30
             Bins of the finite scores of both kinds together, as in
             :func:`numpy.histogram_bin_edges`.
 
         density : bool, default=True
-            Whether each histogram has area one, so that groups of different size
-            compare. False shows numbers of samples.
+            Whether each histogram has area one, so that groups of different sizes are
+            comparable. False shows counts.
 
         **kwargs : dict
             Passed to matplotlib's ``hist``, of both histograms.
@@ -276,6 +276,6 @@ class ScoreHistogramDisplay:
 
 
 def _row_count(scores, shown):
-    """Say how many samples there are, and how many of them cannot be drawn."""
+    """Return a legend entry with the numbers of all and of undrawable samples."""
     hidden = f", {scores.size - shown.size} infinite" * (shown.size < scores.size)
     return f"{scores.size} samples{hidden}"
