@@ -81,7 +81,7 @@ def _rows_of(array, n_samples, name):
 
 
 def _is_per_row(name, value, n_samples):
-    """Return whether a parameter of a metric has one entry per sample; raise if unclear."""
+    """Return whether a parameter has one entry per sample; raise if it is unclear."""
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__"):
         return False
     n_dims = np.ndim(to_numpy(value))
@@ -98,7 +98,7 @@ def _is_per_row(name, value, n_samples):
 
 
 def make_system(metric, y_true, arrays, metric_params, ood_label, classes):
-    """Return the system of a metric with its arguments; `arrays` is a tuple or a dict."""
+    """Return the system of a metric and its arguments; `arrays` is a tuple or dict."""
     y_true = check_labels(y_true, "y_true")
     n_samples = y_true.shape[0]
     names = parameters_of(metric)

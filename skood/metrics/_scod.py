@@ -334,13 +334,13 @@ def scod_cost_curve(
     of the four, the curve is concave in each. It is never above the cost of accepting
     all or no samples.
 
-    The cost
-    :math:`(1 - c_\mathrm{in} - c_\mathrm{out}) P_I(\text{wrong, accepted}) + c_\mathrm{in} P_I(\text{rejected}) + c_\mathrm{out} P_O(\text{accepted})`
-    of [2]_ is, divided by :math:`1 - c_\mathrm{in} - c_\mathrm{out}`, twice the cost
-    above with :math:`\pi = 1/2`,
-    :math:`\varepsilon_1 = c_\mathrm{in} / (1 - c_\mathrm{in} - c_\mathrm{out})`,
-    :math:`\varepsilon_2 = c_\mathrm{out} / (1 - c_\mathrm{in} - c_\mathrm{out})` and
-    :math:`\varepsilon_3 = 0`.
+    The cost :math:`(1 - c_\mathrm{in} - c_\mathrm{out}) P_I(\text{wrong, accepted}) +
+    c_\mathrm{in} P_I(\text{rejected}) + c_\mathrm{out}
+    P_O(\text{accepted})` of [2]_ is, divided by :math:`1 - c_\mathrm{in} -
+    c_\mathrm{out}`, twice the cost above with :math:`\pi = 1/2`, :math:`\varepsilon_1 =
+    c_\mathrm{in} / (1 - c_\mathrm{in} - c_\mathrm{out})`, :math:`\varepsilon_2 =
+    c_\mathrm{out} / (1 - c_\mathrm{in} - c_\mathrm{out})` and :math:`\varepsilon_3 =
+    0`.
 
     References
     ----------

@@ -88,14 +88,14 @@ def range_of(system):
 
 
 def relevant_strata(system, strata, is_ood):
-    """Return the strata that the metric uses: with ID samples only, if it ignores OOD."""
+    """Return the strata that the metric uses: ID strata only, if it ignores OOD."""
     if known_metric(system)[0] not in _OF_ID:
         return strata
     return [rows for rows in strata if not is_ood[rows].all()]
 
 
 def _unseen_share(n, tail):
-    """Return the share of a population missed by `n` samples with probability `tail`."""
+    """Return the population share that `n` samples miss with probability `tail`."""
     return 1 - tail ** (1 / n)
 
 

@@ -351,7 +351,7 @@ class RiskCoverageDisplay:
             ax.set_xlabel("coverage (share of ID samples accepted)")
             ax.set_ylabel("selective risk (low = good)")
             ax.set_xlim(0, 1)
-            ax.set_ylim(bottom=0, auto=None)  # the upper limit still adapts to further curves
+            ax.set_ylim(bottom=0, auto=None)  # upper end still autoscales
             if ax.get_legend_handles_labels()[1]:
                 ax.legend(loc="best")
         self.ax_, self.figure_ = ax, ax.figure
