@@ -130,11 +130,11 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     @property
     def _reads_blocks(self):
-        """Return whether the detector loads torch data and dask arrays in batches itself."""
+        """Return whether it loads torch data and dask arrays in batches itself."""
         return False
 
     def _labeled_rows(self, X, y):
-        """Return samples and labels; a torch dataset or loader may contain the labels."""
+        """Return samples and labels; a torch dataset or loader may contain both."""
         return labeled_rows(X, y)
 
     def _fit_rows(self, X, y):
@@ -189,7 +189,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     @abstractmethod
     def _score(self, X):
-        """Return scores of validated or, with an `estimator`, raw samples: high = ID."""
+        """Score validated or, with an `estimator`, raw samples: high = ID."""
 
     def _score_validated(self, X):
         """Return scores of samples inside a fit."""
@@ -311,7 +311,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         return score
 
     def _validate(self, X, *, reset):
-        """Validate samples that are used without an estimator: float32 or float64, 2-D."""
+        """Validate samples for use without an estimator: float32 or float64, 2-D."""
         return validate_data(
             self, to_numpy(X), dtype=[np.float64, np.float32], reset=reset
         )

@@ -445,7 +445,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return rows, scores
 
     def _warn_of_weight(self):
-        """Warn that the weight of the OOD score follows from errors on ID samples only."""
+        """Warn that only errors on ID samples determine the weight of the OOD score."""
         warn(
             "y has no OOD samples, so that the weight of ood_detector was chosen by "
             f"the errors on ID samples alone: theta_ = {self.theta_:.3g} (at 0 only "
@@ -643,7 +643,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return -risk, None if ood is None else -ood
 
     def report(self, X, y, *, confidence_level=0.95, ood_prior=None, max_loss=None):
-        """Return the rates of the decisions on given samples, with confidence intervals.
+        """Return the rates of decisions on given samples, with confidence intervals.
 
         Parameters
         ----------
