@@ -171,7 +171,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         if type_of_target(y_id).startswith("continuous"):
             raise ValueError(
                 "Unknown label type: continuous. y must hold class labels (and "
-                f"ood_label={self.ood_label!r} for known OOD rows)."
+                f"ood_label={self.ood_label!r} for known OOD samples)."
             )
         self.classes_ = np.unique(y_id)
         if is_id.all():

@@ -168,8 +168,8 @@ class NotCertifiableError(SkoodError, ValueError):
     --------
     >>> from skood.exceptions import NotCertifiableError
     >>> str(NotCertifiableError("Too few.", n_id_needed=400, n_ood_needed=900))
-    'Too few. About 400 ID and 900 OOD rows would do, if rates stay what they are \
-on these rows.'
+    'Too few. About 400 ID and 900 OOD samples would do, if rates stay what they \
+are on these samples.'
     """
 
     def __init__(self, message, n_id_needed=None, n_ood_needed=None):
@@ -181,10 +181,10 @@ on these rows.'
     def __str__(self):
         if self.n_id_needed is None:
             return (
-                f"{self.message} No number of rows would do with the rates of these "
-                f"rows; ask for less, or use other scores."
+                f"{self.message} No number of samples would do with the rates of "
+                f"these samples; ask for less, or use other scores."
             )
         return (
             f"{self.message} About {self.n_id_needed} ID and {self.n_ood_needed} OOD "
-            f"rows would do, if rates stay what they are on these rows."
+            f"samples would do, if rates stay what they are on these samples."
         )

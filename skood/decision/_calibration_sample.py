@@ -384,25 +384,25 @@ def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
     double = ood_id is not None
     risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)
     if risk_id.size == 0:
-        raise ValueError("No ID rows: risk_id is empty; a rule needs ID rows.")
+        raise ValueError("No ID samples: risk_id is empty; a rule needs ID samples.")
     loss_id = _check_loss(loss_id, risk_id.size)
     if risk_ood is None:
         if ood_ood is not None:
             raise ValueError(
                 "ood_ood is given although risk_ood is None; pass both scores of the "
-                "OOD rows, or none."
+                "OOD samples, or none."
             )
         risk_ood, ood_ood = np.empty(0), np.empty(0) if double else None
     risk_ood, ood_ood = check_pair(risk_ood, ood_ood, ("risk_ood", "ood_ood"), double)
     if ood_ood is not None and not double:
         raise ValueError(
             "ood_ood is given although ood_id is None; pass both scores for ID and "
-            "for OOD rows, or one for both."
+            "for OOD samples, or one for both."
         )
     if rule.needs_ood and risk_ood.size == 0:
         raise ValueError(
-            f"{type(rule).__name__} needs OOD rows, since it depends on the share of "
-            f"them that is accepted; got none. Add OOD rows, or use a rule that needs "
-            f"none, such as BoundedAbstention."
+            f"{type(rule).__name__} needs OOD samples, since it depends on the share "
+            f"of them that is accepted; got none. Add OOD samples, or use a rule that "
+            f"needs none, such as BoundedAbstention."
         )
     return Problem(risk_id, ood_id, loss_id, risk_ood, ood_ood)

@@ -177,19 +177,19 @@ def _reasons(demand, n_id, n_ood):
     k, K = demand.rank(n_id), demand.count(n_ood)
     reasons = []
     if k is None and demand.tpr_min == 1:
-        reasons.append("no number of ID rows certifies a TPR of 1")
+        reasons.append("no number of ID samples certifies a TPR of 1")
     elif k is None:
-        rows = "1 ID row is" if n_id == 1 else f"{n_id} ID rows are"
+        rows = "1 ID sample is" if n_id == 1 else f"{n_id} ID samples are"
         reasons.append(f"{rows} too few for a TPR of {demand.tpr_min:.4g}")
     if K < 0 and demand.fpr_max == 0:
-        reasons.append("no number of OOD rows certifies an FPR of 0")
+        reasons.append("no number of OOD samples certifies an FPR of 0")
     elif K < 0:
-        rows = "1 OOD row is" if n_ood == 1 else f"{n_ood} OOD rows are"
+        rows = "1 OOD sample is" if n_ood == 1 else f"{n_ood} OOD samples are"
         reasons.append(f"{rows} too few for an FPR of {demand.fpr_max:.4g}")
     return " and ".join(reasons) or (
-        f"a TPR of {demand.tpr_min:.4g} needs {k} of {n_id} ID rows accepted, an FPR "
-        f"of {demand.fpr_max:.4g} allows {K} of {n_ood} OOD rows, and no threshold "
-        f"does both"
+        f"a TPR of {demand.tpr_min:.4g} needs {k} of {n_id} ID samples accepted, an "
+        f"FPR of {demand.fpr_max:.4g} allows {K} of {n_ood} OOD samples, and no "
+        f"threshold does both"
     )
 
 
@@ -221,7 +221,8 @@ def _refusal(rule, problem, second, thetas, demand, shares):
         needed = n_id, n_ood if bounded else problem.n_ood
     return NotCertifiableError(
         f"{as_asked(rule)} is not certified by {problem.n_id} ID and "
-        f"{problem.n_ood} OOD rows: {_reasons(demand, second.n_id, second.n_ood)}.",
+        f"{problem.n_ood} OOD samples: "
+        f"{_reasons(demand, second.n_id, second.n_ood)}.",
         *(needed or (None, None)),
     )
 

@@ -179,7 +179,7 @@ class CostBased(BaseRule):
         if self.accept_ood <= self.reject_ood:
             raise ValueError(
                 f"accept_ood of {type(self).__name__} must be above reject_ood, or "
-                f"nothing is gained by rejecting OOD rows; got accept_ood="
+                f"nothing is gained by rejecting OOD samples; got accept_ood="
                 f"{self.accept_ood!r} and reject_ood={self.reject_ood!r}."
             )
 

@@ -209,7 +209,7 @@ def _linear_program(weights, rows, most, equal, upper):
     if result.status != 0:
         raise RuntimeError(
             f"The linear program of solve_finite could not be solved; "
-            f"scipy.optimize.linprog says: {result.message}"
+            f"message of scipy.optimize.linprog: {result.message}"
         )
     multipliers = np.zeros(len(rows))
     multipliers[~equal] = result.ineqlin.marginals

@@ -168,7 +168,7 @@ def check_pair(risk, ood, names, needs_ood_score):
         if needs_ood_score:
             raise ValueError(
                 f"{names[1]} is None although the rule has two scores; pass both "
-                f"scores for ID and for OOD rows, or one for both."
+                f"scores for ID and for OOD samples, or one for both."
             )
         return risk, None
     ood = _check_score(ood, names[1], below=False)

@@ -400,7 +400,7 @@ def solve(
             attainable = {"min_risk": point.min_risk}
         raise InfeasibleError(
             f"No acceptance rule meets {as_asked(rule)} on "
-            f"{len(risk_id)} ID and {n_ood} OOD rows.",
+            f"{len(risk_id)} ID and {n_ood} OOD samples.",
             **attainable,
         )
     return point

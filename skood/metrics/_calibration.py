@@ -28,9 +28,9 @@ def _in_range(proba):
     bad = ~((proba >= -_TOLERANCE) & (proba <= 1 + _TOLERANCE))
     if bad.any():
         raise ValueError(
-            f"y_proba must be in [0, 1] on ID rows, got {float(proba[bad][0])!r} (in "
-            f"{int(bad.sum())} of {bad.size} entries); pass probabilities, for example "
-            f"the softmax of logits."
+            f"y_proba must be in [0, 1] on ID samples, got {float(proba[bad][0])!r} "
+            f"(in {int(bad.sum())} of {bad.size} entries); pass probabilities, for "
+            f"example the softmax of logits."
         )
     return np.clip(proba, 0, 1)
 

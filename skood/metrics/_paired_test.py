@@ -97,7 +97,7 @@ def _common_scale(name, array):
         return rankdata(array)
     raise ValueError(
         f"The metric has an array {name or 'without a name'!r} of {np.ndim(array)} "
-        f"dimension(s), of which it is not known whether two systems share its scale: "
+        f"dimension(s), and it is unknown whether two systems share its scale: "
         f"{_SCORES} of one dimension are ranked, {_COMMON_SCALE} are taken as they "
         f"are. Pass rank=False if all arrays are on a common scale, or use "
         f"method='bootstrap'."

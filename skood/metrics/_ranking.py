@@ -71,13 +71,13 @@ def check_ood(y_true, ood_label, classes):
     # labels of a classifier of booleans are not ambiguous
     if _is_boolean(y_true) and (classes is None or not _is_boolean(classes)):
         raise ValueError(
-            "y_true is boolean, so it does not tell whether True means ID or OOD; "
+            "y_true is boolean, so it is ambiguous whether True means ID or OOD; "
             "pass labels, for example np.where(is_ood, -1, 1)."
         )
     if classes is not None and ood_mask(classes, ood_label=ood_label).any():
         raise ValueError(
             f"ood_label={ood_label!r} is one of classes={np.asarray(classes).tolist()},"
-            f" so it does not tell whether rows with this label are ID or OOD. Leave "
+            f" so it is ambiguous whether samples with this label are ID or OOD. Leave "
             f"it out of classes, or pass another ood_label."
         )
     return ood_mask(y_true, ood_label=ood_label, classes=classes)
@@ -88,15 +88,15 @@ def require_both(is_ood, ood_label):
     n_ood = int(np.count_nonzero(is_ood))
     if n_ood == 0:
         raise ValueError(
-            f"No OOD rows in y_true: none of its {is_ood.size} labels equals "
-            f"ood_label={ood_label!r} or is missing from classes. Add OOD rows, or "
-            f"pass the ood_label in use."
+            f"No OOD samples in y_true: none of its {is_ood.size} labels equals "
+            f"ood_label={ood_label!r} or is missing from classes. Add OOD samples, "
+            f"or pass the ood_label in use."
         )
     if n_ood == is_ood.size:
         raise ValueError(
-            f"No ID rows in y_true: all of its {is_ood.size} labels equal "
-            f"ood_label={ood_label!r} or are missing from classes. Add ID rows, or "
-            f"pass the ood_label in use."
+            f"No ID samples in y_true: all of its {is_ood.size} labels equal "
+            f"ood_label={ood_label!r} or are missing from classes. Add ID samples, "
+            f"or pass the ood_label in use."
         )
 
 

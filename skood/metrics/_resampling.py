@@ -148,7 +148,7 @@ def finite_values(function, n, n_jobs, what):
         raise ValueError(
             f"metric is NaN or infinite in {int(bad.sum())} of {n} {what}, so that it "
             f"has no distribution there. Pass a metric that is defined on all of "
-            f"them, or more rows; stratify=True keeps ID and OOD rows in each."
+            f"them, or more samples; stratify=True keeps ID and OOD samples in each."
         )
     return values
 
@@ -230,7 +230,7 @@ def _bca_levels(value, draws, jackknife, tail):
         raise ValueError(
             f"The BCa interval is undefined: all {draws.size} resamples are "
             f"{'above' if below == 0 else 'below'} the value {value:.6g}, so its bias "
-            f"cannot be told. Use method='basic' or more resamples."
+            f"is undefined. Use method='basic' or more resamples."
         )
     z0, a = ndtri(below), _acceleration(jackknife)
     levels = []

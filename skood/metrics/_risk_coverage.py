@@ -28,8 +28,8 @@ def id_mask(y_true, ood_label, classes):
     is_id = ~check_ood(y_true, ood_label, classes)
     if not is_id.any():
         raise ValueError(
-            f"No ID rows in y_true: all of its {is_id.size} labels equal "
-            f"ood_label={ood_label!r} or are missing from classes. Add ID rows, or "
+            f"No ID samples in y_true: all of its {is_id.size} labels equal "
+            f"ood_label={ood_label!r} or are missing from classes. Add ID samples, or "
             f"pass the ood_label in use."
         )
     return is_id

@@ -205,7 +205,7 @@ def _cost_rules(**params):
     sizes = {name: array.size for name, array in arrays.items() if array.ndim == 1}
     if 0 in sizes.values() or len(set(sizes.values()) - {1}) > 1:
         raise ValueError(
-            f"What is swept must be arrays of one length of at least 1, got the "
+            f"Swept parameters must be arrays of one length of at least 1, got the "
             f"lengths {sizes}."
         )
     columns = np.broadcast_arrays(*(np.atleast_1d(a) for a in arrays.values()))

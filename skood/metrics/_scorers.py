@@ -148,13 +148,13 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
     unseen = (
         "or that is not in its classes_"
         if classes is not None
-        else "(it has no classes_ by which left-out classes could be told)"
+        else "(it has no classes_ to identify left-out classes)"
     )
     raise ValueError(
-        f"The fold has no {kind} rows to score {owner} on: OOD are the rows whose "
+        f"The fold has no {kind} samples to score {owner} on: OOD are samples whose "
         f"label is ood_label={ood_label!r} {unseen}. Use a splitter that puts both "
-        "kinds of rows into every test fold: "
-        "skood.model_selection.OODStratifiedKFold if y has known OOD rows, "
+        "kinds of samples into every test fold: "
+        "skood.model_selection.OODStratifiedKFold if y has known OOD samples, "
         "skood.model_selection.LeaveClassesOut if it has none."
     )
 
@@ -369,7 +369,7 @@ class _MisclassificationScorer:
         if wrong.all() or not wrong.any():
             raise ValueError(
                 f"{owner} is {'wrong' if wrong.all() else 'right'} on all {wrong.size} "
-                "in-distribution rows of the fold: there is nothing to tell apart. Use "
+                "in-distribution samples of the fold: the metric is undefined. Use "
                 "larger folds."
             )
         uncertainty = np.asarray(final.predict_uncertainty(final_X)[self._component])

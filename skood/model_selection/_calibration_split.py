@@ -50,8 +50,8 @@ def calibration_folds(n_samples, y, calibration, random_state):
     if isinstance(calibration, Real) and not float(calibration).is_integer():
         if n_samples < 2:
             raise ValueError(
-                f"calibration={calibration} holds samples out, and there are none to "
-                f"hold out of n_samples={n_samples}. Give more samples, or frozen "
+                f"calibration={calibration} holds samples out, but no sample can be "
+                f"held out of n_samples={n_samples}. Give more samples, or frozen "
                 "parts and calibration='same'."
             )
         order = rng.permutation(n_samples)

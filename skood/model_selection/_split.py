@@ -189,10 +189,10 @@ class OODStratifiedKFold(BaseCrossValidator):
         ):
             if n_rows < self.n_splits:
                 raise ValueError(
-                    f"y has {n_rows} {kind} rows (ood_label={self.ood_label!r}), too "
-                    f"few for one in each of n_splits={self.n_splits} test folds. "
-                    "Lower n_splits or give more rows; without known OOD rows, use "
-                    "LeaveClassesOut."
+                    f"y has {n_rows} {kind} samples (ood_label={self.ood_label!r}), "
+                    f"too few for one in each of n_splits={self.n_splits} test folds. "
+                    "Lower n_splits or give more samples; without known OOD samples, "
+                    "use LeaveClassesOut."
                 )
         # StratifiedKFold assigns folds in turn over the sorted strata, which are
         # numbered by their first appearance. With the OOD samples last, all ID samples

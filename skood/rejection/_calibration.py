@@ -68,7 +68,7 @@ def check_calibration(owner, parts, X_ood):
     owner.rule.check_params()
     if owner.rule.needs_ood and X_ood is None:
         raise ValueError(
-            f"{owner.rule!r} needs OOD rows: rows labeled ood_label="
+            f"{owner.rule!r} needs OOD samples: samples labeled ood_label="
             f"{owner.ood_label!r} in y. Give some, or use a rule that needs none, "
             "such as BoundedAbstention."
         )
@@ -121,9 +121,9 @@ def check_classes(owner, classes, y):
     if unknown.any():
         raise ValueError(
             f"y has the labels {np.unique(y[unknown]).tolist()}, which are none of the "
-            f"classes {classes.tolist()} of the fitted classifier. Label OOD rows "
-            f"ood_label={owner.ood_label!r}; give each class enough rows to be both "
-            "fitted and held out."
+            f"classes {classes.tolist()} of the fitted classifier. Label OOD "
+            f"samples ood_label={owner.ood_label!r}; give each class enough samples to "
+            "be both fitted and held out."
         )
 
 

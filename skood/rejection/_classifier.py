@@ -746,7 +746,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         )
         if math.isnan(objective):
             raise ValueError(
-                f"No OOD rows in y, but the cost of {self.rule!r} depends on them: "
+                f"No OOD samples in y, but the cost of {self.rule!r} depends on them: "
                 f"labels {self.ood_label!r} or none of the classes."
             )
         return -float(objective)
