@@ -261,8 +261,8 @@ class BoundedAbstention(BaseRule):
     r"""Least selective risk at a bounded coverage; needs no OOD samples.
 
     Minimizes the mean loss of the accepted ID samples, where at least the share
-    `coverage` of ID samples is accepted. Read more in the :ref:`User Guide
-    <rejection>`.
+    `coverage` of ID samples is accepted. Read more in the
+    :ref:`User Guide <rejection>`.
 
     Parameters
     ----------

@@ -82,7 +82,7 @@ def _with_prior(rule, ood_prior):
 
 
 def _rates(rule):
-    """Return the bounds on TPR and FPR that imply those of a rule, or raise."""
+    """Return bounds on TPR and FPR that imply the bounds of a rule, or raise."""
     if isinstance(rule, BoundedTPRFPR):
         return rule.tpr_min, rule.fpr_max
     if isinstance(rule, BoundedAbstention):
@@ -262,8 +262,8 @@ def certify(
     :func:`solve` returns the best rule on the given samples. On new samples this rule
     violates its bounds about half of the time. The rule returned here meets them with a
     probability of at least ``1 - delta`` over the draw of the given samples. New
-    samples must come from the same distributions. Read more in the :ref:`User Guide
-    <guarantees>`.
+    samples must come from the same distributions. Read more in the
+    :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------

@@ -107,8 +107,8 @@ def max_accepted_ood(n_ood, fpr_max, delta):
     Let the thresholds of a fixed score accept nested sets of samples. Thresholds that
     accept at most this many of `n_ood` calibration samples have, simultaneously and
     with a probability of at least ``1 - delta``, a false positive rate (OOD samples are
-    the negative class) of at most `fpr_max` on new samples. Read more in the :ref:`User
-    Guide <guarantees>`.
+    the negative class) of at most `fpr_max` on new samples. Read more in the
+    :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------
@@ -249,8 +249,8 @@ def risk_upper_bound(
     r"""Upper confidence bound on the selective risk of an acceptance rule.
 
     With a probability of at least ``1 - delta`` the mean loss of new ID samples that
-    the rule accepts is at most the bound. Read more in the :ref:`User Guide
-    <guarantees>`.
+    the rule accepts is at most the bound. Read more in the
+    :ref:`User Guide <guarantees>`.
 
     The rule must not have been chosen with the samples whose losses are given. If these
     samples were used to choose the rule among candidates that were fixed beforehand,

@@ -160,7 +160,7 @@ def angles_to_try(problem, angles, n_angles):
 def _best_of_runs(position, key):
     """Return, for each run of equal positions, the index of its last least key.
 
-    Runs in which nothing counts (the key is infinite) are left out.
+    Runs with only infinite keys are omitted.
     """
     last = ends_of_ties(position)
     first = np.append(0, last[:-1] + 1)

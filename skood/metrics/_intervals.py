@@ -93,7 +93,7 @@ def beta_interval(value, draws, sizes, bounds, confidence_level):
         return float(centers.min() - half), float(centers.max() + half)
     least, scale = bounds[0], bounds[1] - bounds[0]
     p = np.clip((centers - least) / scale, 0, 1)
-    # the variance of a share that is 0 or 1 has no effective number: that of resamples
+    # a share of 0 or 1 has no effective number: use the mean of the resamples
     inside = p[0] if 0 < p[0] < 1 else (float(np.mean(draws)) - least) / scale
     n = inside * (1 - inside) * scale**2 / variance * (ndtri(tail) / t) ** 2
     # Beta distributions of the ends of Clopper and Pearson, 0 and 1 at the edges

@@ -40,7 +40,7 @@ class PairedTestResult(NamedTuple):
     Parameters
     ----------
     statistic : float
-        The metric of system a minus that of system b.
+        The metric of system a minus the metric of system b.
 
     pvalue : float
         Probability of a difference at least as large under the null hypothesis.

@@ -380,7 +380,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             X_id = take_rows(X, np.flatnonzero(is_id))
             X_ood = take_rows(X, np.flatnonzero(~is_id))
         y_id = y[is_id]
-        y_id = sortable_labels(y_id)  # numbers beside a string ood_label
+        y_id = sortable_labels(y_id)  # mixed with a string ood_label
         check_classification_targets(y_id)
         classes = np.unique(y_id)
         self.reject_label_ = self._reject_label(classes)

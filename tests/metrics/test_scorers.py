@@ -128,7 +128,7 @@ def test_string_labels_and_ood_label():
 )
 def test_fold_without_ood_or_id_rows(y, kind, known):
     detector = Detector().fit(y=[0, 1] if known else None)
-    hint = "is not in its classes_" if known else "has no classes_ by which"
+    hint = "is not in its classes_" if known else "has no classes_ to identify"
     with pytest.raises(
         ValueError, match=f"no {kind} samples to score Detector"
     ) as info:

@@ -18,7 +18,7 @@ class PrecisionRecallDisplay(BoundDisplay):
     """Precision-recall curve of the best rule on two scores, and of each score.
 
     ID samples are positive, and the share of OOD samples in use is a parameter, which
-    cannot be estimated from the data. Use `from_estimator` or `from_predictions` to
+    may differ from the share in the data. Use `from_estimator` or `from_predictions` to
     make a display; the parameters become attributes.
 
     Read more in the :ref:`User Guide <metrics>`.
