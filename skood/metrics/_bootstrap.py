@@ -97,9 +97,9 @@ def bootstrap_ci(
         Level of the interval, in (0, 1).
 
     method : {"beta", "percentile", "basic", "bca"}, default="beta"
-        Type of the interval, see Notes. "beta" has at least about its nominal coverage;
-        the others are the textbook intervals, which cover less for few samples and near
-        the ends of the range of the metric.
+        Type of the interval, see Notes. "beta" is designed to attain its nominal
+        coverage; the others are the textbook intervals, which cover less for few
+        samples and near the ends of the range of the metric.
 
     bounds : tuple of (float, float), default=None
         Used by "beta": lowest and highest value of the metric. None: known for the
