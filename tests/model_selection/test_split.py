@@ -132,7 +132,10 @@ def test_string_labels_and_other_ood_label():
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.repeat([0, 1, -1], [9, 9, 2]), "y has 2 out-of-distribution samples .* few"),
+        (
+            np.repeat([0, 1, -1], [9, 9, 2]),
+            "y has 2 out-of-distribution samples .* few",
+        ),
         (np.repeat([0, 1], 9), "y has 0 out-of-distribution samples .*LeaveClassesOut"),
         (np.repeat([0, -1], [2, 9]), "y has 2 in-distribution samples"),
         (np.repeat([-1], 9), "no in-distribution rows: every label in y equals"),
