@@ -1,4 +1,4 @@
-"""Base classes: what a detector and an uncertainty classifier are in skood."""
+"""Base classes of detectors, and mixin for uncertainty classifiers."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -52,35 +52,34 @@ __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
 class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
     """Base class of all detectors.
 
-    A detector gives each sample a score that is high for in-distribution (ID)
-    samples, and a threshold on it. A subclass implements ``_fit(X, y)``, which
-    learns from ID rows only and returns their scores, and ``_score(X)``.
+    A detector has a score that is high for in-distribution (ID) samples, and a
+    threshold on it. A subclass implements ``_fit(X, y)``, which fits on ID samples only
+    and returns their scores, and ``_score(X)``.
 
     Parameters
     ----------
     contamination : float, default=0.05
         Share of new ID samples to reject, in (0, 0.5]: the true positive rate of
-        ``predict`` is ``1 - contamination``, on average over training samples. For
-        that the threshold comes from scores of training samples as if they were new:
-        each from a fit without it, see :ref:`contamination`. A classifier in a
-        :class:`~sklearn.frozen.FrozenEstimator` is not fitted again: where it was
-        trained on the same samples, more than `contamination` of new ones are
-        rejected. Then fit on other samples, or set the threshold on others by
+        ``predict`` is ``1 - contamination``, on average over training samples. The
+        threshold is computed from out-of-sample scores of training samples: each from a
+        fit without it, see :ref:`contamination`. A classifier in a
+        :class:`~sklearn.frozen.FrozenEstimator` is not fitted again: if it was trained
+        on the same samples, more than `contamination` of new samples are rejected. In
+        this case fit on other samples, or set the threshold on other samples by
         ``DetectorEnsemble(..., calibration=)``.
 
     ood_label : int or str, default=-1
-        Label that known out-of-distribution (OOD) samples carry in ``y``. They are
-        left out of the fit of the detector and of its `estimator`; steps of a
-        pipeline before it see them, unless they are in
+        Label of known out-of-distribution (OOD) samples in ``y``. They are excluded
+        from the fit of the detector and of its `estimator`; steps of a pipeline before
+        it are fitted on them, unless they are in
         :class:`~skood.model_selection.IDOnly`.
 
     Attributes
     ----------
     offset_ : float
-        Threshold that at most a share `contamination` of the scores of ID training
-        samples, each left out of the fit, are below, halfway between two scores that
-        are not tied, see :ref:`ties`;
-        ``decision_function(X) = score_samples(X) - offset_``.
+        Threshold with at most a share `contamination` of the out-of-sample scores of ID
+        training samples below it, halfway between two scores that are not tied, see
+        :ref:`ties`; ``decision_function(X) = score_samples(X) - offset_``.
 
     classes_ : ndarray of shape (n_classes,)
         The classes seen in fit, without `ood_label`. Only if `y` was given.
@@ -96,21 +95,21 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         self.ood_label = ood_label
 
     @fit_context(
-        # What a detector wraps comes from the user and is validated by its own fit.
+        # Wrapped estimators are validated by their own fit.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y=None):
-        """Learn what in-distribution data look like.
+        """Fit the detector on in-distribution samples.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Training data: what the detector, or its `estimator`, reads. A torch
-            ``Dataset`` or ``DataLoader`` is read in batches, see :ref:`scale`.
+            Training data of the detector or its `estimator`. A torch ``Dataset`` or
+            ``DataLoader`` is loaded in batches, see :ref:`scale`.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels. Rows labeled `ood_label` are left out. None: of a dataset
-            or loader those of its items.
+            Class labels. Samples labeled `ood_label` are excluded. None: no labels, or
+            the labels in the items of a dataset or loader.
 
         Returns
         -------
@@ -120,8 +119,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         Raises
         ------
         ValueError
-            If the data are invalid, or only OOD rows are given. The estimator
-            then is as it was before the call.
+            If the data are invalid, or only OOD samples are given. The estimator is
+            then unchanged.
         """
         check_given(X)
         with fresh_fit(self):
@@ -131,15 +130,15 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
 
     @property
     def _reads_blocks(self):
-        """Whether it loads rows of torch data and dask arrays itself, in batches."""
+        """Return whether it loads torch data and dask arrays in batches itself."""
         return False
 
     def _labeled_rows(self, X, y):
-        """Rows and labels; a torch dataset or loader may tell the labels itself."""
+        """Return samples and labels; a torch dataset or loader may contain both."""
         return labeled_rows(X, y)
 
     def _fit_rows(self, X, y):
-        """Fit on the ID rows and return their scores; OOD rows are left out."""
+        """Fit on the ID samples and return their scores; OOD samples are excluded."""
         X_id, y_id = self._only_id(X, y)
         rows = getattr(self, "_id_rows", None)
         n_left_out = 0 if rows is None else n_rows(X) - len(rows)
@@ -149,7 +148,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             return self._fit(X_id, y_id)
 
     def _set_offset(self, scores):
-        """Take the threshold from the scores of ID training rows."""
+        """Set the threshold from the scores of ID training samples."""
         scores = self._checked(scores)
         offset = threshold_at(scores, self.contamination)
         if not np.isfinite(offset):
@@ -161,8 +160,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         self.offset_ = offset
 
     def _only_id(self, X, y):
-        """Leave OOD rows out and store the classes of the others."""
-        self._id_rows = None  # which rows are ID; None: all
+        """Return the ID samples and their labels, and store their classes."""
+        self._id_rows = None  # which samples are ID; None: all
         if y is None:
             return X, None
         y = check_labels(y)
@@ -172,7 +171,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         if type_of_target(y_id).startswith("continuous"):
             raise ValueError(
                 "Unknown label type: continuous. y must hold class labels (and "
-                f"ood_label={self.ood_label!r} for known OOD rows)."
+                f"ood_label={self.ood_label!r} for known OOD samples)."
             )
         self.classes_ = np.unique(y_id)
         if is_id.all():
@@ -181,19 +180,19 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         return self._chosen(X, self._id_rows), y_id
 
     def _chosen(self, X, rows):
-        """Rows that are learned from: a copy, but for detectors that do without."""
+        """Return the training samples: a copy, unless a detector overrides this."""
         return take_rows(X, rows)
 
     @abstractmethod
     def _fit(self, X, y):
-        """Fit on ID rows (`y` may be None) and return their scores."""
+        """Fit on ID samples (`y` may be None) and return their scores."""
 
     @abstractmethod
     def _score(self, X):
-        """Scores of validated or, with an `estimator`, raw rows: high = ID."""
+        """Score validated or, with an `estimator`, raw samples: high = ID."""
 
     def _score_validated(self, X):
-        """Scores of samples as they are inside a fit."""
+        """Return scores of samples inside a fit."""
         return self._score(X)
 
     @takes_input
@@ -204,13 +203,13 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         ----------
         X : array-like of shape (n_samples, n_features)
             The samples. A torch ``Dataset`` or ``DataLoader``, or a dask array, is
-            read in batches, see :ref:`scale`.
+            loaded in batches, see :ref:`scale`.
 
         Returns
         -------
         scores : ndarray of shape (n_samples,), dtype float64
             The scores. They do not depend on the other samples of the call, and are
-            finite: one beyond the range of float64 is its largest or least number.
+            finite: values beyond the range of float64 are clipped to it.
         """
         check_is_fitted(self, "offset_")
         if self._reads_blocks or not is_lazy(X):
@@ -220,7 +219,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         return _saturated(scores)
 
     def _checked(self, scores):
-        """Scores as float64; NaN raises."""
+        """Return finite scores as float64; raise on NaN."""
         scores = np.asarray(scores, dtype=np.float64)
         if np.isnan(scores).any():
             raise ValueError(
@@ -241,13 +240,13 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         Returns
         -------
         decision : ndarray of shape (n_samples,), dtype float64
-            Non-negative for samples that count as in-distribution.
+            Non-negative for samples predicted as in-distribution.
         """
         check_is_fitted(self, "offset_")
         return _saturated(self.score_samples(X) - self.offset_)
 
     def predict(self, X):
-        """Tell in-distribution from out-of-distribution samples.
+        """Predict whether samples are in-distribution.
 
         Parameters
         ----------
@@ -270,8 +269,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             Training data.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels; rows labeled `ood_label` are left out of the fit, but
-            are predicted.
+            Class labels; samples labeled `ood_label` are excluded from the fit, but are
+            predicted.
 
         Returns
         -------
@@ -295,8 +294,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         Returns
         -------
         auroc : float
-            Probability that an ID sample scores above an OOD one, ties counting
-            one half.
+            Probability that an ID sample scores above an OOD sample, ties counting one
+            half.
         """
         from skood.metrics import auroc
 
@@ -312,22 +311,22 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         return score
 
     def _validate(self, X, *, reset):
-        """Validate rows that are read as they are: float32 or float64, 2-D."""
+        """Validate samples for use without an estimator: float32 or float64, 2-D."""
         return validate_data(
             self, to_numpy(X), dtype=[np.float64, np.float32], reset=reset
         )
 
 
 class UncertaintyMixin:
-    """Mixin of classifiers that split their uncertainty.
+    """Mixin for classifiers with a decomposition of their predictive uncertainty.
 
     Such a classifier has ``predict_uncertainty(X)``, which returns a
     :class:`~sklearn.utils.Bunch` with three float64 arrays of shape
     (n_samples,), all high for uncertain samples:
 
-    - ``total``: how uncertain the prediction is;
-    - ``aleatoric``: the part that more training data would not cure;
-    - ``epistemic``: the part that more training data could cure.
+    - ``total``: the uncertainty of the prediction;
+    - ``aleatoric``: the part that more training data would not reduce;
+    - ``epistemic``: the part that more training data could reduce.
 
     Uncertainties are never scores: :class:`UncertaintyDetector` turns one of
     them into a detector.
@@ -335,7 +334,7 @@ class UncertaintyMixin:
 
     @abstractmethod
     def predict_uncertainty(self, X):
-        """Split the uncertainty of each prediction.
+        """Return total, aleatoric and epistemic uncertainty of each prediction.
 
         Parameters
         ----------
@@ -364,13 +363,13 @@ class UncertaintyDetector(BaseDetector):
         and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
     component : {"epistemic", "aleatoric", "total"}, default="epistemic"
-        Which uncertainty tells ID from OOD samples.
+        The uncertainty that serves as OOD score.
 
     contamination : float, default=0.05
         Share of new ID samples to reject.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in ``y``; they are left out of the fit.
+        Label of known OOD samples in ``y``; they are excluded from the fit.
 
     Attributes
     ----------
@@ -378,17 +377,17 @@ class UncertaintyDetector(BaseDetector):
         The fitted uncertainty classifier.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of training samples,
-        or of 1,000 of them if there are more, are below it, see :ref:`ties`. Unless
-        the estimator is frozen it is fitted again for that, up to five times, without
-        the samples that it scores.
+        Threshold: at most a share `contamination` of the scores of training samples, or
+        of 1,000 of them if there are more, are below it, see :ref:`ties`. Unless the
+        estimator is frozen it is fitted up to five more times for this, without the
+        scored samples.
 
     classes_ : ndarray of shape (n_classes,)
         The classes, without `ood_label`.
 
     See Also
     --------
-    UncertaintyMixin : What an uncertainty classifier offers.
+    UncertaintyMixin : Interface of an uncertainty classifier.
 
     Examples
     --------
@@ -431,7 +430,7 @@ class UncertaintyDetector(BaseDetector):
         fit(self, X, y)
         if not is_fixed(self.estimator):
             return refitted_scores(self, X, y, fit, score, rescale=False)
-        # a search for each sample may cost more than the fit
+        # a search per sample may be slower than the fit
         rows = offset_rows(n_rows(X), MAX_REFITTED_ROWS)
         return self._score(X if isinstance(rows, slice) else take_rows(X, rows))
 
@@ -443,6 +442,6 @@ class UncertaintyDetector(BaseDetector):
 
 
 def _saturated(scores):
-    """Replace infinite scores by the finite number that is nearest."""
+    """Replace infinite scores by the nearest finite number."""
     largest = np.finfo(np.float64).max
     return np.clip(scores, -largest, largest)

@@ -1,7 +1,7 @@
 """Exceptions and warnings of skood.
 
-Every error also is the built-in kind that a scikit-learn user would catch
-(``ValueError``, ``TypeError``), every warning a ``UserWarning``.
+Every error is also a subclass of the built-in error that scikit-learn would raise
+(``ValueError``, ``TypeError``), every warning of ``UserWarning``.
 """
 
 # Authors: The skood developers
@@ -18,32 +18,32 @@ __all__ = [
 ]
 
 
-# Characters of a line that an error shows on either side of a place.
+# Characters of a line that an error shows on each side of the position.
 _SHOWN = 60
 
 
 class SkoodError(Exception):
-    """Root of all errors that are special to skood."""
+    """Base class of the errors of skood."""
 
 
 class SkoodWarning(UserWarning):
-    """Root of all warnings that are special to skood."""
+    """Base class of the warnings of skood."""
 
 
 class ConstraintSyntaxError(SkoodError, ValueError):
-    """A text is no constraint over the given concepts.
+    """Syntax error in the text of a constraint over the given concepts.
 
     Parameters
     ----------
     message : str
-        What is wrong; the line and a caret at the place are appended to it. Of a long
-        line only the part around the place is shown.
+        Description of the error; the line and a caret at the position are appended. For
+        a long line only the part around the position is shown.
 
     text : str
         The text.
 
     position : int
-        Index of the character where it goes wrong, at most the length of the text.
+        Index of the character at the error, at most the length of the text.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class ConstraintSyntaxError(SkoodError, ValueError):
         See above.
 
     lineno, column : int
-        The place, counted from 1.
+        The position, counted from 1.
 
     Examples
     --------
@@ -79,38 +79,38 @@ class ConstraintSyntaxError(SkoodError, ValueError):
             before = f"…{before[-_SHOWN:]}"
         if len(after) > _SHOWN:
             after = f"{after[:_SHOWN]}…"
-        # tabs stay tabs, so that the caret stands where it should
+        # tabs remain tabs, so that the caret is aligned
         space = "".join("\t" if c == "\t" else " " for c in before)
         place = f" (line {self.lineno})" if "\n" in self.text else ""
         return f"{self.message}{place}\n    {before}{after}\n    {space}^"
 
 
 class InfeasibleError(SkoodError, ValueError):
-    """No acceptance rule meets the asked bounds on the given data.
+    """No acceptance rule meets the bounds on the given data.
 
     Parameters
     ----------
     message : str
-        What was asked for; the attainable bounds are appended to it.
+        The problem; the attainable bounds are appended.
 
     max_tpr_at_fpr : float, default=nan
-        Largest true positive rate attainable within the asked false positive
+        Largest true positive rate attainable within the bound on the false positive
         rate.
 
     min_fpr_at_tpr : float, default=nan
-        Smallest false positive rate attainable with the asked true positive
+        Smallest false positive rate attainable with the bound on the true positive
         rate.
 
     min_risk : float, default=nan
         Smallest selective risk attainable.
 
     bounded : str, default="FPR"
-        What else is bounded beside the TPR, for the text.
+        Name of the other bounded quantity besides the TPR, for the text.
 
     Attributes
     ----------
     max_tpr_at_fpr, min_fpr_at_tpr, min_risk : float
-        See above; NaN where it was not the obstacle.
+        See above; NaN if not relevant.
 
     Examples
     --------
@@ -146,17 +146,18 @@ and an FPR of at least 0.25 with the asked TPR.'
 
 
 class NotCertifiableError(SkoodError, ValueError):
-    """The given rows are too few to certify that a rule keeps its bounds.
+    """The given samples are too few to certify the bounds of a rule.
 
     Parameters
     ----------
     message : str
-        What was asked for, and why it failed; the sizes are appended to it.
+        The problem and the reason of the failure; the sizes are appended.
 
     n_id_needed, n_ood_needed : int or None, default=None
-        Numbers of ID and of OOD rows that would do, if the rates of the thresholds
-        are what they are on the given rows; about every second sample of that size
-        does, fewer if there were only some tens of rows. None if no number would.
+        Estimated numbers of ID and of OOD samples that suffice, if the rates of the
+        thresholds equal the rates on the given samples; about half of all samples of
+        this size suffice, fewer if the estimate is based on only some tens of samples.
+        None if no number suffices.
 
     Attributes
     ----------
@@ -167,8 +168,8 @@ class NotCertifiableError(SkoodError, ValueError):
     --------
     >>> from skood.exceptions import NotCertifiableError
     >>> str(NotCertifiableError("Too few.", n_id_needed=400, n_ood_needed=900))
-    'Too few. About 400 ID and 900 OOD rows would do, if rates stay what they are \
-on these rows.'
+    'Too few. About 400 ID and 900 OOD samples would do, if rates stay what they \
+are on these samples.'
     """
 
     def __init__(self, message, n_id_needed=None, n_ood_needed=None):
@@ -180,10 +181,10 @@ on these rows.'
     def __str__(self):
         if self.n_id_needed is None:
             return (
-                f"{self.message} No number of rows would do with the rates of these "
-                f"rows; ask for less, or use other scores."
+                f"{self.message} No number of samples would do with the rates of "
+                f"these samples; ask for less, or use other scores."
             )
         return (
             f"{self.message} About {self.n_id_needed} ID and {self.n_ood_needed} OOD "
-            f"rows would do, if rates stay what they are on these rows."
+            f"samples would do, if rates stay what they are on these samples."
         )

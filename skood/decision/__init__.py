@@ -1,6 +1,6 @@
 """Decision rules on scores, their optimal thresholds, and certificates.
 
-Functions of arrays of scores: nothing here knows an estimator.
+All functions take arrays of scores; estimators are not used here.
 """
 
 # Authors: The skood developers

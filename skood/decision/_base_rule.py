@@ -1,4 +1,4 @@
-"""What a rule is: an objective and bounds that are linear in three counts."""
+"""Base class of decision rules: an objective and bounds linear in three counts."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -21,8 +21,8 @@ __all__ = [
     "other_bound",
 ]
 
-# ceil and floor of a share times a count are guarded against rounding by this much,
-# so that 0.7 of 10 rows are 7 rows; smaller amounts are no violation.
+# Guard against rounding in ceil and floor of a share times a count, so that 0.7 of 10
+# samples are 7 samples; smaller amounts are no violation.
 GUARD = 1e-9
 
 
@@ -32,20 +32,20 @@ class Linear(NamedTuple):
     Parameters
     ----------
     id : float, default=0.0
-        Factor of the number N of accepted ID rows.
+        Factor of the number N of accepted ID samples.
 
     loss : float, default=0.0
-        Factor of their summed loss E.
+        Factor of the summed loss E of the accepted ID samples.
 
     ood : float, default=0.0
-        Factor of the number F of accepted OOD rows.
+        Factor of the number F of accepted OOD samples.
 
     constant : float, default=0.0
-        What is added.
+        Constant term.
 
     See Also
     --------
-    BaseRule : Has its bounds and its cost in this form.
+    BaseRule : Its bounds and its cost have this form.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class Linear(NamedTuple):
         Parameters
         ----------
         N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
+            Accepted ID samples, their summed loss, accepted OOD samples.
 
         Returns
         -------
@@ -87,17 +87,17 @@ def excess(amount):
 class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     """Interface of the rules of :mod:`skood.rejection`.
 
-    A rule sees an acceptance region through five numbers only: `N` accepted ID rows
-    with the summed loss `E`, `F` accepted OOD rows, and the totals `n_id` and
-    `n_ood`. The solver looks for the region that minimizes :meth:`objective` among
-    those that are :meth:`feasible`. The objective is the selective risk ``E / N``, or
-    linear in the three counts, and all bounds are linear in them: this is what lets
-    the solvers certify an optimum.
+    A rule depends on an acceptance region through five numbers only: `N` accepted ID
+    samples with the summed loss `E`, `F` accepted OOD samples, and the totals `n_id`
+    and `n_ood`. The solver minimizes :meth:`objective` over the regions that are
+    :meth:`feasible`. The objective is the selective risk ``E / N``, or linear in the
+    three counts, and all bounds are linear in them, so that the solvers can certify an
+    optimum.
 
     Subclasses implement :meth:`check_params`, :meth:`bounds` and :meth:`violation`;
-    those with a linear objective also :meth:`cost`. Those that cannot do without OOD
-    rows override `needs_ood`, those with a parameter `ood_prior` make the solver report
-    the precision.
+    subclasses with a linear objective also implement :meth:`cost`. Rules that require
+    OOD samples override `needs_ood`; for rules with a parameter `ood_prior` the solver
+    reports the precision.
 
     See Also
     --------
@@ -119,12 +119,12 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
     array([False,  True, False])
     """
 
-    #: Share of OOD rows in use, from which the precision is reported; None: unknown.
+    #: Share of OOD samples in use, from which the precision is reported; None: unknown.
     ood_prior: Any = None
 
     @property
     def needs_ood(self):
-        """Whether the rule cannot be solved without OOD rows."""
+        """Return whether the rule requires OOD samples."""
         return False
 
     @abstractmethod
@@ -138,17 +138,17 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Rows are accepted as a whole, so that bounds on counts are rounded to the
+            Samples are accepted as a whole, so that bounds on counts are rounded to the
             next count that meets them. False: with probabilities.
 
         Returns
         -------
         bounds : tuple of Linear
-            In units of rows. A bound on `N` alone is one from below, on the number of
-            ID rows to accept.
+            In units of samples. A bound on `N` alone is a lower bound on the number of
+            accepted ID samples.
         """
 
     @abstractmethod
@@ -158,8 +158,8 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         tpr, fpr, risk : ndarray or float
-            True positive rate (coverage of ID rows), false positive rate (accepted
-            share of OOD rows) and selective risk.
+            True positive rate (coverage of ID samples), false positive rate (accepted
+            share of OOD samples) and selective risk.
 
         Returns
         -------
@@ -173,7 +173,7 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------
@@ -183,25 +183,25 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         return None
 
     def plug_in(self):
-        """Return the rule on the scores if nothing needs to be searched.
+        """Return the rule on the scores if it is known without a search.
 
         Returns
         -------
         plug_in : tuple (mu, lam) of float or None
-            Accept iff ``a + mu * b <= lam``. None: the rule is to be searched.
+            Accept iff ``a + mu * b <= lam``. None: the rule must be searched.
         """
         return None
 
     def feasible(self, N, E, F, n_id, n_ood):
-        """Tell which acceptance regions meet all bounds.
+        """Return which acceptance regions meet all bounds.
 
         Parameters
         ----------
         N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
+            Accepted ID samples, their summed loss, accepted OOD samples.
 
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------
@@ -214,15 +214,15 @@ class BaseRule(SkoodEstimator, metaclass=ABCMeta):
         return met[()]
 
     def objective(self, N, E, F, n_id, n_ood):
-        """Return what is minimized: the selective risk ``E / N``, or the cost.
+        """Return the objective: the selective risk ``E / N``, or the cost.
 
         Parameters
         ----------
         N, E, F : ndarray or number
-            Accepted ID rows, their summed loss, accepted OOD rows.
+            Accepted ID samples, their summed loss, accepted OOD samples.
 
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------
@@ -269,5 +269,5 @@ def as_asked(rule):
 
 
 def other_bound(rule):
-    """Return the name of what is bounded beside the TPR."""
+    """Return the name of the quantity that is bounded besides the TPR."""
     return "FPR" if rule.ood_prior is None else "precision"

@@ -13,7 +13,7 @@ __all__ = ["BoundedAbstention", "BoundedPrecisionRecall", "BoundedTPRFPR"]
 
 
 def _accept_at_least(share, n_id, whole):
-    """Return the bound that `share` of the ID rows, and at least one, are accepted."""
+    """Return the bound that `share` of the ID samples, at least one, is accepted."""
     count = share * n_id
     if whole:
         count = math.ceil(count - GUARD)
@@ -23,34 +23,34 @@ def _accept_at_least(share, n_id, whole):
 class BoundedTPRFPR(BaseRule):
     r"""Least selective risk at a bounded TPR and FPR.
 
-    Accept at least the share `tpr_min` of ID rows and at most the share `fpr_max` of
-    OOD rows, and be wrong on as few of the accepted ID rows as possible. Read more
-    in the :ref:`User Guide <rejection>`.
+    Minimizes the mean loss of the accepted ID samples, where at least the share
+    `tpr_min` of ID samples and at most the share `fpr_max` of OOD samples are accepted.
+    Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     tpr_min : float, default=0.8
-        Least share of ID rows to accept, in [0, 1].
+        Least share of ID samples to accept, in [0, 1].
 
     fpr_max : float, default=0.2
-        Largest share of OOD rows to accept, in [0, 1].
+        Largest share of OOD samples to accept, in [0, 1].
 
     See Also
     --------
-    BoundedAbstention : The same without OOD rows.
+    BoundedAbstention : The same without OOD samples.
     skood.metrics.selective_risk_at : The selective risk of the best such rule.
 
     Notes
     -----
-    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, and
-    :math:`F` of :math:`n_O` OOD rows, the problem is
+    With :math:`N` of :math:`n_I` ID samples accepted at a summed loss :math:`E`, and
+    :math:`F` of :math:`n_O` OOD samples, the problem is
 
     .. math::
         \min E / N \quad\text{such that}\quad
         N \ge \lceil \phi n_I \rceil,\ F \le \lfloor \rho n_O \rfloor
 
     with :math:`\phi` = `tpr_min` and :math:`\rho` = `fpr_max` [1]_. At least one ID
-    row is accepted, since the risk of none is undefined.
+    sample is accepted, since the risk of an empty region is undefined.
 
     References
     ----------
@@ -78,7 +78,7 @@ class BoundedTPRFPR(BaseRule):
 
     @property
     def needs_ood(self):
-        """Whether OOD rows are needed: they are."""
+        """Return True: OOD samples are required."""
         return True
 
     def check_params(self):
@@ -87,15 +87,15 @@ class BoundedTPRFPR(BaseRule):
         self._check_number("fpr_max")
 
     def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bounds on the accepted ID rows and on the accepted OOD rows.
+        """Return the bounds on the accepted ID samples and on the accepted OOD samples.
 
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Round to whole rows.
+            Round to whole samples.
 
         Returns
         -------
@@ -111,7 +111,7 @@ class BoundedTPRFPR(BaseRule):
         )
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return how much TPR is missing plus how much FPR is too much.
+        """Return the missing TPR plus the excess FPR.
 
         Parameters
         ----------
@@ -131,25 +131,25 @@ class BoundedTPRFPR(BaseRule):
 class BoundedPrecisionRecall(BaseRule):
     r"""Least selective risk at a bounded precision and recall.
 
-    Accept at least the share `recall_min` of ID rows, so that at least the share
-    `precision_min` of all accepted rows is ID when the share `ood_prior` of rows is
-    OOD, and be wrong on as few of the accepted ID rows as possible. Read more in the
-    :ref:`User Guide <rejection>`.
+    Minimizes the mean loss of the accepted ID samples, where at least the share
+    `recall_min` of ID samples is accepted, and at least the share `precision_min` of
+    accepted samples is ID when the share `ood_prior` of samples is OOD. Read more in
+    the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     precision_min : float, default=0.9
-        Least share of ID rows among the accepted ones, in [0, 1].
+        Least share of ID samples among accepted samples, in [0, 1].
 
     recall_min : float, default=0.8
-        Least share of ID rows to accept, in [0, 1].
+        Least share of ID samples to accept, in [0, 1].
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
 
     See Also
     --------
-    BoundedTPRFPR : Bounds the two shares, for which no prior is needed.
+    BoundedTPRFPR : Bounds TPR and FPR, which do not depend on a prior.
     skood.metrics.selective_risk_at_precision_recall : The selective risk of the best
         such rule.
 
@@ -162,15 +162,15 @@ class BoundedPrecisionRecall(BaseRule):
 
     and so the problem is :math:`\min E / N` such that this holds and :math:`N \ge
     \lceil \phi n_I \rceil`, with :math:`\kappa` = `precision_min` and :math:`\phi` =
-    `recall_min` [1]_. For a known distribution the optimum is that of
+    `recall_min` [1]_. For a known distribution the optimum equals the optimum of
     :class:`BoundedTPRFPR` with the same :math:`\phi` and
 
     .. math::
         \rho = \phi \, \frac{(1 - \pi)(1 - \kappa)}{\pi \kappa} ,
 
     since neither the risk nor the precision changes when all probabilities of
-    acceptance are multiplied by the same factor. On rows the two agree as long as the
-    bound on the recall is tight.
+    acceptance are multiplied by the same factor. On samples the two agree as long as
+    the bound on the recall is tight.
 
     References
     ----------
@@ -199,7 +199,7 @@ class BoundedPrecisionRecall(BaseRule):
 
     @property
     def needs_ood(self):
-        """Whether OOD rows are needed: unless there are none in use."""
+        """Return whether OOD samples are required: if `ood_prior` is positive."""
         return self.ood_prior > 0
 
     def check_params(self):
@@ -209,15 +209,15 @@ class BoundedPrecisionRecall(BaseRule):
         self._check_number("ood_prior", closed=False)
 
     def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bounds on the accepted ID rows and on the precision.
+        """Return the bounds on the accepted ID samples and on the precision.
 
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Round to whole rows.
+            Round to whole samples.
 
         Returns
         -------
@@ -232,7 +232,7 @@ class BoundedPrecisionRecall(BaseRule):
         )
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return how much recall is missing plus how much precision is.
+        """Return the missing recall plus the missing precision.
 
         Parameters
         ----------
@@ -258,30 +258,31 @@ class BoundedPrecisionRecall(BaseRule):
 
 
 class BoundedAbstention(BaseRule):
-    r"""Least selective risk at a bounded coverage; needs no OOD rows.
+    r"""Least selective risk at a bounded coverage; needs no OOD samples.
 
-    Accept at least the share `coverage` of ID rows, and be wrong on as few of them
-    as possible. Read more in the :ref:`User Guide <rejection>`.
+    Minimizes the mean loss of the accepted ID samples, where at least the share
+    `coverage` of ID samples is accepted. Read more in the
+    :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     coverage : float, default=0.8
-        Least share of ID rows to accept, in [0, 1].
+        Least share of ID samples to accept, in [0, 1].
 
     See Also
     --------
-    BoundedTPRFPR : Also bounds the share of OOD rows accepted.
+    BoundedTPRFPR : Also bounds the share of OOD samples accepted.
 
     Notes
     -----
-    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, the
+    With :math:`N` of :math:`n_I` ID samples accepted at a summed loss :math:`E`, the
     problem is
 
     .. math::
         \min E / N \quad\text{such that}\quad N \ge \lceil \phi n_I \rceil
 
-    with :math:`\phi` = `coverage`. The risk need not grow with the coverage, so the
-    best rule may accept more than the bound.
+    with :math:`\phi` = `coverage`. The risk does not always grow with the coverage, so
+    the best rule may accept more than the bound.
 
     Examples
     --------
@@ -300,15 +301,15 @@ class BoundedAbstention(BaseRule):
         self._check_number("coverage")
 
     def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bound on the accepted ID rows.
+        """Return the bound on the accepted ID samples.
 
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Round to whole rows.
+            Round to whole samples.
 
         Returns
         -------
@@ -318,12 +319,12 @@ class BoundedAbstention(BaseRule):
         return (_accept_at_least(self.coverage, n_id, whole),)
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return how much coverage is missing.
+        """Return the missing coverage.
 
         Parameters
         ----------
         tpr, fpr, risk : ndarray or float
-            True positive rate (the coverage of ID rows), false positive rate and
+            True positive rate (the coverage of ID samples), false positive rate and
             selective risk; only the first is used.
 
         Returns

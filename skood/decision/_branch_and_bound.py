@@ -15,23 +15,22 @@ from skood.utils._ties import ends_of_ties
 
 __all__ = ["branch_and_bound"]
 
-# A quadrant is cut into this many intervals before anything is bounded: wider ones
-# are never decided.
+# Number of intervals of a quadrant at the start: wider ones are never decided.
 _FIRST = 8
 _OFFSET = (math.sqrt(5) - 2) / 100
-# An interval with no more undecided rows than this is searched cell by cell.
+# Intervals with at most this many undecided samples are searched cell by cell.
 _LEAF = 40
-# So is one where halving decides less than this share of the rows, if no more than so
-# many different points are left, and so many cells.
+# Also intervals where halving decides less than this share of the samples, if at most
+# so many distinct points and so many cells are left.
 _STUCK, _PAIRS, _CELLS = 0.8, 1000, 100
-# Cells narrower than this cannot be told apart in floating point.
+# Cells narrower than this are not distinguishable in floating point.
 _NARROW = 1e-12
-# Beyond this many intervals the search stops with the gap that is left.
+# Beyond this many intervals the search stops with the remaining gap.
 _MAX_NODES = 5000
 
 
 class _Line(NamedTuple):
-    """A threshold that is linear in s, given at both ends of an interval."""
+    """Threshold that is linear in s, given at both ends of an interval."""
 
     start: float
     end: float
@@ -42,15 +41,15 @@ class _Line(NamedTuple):
 
 
 class _Node(NamedTuple):
-    """An interval of angles and what can still happen in it.
+    """Node of the search: an interval of angles and its undecided samples.
 
-    Rows that are accepted by every rule of the interval that may be optimal are only
-    counted (`base`); those that are accepted by none are forgotten.
+    Samples accepted by every possibly optimal rule of the interval are only counted
+    (`base`); samples accepted by no such rule are dropped.
     """
 
     turn: int
     s: _Line
-    size: int  # number of accepted rows where the bound is least
+    size: int  # number of accepted samples where the bound is least
     reference: _Line
     low: float  # thresholds that may be optimal, relative to `reference`
     high: float
@@ -62,7 +61,7 @@ class _Node(NamedTuple):
 
 
 class _Search:
-    """The state of one search."""
+    """State of one search."""
 
     def __init__(self, problem, goal, randomize):
         self.problem, self.goal, self.randomize = problem, goal, randomize
@@ -86,7 +85,7 @@ class _Search:
         return math.sin(phi) / (math.sin(phi) + math.cos(phi))
 
     def offer(self, found):
-        """Take a rule as the best one if it is."""
+        """Replace the best rule if this one is better."""
         if found is not None and better(found, self.best, self.goal.rtol):
             self.best = found
 
@@ -95,7 +94,7 @@ class _Search:
         return math.inf if self.best is None else self.best.value
 
     def try_angle(self, theta):
-        """Search all thresholds at an angle; return how many rows the best accepts."""
+        """Search all thresholds at an angle; return the accepted count of the best."""
         lam, *after = self.problem.points(theta)
         before = [np.append(0, count[:-1]) for count in after]
         found = self.problem.best_of(
@@ -115,7 +114,7 @@ class _Search:
         """Return the first intervals of a quadrant."""
         ends = np.linspace(0, 1, _FIRST + 1)
         # Scores that are whole numbers are tied at angles such as pi / 4, where
-        # rounding would tell tied rows apart.
+        # rounding would separate tied samples.
         ends[1:-1] += _OFFSET
         sizes = [self.try_angle(self.theta(turn, s)) for s in ends]
         finite, first = self.problem.split_off_infinite(turn)
@@ -136,13 +135,13 @@ class _Search:
             yield self.bounded(node)
 
     def counts(self, rows):
-        """Return N, E and F of some rows."""
+        """Return N, E and F of some samples."""
         is_id = self.is_id[rows]
         N = int(np.count_nonzero(is_id))
         return N, float(self.loss[rows].sum()), is_id.size - N
 
     def bounded(self, node):
-        """Bound the interval from below, and drop the rows that are decided.
+        """Bound the interval from below, and drop the samples that are decided.
 
         Returns None if no rule of the interval can be better than the best one.
         """
@@ -172,7 +171,7 @@ class _Search:
         """Return the operating points of an angle inside of a node.
 
         In the order of :func:`sweep`, with thresholds relative to zero in units of s;
-        the first one accepts none of the undecided rows.
+        the first accepts no undecided sample.
         """
         x, y = self.problem.turned(node.turn, node.rows)
         projected = x * (1 - s) + y * s
@@ -189,11 +188,11 @@ class _Search:
     def try_inside(self, node, s):
         """Search all thresholds that may be optimal at an angle inside of a node."""
         t, *after = self.active_points(node, s)
-        # the first point is no group of tied rows: all of it or nothing
+        # the first point is no group of tied samples: it is accepted as a whole
         before = [np.append(count[0], count[:-1]) for count in after]
         share = (s - node.s.start) / (node.s.end - node.s.start)
         middle = node.reference.start * (1 - share) + node.reference.end * share
-        # a threshold is as good as any other one up to the next
+        # thresholds up to the next one are equivalent
         inside = t <= middle + node.high
         inside[:-1] &= t[1:] > middle + node.low
         t = t[inside]
@@ -208,27 +207,27 @@ class _Search:
             self.confirm(found, int(after[0][k] + after[2][k]))
 
     def confirm(self, found, size):
-        """Offer the rule that accepts `size` rows, recounted on all rows."""
+        """Consider the rule that accepts `size` samples, recounted on all samples."""
         true = self.problem.at_size(
             found.theta, size, self.goal, randomize=self.randomize
         )
         self.offer(true)
         if true is None or better(found, true, self.goal.rtol):
-            # the undecided rows alone told another story: look at all of them
+            # counts of the undecided samples differ by rounding: recount all of them
             self.try_angle(found.theta)
 
     def cells(self, node, most):
         """Return one s of each cell of an interval; None if there are too many.
 
-        Between two angles at which undecided rows change places with each other, or
-        enter or leave the thresholds of the node, all angles are alike.
+        Between two angles at which undecided samples change order, or enter or leave
+        the thresholds of the node, all angles are equivalent.
         """
         edges = [t for t in (node.low, node.high) if math.isfinite(t)]
         slope = (node.reference.end - node.reference.start) / (
             node.s.end - node.s.start
         )
         x, y = self.problem.turned(node.turn, node.rows)
-        # a line of thresholds is the projected score of a row, too
+        # a line of thresholds is the projected score of a sample, too
         x = np.append(
             x, [node.reference.start + t - slope * node.s.start for t in edges]
         )
@@ -248,7 +247,7 @@ class _Search:
         return ((ends[1:] + ends[:-1]) / 2)[wide]
 
     def search_cells(self, node):
-        """Search all angles of an interval, if these are few; tell whether."""
+        """Search all angles of an interval if they are few; return whether they are."""
         few = node.rows.size <= _LEAF
         if not few and not node.stuck:
             return False
@@ -270,7 +269,7 @@ class _Search:
     def least_inside(self, node, s):
         """Return the least objective over all thresholds at each of some angles.
 
-        Thresholds that are not valid in the node, and parts of tied rows, count too:
+        Thresholds that are not valid in the node, and parts of tied samples, count too:
         it is a lower bound.
         """
         x, y = self.problem.turned(node.turn, node.rows)
@@ -295,7 +294,7 @@ class _Search:
                 node._replace(s=_Line(*ends), reference=_Line(*reference))
             )
             if half is not None:
-                # rows on one line through the pivot stay undecided however narrow
+                # samples on one line through the pivot stay undecided however narrow
                 stuck = half.rows.size > _STUCK * node.rows.size
                 half = half._replace(stuck=stuck)
             yield half
@@ -304,21 +303,21 @@ class _Search:
 class _Relaxation:
     """Lower bounds of an interval for every threshold.
 
-    At a threshold t (relative to the reference), rows whose largest projected score
-    is at most t are surely accepted, those whose smallest is above t surely are not.
-    The rest is accepted or not, whatever is better: separately for the objective and
-    for each bound, which gives a lower bound for each of them. All of these change at
-    the smallest projected scores only, or grow in between: so there is one piece of
-    thresholds for each of them, and one before the first.
+    At a threshold t (relative to the reference), samples whose largest projected score
+    is at most t are surely accepted, and samples whose smallest is above t are surely
+    rejected. The other samples are accepted if that is better, separately for the
+    objective and for each bound, which gives a lower bound for each. All lower bounds
+    change at the smallest projected scores only, or grow in between: so each of these
+    scores starts a piece of thresholds, and one piece is before the first.
     """
 
     def __init__(self, search, node):
         self.search = search
         x, y = search.problem.turned(node.turn, node.rows)
         ends = [x * (1 - s) + y * s for s in node.s]
-        # A threshold that accepts the same number of rows at both ends turns around a
-        # point such that few rows change sides: the bound is tight near to it, and so
-        # it is put where the bound of the whole interval was least.
+        # A threshold that accepts the same number of samples at both ends turns around
+        # a point such that few samples change sides. The bound is tight near this
+        # point, so the point is put where the bound of the whole interval was least.
         rank = min(max(node.size - node.base[0] - node.base[2] - 1, 0), x.size - 1)
         reference = [float(np.partition(p, rank)[rank]) for p in ends]
         shift = [old - new for old, new in zip(node.reference, reference, strict=True)]
@@ -336,7 +335,7 @@ class _Relaxation:
         is_id, loss = search.is_id[node.rows], search.loss[node.rows]
         self.by_low = is_id[by_low], loss[by_low]
         self.by_high = is_id[by_high], loss[by_high]
-        # a piece must not be empty, and must meet what is left of the thresholds
+        # a piece must not be empty, and must meet the remaining thresholds
         start, end = self.starts[:-1], self.starts[1:]
         self.valid = (start < end) & (start <= node.high) & (end > node.low)
         self.N_most = node.base[0] + _cumulated(self.by_low[0])
@@ -373,7 +372,7 @@ class _Relaxation:
         return np.maximum(bound, self.risk_from(float(bound[valid].min())))
 
     def risk_from(self, c):
-        """Return the bound that belongs to one number c."""
+        """Return the bound for a number c."""
         G = self.least(Linear(id=-c, loss=1.0))
         N = np.where(
             G < 0, np.maximum(self.N_least, self.search.goal.n_min), self.N_most
@@ -383,8 +382,8 @@ class _Relaxation:
     def cost(self):
         """Return a lower bound of a linear objective.
 
-        A bound with a multiplier is added to it, so that a row with the largest loss
-        costs nothing: accepting it for the one and not for the other gains nothing.
+        A bound with a multiplier is added to it, so that a sample with the largest loss
+        costs nothing: accepting it for only one of the two gains nothing.
         """
         cost, worst = self.search.goal.cost, self.search.worst
         value = self.least(cost)
@@ -397,13 +396,13 @@ class _Relaxation:
         return value
 
     def size_at(self, k):
-        """Return how many rows a piece accepts in the middle of the interval."""
+        """Return how many samples a piece accepts in the middle of the interval."""
         t = self.starts[k] if k else self.starts[1]
         accepted = int(np.count_nonzero((self.low + self.high) / 2 <= t))
         return accepted + self.node.base[0] + self.node.base[2]
 
     def decided(self, first, last):
-        """Return the thresholds of the pieces from `first` to `last`, and the rows.
+        """Return the thresholds of the pieces from `first` to `last`, and the samples.
 
         Returns
         -------
@@ -411,7 +410,7 @@ class _Relaxation:
             The thresholds.
 
         keep, surely : ndarray of bool
-            The rows that are undecided, and those that surely are accepted.
+            The samples that are undecided, and those that surely are accepted.
         """
         low = max(self.node.low, self.starts[first])
         high = min(self.node.high, self.starts[last + 1])
@@ -428,7 +427,7 @@ def _cumulated(values):
 
 
 def _weights(function, is_id, loss):
-    """Return what every row adds to a linear function."""
+    """Return the contribution of each sample to a linear function."""
     weights = np.where(is_id, function.id, function.ood)
     if function.loss:
         weights = weights + function.loss * loss
@@ -441,10 +440,10 @@ def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=
     Parameters
     ----------
     problem : Problem
-        The rows, with two scores.
+        The samples, with two scores.
 
     goal : Goal
-        What is minimized.
+        Objective and bounds.
 
     turns : tuple of int, default=(0,)
         The quadrants, as multiples of pi / 2 at which they start.
@@ -453,18 +452,18 @@ def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=
         Largest gap at which the search stops.
 
     grid : array-like of float, default=()
-        Angles that the result shall not be worse than.
+        Angles whose best rule is a baseline for the result.
 
     randomize : bool, default=False
-        Rows at the threshold may be accepted with a probability.
+        Samples at the threshold may be accepted with a probability.
 
     Returns
     -------
     best : Candidate or None
-        The best rule that was found; None if none meets the bounds.
+        The best rule found; None if no rule meets the bounds.
 
     bound : float
-        No rule has a smaller objective.
+        Lower bound on the objective of all rules.
     """
     search = _Search(problem, goal, randomize)
     heap: list = []
@@ -486,7 +485,7 @@ def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=
 
 
 def _polish(search, nodes, grid):
-    """Look at the angles of the grid wherever something better may be left."""
+    """Search the angles of the grid that may hold a better rule."""
     for node in nodes:
         best = search.best
         if node.bound > search.value() or (

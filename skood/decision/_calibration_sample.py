@@ -1,4 +1,4 @@
-"""The rows that a rule is chosen on, and the best threshold at an angle."""
+"""Calibration samples of a rule, and the best threshold at an angle."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -31,7 +31,7 @@ _LARGEST = 1e150
 
 
 def _scale(score_id, score_ood):
-    """Return the 5..95 % inter-quantile range of finite scores of ID rows, 1 if zero.
+    """Return the 5..95 % inter-quantile range of finite ID scores, 1 if zero.
 
     It is larger if some score would overflow with it.
     """
@@ -54,18 +54,18 @@ def sweep(projected, n_id, loss):
     Parameters
     ----------
     projected : ndarray of shape (n_id + n_ood,)
-        Projected scores, ID rows first.
+        Projected scores, ID samples first.
 
     n_id : int
-        Number of ID rows.
+        Number of ID samples.
 
     loss : ndarray of shape (n_id + n_ood,)
-        Losses, zero for OOD rows.
+        Losses, zero for OOD samples.
 
     Returns
     -------
     lam, N, E, F : ndarray of shape (n_points,)
-        Thresholds, accepted ID rows, their summed loss, accepted OOD rows.
+        Thresholds, accepted ID samples, their summed loss, accepted OOD samples.
     """
     order = np.argsort(projected)
     ranked = projected[order]
@@ -76,7 +76,7 @@ def sweep(projected, n_id, loss):
 
 
 class Problem:
-    """Scores and losses of ID and OOD rows.
+    """Scores and losses of ID and OOD samples.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Problem:
         )
 
     def set_scales(self, *scales):
-        """Divide the scores by `scales` from now on."""
+        """Divide the scores by `scales`."""
         self.scales = scales
         self.scaled = standardize(*self.merged, scales)
 
@@ -116,7 +116,7 @@ class Problem:
         return problem
 
     def split_off_infinite(self, turn):
-        """Return the rows with finite scores, and those that are accepted first.
+        """Return the samples with finite scores, and the samples accepted first.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Problem:
         Returns
         -------
         finite, first : ndarray of shape (n_id + n_ood,), dtype bool
-            Rows in neither are accepted last, at all angles inside of the quadrant.
+            Samples in neither are accepted last, at all angles inside of the quadrant.
         """
         u, _, top = self.scaled
         finite = np.isfinite(u)
@@ -137,20 +137,20 @@ class Problem:
         return finite, first
 
     def turned(self, turn, rows):
-        """Return the scores of some rows, turned so that a quadrant is the first.
+        """Return the scores of some samples, turned so that a quadrant is the first.
 
         Parameters
         ----------
         turn : int
             The quadrant, as the multiple of pi / 2 at which it starts.
 
-        rows : ndarray of int or bool
-            The rows.
+        samples : ndarray of int or bool
+            The samples.
 
         Returns
         -------
         x, y : ndarray of shape (n_rows,)
-            What both weights of the first quadrant belong to.
+            Scores to which the weights of the first quadrant apply.
         """
         u, v = self.scaled[0][rows], self.scaled[1][rows]
         return ((u, v), (v, -u), (-u, -v), (-v, u))[turn % 4]
@@ -160,7 +160,7 @@ class Problem:
         return sweep(project(theta, *self.scaled), self.n_id, self.loss)
 
     def best_at(self, theta, goal, *, randomize=False):
-        """Return the best threshold at an angle, None if none meets the bounds.
+        """Return the best threshold at an angle, None if no rule meets the bounds.
 
         Parameters
         ----------
@@ -168,10 +168,10 @@ class Problem:
             The angle.
 
         goal : Goal
-            What is minimized.
+            Objective and bounds.
 
         randomize : bool, default=False
-            The rows at the threshold may be accepted with a probability.
+            The samples at the threshold may be accepted with a probability.
 
         Returns
         -------
@@ -183,7 +183,7 @@ class Problem:
         return self.best_of(theta, lam, *after, goal=goal, before=before)
 
     def best_of(self, theta, lam, N, E, F, *, goal, before=None):
-        """Return the best of given operating points, None if none meets the bounds.
+        """Return the best of given operating points, None if no rule meets the bounds.
 
         Parameters
         ----------
@@ -194,10 +194,10 @@ class Problem:
             Their thresholds and counts.
 
         goal : Goal
-            What is minimized.
+            Objective and bounds.
 
         before : list of three ndarrays of shape (n_points,), default=None
-            Counts without the rows at the thresholds: these may then be accepted
+            Counts without the samples at the thresholds: these may then be accepted
             with a probability. None: as a whole.
 
         Returns
@@ -227,7 +227,7 @@ class Problem:
         return best
 
     def at_size(self, theta, size, goal, *, randomize=False):
-        """Return the rule that accepts `size` rows, None if it breaks the bounds.
+        """Return the rule that accepts `size` samples, None if it breaks the bounds.
 
         Parameters
         ----------
@@ -235,13 +235,14 @@ class Problem:
             The angle.
 
         size : int
-            Number of rows, at least one. Rows tied with the last one come with it.
+            Number of samples, at least one. Samples tied with the last one come with
+            it.
 
         goal : Goal
-            What is minimized.
+            Objective and bounds.
 
         randomize : bool, default=False
-            The rows at the threshold may be accepted with a probability.
+            The samples at the threshold may be accepted with a probability.
 
         Returns
         -------
@@ -256,7 +257,7 @@ class Problem:
         return self.best_of(theta, lam, *after, goal=goal, before=before)
 
     def _count(self, accepted):
-        """Return N, E and F of some rows as arrays of one entry."""
+        """Return N, E and F of some samples as arrays of one entry."""
         N = np.count_nonzero(accepted[: self.n_id])
         F = np.count_nonzero(accepted[self.n_id :])
         return [np.array([count]) for count in (N, self.loss[accepted].sum(), F)]
@@ -278,8 +279,7 @@ class Problem:
         Returns
         -------
         point : OperatingPoint or None
-            The operating point. None if merged ties cannot be kept together at this
-            angle.
+            The operating point. None if merged ties would be separated at this angle.
         """
         lam, low = found.lam, None
         if lam > -math.inf or found.tau > 0:
@@ -368,7 +368,7 @@ def _check_loss(loss_id, n_id):
 
 
 def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
-    """Return the rows as a checked problem, or raise.
+    """Return the samples as a checked problem, or raise.
 
     Parameters
     ----------
@@ -378,31 +378,31 @@ def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
     Returns
     -------
     problem : Problem
-        The rows.
+        The samples.
     """
     check_rule(rule)
     double = ood_id is not None
     risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)
     if risk_id.size == 0:
-        raise ValueError("No ID rows: risk_id is empty; a rule needs ID rows.")
+        raise ValueError("No ID samples: risk_id is empty; a rule needs ID samples.")
     loss_id = _check_loss(loss_id, risk_id.size)
     if risk_ood is None:
         if ood_ood is not None:
             raise ValueError(
                 "ood_ood is given although risk_ood is None; pass both scores of the "
-                "OOD rows, or none."
+                "OOD samples, or none."
             )
         risk_ood, ood_ood = np.empty(0), np.empty(0) if double else None
     risk_ood, ood_ood = check_pair(risk_ood, ood_ood, ("risk_ood", "ood_ood"), double)
     if ood_ood is not None and not double:
         raise ValueError(
             "ood_ood is given although ood_id is None; pass both scores for ID and "
-            "for OOD rows, or one for both."
+            "for OOD samples, or one for both."
         )
     if rule.needs_ood and risk_ood.size == 0:
         raise ValueError(
-            f"{type(rule).__name__} needs OOD rows, since it depends on the share of "
-            f"them that is accepted; got none. Add OOD rows, or use a rule that needs "
-            f"none, such as BoundedAbstention."
+            f"{type(rule).__name__} needs OOD samples, since it depends on the share "
+            f"of them that is accepted; got none. Add OOD samples, or use a rule that "
+            f"needs none, such as BoundedAbstention."
         )
     return Problem(risk_id, ood_id, loss_id, risk_ood, ood_ood)

@@ -1,4 +1,4 @@
-"""Acceptance rules that keep their bounds on new data, with a confidence."""
+"""Acceptance rules with certified bounds on new data."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -40,21 +40,21 @@ from skood.utils._warnings import quiet
 
 __all__ = ["certify"]
 
-# Share of the ID rows that only set the scales, if all others certify many angles.
+# Share of ID samples that only set the scales, if all others certify many angles.
 _FOR_SCALES = 0.1
 
-# The angle is chosen with room for the difference between two samples, in standard
-# deviations: if there is enough data, for one in 20 per bound, else for less.
+# Margins of the choice of the angle, for the difference between two samples, in
+# standard deviations: with enough data, for one in 20 per bound, else less.
 _CAUTION = (1.645, 0.8, 0.0)
 
 
 class _Demand(NamedTuple):
-    """Bounds on rates, and what they ask of so many certifying rows."""
+    """Bounds on rates, and the counts that certify them on the given samples."""
 
     tpr_min: float
     fpr_max: float
-    rank: partial  # number of ID rows -> least number to accept, or None
-    count: partial  # number of OOD rows -> largest number to accept, or -1
+    rank: partial  # number of ID samples -> least number to accept, or None
+    count: partial  # number of OOD samples -> largest number to accept, or -1
 
 
 def _upper_end(ood_prior):
@@ -82,7 +82,7 @@ def _with_prior(rule, ood_prior):
 
 
 def _rates(rule):
-    """Return the bounds on TPR and FPR that imply those of a rule, or raise."""
+    """Return bounds on TPR and FPR that imply the bounds of a rule, or raise."""
     if isinstance(rule, BoundedTPRFPR):
         return rule.tpr_min, rule.fpr_max
     if isinstance(rule, BoundedAbstention):
@@ -99,12 +99,12 @@ def _rates(rule):
 
 
 def _demand(guarantee, delta, n_angles, tpr_min, fpr_max):
-    """Return what is asked of the certifying rows."""
+    """Return the counts that the certifying samples must meet."""
     if guarantee == "expectation":
         rank = partial(min_accepted_id_on_average, tpr_min=tpr_min)
         count = partial(max_accepted_ood_on_average, fpr_max=fpr_max)
     else:
-        # shared by all bounds that can be broken, at each of the angles
+        # delta is divided among all bounds that can be broken, at each of the angles
         n_bounds = int(tpr_min > 0) + int(fpr_max < 1)
         share = delta / n_angles / max(1, n_bounds)
         rank = partial(min_accepted_id, tpr_min=tpr_min, delta=share)
@@ -113,7 +113,7 @@ def _demand(guarantee, delta, n_angles, tpr_min, fpr_max):
 
 
 def _split(problem, shares, rng):
-    """Return two disjoint parts, the first with these shares of ID and OOD rows."""
+    """Return two disjoint parts, the first with these shares of ID and OOD samples."""
     first, second = [], []
     for n, share in zip((problem.n_id, problem.n_ood), shares, strict=True):
         order = rng.permutation(n)
@@ -124,7 +124,7 @@ def _split(problem, shares, rng):
 
 
 def _take(problem, rows_id, rows_ood):
-    """Return a problem of some of the rows."""
+    """Return a problem of some of the samples."""
     double = problem.double
     return Problem(
         problem.risk_id[rows_id],
@@ -136,7 +136,7 @@ def _take(problem, rows_id, rows_ood):
 
 
 def _choose_angle(first, second, demand, **options):
-    """Return the rule that is best on the first part with room for the second."""
+    """Return the best rule on the first part with a margin for the second."""
     k, K = demand.rank(second.n_id), demand.count(second.n_ood)
     tpr, fpr = demand.tpr_min, demand.fpr_max
     cautions: tuple[float, ...] = (0.0,)
@@ -152,7 +152,7 @@ def _choose_angle(first, second, demand, **options):
         if bounded:
             leak = fpr - caution * _deviation(fpr, first.n_ood, second.n_ood)
             target = BoundedTPRFPR(target.coverage, max(0.0, leak))
-        with quiet():  # said once, at the end
+        with quiet():  # warned once, at the end
             point = search(target, *rows, **options)
         if point.feasible:
             break
@@ -165,7 +165,7 @@ def _deviation(share, n, m):
 
 
 def _best(problem, thetas, k, K):
-    """Return the best rule with at least k ID and at most K OOD rows, or None."""
+    """Return the best rule with at least k ID and at most K OOD samples, or None."""
     if k is None or K < 0:
         return None
     bounds = Linear(id=-1.0, constant=k), Linear(ood=1.0, constant=-K)
@@ -173,31 +173,30 @@ def _best(problem, thetas, k, K):
 
 
 def _reasons(demand, n_id, n_ood):
-    """Say what so many certifying rows cannot do."""
+    """Return the reason why the certifying samples are too few."""
     k, K = demand.rank(n_id), demand.count(n_ood)
     reasons = []
     if k is None and demand.tpr_min == 1:
-        reasons.append("no number of ID rows certifies a TPR of 1")
+        reasons.append("no number of ID samples certifies a TPR of 1")
     elif k is None:
-        rows = "1 ID row is" if n_id == 1 else f"{n_id} ID rows are"
+        rows = "1 ID sample is" if n_id == 1 else f"{n_id} ID samples are"
         reasons.append(f"{rows} too few for a TPR of {demand.tpr_min:.4g}")
     if K < 0 and demand.fpr_max == 0:
-        reasons.append("no number of OOD rows certifies an FPR of 0")
+        reasons.append("no number of OOD samples certifies an FPR of 0")
     elif K < 0:
-        rows = "1 OOD row is" if n_ood == 1 else f"{n_ood} OOD rows are"
+        rows = "1 OOD sample is" if n_ood == 1 else f"{n_ood} OOD samples are"
         reasons.append(f"{rows} too few for an FPR of {demand.fpr_max:.4g}")
     return " and ".join(reasons) or (
-        f"a TPR of {demand.tpr_min:.4g} needs {k} of {n_id} ID rows accepted, an FPR "
-        f"of {demand.fpr_max:.4g} allows {K} of {n_ood} OOD rows, and no threshold "
-        f"does both"
+        f"a TPR of {demand.tpr_min:.4g} needs {k} of {n_id} ID samples accepted, an "
+        f"FPR of {demand.fpr_max:.4g} allows {K} of {n_ood} OOD samples, and no "
+        f"threshold does both"
     )
 
 
 def _refusal(rule, problem, second, thetas, demand, shares):
-    """Return the error that says why, and how many rows would do.
+    """Return the error with the reason and the number of samples needed.
 
-    `shares` are those of the ID and OOD rows that are not in the certifying part
-    `second`.
+    `shares` are the shares of ID and OOD samples outside the certifying part `second`.
     """
     bounded = demand.fpr_max < 1
     seen = second if second.n_id and (second.n_ood or not bounded) else problem
@@ -222,7 +221,8 @@ def _refusal(rule, problem, second, thetas, demand, shares):
         needed = n_id, n_ood if bounded else problem.n_ood
     return NotCertifiableError(
         f"{as_asked(rule)} is not certified by {problem.n_id} ID and "
-        f"{problem.n_ood} OOD rows: {_reasons(demand, second.n_id, second.n_ood)}.",
+        f"{problem.n_ood} OOD samples: "
+        f"{_reasons(demand, second.n_id, second.n_ood)}.",
         *(needed or (None, None)),
     )
 
@@ -257,63 +257,66 @@ def certify(
     angles="quadrant",
     random_state=None,
 ):
-    r"""Find an acceptance rule that keeps its bounds on new data.
+    r"""Find an acceptance rule whose bounds hold on new data.
 
-    :func:`solve` returns the best rule on the given rows. On new rows it breaks its
-    bounds about as often as not. The rule returned here keeps them, up to a
-    probability `delta` that the given rows mislead. New rows must come from the same
-    distributions. Read more in the :ref:`User Guide <guarantees>`.
+    :func:`solve` returns the best rule on the given samples. On new samples this rule
+    violates its bounds about half of the time. The rule returned here meets them with a
+    probability of at least ``1 - delta`` over the draw of the given samples. New
+    samples must come from the same distributions. Read more in the
+    :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------
     rule : BoundedTPRFPR, BoundedPrecisionRecall or BoundedAbstention
-        What is promised.
+        The rule whose bounds are certified.
 
     risk_id : array-like of shape (n_id,)
-        Scores a of ID rows, high for rows that are likely misclassified.
+        Scores a of ID samples, high for samples that are likely misclassified.
 
     ood_id : array-like of shape (n_id,) or None
-        Scores b of ID rows, high for OOD rows. None (then also in `ood_ood`): a is
-        the only score.
+        Scores b of ID samples, high for OOD samples. None (then also in `ood_ood`):
+        there is only the score a.
 
     loss_id : array-like of shape (n_id,)
-        Losses of ID rows, not negative. They choose among certified rules; no
-        promise is about them.
+        Losses of ID samples, not negative. They select among certified rules; nothing
+        is guaranteed about them.
 
     risk_ood : array-like of shape (n_ood,) or None
-        Scores a of OOD rows. None: no OOD rows, for rules that need none.
+        Scores a of OOD samples. None: no OOD samples, for rules that do not require
+        them.
 
     ood_ood : array-like of shape (n_ood,) or None
-        Scores b of OOD rows.
+        Scores b of OOD samples.
 
     guarantee : {"high_probability", "ltt", "expectation"}, default="high_probability"
-        What is promised, and how.
+        The kind of guarantee.
 
         - "high_probability": with a probability of at least ``1 - delta``, all bounds
-          hold on new data. One part of the rows chooses the angle between the
+          hold on new data. One part of the samples chooses the angle between the
           scores, the others certify thresholds ("split" in the notes).
-        - "ltt": the same promise. All rows certify thresholds at each of `n_angles`
-          angles (learn then test), except for a tenth of the ID rows, which set the
-          scales of the scores.
+        - "ltt": the same guarantee. All samples certify thresholds at each of
+          `n_angles` angles (learn then test), except for a tenth of the ID samples,
+          which set the scales of the scores.
         - "expectation": the TPR and the FPR are within their bounds on average over
-          the draw of the given rows, by conformal order statistics. About half of
+          the draw of the given samples, by conformal order statistics. About half of
           all draws break a bound. `delta` is not used.
 
-        With one score there is no angle to choose, and all rows certify thresholds.
+        With one score there is no angle to choose, and all samples certify thresholds.
 
     delta : float, default=0.1
-        Probability, in (0, 1), that the promise is broken.
+        Probability, in (0, 1), that the guarantee fails.
 
     split : float, default=0.3
-        Share of the ID and of the OOD rows that choose the angle; not for "ltt".
+        Share of the ID and of the OOD samples that choose the angle; not for "ltt".
 
     n_angles : int, default=16
-        Number of angles of "ltt". More of them come closer to the best angle, but
-        each is certified with ``delta / n_angles``.
+        Number of angles of "ltt". More angles come closer to the best one, but each is
+        certified with ``delta / n_angles``.
 
     ood_prior : float or tuple (low, high), default=None
-        For BoundedPrecisionRecall: the share of OOD rows in use, or an interval for
-        it; the promise holds for all of its values. None: that of the rule.
+        For BoundedPrecisionRecall: the share of OOD samples in use, or an interval for
+        it; the guarantee holds for all of its values. None: the `ood_prior` of the
+        rule.
 
     solver : {"bnb", "exact", "grid"}, default="bnb"
         How the angle is chosen, see :func:`solve`; not for "ltt".
@@ -322,20 +325,20 @@ def certify(
         Angles to choose from, see :func:`solve`.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the parts of the rows.
+        Draws the parts of the samples.
 
     Returns
     -------
     point : OperatingPoint
-        The rule. Its numbers are those on the certifying rows; its risk is the least
-        of many, and therefore optimistic.
+        The rule. Its numbers are computed on the certifying samples; its risk is the
+        least of many, and therefore optimistic.
 
     Raises
     ------
     NotCertifiableError
-        If the rows are too few. Its text and attributes say how many would do.
+        If the samples are too few. Its text and attributes give the numbers needed.
     TypeError
-        If `rule` has other bounds than on the TPR, the FPR and the precision.
+        If `rule` has bounds other than on the TPR, the FPR and the precision.
     ValueError
         As :func:`solve`.
 
@@ -348,31 +351,31 @@ def certify(
     --------
     min_accepted_id, max_accepted_ood : The numbers that certify.
     risk_upper_bound : A bound on the selective risk.
-    solve : The best rule on the given rows.
+    solve : The best rule on the given samples.
 
     Notes
     -----
     At a fixed angle TPR and FPR grow with the threshold :math:`\lambda`. Let k be
-    :func:`min_accepted_id` and K :func:`max_accepted_ood`, each with
-    :math:`\delta / 2` (with :math:`\delta` if one of the bounds cannot be broken).
-    All thresholds from the k-th smallest ID score to just below the (K+1)-th smallest
-    OOD score are certified at once: TPR and FPR at the ends bound those of all
-    between. So the one with the smallest empirical risk may be taken. Ties are
-    resolved as by :func:`solve`. With "ltt" [1]_ there are `n_angles` such intervals,
-    with :math:`\delta` divided by their number.
+    :func:`min_accepted_id` and K :func:`max_accepted_ood`, each with :math:`\delta / 2`
+    (with :math:`\delta` if one of the bounds always holds). All thresholds from the
+    k-th smallest ID score to just below the (K+1)-th smallest OOD score are certified
+    at once: TPR and FPR at the ends bound the rates of all thresholds in between. So
+    the threshold with the smallest empirical risk may be chosen. Ties are resolved as
+    by :func:`solve`. With "ltt" [1]_ there are `n_angles` such intervals, with
+    :math:`\delta` divided by their number.
 
     With "expectation" the ends are the :math:`\lceil (n_I + 1) \phi \rceil`-th ID
     score and (not included) the :math:`\lfloor (n_O + 1) \rho \rfloor`-th OOD score
-    [2]_. The average is over all draws of the given rows, also those for which the
+    [2]_. The average is over all draws of the given samples, also those for which the
     interval is empty and an error is raised.
 
-    A precision of :math:`\kappa` at a recall of :math:`\phi` is promised by way of
+    A precision of :math:`\kappa` at a recall of :math:`\phi` is guaranteed through
     :math:`\mathrm{TPR} \ge \phi` and :math:`\mathrm{FPR} \le \phi (1 - \pi)(1 -
     \kappa) / (\pi \kappa)`, which imply it for all priors up to :math:`\pi`.
 
-    With two scores and a split, the first part chooses its best angle within bounds
-    that leave room for the second part: those that the second part will be held to,
-    and the difference between two samples, if there are enough rows for that.
+    With two scores and a split, the first part chooses its best angle within tighter
+    bounds: the bounds that the second part must meet, and a margin for the difference
+    between two samples, if there are enough samples for it.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""How many accepted rows certify a rate, and bounds on a risk, at a confidence."""
+"""Accepted counts that certify a rate, and upper confidence bounds on a risk."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -27,7 +27,7 @@ _COUNT = [Interval(Integral, 0, None, closed="left")]
 _SHARE = [Interval(Real, 0, 1, closed="both")]
 _ERROR = [Interval(Real, 0, 1, closed="neither")]
 
-# No more rows than these are looked for, of each kind.
+# Largest number of samples of each kind in the search for sufficient sizes.
 _MANY = 10**9
 
 
@@ -36,47 +36,47 @@ _MANY = 10**9
     prefer_skip_nested_validation=True,
 )
 def min_accepted_id(n_id, tpr_min, delta):
-    r"""Return how many accepted ID rows certify a TPR.
+    r"""Return the least number of accepted ID samples that certifies a TPR.
 
-    Let the thresholds of a fixed score accept nested sets of rows. Those that accept
-    at least so many of `n_id` calibration rows have, all at once and with a
-    probability of at least ``1 - delta``, a true positive rate (ID rows are the
-    positive class) of at least `tpr_min` on new rows. Read more in the
+    Let the thresholds of a fixed score accept nested sets of samples. Thresholds that
+    accept at least this many of `n_id` calibration samples have, simultaneously and
+    with a probability of at least ``1 - delta``, a true positive rate (ID samples are
+    the positive class) of at least `tpr_min` on new samples. Read more in the
     :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------
     n_id : int
-        Number of ID rows for calibration.
+        Number of ID samples for calibration.
 
     tpr_min : float
         Least true positive rate, in [0, 1].
 
     delta : float
-        Probability, in (0, 1), that the promise is broken.
+        Probability, in (0, 1), that the guarantee fails.
 
     Returns
     -------
     k : int or None
-        The threshold must be the k-th smallest outlier-like score of these rows or
+        The threshold must be the k-th smallest outlier-like score of these samples or
         larger. None if no count certifies the rate: `n_id` is too small.
 
     See Also
     --------
     max_accepted_ood : The same for the FPR.
-    certify : Finds a rule that keeps both bounds.
+    certify : Finds a rule that meets both bounds.
 
     Notes
     -----
-    The number is that of the exact binomial test,
+    The number follows from the exact binomial test,
 
     .. math::
         k = \min \{ j : P(\mathrm{Bin}(n, \phi) \ge j) \le \delta \}
 
     for :math:`\phi` = `tpr_min`. Equivalently, k is the least count whose one-sided
     lower bound of Clopper and Pearson [1]_, the :math:`\delta` quantile of
-    :math:`\mathrm{Beta}(k, n - k + 1)`, is not below :math:`\phi`. With ties among
-    the scores the promise still holds.
+    :math:`\mathrm{Beta}(k, n - k + 1)`, is not below :math:`\phi`. The guarantee also
+    holds with ties among the scores.
 
     References
     ----------
@@ -102,45 +102,45 @@ def min_accepted_id(n_id, tpr_min, delta):
     prefer_skip_nested_validation=True,
 )
 def max_accepted_ood(n_ood, fpr_max, delta):
-    r"""Return how many accepted OOD rows still certify an FPR.
+    r"""Return the largest number of accepted OOD samples that certifies an FPR.
 
-    Let the thresholds of a fixed score accept nested sets of rows. Those that accept
-    at most so many of `n_ood` calibration rows have, all at once and with a
-    probability of at least ``1 - delta``, a false positive rate (OOD rows are the
-    negative class) of at most `fpr_max` on new rows. Read more in the
+    Let the thresholds of a fixed score accept nested sets of samples. Thresholds that
+    accept at most this many of `n_ood` calibration samples have, simultaneously and
+    with a probability of at least ``1 - delta``, a false positive rate (OOD samples are
+    the negative class) of at most `fpr_max` on new samples. Read more in the
     :ref:`User Guide <guarantees>`.
 
     Parameters
     ----------
     n_ood : int
-        Number of OOD rows for calibration.
+        Number of OOD samples for calibration.
 
     fpr_max : float
         Largest false positive rate, in [0, 1].
 
     delta : float
-        Probability, in (0, 1), that the promise is broken.
+        Probability, in (0, 1), that the guarantee fails.
 
     Returns
     -------
     K : int
         The threshold must be below the (K+1)-th smallest outlier-like score of these
-        rows. -1 if no count certifies the rate: `n_ood` is too small. `n_ood` if
-        `fpr_max` is 1, which nothing can break.
+        samples. -1 if no count certifies the rate: `n_ood` is too small. `n_ood` if
+        `fpr_max` is 1, which always holds.
 
     See Also
     --------
     min_accepted_id : The same for the TPR.
-    certify : Finds a rule that keeps both bounds.
+    certify : Finds a rule that meets both bounds.
 
     Notes
     -----
-    The number is that of the exact binomial test,
+    The number follows from the exact binomial test,
 
     .. math::
         K = \max \{ j : P(\mathrm{Bin}(n, \rho) \le j) \le \delta \}
 
-    for :math:`\rho` = `fpr_max`. With ties among the scores the promise still holds.
+    for :math:`\rho` = `fpr_max`. The guarantee also holds with ties among the scores.
 
     Examples
     --------
@@ -180,25 +180,25 @@ def _smallest(holds, low, high):
 
 
 def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):
-    """Return about how many rows would leave room for one of some thresholds.
+    """Return about how many samples are needed to certify one of some thresholds.
 
     Parameters
     ----------
     tpr, fpr : ndarray of shape (n_thresholds,)
-        Rates of the thresholds, taken for the true ones.
+        Rates of the thresholds, taken as the true rates.
 
     n_id, n_ood : int
-        Numbers of rows there are; fewer are not looked for.
+        Present numbers of samples; smaller numbers are not considered.
 
     rank, count : callable
-        Map a number of ID (OOD) rows to the least (largest) number to accept; None
+        Map a number of ID (OOD) samples to the least (largest) number to accept; None
         (-1) if there is none.
 
     Returns
     -------
     sizes : tuple of (int, int) or None
-        Numbers of ID and of OOD rows: first both are multiplied by the same factor,
-        then each is made as small as the other allows. None if no number would do.
+        Numbers of ID and of OOD samples: first both are multiplied by the same factor,
+        then each is made as small as the other allows. None if no number suffices.
     """
     n_id, n_ood = max(n_id, 1), max(n_ood, 1)
 
@@ -248,39 +248,40 @@ def risk_upper_bound(
 ):
     r"""Upper confidence bound on the selective risk of an acceptance rule.
 
-    With a probability of at least ``1 - delta`` the mean loss of new ID rows that
-    the rule accepts is not above it. Read more in the
+    With a probability of at least ``1 - delta`` the mean loss of new ID samples that
+    the rule accepts is at most the bound. Read more in the
     :ref:`User Guide <guarantees>`.
 
-    The rule must not have been chosen with the rows whose losses are given. If it is
-    one of some rules that were fixed beforehand, such as the thresholds at the scores
-    of other rows, and these rows chose among them, `n_candidates` is their number.
+    The rule must not have been chosen with the samples whose losses are given. If these
+    samples were used to choose the rule among candidates that were fixed beforehand,
+    such as thresholds at the scores of other samples, `n_candidates` is the number of
+    candidates.
 
     Parameters
     ----------
     loss_accepted : array-like of shape (n_accepted,)
-        Losses of the accepted ID rows, in ``[0, max_loss]``.
+        Losses of the accepted ID samples, in ``[0, max_loss]``.
 
     delta : float, default=0.1
-        Probability, in (0, 1), that the bound does not hold. It is not shared with
-        that of :func:`certify`: both promises hold together with a probability of at
-        least one minus the sum of the two.
+        Probability, in (0, 1), that the bound does not hold. It is separate from the
+        `delta` of :func:`certify`: both guarantees hold together with a probability of
+        at least one minus the sum of the two.
 
     method : {"clopper_pearson", "hoeffding_bentkus"}, default="clopper_pearson"
-        "clopper_pearson" counts the losses that are not 0: exact if they all are 0
-        or `max_loss`, and too large otherwise. "hoeffding_bentkus" is made for losses
-        with values in between. It must not be chosen by looking at the losses.
+        "clopper_pearson" counts the nonzero losses: it is exact if all losses are 0 or
+        `max_loss`, and conservative otherwise. "hoeffding_bentkus" is for losses with
+        values in between. The choice must not depend on the losses.
 
     max_loss : float, default=1.0
         Largest possible loss.
 
     n_candidates : int, default=1
-        Number of rules among which these rows have chosen; `delta` is divided by it.
+        Number of rules among which these samples chose; `delta` is divided by it.
 
     Returns
     -------
     bound : float
-        The bound, `max_loss` if no row was accepted.
+        The bound, `max_loss` if no sample was accepted.
 
     Raises
     ------
@@ -290,18 +291,19 @@ def risk_upper_bound(
     See Also
     --------
     certify : Bounds the TPR and the FPR.
-    RejectOptionClassifier.report : Two-sided intervals on new rows.
+    RejectOptionClassifier.report : Two-sided intervals on new samples.
 
     Notes
     -----
-    Given how many rows are accepted, their losses are a sample of the distribution
+    Given how many samples are accepted, their losses are a sample of the distribution
     whose mean is the selective risk :math:`R`. With :math:`E` of :math:`N` losses that
     are not 0, the first method [1]_ takes `max_loss` times the :math:`1 - \delta`
     quantile of :math:`\mathrm{Beta}(E + 1, N - E)`, a bound on the probability of
     such a loss.
 
-    The second, with losses in units of `max_loss`, takes the largest :math:`r` that
-    is ruled out neither by Hoeffding's inequality [2]_ nor by that of Bentkus [3]_,
+    The second, with losses in units of `max_loss`, takes the largest :math:`r` that is
+    ruled out neither by Hoeffding's inequality [2]_ nor by the inequality of Bentkus
+    [3]_,
 
     .. math::
         P(\bar\ell \le t) &\le \exp\Big(-N \Big(t \ln\frac{t}{R} +

@@ -13,10 +13,10 @@ __all__ = ["BoundedImprovement", "CostBased", "PlugInCost"]
 
 
 class BoundedImprovement(BaseRule):
-    r"""Largest coverage at a bounded selective risk; needs no OOD rows.
+    r"""Largest coverage at a bounded selective risk; needs no OOD samples.
 
-    Accept as many ID rows as possible, while the mean loss of the accepted ones is
-    at most `risk_max`. Read more in the :ref:`User Guide <rejection>`.
+    Maximizes the number of accepted ID samples, where the mean loss of the accepted
+    samples is at most `risk_max`. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
@@ -25,17 +25,17 @@ class BoundedImprovement(BaseRule):
 
     See Also
     --------
-    BoundedAbstention : The other way round: least risk at a bounded coverage.
+    BoundedAbstention : The converse problem: least risk at a bounded coverage.
     skood.metrics.coverage_at_risk : The coverage of a single score.
 
     Notes
     -----
-    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, the
+    With :math:`N` of :math:`n_I` ID samples accepted at a summed loss :math:`E`, the
     problem is
 
     .. math:: \max N \quad\text{such that}\quad E \le r N,\ N \ge 1
 
-    with :math:`r` = `risk_max`. What is minimized is :math:`-N / n_I`.
+    with :math:`r` = `risk_max`. The objective is :math:`-N / n_I`.
 
     Examples
     --------
@@ -54,15 +54,15 @@ class BoundedImprovement(BaseRule):
         self._check_number("risk_max", high=math.inf, closed=False)
 
     def bounds(self, n_id, n_ood, *, whole=True):
-        """Return the bound on the risk, and that a row is accepted.
+        """Return the bound on the risk, and the bound that a sample is accepted.
 
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Of no effect.
+            Not used.
 
         Returns
         -------
@@ -80,17 +80,17 @@ class BoundedImprovement(BaseRule):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------
         cost : Linear
-            What is minimized.
+            The objective.
         """
         return Linear(id=-1.0 / n_id)
 
     def violation(self, tpr, fpr=np.nan, risk=np.nan):
-        """Return how much the risk is too large.
+        """Return the excess risk.
 
         Parameters
         ----------
@@ -107,24 +107,24 @@ class BoundedImprovement(BaseRule):
 
 
 class CostBased(BaseRule):
-    r"""Least expected cost of errors, of rejections and of accepted OOD rows.
+    r"""Least expected cost of errors, of rejections and of accepted OOD samples.
 
     Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     reject_id : float, default=0.3
-        Cost of rejecting an ID row, in units of the loss; not negative.
+        Cost of rejecting an ID sample, in units of the loss; not negative.
 
     accept_ood : float, default=1.0
-        Cost of accepting an OOD row; above `reject_ood`.
+        Cost of accepting an OOD sample; above `reject_ood`.
 
     reject_ood : float, default=0.0
-        Cost of rejecting an OOD row; not negative.
+        Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 the rule needs no OOD rows.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
+        With 0 the rule needs no OOD samples.
 
     See Also
     --------
@@ -132,8 +132,8 @@ class CostBased(BaseRule):
 
     Notes
     -----
-    With :math:`N` of :math:`n_I` ID rows accepted at a summed loss :math:`E`, and
-    :math:`F` of :math:`n_O` OOD rows, the cost is
+    With :math:`N` of :math:`n_I` ID samples accepted at a summed loss :math:`E`, and
+    :math:`F` of :math:`n_O` OOD samples, the cost is
 
     .. math::
         (1 - \pi) \, \frac{E + \varepsilon_1 (n_I - N)}{n_I} +
@@ -141,7 +141,7 @@ class CostBased(BaseRule):
 
     with :math:`\varepsilon_1` = `reject_id`, :math:`\varepsilon_2` = `accept_ood`,
     :math:`\varepsilon_3` = `reject_ood` and :math:`\pi` = `ood_prior` [1]_. There are
-    no bounds: accepting all and accepting none are allowed.
+    no bounds: accepting all or no samples is allowed.
 
     References
     ----------
@@ -168,7 +168,7 @@ class CostBased(BaseRule):
 
     @property
     def needs_ood(self):
-        """Whether OOD rows are needed: unless there are none in use."""
+        """Return whether OOD samples are required: if `ood_prior` is positive."""
         return self.ood_prior > 0
 
     def check_params(self):
@@ -179,7 +179,7 @@ class CostBased(BaseRule):
         if self.accept_ood <= self.reject_ood:
             raise ValueError(
                 f"accept_ood of {type(self).__name__} must be above reject_ood, or "
-                f"nothing is gained by rejecting OOD rows; got accept_ood="
+                f"nothing is gained by rejecting OOD samples; got accept_ood="
                 f"{self.accept_ood!r} and reject_ood={self.reject_ood!r}."
             )
 
@@ -189,10 +189,10 @@ class CostBased(BaseRule):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         whole : bool, default=True
-            Of no effect.
+            Not used.
 
         Returns
         -------
@@ -207,12 +207,12 @@ class CostBased(BaseRule):
         Parameters
         ----------
         n_id, n_ood : int
-            Numbers of ID and OOD rows.
+            Numbers of ID and OOD samples.
 
         Returns
         -------
         cost : Linear
-            What is minimized; NaN if OOD rows are in use but not at hand.
+            The objective; NaN if `ood_prior` is positive and there are no OOD samples.
         """
         prior = self.ood_prior
         share_id = (1 - prior) / n_id
@@ -248,27 +248,27 @@ class PlugInCost(CostBased):
 
     If the risk score is the conditional risk of the classifier, such as one minus the
     largest of calibrated probabilities, and the OOD score the likelihood ratio of OOD
-    to ID, then the rule of least cost is known, and neither OOD rows nor labels are
-    needed for it. Without an OOD score the ratio is taken to be zero, which gives
+    to ID, then the rule of least cost has a closed form, which needs neither OOD
+    samples nor labels. Without an OOD score the ratio is taken to be zero, which gives
     Chow's rule. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     reject_id : float, default=0.3
-        Cost of rejecting an ID row, in units of the loss; not negative.
+        Cost of rejecting an ID sample, in units of the loss; not negative.
 
     accept_ood : float, default=1.0
-        Cost of accepting an OOD row; above `reject_ood`.
+        Cost of accepting an OOD sample; above `reject_ood`.
 
     reject_ood : float, default=0.0
-        Cost of rejecting an OOD row; not negative.
+        Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1).
+        Share of OOD samples in use, in [0, 1).
 
     See Also
     --------
-    CostBased : For scores of any kind, searched on ID and OOD rows.
+    CostBased : For scores of any kind, searched on ID and OOD samples.
 
     Notes
     -----
@@ -279,8 +279,8 @@ class PlugInCost(CostBased):
         \varepsilon_1
 
     with the conditional risk r, the likelihood ratio :math:`g = p_O / p_I`, and the
-    symbols of :class:`CostBased` [1]_. Scores are used as they are: how good the rule
-    is depends on how well they are calibrated.
+    symbols of :class:`CostBased` [1]_. Scores are used as given: the quality of the
+    rule depends on their calibration.
 
     References
     ----------
@@ -300,7 +300,7 @@ class PlugInCost(CostBased):
 
     @property
     def needs_ood(self):
-        """Whether OOD rows are needed: never."""
+        """Return False: OOD samples are never required."""
         return False
 
     def plug_in(self):

@@ -1,4 +1,4 @@
-"""The exact optimum over all angles, by turning a line around every row."""
+"""Exact optimum over all angles, by rotating a line around every sample."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,17 +12,17 @@ from skood.decision._objective import better, pick
 
 __all__ = ["MAX_ROWS", "pivot_sweep"]
 
-#: The work grows with the square of the number of rows.
+#: The work grows with the square of the number of samples.
 MAX_ROWS = 5000
-# Angles nearer to each other than this are one: no rule in between can be stored.
+# Angles closer than this are merged: no rule in between can be represented.
 _NARROW = 1e-12
 _ROUNDING = 1e-12
-# So many of the best cells are recounted until one gives what it promised.
+# Number of best cells that are recounted until one attains its counted value.
 _CANDIDATES = 64
 
 
 class _Pivots:
-    """The rows with finite scores in one quadrant, and the search around them."""
+    """Samples with finite scores in one quadrant, and the search around them."""
 
     def __init__(self, problem, goal, turn, randomize):
         self.problem, self.goal, self.randomize = problem, goal, randomize
@@ -39,11 +39,12 @@ class _Pivots:
         )
 
     def around(self, i):
-        """Return the angles between which nothing changes, and N, E, F in each cell.
+        """Return the angles that bound the cells, and N, E, F in each cell.
 
-        A row is accepted with the pivot as the threshold iff its projected score is
-        not larger. In a quadrant that changes at most once: rows with a larger first
-        and a smaller second score enter, those of the opposite kind leave.
+        A sample is accepted with the pivot as the threshold iff its projected score is
+        not larger. In a quadrant this changes at most once: samples with a larger first
+        and a smaller second score enter; samples with a smaller first and a larger
+        second score leave.
         """
         dx, dy = self.x - self.x[i], self.y - self.y[i]
         same = (dx == 0) & (dy == 0)
@@ -70,7 +71,7 @@ class _Pivots:
         return edges, counts, self._counts(self.is_id[same], self.loss[same])
 
     def best_around(self, i):
-        """Return (value, -N, F, angle, accepted rows) of the best cell, or None."""
+        """Return (value, -N, F, angle, accepted samples) of the best cell, or None."""
         edges, after, tied = self.around(i)
         N, _, F = after
         if self.randomize:
@@ -84,7 +85,7 @@ class _Pivots:
         cell = k % (edges.size - 1)
         middle = self.start + (edges[cell] + edges[cell + 1]) / 2
         size = round(after[0][cell] + after[2][cell])
-        # rounded, so that the order of summation decides no tie
+        # rounded, so that ties do not depend on the order of summation
         value = round(float(value[k]), 13)
         return value, -float(N[k]), float(F[k]), float(middle), size
 
@@ -95,28 +96,28 @@ def pivot_sweep(problem, goal, *, turns=(0,), randomize=False):
     Parameters
     ----------
     problem : Problem
-        At most `MAX_ROWS` rows, with two scores.
+        At most `MAX_ROWS` samples, with two scores.
 
     goal : Goal
-        What is minimized.
+        Objective and bounds.
 
     turns : tuple of int, default=(0,)
         The quadrants, as multiples of pi / 2 at which they start.
 
     randomize : bool, default=False
-        Rows at the threshold may be accepted with a probability.
+        Samples at the threshold may be accepted with a probability.
 
     Returns
     -------
     best : Candidate or None
-        The best rule; None if none meets the bounds.
+        The best rule; None if no rule meets the bounds.
 
     bound : float
-        Its value: no rule has a smaller objective.
+        Its value, a lower bound on the objective of all rules.
     """
     best = None
     for turn in turns:
-        # ties of a single score are resolved by no angle nearby: the ends are extra
+        # no nearby angle resolves the ties of a single score: the ends are extra
         for theta in (turn * (math.pi / 2), (turn + 1) * (math.pi / 2)):
             found = problem.best_at(theta, goal, randomize=randomize)
             if found is not None and better(found, best, goal.rtol):

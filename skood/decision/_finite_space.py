@@ -1,4 +1,4 @@
-"""The optimal acceptance probabilities on a finite input space."""
+"""Optimal acceptance probabilities on a finite input space."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,12 +23,12 @@ from skood.exceptions import InfeasibleError
 
 __all__ = ["FiniteSolution", "solve_finite"]
 
-# So many rows stand for a whole distribution when a rule is asked for its bounds; a
-# power of two, by which dividing is exact. At least one of them means: more than none.
+# Number of samples that represents a whole distribution in the bounds of a rule; a
+# power of two, by which division is exact. "At least one" means: more than none.
 _MANY = 2**40
 
-# A reduced cost below this share of its terms is a tie, and an acceptance probability
-# that is this close to 0 or 1 is 0 or 1.
+# A reduced cost below this share of its terms is a tie, and acceptance probabilities
+# this close to 0 or 1 are rounded.
 _TIE = 1e-12
 
 # Programs are multiplied by _SHARP, by which the tolerances of HiGHS, none of them
@@ -38,7 +38,7 @@ _OPTIONS = {
     "primal_feasibility_tolerance": 1e-10,
     "dual_feasibility_tolerance": 1e-10,
 }
-# Whether to presolve, and room in the bounds, until HiGHS finishes.
+# Whether to presolve, and slack in the bounds, tried until HiGHS finishes.
 _ATTEMPTS = ((False, 0.0), (True, 0.0), (False, 1e-10), (True, 1e-10), (True, 5e-10))
 
 
@@ -67,17 +67,17 @@ class FiniteSolution:
         the rule has no `ood_prior`, or if nothing is accepted.
 
     objective : float
-        What the rule minimized.
+        The minimized objective of the rule.
 
     mu : float
         Weight of the likelihood ratio in ``r + mu * g``.
 
     lam : float
-        The threshold of ``r + mu * g``: atoms below it are accepted and atoms above
-        it are rejected; those at it may have any probability. `mu` and `lam` are NaN
-        where the risk plays no role, as when all inputs may be accepted. They come
-        from multipliers of the bounds, and where these are not unique they are one
-        possible pair.
+        The threshold of ``r + mu * g``: atoms below it are accepted and atoms above it
+        are rejected; atoms at the threshold may have any probability. `mu` and `lam`
+        are NaN where the risk plays no role, as when all inputs may be accepted. They
+        are computed from multipliers of the bounds; if these are not unique, they are
+        one possible pair.
 
     feasible : bool
         Whether the bounds, as functions of the three shares, hold up to 1e-9 at
@@ -109,11 +109,11 @@ class FiniteSolution:
 
 
 class _Face:
-    """The acceptance probabilities within bounds, or those of them that are best.
+    """Set of acceptance probabilities within bounds, or of the best among them.
 
-    The variables of its programs are not the probabilities c but the accepted masses
-    z = c * mass: all coefficients of these are of the order of one, so that the
-    tolerances of a program solver are tolerances of the result.
+    The variables of its programs are not the probabilities c but the accepted masses z
+    = c * mass: all their coefficients are of the order of one, so that the tolerances
+    of a program solver are tolerances of the result.
     """
 
     def __init__(self, p, q, risk, bounds, cost=None):
@@ -122,7 +122,7 @@ class _Face:
         self.columns = np.array([p, p * risk, q]) / self.mass
         self.rows = np.array([bound[:3] for bound in bounds]).reshape(-1, 3)
         self.most = -np.array([bound.constant for bound in bounds])
-        # rows of no effect would only add to the number of fractional atoms
+        # samples of no effect would only add to the number of fractional atoms
         of_use = ((self.rows @ self.columns) > 0).any(axis=1) | (self.most < 0)
         self.rows, self.most = self.rows[of_use], self.most[of_use]
         self.equal = np.zeros(len(self.rows), dtype=bool)
@@ -137,7 +137,7 @@ class _Face:
         """Return by how much the bounds must be relaxed to be met."""
         worst = float(np.max(-self.most, initial=0.0))
         if worst <= 0:
-            return 0.0  # by accepting nothing
+            return 0.0  # attained by accepting nothing
         rows = self.rows @ self.columns
         z, _ = _linear_program(
             np.append(np.zeros(len(self.z)), 1.0),
@@ -166,7 +166,7 @@ class _Face:
         return z, multipliers * scale
 
     def narrow(self, objective):
-        """Keep what minimizes a Linear; return the factors of N, E, F in its dual.
+        """Restrict to minima of a Linear; return the factors of N, E, F in its dual.
 
         By complementary slackness these are all points in which an atom is accepted
         where its reduced cost is negative, and rejected where it is positive, and
@@ -190,8 +190,8 @@ class _Face:
 def _linear_program(weights, rows, most, equal, upper):
     """Return a vertex that minimizes the weighted sum, and the multipliers.
 
-    Presolving rounds more, and room in the bounds is what rounding may take; with both
-    the solver finishes also where coefficients are many orders of magnitude apart.
+    Presolving rounds more, and the slack in the bounds allows for rounding; with both,
+    the solver also finishes where coefficients differ by many orders of magnitude.
     """
     for presolve, room in _ATTEMPTS:
         result = linprog(
@@ -209,7 +209,7 @@ def _linear_program(weights, rows, most, equal, upper):
     if result.status != 0:
         raise RuntimeError(
             f"The linear program of solve_finite could not be solved; "
-            f"scipy.optimize.linprog says: {result.message}"
+            f"message of scipy.optimize.linprog: {result.message}"
         )
     multipliers = np.zeros(len(rows))
     multipliers[~equal] = result.ineqlin.marginals
@@ -240,7 +240,7 @@ def _check_atoms(values, name):
 
 
 def _check_input(p_id, p_ood, risk, rule):
-    """Return the checked arrays, those of OOD as zeros if they are None, or raise."""
+    """Return the checked arrays, OOD arrays as zeros if they are None, or raise."""
     check_rule(rule)
     p, risk = _check_probabilities(p_id, "p_id"), _check_atoms(risk, "risk")
     q = np.zeros(len(p)) if p_ood is None else _check_probabilities(p_ood, "p_ood")
@@ -260,7 +260,7 @@ def _problem(rule, has_ood):
         cost = rule.cost(1, n_ood)
         some = cost is None
         for bound in rule.bounds(_MANY, n_ood * _MANY, whole=False):
-            # in units of the largest factor, whatever a user's rule counts in
+            # in units of the largest factor, since a user's rule may use any unit
             size = max(map(abs, bound[:3])) or 1.0
             by_id, by_loss, by_ood = (factor / size for factor in bound[:3])
             bound = Linear(by_id, by_loss, by_ood, bound.constant / size / _MANY)
@@ -283,7 +283,7 @@ def _largest_tpr(face):
 
 
 def _least_risk(face, risk):
-    """Return the objective whose minima are those of the selective risk.
+    """Return the linear objective with the same minima as the selective risk.
 
     Dinkelbach's iteration: from an attained risk R, the minimum of E - R N is negative
     until R is the least risk, where it is zero. The risks fall faster than linearly.
@@ -296,7 +296,7 @@ def _least_risk(face, risk):
 
 
 def _infeasible(rule, p, q, risk, bounds, has_ood):
-    """Return the error that says what is attainable."""
+    """Return the error with the attainable values."""
     attainable = {"min_risk": float(risk.min())}
     if not any(bound.loss for bound in bounds):
         others = _Face(p, q, risk, [b for b in bounds if not is_floor(b)])
@@ -316,7 +316,7 @@ def _infeasible(rule, p, q, risk, bounds, has_ood):
 
 def _describe(rule, bounds, c, p, q, risk, factors):
     """Return the solution with numbers from the acceptance probabilities."""
-    # quotients of like sums, which are exactly 1 where all is accepted
+    # quotients of equal sums are exactly 1 where all is accepted
     N, E = (c * p).sum() / p.sum(), (c * p * risk).sum() / p.sum()
     F, n_ood = ((c * q).sum() / q.sum(), 1) if q.any() else (0.0, 0)
     by_id, by_loss, by_ood = factors
@@ -342,8 +342,8 @@ def solve_finite(p_id, p_ood, risk, rule):
     r"""Find the optimal acceptance probabilities on a finite input space.
 
     The distributions are known: each atom x, such as a cell of discrete features, has
-    an ID probability, an OOD probability and a conditional risk. Unlike rules on two
-    scores, that have one probability at their threshold, each atom has its own. Read
+    an ID probability, an OOD probability and a conditional risk. Rules on two scores
+    have one acceptance probability at their threshold; here each atom has its own. Read
     more in the :ref:`User Guide <rejection>`.
 
     Parameters
@@ -352,34 +352,33 @@ def solve_finite(p_id, p_ood, risk, rule):
         Probabilities of the atoms in ID data; they sum to 1.
 
     p_ood : array-like of shape (n_atoms,) or None
-        Probabilities of the atoms in OOD data; they sum to 1. None: unknown, for
-        rules that do without.
+        Probabilities of the atoms in OOD data; they sum to 1. None: unknown, for rules
+        that do not require it.
 
     risk : array-like of shape (n_atoms,)
-        Conditional risk of each atom: its expected loss in ID data, not negative.
-        That of atoms that have ``p_id = 0`` is of no effect.
+        Conditional risk of each atom: its expected loss in ID data, not negative. The
+        risk of atoms with ``p_id = 0`` has no effect.
 
     rule : BaseRule
-        What is asked for, such as :class:`BoundedTPRFPR`.
+        The objective and the bounds, such as :class:`BoundedTPRFPR`.
 
     Returns
     -------
     solution : FiniteSolution
-        The acceptance probabilities, in the order of the atoms, and what they attain.
-        Among the optima it is one with the largest TPR, among these one with the
-        smallest FPR. Atoms with ``p_id = 0``, or a likelihood ratio of at least
-        1e9, are rejected.
+        The acceptance probabilities, in the order of the atoms, and the attained rates.
+        Ties among optima are resolved by the largest TPR, then the smallest FPR. Atoms
+        with ``p_id = 0``, or a likelihood ratio of at least 1e9, are rejected.
 
     Raises
     ------
     InfeasibleError
-        If no acceptance probabilities meet the bounds; its text says what is
-        attainable.
+        If no acceptance probabilities meet the bounds; its text gives the attainable
+        values.
     ValueError
         If probabilities are negative, not finite, or do not sum to 1 (up to 1e-9); if
         a risk is negative or not finite; if lengths differ; if `rule` needs `p_ood`.
     TypeError
-        If `rule` is no rule.
+        If `rule` is not a rule.
 
     See Also
     --------
@@ -395,11 +394,11 @@ def solve_finite(p_id, p_ood, risk, rule):
         F = \sum_x c \, p_O .
 
     Costs and bounds are linear in them, and so in c: a linear program [1]_. The
-    selective risk is their quotient :math:`E / N`. Its least value is the number R
-    for which the least value of :math:`E - R N` is zero, which is found by a few
-    linear programs [2]_. Optima are those of the last one. The ties among them are
-    resolved on the face of all optima, by linear programs again. A bound that at least
-    one row be accepted becomes :math:`N > 0`.
+    selective risk is their quotient :math:`E / N`. Its least value is the number R for
+    which the least value of :math:`E - R N` is zero, which takes a few linear programs
+    [2]_. The last linear program gives the optima. Ties among them are resolved by
+    further linear programs on the face of all optima. A bound that at least one sample
+    be accepted becomes :math:`N > 0`.
 
     At a vertex of :math:`[0, 1]^n` cut by m bounds, at least n - m atoms have the
     probability 0 or 1. So at most m have a fractional one: two for
@@ -413,8 +412,7 @@ def solve_finite(p_id, p_ood, risk, rule):
         c(x) = 0 \ \text{ if }\ r(x) + \mu \, g(x) > \lambda .
 
     The programs are solved by HiGHS through :func:`scipy.optimize.linprog`.
-    Probabilities below 1e-12, or that close to 1, are rounded; bounds hold up to
-    1e-9.
+    Probabilities within 1e-12 of 0 or 1 are rounded; bounds hold up to 1e-9.
 
     References
     ----------
@@ -439,7 +437,7 @@ def solve_finite(p_id, p_ood, risk, rule):
     """
     p, q, risk = _check_input(p_id, p_ood, risk, rule)
     cost, bounds, some = _problem(rule, p_ood is not None)
-    # elsewhere the likelihood ratio is infinite, or as good as that: never accepted
+    # elsewhere the likelihood ratio is infinite, or nearly so: never accepted
     atoms = np.flatnonzero(p > GUARD * q)
     inside = p[atoms], q[atoms], risk[atoms]
     face = _Face(*inside, bounds, cost)

@@ -1,4 +1,4 @@
-"""Confidence intervals of a mean that hold for every number of samples."""
+"""Confidence intervals of a mean that hold for any number of samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -67,7 +67,7 @@ def clopper_pearson(successes, trials, confidence_level=0.95):
 
 
 def _hoeffding(mean, n, delta):
-    """Return the upper end of means that Hoeffding's inequality does not rule out."""
+    """Return the largest mean that Hoeffding's inequality does not rule out."""
     if mean >= 1:
         return 1.0
 
@@ -95,10 +95,10 @@ def _betting(values, delta):
     r"""Return an upper bound on the mean of a variable in [0, 1], by fixed bets.
 
     The wealth :math:`\prod_i (1 - \lambda (x_i - m))`, :math:`0 < \lambda \le 1`, of
-    one who bets on a mean below `m` is 1 on average if `m` is right, and so is the
-    average over :math:`\lambda`, whatever the order of the samples. By Markov's
-    inequality `m` is ruled out where it is 1 / `delta`: section 4.2 of [1]_. The bets
-    are those for variances 1/4, 1/16, ...
+    one who bets on a mean below `m` is 1 on average if `m` is the mean, and so is the
+    average over :math:`\lambda`, for any order of the samples. By Markov's inequality
+    `m` is ruled out where it is 1 / `delta`: section 4.2 of [1]_. The bets suit
+    variances 1/4, 1/16, ...
 
     References
     ----------
@@ -135,12 +135,12 @@ def mean_interval(values, possible, confidence_level):
         Samples of the variable.
 
     possible : array-like of float, or None
-        The values that the variable can take, or the ends of its range and a value
-        in between. With two values, which must be known beforehand and not from the
-        samples, the interval is that of Clopper and Pearson; else, either end is the
-        better one of two, by the inequalities of Hoeffding and Bentkus, which suit
-        losses that are mostly 0, and by betting, which uses their variance. None: the
-        range is not known, and there is no interval.
+        The values that the variable can take, or the ends of its range and a value in
+        between. With two values, which must be known beforehand and not from the
+        samples, the interval is the Clopper-Pearson interval; otherwise, each end is
+        the better of two bounds, by the inequalities of Hoeffding and Bentkus, which
+        suit losses that are mostly 0, and by betting, which uses their variance. None:
+        the range is not known, and there is no interval.
 
     confidence_level : float
         Least coverage of the interval.
@@ -164,7 +164,7 @@ def mean_interval(values, possible, confidence_level):
         share = clopper_pearson(int(np.sum(values > least)), n, confidence_level)
         return Estimate(mean, *(least + scale * end for end in share[1:]))
     tail = (1 - confidence_level) / 2
-    # the lower end is the upper one of what is missing to the largest value
+    # the lower end is the upper end for the distance to the largest value
     high = _upper_bound(np.clip((values - least) / scale, 0, 1), tail)
     missing = _upper_bound(np.clip((least + scale - values) / scale, 0, 1), tail)
     low, high = least + scale * (1 - missing), least + scale * high

@@ -1,4 +1,4 @@
-"""What a search minimizes: a cost within bounds, for regions or for their mixtures."""
+"""Objective of a search: a cost within bounds, for regions or their mixtures."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,7 +13,7 @@ __all__ = ["Candidate", "Goal", "better", "pick"]
 
 
 class Candidate(NamedTuple):
-    """An acceptance rule that was met in a search."""
+    """Acceptance rule found in a search."""
 
     value: float
     N: float
@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
 
 
 def better(new, old, rtol):
-    """Tell whether `new` beats `old`: value, largest N, smallest F, smallest angle."""
+    """Return whether `new` beats `old`: value, then N, then smallest F, then angle."""
     if old is None or abs(new.value - old.value) > rtol * abs(old.value):
         return old is None or new.value < old.value
     return (-new.N, new.F, new.theta) < (-old.N, old.F, old.theta)
@@ -40,7 +40,7 @@ def pick(value, N, F, rtol):
 
 
 class Goal:
-    """A problem in N, E and F: minimize ``E / N``, or a linear cost, within bounds.
+    """Problem in N, E and F: minimize ``E / N``, or a linear cost, within bounds.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Goal:
         self.cost = cost
         self.bounds = bounds
         self.rtol = rtol
-        # the least number of ID rows; the risk of none is undefined
+        # least number of ID samples; the risk of an empty region is undefined
         least = [b.constant / -b.id for b in bounds if is_floor(b)]
         self.n_min = max(least, default=0.0 if cost is not None else 1.0)
         nothing = cost is not None and all(b.constant <= GUARD for b in bounds)
@@ -66,7 +66,7 @@ class Goal:
 
     @classmethod
     def of(cls, rule, problem, *, whole=True):
-        """Return the goal of a rule on the rows of a problem."""
+        """Return the goal of a rule on the samples of a problem."""
         sizes = problem.n_id, problem.n_ood
         cost = rule.cost(*sizes)
         # Quotients of sums of whole numbers are ties if they are equal; other sums
@@ -90,7 +90,7 @@ class Goal:
         return value
 
     def excess(self, N, E, F):
-        """Return the sum of what is above the bounds, in rows."""
+        """Return the total violation of the bounds, in samples."""
         return sum(
             (np.maximum(b.at(N, E, F), 0) for b in self.bounds),
             start=np.zeros(np.shape(N)),
@@ -99,8 +99,8 @@ class Goal:
     def mixtures(self, before, after):
         """Return the best mixtures of two regions each.
 
-        Along ``before + tau * (after - before)`` the objective is monotone and the
-        bounds leave an interval of tau, one end of which is optimal.
+        Along ``before + tau * (after - before)`` the objective is monotone in tau and
+        the bounds leave an interval, so that one of its ends is optimal.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class Goal:
         -------
         value, tau, N, F : ndarray of shape (2, n)
             For both ends of the interval of tau; the value is infinite where the
-            interval is empty or zero, for then nothing is added to `before`.
+            interval is empty or zero, since nothing is added to `before`.
         """
         low, high = np.zeros(len(before[0])), np.ones(len(before[0]))
         for bound in self.bounds:
@@ -133,5 +133,5 @@ class Goal:
 
 
 def is_floor(bound: Linear) -> bool:
-    """Tell whether a bound only asks for a number of accepted ID rows."""
+    """Return whether a bound is only on the number of accepted ID samples."""
     return bound.id < 0 and bound.loss == 0 and bound.ood == 0

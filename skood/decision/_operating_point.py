@@ -1,4 +1,4 @@
-"""An acceptance rule on one or two scores, and how it is applied."""
+"""Acceptance rule on one or two scores, and its application to new samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -20,9 +20,9 @@ _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    r"""An acceptance rule on two scores, and how it does on the data it was made on.
+    r"""Acceptance rule on two scores, and its rates on the data it was chosen on.
 
-    A row with the scores a (high = likely misclassified) and b (high = OOD) is
+    A sample with the scores a (high = likely misclassified) and b (high = OOD) is
     accepted iff
 
     .. math::
@@ -36,32 +36,32 @@ class OperatingPoint:
         The angle between the two scores; 0 uses the first only, pi/2 the second.
 
     lam : float
-        The threshold: the largest projected score that is accepted. A search puts it
+        The threshold: the largest projected score that is accepted. The solvers put it
         halfway between the scores of calibration samples, see :ref:`ties`.
 
     tau : float, default=1.0
-        Probability of accepting a sample at the threshold; below 1 only if asked for
-        by ``randomize=True``, or if nothing is accepted (``lam=-inf, tau=0``).
+        Probability of accepting a sample at the threshold; below 1 only with
+        ``randomize=True``, or if nothing is accepted (``lam=-inf, tau=0``).
 
     scales : tuple of (float, float), default=(1.0, 1.0)
         The scales c_a and c_b of the two scores.
 
     risk : float, default=nan
-        Selective risk: mean loss of the accepted ID rows.
+        Selective risk: mean loss of the accepted ID samples.
 
     tpr : float, default=nan
-        Accepted share of ID rows.
+        Accepted share of ID samples.
 
     fpr : float, default=nan
-        Accepted share of OOD rows; NaN if there were none.
+        Accepted share of OOD samples; NaN if there were none.
 
     precision : float, default=nan
-        Share of ID rows among accepted rows at the `ood_prior` of the rule; NaN if
-        the rule has no `ood_prior`, since the mix of the sample says nothing about
-        use.
+        Share of ID samples among accepted samples at the `ood_prior` of the rule; NaN
+        if the rule has no `ood_prior`, since the share of OOD samples in the data is
+        not the share in use.
 
     objective : float, default=nan
-        What the rule minimized.
+        The minimized objective of the rule.
 
     gap : float, default=nan
         Certified distance of `objective` from the best over all angles; 0 for a
@@ -71,9 +71,9 @@ class OperatingPoint:
         ``objective - gap``: no rule over all angles has a smaller objective.
 
     feasible : bool, default=True
-        Whether the bounds of the rule are met. If not, `risk` and `objective` are
-        NaN, and the other numbers are those of the rule that breaks the bounds by
-        the smallest total amount.
+        Whether the bounds of the rule are met. If not, `risk` and `objective` are NaN,
+        and the other numbers belong to the rule with the smallest total violation of
+        the bounds.
 
     max_tpr_at_fpr : float, default=nan
         Only if infeasible: largest TPR within the bound on the FPR.
@@ -92,7 +92,7 @@ class OperatingPoint:
     --------
     solve : Finds the best one.
     accept : Applies it.
-    accept_proba : The probability of acceptance that it gives.
+    accept_proba : Returns the probability of acceptance.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def weights(theta):
 
 
 def precision_at(ood_prior, tpr, fpr):
-    """Return the share of ID among accepted rows when `ood_prior` of rows are OOD."""
+    """Return the share of ID among accepted samples if the share `ood_prior` is OOD."""
     right = (1 - ood_prior) * tpr
     accepted = right + ood_prior * fpr
     return right / accepted if accepted > 0 else math.nan
@@ -162,13 +162,13 @@ def _check_score(score, name, *, below=True):
 
 
 def check_pair(risk, ood, names, needs_ood_score):
-    """Return both scores of one group of rows, of the same length."""
+    """Return both scores of one group of samples, of the same length."""
     risk = _check_score(risk, names[0])
     if ood is None:
         if needs_ood_score:
             raise ValueError(
                 f"{names[1]} is None although the rule has two scores; pass both "
-                f"scores for ID and for OOD rows, or one for both."
+                f"scores for ID and for OOD samples, or one for both."
             )
         return risk, None
     ood = _check_score(ood, names[1], below=False)
@@ -181,7 +181,7 @@ def check_pair(risk, ood, names, needs_ood_score):
 
 
 def standardize(risk, ood, scales):
-    """Return scaled scores and the rows with an infinite one, rejected first."""
+    """Return scaled scores and the samples with an infinite one, rejected first."""
     with np.errstate(over="ignore"):
         u = risk / scales[0]
         if ood is None:
@@ -195,7 +195,7 @@ def standardize(risk, ood, scales):
 
 
 def project(theta, u, v, top):
-    """Return the projected score; this arithmetic is the rule, bit for bit."""
+    """Return the projected score; all code uses this arithmetic, bit for bit."""
     w_a, w_b = weights(theta)
     if v is None or w_b == 0:
         projected = w_a * u
@@ -210,7 +210,7 @@ def project(theta, u, v, top):
 
 
 def accept_proba(point, risk, ood=None):
-    """Return the probability with which an operating point accepts each row.
+    """Return the probability that an operating point accepts each sample.
 
     Read more in the :ref:`User Guide <rejection>`.
 
@@ -220,16 +220,16 @@ def accept_proba(point, risk, ood=None):
         The rule, as :func:`solve` returns it.
 
     risk : array-like of shape (n_samples,)
-        The risk-like score, high for rows that are likely misclassified.
+        The risk-like score, high for samples that are likely misclassified.
 
     ood : array-like of shape (n_samples,), default=None
-        The OOD-like score, high for OOD rows. None: `risk` is the only score.
+        The OOD-like score, high for OOD samples. None: `risk` is the only score.
 
     Returns
     -------
     proba : ndarray of shape (n_samples,), dtype float64
-        1 below the threshold, `tau` at it, 0 above it. A row with an infinite score
-        is above every finite threshold, whatever the angle.
+        1 below the threshold, `tau` at it, 0 above it. A sample with an infinite score
+        is above every finite threshold, at any angle.
 
     Raises
     ------
@@ -257,7 +257,7 @@ def accept_proba(point, risk, ood=None):
 
 
 def accept(point, risk, ood=None, *, random_state=None):
-    """Tell which rows an operating point accepts.
+    """Return which samples an operating point accepts.
 
     Read more in the :ref:`User Guide <rejection>`.
 
@@ -267,19 +267,19 @@ def accept(point, risk, ood=None, *, random_state=None):
         The rule, as :func:`solve` returns it.
 
     risk : array-like of shape (n_samples,)
-        The risk-like score, high for rows that are likely misclassified.
+        The risk-like score, high for samples that are likely misclassified.
 
     ood : array-like of shape (n_samples,), default=None
-        The OOD-like score, high for OOD rows. None: `risk` is the only score.
+        The OOD-like score, high for OOD samples. None: `risk` is the only score.
 
     random_state : int, RandomState instance or None, default=None
-        Draws for rows at the threshold of a randomized rule, and only for them.
+        Controls the draws for samples at the threshold of a randomized rule.
 
     Returns
     -------
     accepted : ndarray of shape (n_samples,), dtype bool
-        True where the row is accepted. A row with an infinite score is accepted
-        only if the threshold is infinite, whatever the angle.
+        True where the sample is accepted. A sample with an infinite score is accepted
+        only if the threshold is infinite, at any angle.
 
     Raises
     ------
@@ -303,7 +303,7 @@ def accept(point, risk, ood=None, *, random_state=None):
 
 
 def draw(proba, random_state):
-    """Draw decisions; those with the probability 0 or 1 take no random number."""
+    """Draw decisions; probabilities 0 and 1 consume no random number."""
     accepted = proba == 1.0
     unsure = (proba > 0) & ~accepted
     if unsure.any():

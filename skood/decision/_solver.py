@@ -1,4 +1,4 @@
-"""The best acceptance rule on two scores: one engine for all rules."""
+"""Solver of all decision rules: the best acceptance rule on two scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -44,12 +44,12 @@ def grid_of_angles(angles, n_angles):
         See :func:`solve`.
 
     n_angles : int
-        Their number.
+        Number of angles.
 
     Returns
     -------
     thetas : ndarray of shape (n_angles,)
-        Right angles are among them.
+        The angles; right angles are included.
     """
     if isinstance(n_angles, bool) or not isinstance(n_angles, Integral):
         raise TypeError(f"n_angles must be an integer of at least 2, got {n_angles!r}.")
@@ -92,7 +92,7 @@ def grid_search(problem, goal, thetas, randomize=False):
 
 
 def _least_violation(problem, rule, thetas, optimize, whole):
-    """Return the point that breaks the bounds least, and what is attainable.
+    """Return the point with the smallest violation, and the attainable values.
 
     The first is searched on a grid of angles; `optimize` returns the best rule of any
     goal, or None.
@@ -129,7 +129,7 @@ def _least_violation(problem, rule, thetas, optimize, whole):
 
 
 def _plug_in(problem, rule):
-    """Return the operating point of a rule that is known without a search."""
+    """Return the operating point of a rule with a closed form."""
     for score, name in ((problem.ood_id, "ood_id"), (problem.ood_ood, "ood_ood")):
         if score is not None and (score < 0).any():
             raise ValueError(
@@ -141,7 +141,7 @@ def _plug_in(problem, rule):
     mu, lam = rule.plug_in()
     theta = math.atan(mu) if problem.double else 0.0
     problem.set_scales(1.0, 1.0)
-    # no scores to lie between: equal costs, also up to rounding, accept
+    # no midpoint between scores: equal costs, up to rounding, accept
     lam += float(tolerance(lam, 0.0, lam))
     point = OperatingPoint(theta=theta, lam=lam * math.cos(theta))
     return problem.evaluated(rule, point)
@@ -161,10 +161,10 @@ def search(
     tol=1e-3,
     randomize=False,
 ):
-    """Do what :func:`solve` does, but return an infeasible point instead of raising.
+    """Solve as :func:`solve`, but return an infeasible point instead of raising.
 
-    The point then has ``feasible=False``, a NaN risk and the attainable bounds, and
-    is the one that breaks the bounds of the rule by the smallest total amount.
+    The point then has ``feasible=False``, a NaN risk and the attainable bounds, and has
+    the smallest total violation of the bounds.
     """
     thetas = grid_of_angles(angles, n_angles)
     problem = check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood)
@@ -215,12 +215,12 @@ def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize):
         return None
     gap = point.objective - bound  # NaN if nothing is certified
     if gap <= 1e-12 * abs(point.objective):
-        gap = 0.0  # also what rounding leaves
+        gap = 0.0  # also removes negative rounding errors
     return replace(point, gap=gap, lower_bound=point.objective - gap)
 
 
 def warn_of_reversed(point):
-    """Warn if a rule accepts rows because a score is high."""
+    """Warn if a rule accepts samples because a score is high."""
     reversed_scores = [
         name
         for name, weight in zip(("risk", "OOD"), weights(point.theta), strict=True)
@@ -255,72 +255,73 @@ def solve(
     .. math::
         \cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda
 
-    the one is returned that minimizes the objective of `rule` within its bounds; of
-    several that a solver meets, the one with the largest TPR, then the smallest FPR,
+    the rule that minimizes the objective of `rule` within its bounds is returned. Ties
+    among the evaluated rules are resolved by the largest TPR, then the smallest FPR,
     then the smallest angle. Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     rule : BaseRule
-        What is asked for, such as :class:`BoundedTPRFPR`.
+        The objective and the bounds, such as :class:`BoundedTPRFPR`.
 
     risk_id : array-like of shape (n_id,)
-        Scores a of ID rows, high for rows that are likely misclassified.
+        Scores a of ID samples, high for samples that are likely misclassified.
 
     ood_id : array-like of shape (n_id,) or None
-        Scores b of ID rows, high for OOD rows; -inf is not allowed. None (then also
-        in `ood_ood`): a is the only score, and the angle is 0.
+        Scores b of ID samples, high for OOD samples; -inf is not allowed. None (then
+        also in `ood_ood`): there is only the score a, and the angle is 0.
 
     loss_id : array-like of shape (n_id,)
-        Losses of ID rows, not negative.
+        Losses of ID samples, not negative.
 
     risk_ood : array-like of shape (n_ood,) or None
-        Scores a of OOD rows. None: no OOD rows, for rules that need none.
+        Scores a of OOD samples. None: no OOD samples, for rules that do not require
+        them.
 
     ood_ood : array-like of shape (n_ood,) or None
-        Scores b of OOD rows.
+        Scores b of OOD samples.
 
     solver : {"bnb", "exact", "grid"}, default="bnb"
-        How angles are searched; at each of them all thresholds are.
+        How angles are searched; at each angle, all thresholds are evaluated.
 
-        - "bnb": branch and bound over all angles, down to a certified gap of `tol`
-          (or, after 5000 intervals, to the gap that is then left). The result is
-          never worse than that of "grid".
-        - "exact": all angles at which two rows change places, for at most 5000 rows.
+        - "bnb": branch and bound over all angles, down to a certified gap of `tol` (or,
+          after 5000 intervals, the remaining gap). The result is never worse than the
+          result of "grid".
+        - "exact": all angles at which two samples change order, for at most 5000
+          samples.
         - "grid": `n_angles` angles; nothing is certified.
 
     angles : {"quadrant", "full"}, default="quadrant"
         "quadrant": [0, pi/2], so that both scores count against acceptance. "full":
-        [-pi, pi), which lets a score be used reversed, with a warning.
+        [-pi, pi), so that a score may be used reversed, with a warning.
 
     n_angles : int, default=360
-        Number of angles of "grid", which "bnb" looks at as well where something
-        better may be. Both ends of a quadrant are among them, so that two scores are
-        never worse than either of them alone (if all are finite). With "full" it is
-        rounded up to a multiple of 4.
+        Number of angles of "grid", which "bnb" also evaluates where a better rule is
+        possible. Both ends of a quadrant are included, so that two scores are never
+        worse than either of them alone (if all are finite). With "full" it is rounded
+        up to a multiple of 4.
 
     tol : float, default=1e-3
         Gap of the objective at which "bnb" stops.
 
     randomize : bool, default=False
-        Accept the rows at the threshold with a probability, if this is better. The
-        bounds then hold for expected counts and are not rounded to whole rows. What
-        is certified is that no rule is better at an angle where only equal rows are
-        tied.
+        Accept the samples at the threshold with a probability, if this is better. The
+        bounds then hold for expected counts and are not rounded to whole samples. The
+        certificate covers the angles at which only equal samples are tied.
 
     Returns
     -------
     point : OperatingPoint
-        The rule, with numbers from applying it to the rows given.
+        The rule, with its rates on the given samples.
 
     Raises
     ------
     InfeasibleError
-        If no rule meets the bounds; its text says what is attainable.
+        If no rule meets the bounds; its text gives the attainable values.
     ValueError
-        If there are no ID rows or, where `rule` needs them, no OOD rows; if a score
-        is NaN, an OOD score is -inf, a loss is negative, or shapes do not fit; if
-        there are too many rows for "exact".
+        If there are no ID samples or, where `rule` needs them, no OOD samples; if a
+        score is NaN, an OOD score is -inf, a loss is negative, or shapes do not fit; if
+        there are too many samples for "exact".
 
     Warns
     -----
@@ -329,30 +330,30 @@ def solve(
 
     See Also
     --------
-    accept : Applies the rule to other rows.
+    accept : Applies the rule to other samples.
     solve_finite : For a finite input space, with a probability for each input.
     skood.metrics.selective_risk_at : The same from labels and predictions.
 
     Notes
     -----
     The scales :math:`c_a, c_b` are the 5..95 % inter-quantile ranges of the finite
-    scores of ID rows (1 if zero), so that no result depends on the units of the
-    scores; the plain grid of angles of [1]_ does. Thresholds exist at distinct
-    projected scores only. A row with an infinite score is accepted last, at every
+    scores of ID samples (1 if zero), so that results do not depend on the units of the
+    scores, unlike the plain grid of angles of [1]_. Thresholds exist at distinct
+    projected scores only. A sample with an infinite score is accepted last, at every
     angle.
 
-    Over an interval of angles a row has a smallest and a largest projected score. At
-    a given threshold, those whose largest is below it are accepted at all of these
-    angles, and those whose smallest is above it at none, which bounds :math:`N`,
-    :math:`E` and :math:`F` and so the objective. Branch and bound halves the
-    interval with the least bound until that is within `tol` of the best rule found.
-    Rows that are decided for all thresholds that still matter are only counted.
-    Ties of the objective are resolved among the rules that were met; "exact" meets
-    all. Rules that differ by the rounding of floating point only are one.
+    Over an interval of angles a sample has a smallest and a largest projected score. At
+    a given threshold, samples whose largest projected score is below the threshold are
+    accepted at all of these angles, and samples whose smallest is above it at no angle,
+    which bounds :math:`N`, :math:`E` and :math:`F` and so the objective. Branch and
+    bound halves the interval with the least bound until that is within `tol` of the
+    best rule found. Samples that are decided for all remaining thresholds are only
+    counted. Ties of the objective are resolved among the evaluated rules; "exact"
+    evaluates all. Rules that differ only by rounding of floating point are merged.
 
-    With :math:`n` rows the cost is :math:`O(n^2 \log n)` for "exact", and
-    :math:`O(d \, n \log n)` for "grid" with :math:`d` angles. That of "bnb" depends
-    on the data; it is usually that of some tens of angles.
+    With :math:`n` samples the cost is :math:`O(n^2 \log n)` for "exact", and :math:`O(d
+    \, n \log n)` for "grid" with :math:`d` angles. The cost of "bnb" depends on the
+    data; it is usually the cost of some tens of angles.
 
     References
     ----------
@@ -399,7 +400,7 @@ def solve(
             attainable = {"min_risk": point.min_risk}
         raise InfeasibleError(
             f"No acceptance rule meets {as_asked(rule)} on "
-            f"{len(risk_id)} ID and {n_ood} OOD rows.",
+            f"{len(risk_id)} ID and {n_ood} OOD samples.",
             **attainable,
         )
     return point

@@ -1,4 +1,4 @@
-"""What is best at every bound: the curve, and how it is found."""
+"""Step curve of the best acceptance rule at every bound."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,23 +16,22 @@ __all__ = ["BoundCurve", "angles_to_try", "best_rules"]
 
 @dataclass(frozen=True, eq=False)
 class BoundCurve:
-    r"""What the best acceptance rule reaches at every bound: a step function.
+    r"""Step function of the best value of an acceptance rule at every bound.
 
-    The curve has a point where the best value changes. Every point is reached by a
-    rule of its own on the scores, which the curve keeps. Read more in the
-    :ref:`User Guide <metrics>`.
+    The curve has a point where the best value changes, and stores the rule on the
+    scores that attains each point. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     bounds : ndarray of shape (n_points,)
-        What the rules meet with equality, increasing.
+        The bounds, which the rules meet with equality; increasing.
 
     values : ndarray of shape (n_points,)
         The best value of a rule that meets the bound; strictly monotone. Precisions
         may also be equal, namely 1 at an `ood_prior` of 0 or next to it.
 
     at_most : bool
-        Whether the bounds are upper ones. False: lower ones.
+        Whether the bounds are upper bounds. False: lower bounds.
 
     thetas : ndarray of shape (n_points,)
         The angle of each rule; 0 uses the first score only, pi/2 the second. If
@@ -42,7 +41,7 @@ class BoundCurve:
         The threshold of each rule; -inf with a tau of 0 accepts nothing.
 
     taus : ndarray of shape (n_points,)
-        Probability of accepting rows at the threshold.
+        Probability of accepting samples at the threshold.
 
     scales : tuple of (float, float)
         The scales of the two scores.
@@ -53,7 +52,7 @@ class BoundCurve:
     double_score_roc_curve : The least FPR at each TPR.
     double_score_precision_recall_curve : The largest precision at each recall.
     double_score_ccr_curve : The largest correct classification rate at each FPR.
-    scod_risk_coverage_curve : The least risk over ID and OOD rows at each coverage.
+    scod_risk_coverage_curve : The least risk over ID and OOD samples at each coverage.
 
     Examples
     --------
@@ -78,7 +77,7 @@ class BoundCurve:
     scales: tuple[float, float]
 
     def _positions(self, bound):
-        """Return the point that holds at each bound, and whether there is one."""
+        """Return the index of the point for each bound, and whether it exists."""
         bound = np.asarray(bound, dtype=np.float64)
         if np.isnan(bound).any():
             raise ValueError("bound contains NaN; ask for numbers.")
@@ -161,7 +160,7 @@ def angles_to_try(problem, angles, n_angles):
 def _best_of_runs(position, key):
     """Return, for each run of equal positions, the index of its last least key.
 
-    Runs in which nothing counts (the key is infinite) are left out.
+    Runs with only infinite keys are omitted.
     """
     last = ends_of_ties(position)
     first = np.append(0, last[:-1] + 1)
@@ -171,14 +170,14 @@ def _best_of_runs(position, key):
 
 
 def _beats_later(key):
-    """Tell which keys are smaller than all keys after them."""
+    """Return which keys are smaller than all later keys."""
     return key < np.append(np.minimum.accumulate(key[::-1])[::-1][1:], np.inf)
 
 
 def _frontier(points):
-    """Keep the columns that no other one equals or betters in position and key.
+    """Return the columns that no other column dominates in position and key.
 
-    Among equals the one with the most ID rows stays, then the last one.
+    Among equal columns, the one with the most ID samples stays, then the last.
     """
     points = points[:, np.lexsort((points[2], -points[1], points[0]))]
     return points[:, _beats_later(points[1])]
@@ -187,13 +186,13 @@ def _frontier(points):
 def best_rules(problem, thetas, read, *, none=None, at_most=False):
     """Find the rule with the least key at every bound on a position.
 
-    One pass over the angles: at each of them, all thresholds are tried, and what is
-    best there is merged into what was best before.
+    In one pass over the angles, all thresholds at each angle are evaluated, and the
+    best are merged into the best rules so far.
 
     Parameters
     ----------
     problem : skood.decision._calibration_sample.Problem
-        The rows.
+        The samples.
 
     thetas : ndarray of shape (n_angles,)
         Angles in increasing order.
@@ -204,7 +203,7 @@ def best_rules(problem, thetas, read, *, none=None, at_most=False):
         count.
 
     none : tuple (position, key) of float, default=None
-        Those of accepting nothing, if this counts.
+        Position and key of accepting nothing, if allowed.
 
     at_most : bool, default=False
         Whether the position is bounded from above.
@@ -218,7 +217,7 @@ def best_rules(problem, thetas, read, *, none=None, at_most=False):
         `at_most`, `thetas`, `lams`, `taus` and `scales` of a :class:`BoundCurve`.
     """
     sign = -1.0 if at_most else 1.0
-    # rows: position, key, N, theta, lam, tau; an upper bound is a lower one of minus
+    # rows: position, key, N, theta, lam, tau; upper bounds are negated lower bounds
     best = np.empty((6, 0))
     if none is not None:
         best = np.array([[sign * none[0]], [none[1]], [0], [0], [-math.inf], [0]])

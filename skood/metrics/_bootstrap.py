@@ -37,7 +37,7 @@ CONSTRAINTS = {
 
 
 def checked_bounds(bounds, system, value):
-    """Return the range of a metric: as given, or as known."""
+    """Return the given range of a metric, or its known range."""
     if bounds is None:
         return range_of(system)
     low, high = map(float, bounds) if len(bounds) == 2 else (math.nan, math.nan)
@@ -72,23 +72,23 @@ def bootstrap_ci(
 ):
     r"""Confidence interval of a metric.
 
-    Samples are drawn with replacement, with everything that belongs to them, and the
-    metric is computed on each such resample. The default interval also holds for few
+    Samples are drawn with replacement, together with their entries in all arrays, and
+    the metric is computed on each resample. The default interval also holds for few
     samples and for values near 0 or 1. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     metric : callable
         ``metric(y_true, *arrays, **metric_params)`` returns a number: one of
-        :mod:`skood.metrics`, of :mod:`sklearn.metrics`, or your own. It is given
-        `ood_label` and `classes` if it has parameters of these names.
+        :mod:`skood.metrics`, of :mod:`sklearn.metrics`, or your own. `ood_label` and
+        `classes` are passed if it has parameters of these names.
 
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     *arrays : array-like of shape (n_samples, ...) or None
-        What the metric takes after `y_true`, such as predictions and scores.
+        Arguments of the metric after `y_true`, such as predictions and scores.
 
     n_resamples : int, default=999
         Number of resamples.
@@ -97,25 +97,25 @@ def bootstrap_ci(
         Level of the interval, in (0, 1).
 
     method : {"beta", "percentile", "basic", "bca"}, default="beta"
-        How the interval follows from the resamples, see Notes. "beta" is made to cover
-        what it promises; the others are the textbook intervals, which cover less for
-        few samples and near the ends of the range of the metric.
+        Type of the interval, see Notes. "beta" is designed to attain its nominal
+        coverage; the others are the textbook intervals, which cover less for few
+        samples and near the ends of the range of the metric.
 
     bounds : tuple of (float, float), default=None
         Used by "beta": lowest and highest value of the metric. None: known for the
-        metrics of :mod:`skood.metrics`, unless the loss is a callable or an array;
-        these have no interval then, NaN in `low` and `high`. For a metric of
-        your own the interval is that of Student's t, with a warning.
+        metrics of :mod:`skood.metrics`, unless the loss is a callable or an array; in
+        these cases there is no interval, NaN in `low` and `high`. For other metrics it
+        is Student's t interval, with a warning.
 
     stratify : bool, default=True
-        Whether ID and OOD rows are resampled separately, so that every resample has
-        as many of either kind as the data.
+        Whether ID and OOD samples are resampled separately, so that every resample has
+        as many ID and OOD samples as the data.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the resamples. The result does not depend on `n_jobs`.
+        Controls the resampling. The result does not depend on `n_jobs`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -125,7 +125,7 @@ def bootstrap_ci(
 
     **metric_params : dict
         Further arguments of the metric. One-dimensional arrays with one entry per
-        row, such as losses or sample weights, are resampled with the rows; so are
+        sample, such as losses or sample weights, are resampled with the samples; so are
         `y_pred`, `y_score`, `ood_score`, `y_proba` and `sample_weight` of any
         dimension. A two-dimensional `loss` is a loss matrix and is not.
 
@@ -138,21 +138,21 @@ def bootstrap_ci(
     ------
     ValueError
         If the metric is NaN or infinite on the data or on a resample, if an array
-        does not have one entry per row, or if it is not clear whether one of
+        does not have one entry per sample, or if it is not clear whether one of
         `metric_params` does. "bca": if all resamples are above or all are
-        below the value, or a stratum has a single row.
+        below the value, or a stratum has a single sample.
     TypeError
         If the metric does not return a number.
 
     See Also
     --------
-    paired_test : Whether two systems differ on the same rows.
+    paired_test : Tests whether two systems differ on the same samples.
 
     Notes
     -----
     "beta" treats the metric, scaled to [0, 1], as a share :math:`\hat\theta` of
-    :math:`n^*` independent samples that has the variance :math:`V` of the metric on
-    the resamples, and takes the interval of Clopper and Pearson [1]_,
+    :math:`n^*` independent samples that has the variance :math:`V` of the metric on the
+    resamples, and uses the Clopper-Pearson interval [1]_,
 
     .. math::
         n^* = \frac{\hat\theta (1 - \hat\theta)}{V} \Big(\frac{z}{t}\Big)^2, \quad
@@ -162,18 +162,17 @@ def bootstrap_ci(
         \Big(1 - \frac{\alpha}{2}\Big),
 
     with the quantiles :math:`z` and :math:`t` of the normal and of Student's
-    distribution. It is extended in two ways. The same around
-    :math:`\hat\theta - 2 \hat b`, with the bias :math:`\hat b` of the resamples, is
-    part of it. And so are the values that the metric has if a share
-    :math:`1 - (\alpha / 2)^{1/n}` of samples with the lowest or highest score, right or
-    wrong, is added to the :math:`n` ID or OOD samples: with a probability of
-    :math:`\alpha / 2` none of these would be among the data. So an AUROC of 1 on 20
-    ID and 20 OOD samples has the interval [0.83, 1] and not [1, 1].
+    distribution. It is extended in two ways: by the same interval around
+    :math:`\hat\theta - 2 \hat b`, with the bias :math:`\hat b` of the resamples, and by
+    the values of the metric if a share :math:`1 - (\alpha / 2)^{1/n}` of samples with
+    the lowest or highest score, right or wrong, is added to the :math:`n` ID or OOD
+    samples: with a probability of :math:`\alpha / 2` the data contain none of these. So
+    an AUROC of 1 on 20 ID and 20 OOD samples has the interval [0.83, 1] and not [1, 1].
 
     The interval of :func:`fpr_at_tpr` is exact and needs no resamples: the threshold is
     between two order statistics of the scores of the positive class, and the FPR at
-    either of them between the ends of Clopper and Pearson, each of the four statements
-    with an error of :math:`\alpha / 4`. Less than 86 positive samples do not bound the
+    each of them between Clopper-Pearson limits, each of the four statements with an
+    error of :math:`\alpha / 4`. Fewer than 86 positive samples do not bound the
     threshold of a TPR of 0.95 from below, and the upper end is 1.
 
     For the other methods, with the quantile function :math:`Q` of the values
@@ -190,19 +189,20 @@ def bootstrap_ci(
 
       with the bias :math:`z_0 = \Phi^{-1}(P(\theta^* < \hat\theta) + \frac12
       P(\theta^* = \hat\theta))` and the acceleration of leave-one-out values
-      :math:`\hat\theta_{h(i)}` in the strata :math:`h` of :math:`n_h` rows,
+      :math:`\hat\theta_{h(i)}` in the strata :math:`h` of :math:`n_h` samples,
 
       .. math::
           a = \frac{\sum_h n_h^{-3} \sum_i u_{hi}^3}
           {6 (\sum_h n_h^{-2} \sum_i u_{hi}^2)^{3/2}}, \quad
           u_{hi} = (n_h - 1)(\bar\theta_h - \hat\theta_{h(i)}) .
 
-      It evaluates the metric another `n_samples` times.
+      It takes another `n_samples` evaluations of the metric.
 
-    A metric that returns an operating point or a curve is given as a function that
-    returns a number of it, such as its `risk` or `area`; state its range by `bounds`.
+    A metric that returns an operating point or a curve is passed as a function that
+    returns one of its numbers, such as its `risk` or `area`; pass the range as
+    `bounds`.
 
-    A resample may lack a class: give `classes` to metrics that would otherwise take
+    A resample may lack a class: pass `classes` to metrics that would otherwise infer
     them from the labels.
 
     References

@@ -1,4 +1,4 @@
-"""How far predicted probabilities are from what happens: ECE and Brier score."""
+"""Calibration of predicted probabilities: ECE and Brier score."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,27 +16,27 @@ from skood.utils._torch import to_numpy
 
 __all__ = ["brier", "expected_calibration_error"]
 
-# How far the sum of a row's probabilities may be from one: rounding in float16.
+# Tolerance of the sum of the probabilities of a sample: rounding in float16.
 _SUM_TOLERANCE = 1e-3
-# How far one probability may be outside of [0, 1]: rounding in float32, as of the mean
-# of an ensemble.
+# Tolerance of a probability outside of [0, 1]: rounding in float32, as in the mean of
+# an ensemble.
 _TOLERANCE = 1e-6
 
 
 def _in_range(proba):
-    """Return probabilities, rounded into [0, 1]; refuse what is none."""
+    """Return probabilities clipped to [0, 1]; raise if they are invalid."""
     bad = ~((proba >= -_TOLERANCE) & (proba <= 1 + _TOLERANCE))
     if bad.any():
         raise ValueError(
-            f"y_proba must be in [0, 1] on ID rows, got {float(proba[bad][0])!r} (in "
-            f"{int(bad.sum())} of {bad.size} entries); pass probabilities, for example "
-            f"the softmax of logits."
+            f"y_proba must be in [0, 1] on ID samples, got {float(proba[bad][0])!r} "
+            f"(in {int(bad.sum())} of {bad.size} entries); pass probabilities, for "
+            f"example the softmax of logits."
         )
     return np.clip(proba, 0, 1)
 
 
 def _one_hot_and_proba(y_true, y_proba, classes, ood_label):
-    """Return, of the ID rows, a mask of the true class and the probabilities."""
+    """Return the one-hot labels and the probabilities of the ID samples."""
     is_id = id_mask(y_true, ood_label, classes)
     y_true = check_labels(y_true, "y_true")[is_id]
     known = np.unique(y_true) if classes is None else np.asarray(classes)
@@ -91,7 +91,7 @@ def _binned_error(proba, happened, n_bins, strategy, norm):
 
 
 def _confidence(y_true, y_proba, y_pred, ood_label, classes):
-    """Return, of the ID rows, a confidence and whether the prediction is right."""
+    """Return the confidences of the ID samples, and whether predictions are right."""
     if y_pred is None:
         one_hot, proba = _one_hot_and_proba(y_true, y_proba, classes, ood_label)
         top = proba.argmax(axis=1)
@@ -130,24 +130,24 @@ def expected_calibration_error(
     ood_label=-1,
     classes=None,
 ):
-    r"""Expected calibration error: confidence against accuracy, in bins.
+    r"""Expected calibration error (ECE): confidence against accuracy, in bins.
 
-    OOD rows are left out: whatever class is predicted for them is wrong. Read more in
-    the :ref:`User Guide <metrics>`.
+    OOD samples are excluded: any class predicted for them is wrong. Read more in the
+    :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_proba : array-like of shape (n_samples, n_classes) or (n_samples,)
-        Probabilities of the classes, as ``predict_proba`` gives them; the largest
-        one is the confidence, and its class (the first of equal ones) the
-        prediction. Or, with `y_pred`, the probability that the prediction is right.
+        Probabilities of the classes, as returned by ``predict_proba``; the largest one
+        is the confidence, and its class (the first among ties) the prediction. Or, with
+        `y_pred`, the probability that the prediction is right.
 
     y_pred : array-like of shape (n_samples,), default=None
-        Predicted labels that a one-dimensional `y_proba` belongs to.
+        Predicted labels, for a one-dimensional `y_proba`.
 
     n_bins : int, default=15
         Number of bins.
@@ -161,10 +161,10 @@ def expected_calibration_error(
 
     classwise : bool, default=False
         Whether to average, over the classes, the error of each class's probability
-        (each with its own bins) instead of looking at the largest only.
+        (each with its own bins) instead of only the largest probability.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The labels of the columns of `y_proba`, ``classes_`` of the classifier; a
@@ -178,9 +178,9 @@ def expected_calibration_error(
     Raises
     ------
     ValueError
-        If `y_proba` has another shape, is not in [0, 1] (up to 1e-6, what is off by
-        less is clipped) or does not sum to 1, if there are no ID rows, or if a
-        parameter is unknown.
+        If `y_proba` has another shape, is not in [0, 1] (up to 1e-6; smaller deviations
+        are clipped) or does not sum to 1, if there are no ID samples, or if a parameter
+        is unknown.
 
     See Also
     --------
@@ -189,7 +189,7 @@ def expected_calibration_error(
     Notes
     -----
     With the accuracy :math:`a_b` and the mean confidence :math:`c_b` of the
-    :math:`n_b` rows in bin b,
+    :math:`n_b` samples in bin b,
 
     .. math::
         \mathrm{ECE}_1 = \sum_b \frac{n_b}{n} |a_b - c_b|, \quad
@@ -200,14 +200,14 @@ def expected_calibration_error(
 
     - "uniform" [1]_: :math:`((b-1)/B, b/B]`, and 0 belongs to the first;
     - "quantile" [3]_: its upper edge is the :math:`\lceil bn/B \rceil`-th smallest
-      confidence. Without ties the sizes differ by one at most. Tied confidences
-      always share a bin, so ties may leave fewer bins than asked.
+      confidence. Without ties the sizes differ by one at most. Tied confidences always
+      share a bin, so ties may leave fewer than `n_bins` bins.
 
     Class-wise [2]_: :math:`\frac1K \sum_k` of the error of the k-th column as the
     probability of ``y_true == classes[k]``.
 
     The gap of a bin is positive even for a calibrated classifier, about
-    :math:`\sqrt{a(1-a)/n_b}`: compare at equal numbers of rows and bins only.
+    :math:`\sqrt{a(1-a)/n_b}`: compare at equal numbers of samples and bins only.
 
     References
     ----------
@@ -249,20 +249,20 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None):
     r"""Brier score: mean squared distance of the probabilities from the truth.
 
     The squares are *summed* over the classes, also when there are two, so that the
-    score is in [0, 2]. OOD rows are left out. Read more in the
+    score is in [0, 2]. OOD samples are excluded. Read more in the
     :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_proba : array-like of shape (n_samples, n_classes)
-        Probabilities of the classes, as ``predict_proba`` gives them.
+        Probabilities of the classes, as returned by ``predict_proba``.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The labels of the columns of `y_proba`, ``classes_`` of the classifier; a
@@ -271,17 +271,17 @@ def brier(y_true, y_proba, *, ood_label=-1, classes=None):
     Returns
     -------
     score : float
-        In [0, 2], lower is better. Always guessing 1/K of K classes gives 1 - 1/K.
+        In [0, 2], lower is better. Always predicting 1/K for K classes gives 1 - 1/K.
 
     Raises
     ------
     ValueError
-        If `y_proba` has another shape, is not in [0, 1] (up to 1e-6, what is off by
-        less is clipped) or does not sum to 1, or if there are no ID rows.
+        If `y_proba` has another shape, is not in [0, 1] (up to 1e-6; smaller deviations
+        are clipped) or does not sum to 1, or if there are no ID samples.
 
     See Also
     --------
-    expected_calibration_error : One part of what this score counts.
+    expected_calibration_error : The calibration part of this score.
     sklearn.metrics.brier_score_loss : Half of this score with two classes.
 
     Notes

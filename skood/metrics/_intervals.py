@@ -40,17 +40,17 @@ _UNKNOWN_RANGE = (
 def beta_interval(value, draws, sizes, bounds, confidence_level):
     r"""Return an interval from the mean and the variance of resampled values.
 
-    The metric, scaled to [0, 1], is treated as a share of as many independent samples
-    as would give it its variance [1]_: with the variance :math:`V` of the resampled
+    The metric, scaled to [0, 1], is treated as a share of independent samples, in the
+    number that gives its variance [1]_: with the variance :math:`V` of the resampled
     values, corrected for its bias, the effective number is
 
     .. math:: n^* = \frac{p (1 - p)}{V} \Big(\frac{z}{t}\Big)^2
 
-    for :math:`p` = `value`, and the interval is that of Clopper and Pearson for
-    :math:`n^* p` of :math:`n^*`. It is extended by the one around the value less twice
-    the bias :math:`\bar\theta^* - \hat\theta` that resampling shows, since the smaller
-    of it and 0 may be the right correction. Without a range it is the interval of
-    Student's t.
+    for :math:`p` = `value`, and the interval is the Clopper-Pearson interval for
+    :math:`n^* p` of :math:`n^*`. It is extended by the interval around the value minus
+    twice the bias :math:`\bar\theta^* - \hat\theta` of the resamples, since the smaller
+    of this bias and 0 may be the right correction. Without a range it is the interval
+    of Student's t.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def beta_interval(value, draws, sizes, bounds, confidence_level):
         return float(centers.min() - half), float(centers.max() + half)
     least, scale = bounds[0], bounds[1] - bounds[0]
     p = np.clip((centers - least) / scale, 0, 1)
-    # the variance of a share that is 0 or 1 has no effective number: that of resamples
+    # a share of 0 or 1 has no effective number: use the mean of the resamples
     inside = p[0] if 0 < p[0] < 1 else (float(np.mean(draws)) - least) / scale
     n = inside * (1 - inside) * scale**2 / variance * (ndtri(tail) / t) ** 2
     # Beta distributions of the ends of Clopper and Pearson, 0 and 1 at the edges
@@ -103,7 +103,7 @@ def beta_interval(value, draws, sizes, bounds, confidence_level):
 
 
 def covering_interval(metric, value, draws, sizes, bounds, ends, confidence_level):
-    """Return the interval of the variance, extended by what may be unseen.
+    """Return the variance interval, extended for unseen samples.
 
     Parameters
     ----------
@@ -125,7 +125,8 @@ def covering_interval(metric, value, draws, sizes, bounds, ends, confidence_leve
     if metric is detection_error:
         # A minimum over thresholds is too small. Smirnov's limit of the deviation at
         # all of them, exp(-2 x^2) for x sqrt(1/m + 1/n), in units of its largest
-        # variance; that at the error p of the best threshold is about 4 p (1 - p).
+        # variance; the variance at the error p of the best threshold is about 4 p (1 -
+        # p).
         x = math.sqrt(math.log(2 / (1 - confidence_level)) / 2)
         spread = math.sqrt(value * (1 - value) * sum(1 / n for n in sizes))
         high = min(max(high, value + x * spread), 0.5)
@@ -136,9 +137,9 @@ def fpr_interval(counts, tpr, confidence_level):
     r"""Return an exact interval of the FPR at a TPR.
 
     The score that a share `tpr` of the positive class reaches is between two order
-    statistics, whose ranks follow from the binomial distribution, and the FPR at
-    either of them, which the other class has no part in, is between the ends of
-    Clopper and Pearson. Each of the four statements has a quarter of the error.
+    statistics, whose ranks follow from the binomial distribution. The order statistics
+    do not depend on the other class, so the FPR at each of them is between
+    Clopper-Pearson limits. Each of the four statements has a quarter of the error.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ def fpr_interval(counts, tpr, confidence_level):
 
 
 def score_interval(system, value, draws, strata, is_ood, bounds, confidence_level):
-    """Return the interval of a metric: by its variance, and by unseen samples.
+    """Return the interval of a metric from its variance and from unseen samples.
 
     Parameters
     ----------
@@ -196,8 +197,8 @@ def score_interval(system, value, draws, strata, is_ood, bounds, confidence_leve
         The OOD samples.
 
     bounds : tuple of (float, float) or None
-        Range of the metric. None: a metric of skood has no interval, another one has
-        that of Student's t, with a warning.
+        Range of the metric. None: a metric of skood has no interval, another metric has
+        Student's t interval, with a warning.
 
     confidence_level : float
         Nominal coverage.
@@ -241,7 +242,7 @@ def exact_interval(system, confidence_level):
 
 
 def _one_interval(system, value, draws, sizes, bounds, confidence_level):
-    """Return the interval of one system without what is unseen."""
+    """Return the interval of one system without unseen samples."""
     if has_closed_form(system):
         return exact_interval(system, confidence_level)
     metric, ends = known_metric(system)[0], (value, value)
@@ -307,7 +308,7 @@ def difference_interval(pair, values, draws, strata, is_ood, bounds, confidence_
     spreads = draws.std(axis=0)
     r = np.corrcoef(draws.T)[0, 1] if (spreads > 1e-12).all() else 0.0
     if has_closed_form(pair[0]):
-        r = min(r, 0.0)  # exact intervals are no multiples of standard deviations
+        r = min(r, 0.0)  # exact intervals do not scale with deviations
 
     def half(x, y):
         return math.sqrt(max(0.0, x * x + y * y - 2 * r * x * y))

@@ -1,4 +1,4 @@
-"""How wrong a classifier is on the rows that it accepts, OOD rows among them."""
+"""Open-set metrics: OSCR and the correct classification rate at an FPR."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,7 +17,7 @@ __all__ = ["ccr_at_fpr", "oscr"]
 
 
 def _curve_counts(y_true, y_pred, y_score, definition, ood_label, classes):
-    """Accepted OOD, ID and correct ID rows at every distinct score, from the top."""
+    """Return counts of accepted OOD, ID and correct ID samples at distinct scores."""
     if definition not in ("selective_risk", "dhamija"):
         raise ValueError(
             f"definition must be 'selective_risk' or 'dhamija', got {definition!r}."
@@ -44,29 +44,29 @@ def oscr(
 ):
     r"""Area under the correct classification rate against the FPR (OSCR).
 
-    ID rows are positive: the false positive rate (FPR) is the share of OOD rows that
-    are accepted. Read more in the :ref:`User Guide <metrics>`.
+    ID samples are positive: the false positive rate (FPR) is the share of OOD samples
+    that are accepted. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored.
+        Predicted labels; entries of OOD samples are ignored.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept first. Infinities are allowed.
+        Scores, high for samples to accept first. Infinities are allowed.
 
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
         The correct classification rate (CCR). "selective_risk": the share of correct
-        among accepted ID rows, one minus the selective risk [1]_. "dhamija": the
-        share of ID rows that are accepted and correct [2]_. The two order detectors
-        differently: the first does not count how many ID rows are rejected.
+        among accepted ID samples, one minus the selective risk [1]_. "dhamija": the
+        share of ID samples that are accepted and correct [2]_. The two definitions rank
+        detectors differently: the first ignores the number of rejected ID samples.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -78,16 +78,16 @@ def oscr(
 
     See Also
     --------
-    auroc : What "dhamija" gives when every prediction is right.
+    auroc : Equals "dhamija" if every prediction is right.
     ccr_at_fpr : A point on the curve.
     selective_risk_at : The selective risk at bounds on TPR and FPR.
 
     Notes
     -----
-    The operating points are those at distinct scores, joined by straight lines from
-    FPR 0 to 1. "dhamija" starts at (0, 0). The CCR of "selective_risk" is undefined
-    as long as no ID row is accepted; it is then continued from the first point where
-    it is defined.
+    The operating points are at distinct scores, joined by straight lines from FPR 0 to
+    1. "dhamija" starts at (0, 0). The CCR of "selective_risk" is undefined as long as
+    no ID sample is accepted; it is extended there from the first point where it is
+    defined.
 
     References
     ----------
@@ -135,30 +135,30 @@ def ccr_at_fpr(
 ):
     r"""Correct classification rate at a bounded false positive rate.
 
-    It is taken where as many rows are accepted as the bound on accepted OOD rows
-    allows. Read more in the :ref:`User Guide <metrics>`.
+    The threshold accepts as many samples as the bound on the FPR allows. Read more in
+    the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored.
+        Predicted labels; entries of OOD samples are ignored.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept first. Infinities are allowed.
+        Scores, high for samples to accept first. Infinities are allowed.
 
     fpr : float, default=0.05
-        Largest share of OOD rows to accept, in [0, 1].
+        Largest share of OOD samples to accept, in [0, 1].
 
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
         As in :func:`oscr`. "selective_risk": the share of correct among accepted ID
-        rows. "dhamija": the share of ID rows that are accepted and correct.
+        samples. "dhamija": the share of ID samples that are accepted and correct.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -166,12 +166,12 @@ def ccr_at_fpr(
     Returns
     -------
     ccr : float
-        In [0, 1], higher is better. 0 if no ID row can be accepted within the bound.
+        In [0, 1], higher is better. 0 if no ID sample can be accepted within the bound.
 
     Raises
     ------
     ValueError
-        If `fpr` is not in [0, 1], or there are no ID or no OOD rows.
+        If `fpr` is not in [0, 1], or there are no ID or no OOD samples.
 
     See Also
     --------
@@ -180,11 +180,11 @@ def ccr_at_fpr(
 
     Notes
     -----
-    The threshold is the lowest distinct score whose FPR is at most `fpr`; tied rows
+    The threshold is the lowest distinct score whose FPR is at most `fpr`; tied samples
     are accepted together. For "dhamija" the CCR grows with the number of accepted
-    rows, so this is its greatest value within the bound. For "selective_risk" it
-    need not be, and the greatest value would often be that of accepting a single
-    row; so the threshold is the same.
+    samples, so this is its greatest value within the bound. For "selective_risk" this
+    does not hold, and the greatest value is often attained by accepting a single
+    sample; so the threshold is the same.
 
     Examples
     --------

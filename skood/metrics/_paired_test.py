@@ -28,8 +28,8 @@ from skood.utils._torch import to_numpy
 
 __all__ = ["PairedTestResult", "paired_test"]
 
-# Arguments of metrics that an order-preserving map leaves as good as they were, and
-# arguments that are on a common scale as they are.
+# Arguments of metrics that may be replaced by their ranks, and arguments that are
+# already on a common scale.
 _SCORES = ("y_score", "ood_score")
 _COMMON_SCALE = ("y_pred", "y_proba", "loss")
 
@@ -40,10 +40,10 @@ class PairedTestResult(NamedTuple):
     Parameters
     ----------
     statistic : float
-        The metric of system a minus that of system b.
+        The metric of system a minus the metric of system b.
 
     pvalue : float
-        Probability, if there is no difference, of one that is as large or larger.
+        Probability of a difference at least as large under the null hypothesis.
 
     low, high : float
         Ends of the two-sided interval of the difference.
@@ -89,7 +89,7 @@ def _ranked(metric, arrays):
 
 
 def _common_scale(name, array):
-    """Return what of a system may be exchanged with that of another."""
+    """Return the arrays of a system that may be swapped with another system."""
     if array is None or name in _COMMON_SCALE:
         return array
     array = to_numpy(array)
@@ -97,7 +97,7 @@ def _common_scale(name, array):
         return rankdata(array)
     raise ValueError(
         f"The metric has an array {name or 'without a name'!r} of {np.ndim(array)} "
-        f"dimension(s), of which it is not known whether two systems share its scale: "
+        f"dimension(s), and it is unknown whether two systems share its scale: "
         f"{_SCORES} of one dimension are ranked, {_COMMON_SCALE} are taken as they "
         f"are. Pass rank=False if all arrays are on a common scale, or use "
         f"method='bootstrap'."
@@ -118,7 +118,7 @@ def _check_unchanged(pair, values):
 
 
 class _Swap:
-    """The difference of two systems after swapping random rows, for joblib."""
+    """Return the difference of two systems after swapping random samples."""
 
     def __init__(self, pair, random_state):
         self.pair = pair
@@ -132,7 +132,7 @@ class _Swap:
 
 
 def _mixed(a, b, swap):
-    """Return system a with the rows in `swap` taken from b."""
+    """Return system a with the samples in `swap` taken from b."""
 
     def mix(x, y):
         if x is None:
@@ -172,7 +172,7 @@ def paired_test(
     n_jobs=None,
     **metric_params,
 ):
-    r"""Test whether a metric of two systems differs, on the same rows.
+    r"""Test whether a metric of two systems differs, on the same samples.
 
     Read more in the :ref:`User Guide <metrics>`.
 
@@ -183,29 +183,30 @@ def paired_test(
         :func:`bootstrap_ci`.
 
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     arrays_a, arrays_b : array-like of shape (n_samples, ...), tuple or dict of them
-        What the metric takes after `y_true` from system a and from system b: one
+        Arguments of the metric after `y_true`, from system a and from system b: one
         array, a tuple of several, or a dict of them by name. None is allowed.
 
     n_resamples : int, default=999
         Number of permutations, and of bootstrap resamples.
 
     method : {"permutation", "bootstrap"}, default="permutation"
-        Where the p-value comes from. "permutation": rows are swapped between the
-        systems at random. "bootstrap": rows are resampled. See Notes.
+        Type of the test. "permutation": samples are swapped between the systems at
+        random. "bootstrap": samples are resampled. See Notes.
 
     alternative : {"two-sided", "greater", "less"}, default="two-sided"
-        "greater": the metric of a is greater than that of b, which is good or bad
-        as the metric is.
+        "greater": the metric of a is greater than the metric of b, whether higher is
+        better or not.
 
     rank : bool, default=True
-        Of "permutation" only: whether `y_score` and `ood_score`, known by the names
-        of the parameters of the metric, are replaced by their ranks within either
-        system before rows are swapped. `y_pred`, `y_proba` and `loss` are swapped as
-        they are. False: all are, which needs scores on a common scale.
+        Only for "permutation": whether `y_score` and `ood_score`, identified by the
+        parameter names of the metric, are replaced by their ranks within either system
+        before samples are swapped. `y_pred`, `y_proba` and `loss` are swapped as they
+        are. False: all arrays are swapped as they are, which requires scores on a
+        common scale.
 
     confidence_level : float, default=0.95
         Level of the interval of the difference, in (0, 1).
@@ -214,13 +215,13 @@ def paired_test(
         Lowest and highest value of the metric, as in :func:`bootstrap_ci`.
 
     stratify : bool, default=True
-        Whether the bootstrap resamples ID and OOD rows separately.
+        Whether the bootstrap resamples ID and OOD samples separately.
 
     random_state : int, RandomState instance or None, default=None
-        Draws permutations and resamples. The result does not depend on `n_jobs`.
+        Controls permutations and resamples. The result does not depend on `n_jobs`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -230,7 +231,7 @@ def paired_test(
 
     **metric_params : dict
         Further arguments of the metric, shared by the systems. Those with one entry
-        per row are resampled with the rows, as in :func:`bootstrap_ci`.
+        per sample are resampled with the samples, as in :func:`bootstrap_ci`.
 
     Returns
     -------
@@ -244,7 +245,8 @@ def paired_test(
     ValueError
         If the metric is NaN or infinite on the data or on a resample, if the systems
         have different arrays, or if `rank` is True and the metric has an array of
-        another name, or changes when scores are ranked (so that ranks do not do).
+        another name, or changes when scores are ranked (so that ranks cannot replace
+        scores).
     TypeError
         If the metric does not return a number.
 
@@ -254,42 +256,41 @@ def paired_test(
 
     Notes
     -----
-    *Permutation.* If nothing but the name tells the systems apart, then swapping the
-    rows of any subset gives an equally likely pair. With the difference :math:`d` on
-    the data and :math:`d_b` after swapping each row with probability 1/2, the p-value
-    for "greater" is
+    *Permutation.* Under the null hypothesis the systems are exchangeable, so that
+    swapping the samples of any subset gives an equally likely pair. With the difference
+    :math:`d` on the data and :math:`d_b` after swapping each sample with probability
+    1/2, the p-value for "greater" is
 
     .. math::
         p = \frac{1 + \#\{b : d_b \ge d\}}{1 + B}
 
-    and the two-sided one twice the smaller of both sides, at most 1. Two detectors
-    have scores of different scales, and a mixture of both would order the rows by
-    where their score is from: on the same scale the test is valid, on different
-    ones it has no power. So scores are replaced by their ranks within each system
-    first [1]_ [2]_, which changes no metric of the order of scores. All rows given
-    are ranked together; for a metric of ID rows only, give ID rows only. The null
-    hypothesis is that the systems behave alike on these rows, not merely that the
-    metric is equal. Ranks in a sample stand for those in the population, so that
-    the level is not exact but close.
+    and the two-sided one twice the smaller of both sides, at most 1. Two detectors have
+    scores of different scales, and a mixture of both would order the samples by the
+    origin of their score: on the same scale the test is valid, on different scales it
+    has no power. So scores are replaced by their ranks within each system first [1]_
+    [2]_, which leaves metrics of the order of scores unchanged. All samples given are
+    ranked together; for a metric of ID samples only, pass ID samples only. The null
+    hypothesis is exchangeability on these samples, not merely an equal metric. Ranks in
+    a sample replace ranks in the population, so that the level is close but not exact.
 
-    *Bootstrap.* The null hypothesis is that the metrics are equal; no common scale
-    is needed, so that it suits any metric, but its level holds for large samples
-    only. With the differences :math:`d^*_b` on resamples of the rows, common to both
-    systems, the p-value for "greater" is :math:`(1 + \#\{b : d^*_b \le 0\}) /
-    (1 + B)`. So the two-sided one is at most :math:`\alpha` about where the
-    percentile interval of level :math:`1 - \alpha` leaves 0 out.
+    *Bootstrap.* The null hypothesis is that the metrics are equal; no common scale is
+    needed, so that it suits any metric, but its level is only asymptotic. With the
+    differences :math:`d^*_b` on resamples of the samples, common to both systems, the
+    p-value for "greater" is :math:`(1 + \#\{b : d^*_b \le 0\}) / (1 + B)`. So the
+    two-sided p-value is at most :math:`\alpha` about when the percentile interval of
+    level :math:`1 - \alpha` excludes 0.
 
-    *Interval.* It follows from the interval :math:`[l, u]` of either system, that of
-    :func:`bootstrap_ci`, and the correlation :math:`r` of their values on common
+    *Interval.* It follows from the interval :math:`[l, u]` of either system by
+    :func:`bootstrap_ci` and the correlation :math:`r` of their values on common
     resamples [3]_: the lower end is
 
     .. math::
         \hat\theta_a - \hat\theta_b - \sqrt{(\hat\theta_a - l_a)^2
         + (u_b - \hat\theta_b)^2 - 2 r (\hat\theta_a - l_a) (u_b - \hat\theta_b)}
 
-    and the upper end likewise. It is extended by the differences there are if samples
-    that the data may lack are good for one system and bad for the other. So two
-    systems that are perfect on few samples have no difference of 0 for sure.
+    and the upper end likewise. It is extended by the differences that result if unseen
+    samples are good for one system and bad for the other. So the interval of two
+    systems that are perfect on few samples is not [0, 0].
 
     References
     ----------
@@ -332,7 +333,7 @@ def paired_test(
     known = (value_a, value_b), draws, strata, is_ood, bounds
     low, high = difference_interval(pair, *known, confidence_level)
     draws = draws[:, 0] - draws[:, 1]
-    # a difference that is equal but for rounding counts on either side
+    # a difference that is equal up to rounding counts on either side
     rounding = 1e-12 * max(1.0, abs(difference))
     if method == "bootstrap":
         greater, less = draws <= rounding, draws >= -rounding

@@ -1,4 +1,4 @@
-"""How well a score ranks ID rows above OOD rows: AUROC, AUPR, FPR at TPR."""
+"""Ranking metrics of OOD detection: AUROC, AUPR, FPR at TPR, detection error."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -25,10 +25,10 @@ __all__ = [
 
 
 class Number(Interval):
-    """An interval of numbers, of which True and False are none."""
+    """Interval of numbers, without True and False."""
 
     def is_satisfied_by(self, val):
-        """Tell whether a value is a number in the interval."""
+        """Return whether a value is a number in the interval."""
         return not isinstance(val, bool) and super().is_satisfied_by(val)
 
 
@@ -66,42 +66,42 @@ def _is_boolean(labels):
 
 
 def check_ood(y_true, ood_label, classes):
-    """Return the OOD mask of `y_true`; ambiguous labels and classes are refused."""
+    """Return the OOD mask of `y_true`; raise if labels or classes are ambiguous."""
     y_true = check_label_rows(y_true, "y_true")
     # labels of a classifier of booleans are not ambiguous
     if _is_boolean(y_true) and (classes is None or not _is_boolean(classes)):
         raise ValueError(
-            "y_true is boolean, so it does not tell whether True means ID or OOD; "
+            "y_true is boolean, so it is ambiguous whether True means ID or OOD; "
             "pass labels, for example np.where(is_ood, -1, 1)."
         )
     if classes is not None and ood_mask(classes, ood_label=ood_label).any():
         raise ValueError(
             f"ood_label={ood_label!r} is one of classes={np.asarray(classes).tolist()},"
-            f" so it does not tell whether rows with this label are ID or OOD. Leave "
+            f" so it is ambiguous whether samples with this label are ID or OOD. Leave "
             f"it out of classes, or pass another ood_label."
         )
     return ood_mask(y_true, ood_label=ood_label, classes=classes)
 
 
 def require_both(is_ood, ood_label):
-    """Raise unless there are both ID and OOD rows."""
+    """Raise unless there are both ID and OOD samples."""
     n_ood = int(np.count_nonzero(is_ood))
     if n_ood == 0:
         raise ValueError(
-            f"No OOD rows in y_true: none of its {is_ood.size} labels equals "
-            f"ood_label={ood_label!r} or is missing from classes. Add OOD rows, or "
-            f"pass the ood_label in use."
+            f"No OOD samples in y_true: none of its {is_ood.size} labels equals "
+            f"ood_label={ood_label!r} or is missing from classes. Add OOD samples, "
+            f"or pass the ood_label in use."
         )
     if n_ood == is_ood.size:
         raise ValueError(
-            f"No ID rows in y_true: all of its {is_ood.size} labels equal "
-            f"ood_label={ood_label!r} or are missing from classes. Add ID rows, or "
-            f"pass the ood_label in use."
+            f"No ID samples in y_true: all of its {is_ood.size} labels equal "
+            f"ood_label={ood_label!r} or are missing from classes. Add ID samples, "
+            f"or pass the ood_label in use."
         )
 
 
 def accepted_counts(is_ood, y_score):
-    """Accepted ID and OOD rows at every distinct score, from the highest down."""
+    """Return counts of accepted ID and OOD samples at distinct scores, decreasing."""
     order = np.argsort(y_score)[::-1]
     last = ends_of_ties(y_score[order])
     accepted_ood = np.cumsum(is_ood[order], dtype=np.int64)[last]
@@ -109,7 +109,7 @@ def accepted_counts(is_ood, y_score):
 
 
 def _counts(y_true, y_score, ood_label, classes):
-    """The same of labels and scores that are checked here."""
+    """Check labels and scores, and return the counts."""
     is_ood = check_ood(y_true, ood_label, classes)
     y_score = check_scores(y_score, is_ood.shape[0])
     require_both(is_ood, ood_label)
@@ -117,7 +117,7 @@ def _counts(y_true, y_score, ood_label, classes):
 
 
 def _flip(counts):
-    """Counts when OOD is positive: flagged OOD and ID rows, lowest score first."""
+    """Return counts of flagged OOD and ID samples at distinct scores, increasing."""
     n_id, n_ood = counts
     flagged_ood = n_ood[-1] - np.append(n_ood[-2::-1], 0)
     flagged_id = n_id[-1] - np.append(n_id[-2::-1], 0)
@@ -151,8 +151,8 @@ def _fpr_at_tpr(counts, tpr):
         raise TypeError(f"tpr must be a number in (0, 1], got {tpr!r}.")
     if not 0 < float(tpr) <= 1:
         raise ValueError(f"tpr must be in (0, 1], got {tpr!r}.")
-    # tp and fp never decrease, so the first threshold that reaches tpr is the best;
-    # however small tpr is, a positive rate takes one accepted sample
+    # tp and fp never decrease, so the first threshold that reaches tpr is the best; any
+    # positive tpr requires an accepted sample
     least = max(1.0, np.ceil(tpr * tp[-1] - GUARD))
     first = np.searchsorted(tp, least)
     return float(fp[first] / fp[-1])
@@ -165,27 +165,27 @@ def _detection_error(counts):
 
 
 def auroc(y_true, y_score, *, ood_label=-1, classes=None):
-    r"""Area under the ROC curve, ID rows positive.
+    r"""Area under the ROC curve, ID samples positive.
 
-    The probability that a random ID row scores higher than a random OOD row, ties
-    counting one half. It is the same number when OOD is the positive class and the
-    score is negated. Read more in the :ref:`User Guide <metrics>`.
+    The probability that a random ID sample scores higher than a random OOD sample, ties
+    counting one half. The value is the same if OOD is the positive class and the score
+    is negated. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD. None: only `ood_label`
-        marks a row as OOD.
+        marks a sample as OOD.
 
     Returns
     -------
@@ -195,7 +195,7 @@ def auroc(y_true, y_score, *, ood_label=-1, classes=None):
     Raises
     ------
     ValueError
-        If there are no ID or no OOD rows, if `y_true` is boolean, or if `y_score`
+        If there are no ID or no OOD samples, if `y_true` is boolean, or if `y_score`
         contains NaN or has another length.
 
     See Also
@@ -220,26 +220,26 @@ def auroc(y_true, y_score, *, ood_label=-1, classes=None):
 
 
 def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
-    r"""Area under the precision-recall curve, ID rows positive.
+    r"""Area under the precision-recall curve, ID samples positive.
 
     Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     interpolation : {"step", "trapezoid"}, default="step"
         "step" is the average precision, an unbiased sum over thresholds.
         "trapezoid" joins the points by straight lines from (recall 0, precision 1),
-        which is optimistic but what several papers report.
+        which is optimistic but reported in several papers.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -247,12 +247,12 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
     Returns
     -------
     aupr : float
-        In (0, 1], higher is better. A random score gives the share of ID rows.
+        In (0, 1], higher is better. A random score has the share of ID samples.
 
     See Also
     --------
-    aupr_out : The same with OOD rows positive.
-    auroc : Does not depend on the mix of ID and OOD rows.
+    aupr_out : The same with OOD samples positive.
+    auroc : Does not depend on the class ratio of ID and OOD samples.
 
     Notes
     -----
@@ -272,26 +272,26 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
 
 
 def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
-    """Area under the precision-recall curve, OOD rows positive.
+    """Area under the precision-recall curve, OOD samples positive.
 
-    The score stays high for ID rows; it is negated here. Read more in the
-    :ref:`User Guide <metrics>`.
+    As elsewhere, scores are high for ID samples; they are negated internally. Read more
+    in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     interpolation : {"step", "trapezoid"}, default="step"
         "step" is the average precision, "trapezoid" joins the points by straight
         lines.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -299,11 +299,11 @@ def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=Non
     Returns
     -------
     aupr : float
-        In (0, 1], higher is better. A random score gives the share of OOD rows.
+        In (0, 1], higher is better. A random score has the share of OOD samples.
 
     See Also
     --------
-    aupr_in : The same with ID rows positive.
+    aupr_in : The same with ID samples positive.
 
     Examples
     --------
@@ -325,28 +325,28 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
     r"""False positive rate at a given true positive rate.
 
     The smallest FPR over the thresholds at distinct scores whose TPR is at least
-    `tpr`: tied rows are accepted together. Read more in the
+    `tpr`: tied samples are accepted together. Read more in the
     :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     tpr : float, default=0.95
         The true positive rate to reach, in (0, 1].
 
     positive : {"id", "ood"}, default="id"
-        The positive class. "id": the share of OOD rows accepted when at least `tpr`
-        of the ID rows are. "ood": the share of ID rows flagged when at least `tpr`
-        of the OOD rows are. The two are different numbers.
+        The positive class. "id": the share of OOD samples accepted when at least `tpr`
+        of the ID samples are accepted. "ood": the share of ID samples flagged when at
+        least `tpr` of the OOD samples are flagged. The two values differ.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -379,21 +379,21 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
 
 
 def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
-    r"""Smallest error of telling ID from OOD rows at equal priors.
+    r"""Detection error: smallest error of ID against OOD classification, equal priors.
 
     Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -405,7 +405,7 @@ def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
 
     See Also
     --------
-    fpr_at_tpr : The error on OOD rows at a fixed error on ID rows.
+    fpr_at_tpr : The error on OOD samples at a fixed error on ID samples.
 
     Notes
     -----
@@ -438,11 +438,11 @@ def ranking_metrics(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for ID rows. Infinities are allowed, NaN is not.
+        Scores, high for ID samples. Infinities are allowed, NaN is not.
 
     tpr : float, default=0.95
         The true positive rate of `fpr_at_tpr`.
@@ -454,7 +454,7 @@ def ranking_metrics(
         The interpolation of `aupr_in` and `aupr_out`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -467,7 +467,7 @@ def ranking_metrics(
 
     See Also
     --------
-    auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error : One of them.
+    auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error : Single metrics.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Metrics on resampled rows, and the intervals that follow from them."""
+"""Bootstrap resamples of metrics, and intervals from them."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 
-# Parameters that have one entry per row also where they have several dimensions.
+# Parameters with one entry per sample even if they have several dimensions.
 _PER_ROW = ("y_pred", "y_score", "ood_score", "y_proba", "sample_weight")
 
 
 class System(NamedTuple):
-    """A metric with its arguments: one entry per row, and all others."""
+    """Metric with its arguments: arrays with one entry per sample, and all others."""
 
     metric: Callable
     y_true: np.ndarray
@@ -46,7 +46,7 @@ class System(NamedTuple):
     params: dict
 
     def value(self, rows=slice(None)):
-        """Return the metric of some rows, which must be a number."""
+        """Return the metric of some samples, which must be a number."""
         value = self.metric(
             self.y_true[rows],
             *(None if a is None else a[rows] for a in self.arrays),
@@ -62,7 +62,7 @@ class System(NamedTuple):
 
 
 def parameters_of(metric):
-    """Return the parameters of a metric by name, none if they are not known."""
+    """Return the parameters of a metric by name; empty if they are unknown."""
     try:
         return inspect.signature(metric).parameters
     except ValueError:  # some functions that are not written in Python
@@ -70,7 +70,7 @@ def parameters_of(metric):
 
 
 def _rows_of(array, n_samples, name):
-    """Return an array with one entry per row."""
+    """Return an array with one entry per sample."""
     array = np.asarray(to_numpy(array))
     if array.ndim == 0 or array.shape[0] != n_samples:
         raise ValueError(
@@ -81,12 +81,12 @@ def _rows_of(array, n_samples, name):
 
 
 def _is_per_row(name, value, n_samples):
-    """Tell whether a parameter of a metric has one entry per row, if that is clear."""
+    """Return whether a parameter has one entry per sample; raise if it is unclear."""
     if isinstance(value, str | bytes | dict) or not hasattr(value, "__len__"):
         return False
     n_dims = np.ndim(to_numpy(value))
     if n_dims == 0 or len(value) != n_samples or (name == "loss" and n_dims == 2):
-        return False  # a loss matrix may happen to have as many classes as rows
+        return False  # a loss matrix may happen to have as many classes as samples
     if n_dims > 1 and name not in _PER_ROW:
         raise ValueError(
             f"{name} has the shape {np.shape(to_numpy(value))}, and as many rows as "
@@ -98,7 +98,7 @@ def _is_per_row(name, value, n_samples):
 
 
 def make_system(metric, y_true, arrays, metric_params, ood_label, classes):
-    """Sort the arguments of a metric; `arrays` is a tuple or a dict."""
+    """Return the system of a metric and its arguments; `arrays` is a tuple or dict."""
     y_true = check_labels(y_true, "y_true")
     n_samples = y_true.shape[0]
     names = parameters_of(metric)
@@ -120,7 +120,7 @@ def make_system(metric, y_true, arrays, metric_params, ood_label, classes):
 
 
 def strata_of(y_true, stratify, ood_label, classes):
-    """Return the positions of the rows that are resampled among themselves."""
+    """Return the positions of the samples that are resampled among themselves."""
     is_ood = check_ood(y_true, ood_label, classes)
     if not stratify:
         return [np.arange(is_ood.size)]
@@ -128,7 +128,7 @@ def strata_of(y_true, stratify, ood_label, classes):
 
 
 def finite_value(system, where):
-    """Return the metric on all rows, or raise."""
+    """Return the metric on all samples, or raise."""
     value = system.value()
     if not math.isfinite(value):
         raise ValueError(
@@ -148,7 +148,7 @@ def finite_values(function, n, n_jobs, what):
         raise ValueError(
             f"metric is NaN or infinite in {int(bad.sum())} of {n} {what}, so that it "
             f"has no distribution there. Pass a metric that is defined on all of "
-            f"them, or more rows; stratify=True keeps ID and OOD rows in each."
+            f"them, or more samples; stratify=True keeps ID and OOD samples in each."
         )
     return values
 
@@ -159,12 +159,12 @@ def _chunk(function, items):
 
 
 def seed_of(random_state):
-    """Draw a seed, to which every resample adds its number, whatever the job."""
+    """Draw a seed, to which each resample adds its index, in any joblib job."""
     return random_state.randint(np.iinfo(np.int32).max, size=4).tolist()
 
 
 class Bootstrap:
-    """The metrics of some systems on the i-th resample of the rows, for joblib."""
+    """Return metrics of systems on the i-th resample."""
 
     def __init__(self, systems, strata, random_state):
         self.systems = systems
@@ -172,7 +172,7 @@ class Bootstrap:
         self.entropy = seed_of(random_state)
 
     def rows(self, i):
-        """Draw rows with replacement, from each stratum as many as it has."""
+        """Draw samples with replacement, with the size of each stratum."""
         rng = np.random.default_rng([*self.entropy, i])
         return np.concatenate(
             [s[rng.integers(s.size, size=s.size)] for s in self.strata]
@@ -184,7 +184,7 @@ class Bootstrap:
 
 
 class _LeaveOneOut:
-    """The metric without the i-th of some rows, for joblib."""
+    """Return the metric without the i-th of some samples."""
 
     def __init__(self, system, rows):
         self.system = system
@@ -213,7 +213,7 @@ def jackknife_values(system, strata, n_jobs):
 
 
 def _acceleration(jackknife):
-    """Acceleration of BCa from the leave-one-out values of every stratum."""
+    """Return the acceleration of BCa from the leave-one-out values of the strata."""
     third = second = 0.0
     for values in jackknife:
         n = values.size
@@ -224,13 +224,13 @@ def _acceleration(jackknife):
 
 
 def _bca_levels(value, draws, jackknife, tail):
-    """Return the two levels of the bootstrap distribution that BCa reads."""
+    """Return the two levels of the bootstrap distribution used by BCa."""
     below = (np.mean(draws < value) + np.mean(draws <= value)) / 2
     if below in (0, 1):
         raise ValueError(
             f"The BCa interval is undefined: all {draws.size} resamples are "
             f"{'above' if below == 0 else 'below'} the value {value:.6g}, so its bias "
-            f"cannot be told. Use method='basic' or more resamples."
+            f"is undefined. Use method='basic' or more resamples."
         )
     z0, a = ndtri(below), _acceleration(jackknife)
     levels = []

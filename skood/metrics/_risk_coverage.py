@@ -1,4 +1,4 @@
-"""Selective risk against coverage: the curve, the areas under it, points on it."""
+"""Risk-coverage curve of selective classification, its areas and its points."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,12 +24,12 @@ __all__ = [
 
 
 def id_mask(y_true, ood_label, classes):
-    """Return the mask of the ID rows of `y_true`, of which there must be some."""
+    """Return the mask of the ID samples of `y_true`; raise if there are none."""
     is_id = ~check_ood(y_true, ood_label, classes)
     if not is_id.any():
         raise ValueError(
-            f"No ID rows in y_true: all of its {is_id.size} labels equal "
-            f"ood_label={ood_label!r} or are missing from classes. Add ID rows, or "
+            f"No ID samples in y_true: all of its {is_id.size} labels equal "
+            f"ood_label={ood_label!r} or are missing from classes. Add ID samples, or "
             f"pass the ood_label in use."
         )
     return is_id
@@ -51,29 +51,29 @@ def risk_coverage_curve(
 ):
     r"""Selective risk against coverage, accepting the highest scores first.
 
-    OOD rows are left out. Tied rows are accepted together, so there is one point per
-    distinct score. Read more in the :ref:`User Guide <metrics>`.
+    OOD samples are excluded. Tied samples are accepted together, so there is one point
+    per distinct score. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Confidence, high for rows to accept first. Infinities are allowed.
+        Confidence, high for samples to accept first. Infinities are allowed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
-        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
-        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
-        true class in rows. Not negative.
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
+        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
+        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
+        the true class in rows. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -81,13 +81,13 @@ def risk_coverage_curve(
     Returns
     -------
     coverage : ndarray of shape (n_points,)
-        Accepted share of ID rows, increasing to 1.
+        Accepted share of ID samples, increasing to 1.
 
     risk : ndarray of shape (n_points,)
-        Mean loss of the accepted ID rows; lower is better.
+        Mean loss of the accepted ID samples; lower is better.
 
     thresholds : ndarray of shape (n_points,)
-        Distinct scores, decreasing; rows with ``y_score >= threshold`` are accepted.
+        Distinct scores, decreasing; samples with ``y_score >= threshold`` are accepted.
 
     See Also
     --------
@@ -119,7 +119,7 @@ def risk_coverage_curve(
 
 
 def _aurc(loss, last):
-    """AURC of ranked losses: ties get the mean loss of their group."""
+    """Return the AURC of ranked losses, with the mean loss in each group of ties."""
     first = np.append(0, last[:-1] + 1)
     size = last + 1 - first
     mean_loss = np.repeat(np.add.reduceat(loss, first) / size, size)
@@ -129,26 +129,26 @@ def _aurc(loss, last):
 def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
     r"""Area under the risk-coverage curve.
 
-    The mean of the selective risk over the coverages 1/n, 2/n, ..., 1. OOD rows are
-    left out. Read more in the :ref:`User Guide <metrics>`.
+    The mean of the selective risk over the coverages 1/n, 2/n, ..., 1. OOD samples are
+    excluded. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Confidence, high for rows to accept first. Infinities are allowed.
+        Confidence, high for samples to accept first. Infinities are allowed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -156,17 +156,17 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
     Returns
     -------
     aurc : float
-        Lower is better; a constant score gives the mean loss.
+        Lower is better; a constant score has the mean loss.
 
     See Also
     --------
     risk_coverage_curve : The curve.
-    e_aurc : What is above the AURC of the best ranking.
+    e_aurc : Excess over the AURC of the best ranking.
     augrc : The same area of the generalized risk.
 
     Notes
     -----
-    Inside a group of :math:`g` tied rows the summed loss is interpolated linearly:
+    Inside a group of :math:`g` tied samples the summed loss is interpolated linearly:
     after :math:`j` of them it is :math:`E_0 + j \bar\ell`, with the mean loss
     :math:`\bar\ell` of the group. This is its expectation under random breaking of
     ties, and so the result is the expectation of
@@ -185,29 +185,29 @@ def aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None
 
 
 def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
-    r"""Excess AURC: the area above that of the best ranking of the same losses.
+    r"""Excess AURC (E-AURC): difference to the AURC of the best ranking of the losses.
 
-    It is 0 if no row is accepted before, or together with, a row of smaller loss: of
-    the score, not of the classifier, unlike AURC. OOD rows are left out. Read more in
-    the :ref:`User Guide <metrics>`.
+    It is 0 if no sample is accepted before, or together with, a sample of smaller loss.
+    Unlike AURC, it evaluates the score and not the classifier. OOD samples are
+    excluded. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Confidence, high for rows to accept first. Infinities are allowed.
+        Confidence, high for samples to accept first. Infinities are allowed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -251,35 +251,35 @@ def e_aurc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=No
     _, loss, last = _id_part(y_true, y_pred, y_score, loss, ood_label, classes)
     best = np.sort(loss)
     excess = _aurc(loss, last) - _aurc(best, ends_of_ties(best))
-    return float(max(excess, 0.0))  # 0 but for rounding
+    return float(max(excess, 0.0))  # 0 up to rounding
 
 
 def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=None):
-    r"""Area under the generalized risk-coverage curve.
+    r"""Area under the generalized risk-coverage curve (AUGRC).
 
-    The generalized risk is the summed loss of the accepted ID rows over the number
-    of *all* ID rows: for 0/1 losses, how often a row is wrong and accepted. So its
-    area weighs an error by how early it is accepted, and not, as AURC does, more
-    when few rows were accepted before. OOD rows are left out. Read more in the
-    :ref:`User Guide <metrics>`.
+    The generalized risk is the summed loss of the accepted ID samples over the number
+    of *all* ID samples: for 0/1 losses, the share of samples that are wrong and
+    accepted. So the weight of an error is linear in its rank, whereas AURC gives more
+    weight to errors among few accepted samples. OOD samples are excluded. Read more in
+    the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Confidence, high for rows to accept first. Infinities are allowed.
+        Confidence, high for samples to accept first. Infinities are allowed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -287,8 +287,8 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
     Returns
     -------
     augrc : float
-        Lower is better; in [0, 1/2] for 0/1 losses. A constant score gives half the
-        mean loss.
+        Lower is better; in [0, 1/2] for 0/1 losses. A constant score has half the mean
+        loss.
 
     See Also
     --------
@@ -297,16 +297,16 @@ def augrc(y_true, y_pred, y_score, *, loss="zero_one", ood_label=-1, classes=Non
     Notes
     -----
     The points :math:`(k/n, E_k/n)` at the distinct scores, with the summed loss
-    :math:`E_k` of the :math:`k` rows accepted, are joined by straight lines from
-    (0, 0) to (1, mean loss). A straight line through a group of ties is the
-    expectation under random breaking of ties. With the mean rank :math:`p_i` of row
-    i, 1 for the highest score, the area is
+    :math:`E_k` of the :math:`k` samples accepted, are joined by straight lines from (0,
+    0) to (1, mean loss). A straight line through a group of ties is the expectation
+    under random breaking of ties. With the mean rank :math:`p_i` of sample i, 1 for the
+    highest score, the area is
 
     .. math::
         \mathrm{AUGRC} = \frac{1}{n^2} \sum_i \ell_i (n - p_i + \tfrac12) .
 
     For 0/1 losses, with the accuracy :math:`a` and the AUROC of right against wrong
-    rows, ties counting one half, this is at every :math:`n`
+    samples, ties counting one half, this is at every :math:`n`
 
     .. math::
         \mathrm{AUGRC} = (1 - \mathrm{AUROC}) \, a (1 - a) + \tfrac12 (1 - a)^2 .
@@ -347,30 +347,30 @@ def risk_at_coverage(
     ood_label=-1,
     classes=None,
 ):
-    r"""Selective risk at a given coverage of the ID rows.
+    r"""Selective risk at a given coverage of the ID samples.
 
-    OOD rows are left out. Read more in the :ref:`User Guide <metrics>`.
+    OOD samples are excluded. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Confidence, high for rows to accept first. Infinities are allowed.
+        Confidence, high for samples to accept first. Infinities are allowed.
 
     coverage : float, default=0.8
-        Least share of ID rows to accept, in (0, 1].
+        Least share of ID samples to accept, in (0, 1].
 
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -378,24 +378,24 @@ def risk_at_coverage(
     Returns
     -------
     risk : float
-        Mean loss of the accepted ID rows; lower is better.
+        Mean loss of the accepted ID samples; lower is better.
 
     Raises
     ------
     ValueError
-        If `coverage` is not in (0, 1], or there are no ID rows.
+        If `coverage` is not in (0, 1], or there are no ID samples.
 
     See Also
     --------
-    coverage_at_risk : The other way round.
+    coverage_at_risk : The coverage at a given risk.
     selective_risk_at : The least risk at this coverage *or more*, with a bound on
-        the share of accepted OOD rows.
+        the share of accepted OOD samples.
 
     Notes
     -----
-    Coverages exist at distinct scores only, where tied rows are accepted together.
-    The risk is that at the smallest of them which is at least `coverage`; a larger
-    coverage may have a smaller risk.
+    Coverages exist at distinct scores only, where tied samples are accepted together.
+    The risk is taken at the smallest of these coverages that is at least `coverage`; a
+    larger coverage may have a smaller risk.
 
     Examples
     --------
@@ -419,30 +419,30 @@ def risk_at_coverage(
 def coverage_at_risk(
     y_true, y_pred, y_score, *, risk=0.01, loss="zero_one", ood_label=-1, classes=None
 ):
-    r"""Largest coverage of the ID rows whose selective risk is within a bound.
+    r"""Largest coverage of the ID samples whose selective risk is within a bound.
 
-    OOD rows are left out. Read more in the :ref:`User Guide <metrics>`.
+    OOD samples are excluded. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
         Predicted labels. May be None when `loss` is an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Confidence, high for rows to accept first. Infinities are allowed.
+        Confidence, high for samples to accept first. Infinities are allowed.
 
     risk : float, default=0.01
-        Largest mean loss of the accepted ID rows; not negative.
+        Largest mean loss of the accepted ID samples; not negative.
 
     loss : "zero_one", callable or array-like, default="zero_one"
         As in :func:`risk_coverage_curve`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
@@ -450,25 +450,25 @@ def coverage_at_risk(
     Returns
     -------
     coverage : float
-        Accepted share of ID rows, in [0, 1]; higher is better. 0 if the risk is
+        Accepted share of ID samples, in [0, 1]; higher is better. 0 if the risk is
         above the bound at every threshold.
 
     Raises
     ------
     ValueError
-        If `risk` is negative, or there are no ID rows.
+        If `risk` is negative, or there are no ID samples.
 
     See Also
     --------
-    risk_at_coverage : The other way round.
+    risk_at_coverage : The risk at a given coverage.
 
     Notes
     -----
     .. math::
         \max \{ \mathrm{coverage}(t) : R(t) \le r \}
 
-    over the distinct scores :math:`t`. All of them are looked at, since the risk
-    need not grow with the coverage: it may pass the bound and come back below it.
+    over the distinct scores :math:`t`. All scores are evaluated, since the risk is not
+    monotone in the coverage: it may exceed the bound and fall below it again.
 
     Examples
     --------

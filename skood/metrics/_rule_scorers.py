@@ -1,4 +1,4 @@
-"""Scorers for searches and cross-validation: what a rule of rejection asks for."""
+"""Scorers for searches and cross-validation: objectives and bounds of reject rules."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class _RuleScorer:
-    """Minus the objective of a rule, or less where its bounds are broken.
+    """Scorer: minus the objective of a rule, with a penalty for violated bounds.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class _RuleScorer:
         Parameters of the rule in the order of the function.
 
     share_min : float, default=0.0
-        The bound of the rule on the share of accepted ID rows.
+        The bound of the rule on the share of accepted ID samples.
     """
 
     def __init__(self, name, rule, loss, ood_label, shown, share_min=0.0, **angles):
@@ -81,11 +81,12 @@ class _RuleScorer:
         objective, violation = judge(final, X, is_ood, loss)
         if objective is not None:
             return -objective
-        # The shift is the same for every candidate, and no selective risk is above it.
+        # The shift is the same for all candidates, and an upper bound of the selective
+        # risk.
         return -(largest_loss(y, self._loss, ~is_ood, classes) + violation)
 
     def _judge_decisions(self, estimator, X, is_ood, loss):
-        """Objective, or None and the violation, of the decisions that were made."""
+        """Return the objective, or None and the violation, of the decisions."""
         accepted = np.asarray(estimator.accept_proba(X), dtype=np.float64)
         if accepted.shape != is_ood.shape or not np.all(
             (accepted >= 0) & (accepted <= 1)
@@ -103,12 +104,12 @@ class _RuleScorer:
         fpr = F / n_ood if n_ood else np.nan
         violation = float(self._rule.violation(N / n_id, fpr, risk))
         objective = float(self._rule.objective(N, E, F, n_id, n_ood))
-        if np.isposinf(objective):  # one row is asked for, however small the bound is
+        if np.isposinf(objective):  # at least one sample is required, for any bound
             violation += max(0.0, 1 / n_id - self._share_min)
         return (None if violation > 0 else objective), violation
 
     def _judge_scores(self, estimator, X, is_ood, loss):
-        """Objective, or None and the violation, of the best threshold on the rows."""
+        """Return the objective, or None and the violation, of the best threshold."""
         rows = reject_scores(
             np.where(is_ood, -1, 1),
             None,
@@ -134,7 +135,7 @@ class _RuleScorer:
 
 
 def _check_angles(angles):
-    """Refuse an unknown range of angles."""
+    """Raise if the range of angles is unknown."""
     if angles not in ("quadrant", "full"):
         raise ValueError(f"angles must be 'quadrant' or 'full', got {angles!r}.")
     return angles
@@ -143,49 +144,49 @@ def _check_angles(angles):
 def make_selective_risk_scorer(
     tpr_min=0.8, fpr_max=0.2, *, loss="zero_one", ood_label=-1, angles="quadrant"
 ):
-    r"""Make a scorer of the errors on accepted rows, at a bounded TPR and FPR.
+    r"""Make a scorer of the selective risk at a bounded TPR and FPR.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
-    selective risk, so that greater is better. A row is OOD when its label is
+    selective risk, so that greater is better. A sample is OOD when its label is
     `ood_label` or is not in the estimator's `classes_`.
 
     Two kinds of estimators can be scored, alone or as the last step of a
-    :class:`~sklearn.pipeline.Pipeline`; both keep a classifier in `estimator_`:
+    :class:`~sklearn.pipeline.Pipeline`; both have a classifier in `estimator_`:
 
-    - one that decides, by ``accept_proba(X)``, such as a reject-option classifier:
-      its decisions are judged as they are;
-    - one that scores, by ``score_samples(X)``, such as a detector: it is judged at
-      the best threshold on the rows at hand.
+    - estimators with decisions, by ``accept_proba(X)``, such as a reject-option
+      classifier: their decisions are evaluated;
+    - estimators with scores, by ``score_samples(X)``, such as a detector: they are
+      evaluated at the best threshold on the given samples.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
     Parameters
     ----------
     tpr_min : float, default=0.8
-        Least share of ID rows to accept.
+        Least share of ID samples to accept.
 
     fpr_max : float, default=0.2
-        Largest share of OOD rows to accept.
+        Largest share of OOD samples to accept.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
-        one number per row; or a loss matrix of shape (n_classes, n_classes), the
+        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID samples that returns
+        one number per sample; or a loss matrix of shape (n_classes, n_classes), the
         true class in rows, both in the order of `classes_`. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        As in :func:`selective_risk_at`; of no effect with a single score.
+        As in :func:`selective_risk_at`; no effect with a single score.
 
     Returns
     -------
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if the rows are all ID or all OOD, and a TypeError if the
-        estimator is of neither kind. Searches turn errors into NaN unless they are
-        given ``error_score="raise"``.
+        ValueError if the samples are all ID or all OOD, and a TypeError if the
+        estimator is of neither kind. Searches turn errors into NaN unless
+        ``error_score="raise"``.
 
     Raises
     ------
@@ -195,14 +196,14 @@ def make_selective_risk_scorer(
 
     See Also
     --------
-    selective_risk_at : The number for the second kind of estimators.
+    selective_risk_at : The risk for the second kind of estimators.
     make_precision_recall_risk_scorer : Bounds the precision instead of the FPR.
     make_cost_scorer : Scores the expected cost, without bounds.
-    make_ood_scorer : Scores the ranking of ID above OOD rows.
+    make_ood_scorer : Scores the ranking of ID above OOD samples.
 
     Notes
     -----
-    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID row i,
+    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID sample i,
 
     .. math::
 
@@ -210,8 +211,8 @@ def make_selective_risk_scorer(
         \mathrm{FPR} = \frac{1}{n_O} \sum_{j \in O} c_j, \quad
         R = \frac{\sum_{i \in I} c_i \ell_i}{\sum_{i \in I} c_i}
 
-    and the score is :math:`-R` if both bounds hold. If one does not, or nothing is
-    accepted, it is
+    and the score is :math:`-R` if both bounds hold. If a bound is violated, or nothing
+    is accepted, it is
 
     .. math::
 
@@ -219,15 +220,15 @@ def make_selective_risk_scorer(
         + \max(0, \mathrm{FPR} - \rho)\right)
 
     with :math:`\phi` = `tpr_min` and :math:`\rho` = `fpr_max`, for a detector at the
-    threshold where this is greatest. If nothing is accepted, :math:`\phi` counts as
-    :math:`1/n_I` at least: one row is missing. :math:`L` is 1 or, if that is larger,
-    the largest loss that any class as a prediction could have on one of the ID rows
-    (where the estimator has no `classes_`, any of their labels). It is the same for
-    all candidates on the same rows, and no selective risk is above it: *on one fold*,
-    every candidate that breaks a bound is ranked, below all that do not. The mean
-    over several folds does not keep that order. A candidate that breaks a bound on
-    one of many folds may rank above one that breaks none and errs a lot: look at the
-    scores of the splits too.
+    threshold where this is greatest. If nothing is accepted, :math:`\phi` is replaced
+    by :math:`1/n_I` if smaller: one sample is missing. :math:`L` is 1 or, if that is
+    larger, the largest loss that any class as a prediction could have on one of the ID
+    samples (where the estimator has no `classes_`, any of their labels). It is the same
+    for all candidates on the same samples, and an upper bound of the selective risk:
+    *on one fold*, candidates that violate a bound rank below all candidates that do
+    not. The mean over several folds does not preserve this order. A candidate that
+    violates a bound on one of many folds may rank above a candidate that violates none
+    and has a large risk: inspect the scores of the splits too.
 
     Examples
     --------
@@ -269,47 +270,46 @@ def make_precision_recall_risk_scorer(
     ood_label=-1,
     angles="quadrant",
 ):
-    r"""Make a scorer of the errors on accepted rows, at a bounded precision and recall.
+    r"""Make a scorer of the selective risk at a bounded precision and recall.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
-    selective risk, so that greater is better. ID rows are positive; a row is OOD when
-    its label is `ood_label` or is not in the estimator's `classes_`. The estimators
-    that can be scored are those of :func:`make_selective_risk_scorer`.
+    selective risk, so that greater is better. ID samples are positive; a sample is OOD
+    when its label is `ood_label` or is not in the estimator's `classes_`. The same
+    estimators as in :func:`make_selective_risk_scorer` can be scored.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
     Parameters
     ----------
     precision_min : float, default=0.9
-        Least share of ID rows among the accepted ones.
+        Least share of ID samples among accepted samples.
 
     recall_min : float, default=0.8
-        Least share of ID rows to accept.
+        Least share of ID samples to accept.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD rows are needed.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
+        With 0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
-        one number per row; or a loss matrix of shape (n_classes, n_classes), the
+        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID samples that returns
+        one number per sample; or a loss matrix of shape (n_classes, n_classes), the
         true class in rows, both in the order of `classes_`. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        As in :func:`selective_risk_at_precision_recall`; of no effect with a single
-        score.
+        As in :func:`selective_risk_at_precision_recall`; no effect with a single score.
 
     Returns
     -------
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if there are no ID rows or, with a positive `ood_prior`, no OOD
-        rows, and a TypeError if the estimator is of neither kind. Searches turn
-        errors into NaN unless they are given ``error_score="raise"``.
+        ValueError if there are no ID samples or, with a positive `ood_prior`, no OOD
+        samples, and a TypeError if the estimator is of neither kind. Searches turn
+        errors into NaN unless ``error_score="raise"``.
 
     Raises
     ------
@@ -319,8 +319,8 @@ def make_precision_recall_risk_scorer(
 
     See Also
     --------
-    selective_risk_at_precision_recall : The number for estimators that score.
-    make_selective_risk_scorer : Bounds the two shares, for which no prior is needed.
+    selective_risk_at_precision_recall : The risk for estimators with scores.
+    make_selective_risk_scorer : Bounds TPR and FPR, which do not depend on a prior.
 
     Notes
     -----
@@ -339,10 +339,10 @@ def make_precision_recall_risk_scorer(
         -\left(L + \max(0, \kappa - P) + \max(0, \phi - \mathrm{TPR})\right)
 
     with :math:`\kappa` = `precision_min` and :math:`\phi` = `recall_min`, where the
-    precision of accepting nothing counts as 0 and :math:`\phi` then as :math:`1/n_I`
-    at least. :math:`L` is that of :func:`make_selective_risk_scorer`: on one fold,
-    every candidate that breaks a bound ranks below all that do not, which the mean
-    over several folds does not keep.
+    precision of accepting nothing counts as 0 and :math:`\phi` then as at least
+    :math:`1/n_I`. :math:`L` is defined in :func:`make_selective_risk_scorer`: on one
+    fold, candidates that violate a bound rank below all candidates that do not; the
+    mean over several folds does not preserve this order.
 
     Examples
     --------
@@ -390,48 +390,48 @@ def make_cost_scorer(
     loss="zero_one",
     ood_label=-1,
 ):
-    r"""Make a scorer of the expected cost of errors, rejections and accepted OOD rows.
+    r"""Make a scorer of the expected cost of errors, rejections and accepted OOD.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV` and the like. It returns minus the
-    expected cost, so that greater is better. A row is OOD when its label is
-    `ood_label` or is not in the estimator's `classes_`. The estimators that can be
-    scored are those of :func:`make_selective_risk_scorer`: decisions are judged as
-    they are, scores at the threshold of least cost, where accepting all and accepting
-    none are allowed.
+    expected cost, so that greater is better. A sample is OOD when its label is
+    `ood_label` or is not in the estimator's `classes_`. The same estimators as in
+    :func:`make_selective_risk_scorer` can be scored: decisions are evaluated as they
+    are, scores at the threshold of least cost, where accepting all or no samples is
+    allowed.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
     Parameters
     ----------
     reject_id : float, default=0.3
-        Cost of rejecting an ID row, in units of the loss; not negative.
+        Cost of rejecting an ID sample, in units of the loss; not negative.
 
     accept_ood : float, default=1.0
-        Cost of accepting an OOD row; above `reject_ood`.
+        Cost of accepting an OOD sample; above `reject_ood`.
 
     reject_ood : float, default=0.0
-        Cost of rejecting an OOD row; not negative.
+        Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD rows are needed.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
+        With 0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID rows that returns
-        one number per row; or a loss matrix of shape (n_classes, n_classes), the
+        "zero_one"; a function ``loss(y_true, y_pred)`` of the ID samples that returns
+        one number per sample; or a loss matrix of shape (n_classes, n_classes), the
         true class in rows, both in the order of `classes_`. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     Returns
     -------
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if there are no ID rows or, with a positive `ood_prior`, no OOD
-        rows, and a TypeError if the estimator is of neither kind. Searches turn
-        errors into NaN unless they are given ``error_score="raise"``.
+        ValueError if there are no ID samples or, with a positive `ood_prior`, no OOD
+        samples, and a TypeError if the estimator is of neither kind. Searches turn
+        errors into NaN unless ``error_score="raise"``.
 
     Raises
     ------
@@ -442,11 +442,11 @@ def make_cost_scorer(
     --------
     scod_cost_curve : The least cost of one or two scores, for many costs.
     skood.rejection.CostBased : The rule.
-    make_selective_risk_scorer : Scores the errors at bounds instead.
+    make_selective_risk_scorer : Scores the selective risk at bounds instead.
 
     Notes
     -----
-    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID row i, the
+    With acceptance :math:`c_i \in [0, 1]` and loss :math:`\ell_i` of ID sample i, the
     score is minus
 
     .. math::

@@ -1,4 +1,4 @@
-"""Selective classification with OOD rows among the inputs (SCOD): risk and cost."""
+"""Selective classification with OOD samples among the inputs (SCOD): risk and cost."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -38,69 +38,69 @@ def scod_risk_coverage_curve(
     angles="quadrant",
     n_angles=91,
 ):
-    r"""Least SCOD risk at every coverage of ID and OOD rows, of one or two scores.
+    r"""Least SCOD risk at every coverage of ID and OOD samples, of one or two scores.
 
-    Selective classification with OOD rows among the inputs (SCOD) counts two kinds of
-    accepted rows as wrong: misclassified ID rows and OOD rows. Read more in the
-    :ref:`User Guide <metrics>`.
+    Selective classification with OOD samples among the inputs (SCOD) counts two kinds
+    of accepted samples as wrong: misclassified ID samples and OOD samples. Read more in
+    the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
         an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     ood_weight : float, default=0.5
-        The weight of an accepted OOD row, in [0, 1]; that of the loss of an accepted
-        ID row is one minus it.
+        The weight of an accepted OOD sample, in [0, 1]; the weight of the loss of an
+        accepted ID sample is ``1 - ood_weight``.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD rows are needed.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
+        With 0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
-        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
-        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
-        true class in rows. Not negative.
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
+        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
+        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
+        the true class in rows. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `thetas`.
+        With "full" a score may be used reversed, without a warning: see the `thetas`.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
     curve : BoundCurve
-        The coverages (accepted share of all rows in use) in `bounds`, the least SCOD
+        The coverages (accepted share of all samples in use) in `bounds`, the least SCOD
         risks in `values`: lower is better.
 
     See Also
     --------
-    double_score_risk_coverage_curve : Coverage and risk of ID rows alone.
-    scod_cost_curve : The least expected cost, where rejecting has a cost too.
+    double_score_risk_coverage_curve : Coverage and risk of ID samples alone.
+    scod_cost_curve : The least expected cost, with a cost of rejection.
 
     Notes
     -----
-    With the summed loss E of accepted ID rows, F accepted OOD rows,
+    With the summed loss E of accepted ID samples, F accepted OOD samples,
     :math:`\beta` = `ood_weight` and :math:`\pi` = `ood_prior`,
 
     .. math::
@@ -156,7 +156,7 @@ def scod_risk_coverage_curve(
 
 @dataclass(frozen=True, eq=False)
 class SCODCostCurve:
-    """The least expected cost for several costs or priors.
+    """Least expected cost for several costs or priors.
 
     Read more in the :ref:`User Guide <metrics>`.
 
@@ -194,7 +194,7 @@ class SCODCostCurve:
 
 
 def _cost_rules(**params):
-    """Return the rules of arrays of parameters that are broadcast, checked."""
+    """Return the checked rules of broadcast arrays of parameters."""
     arrays = {name: np.asarray(value) for name, value in params.items()}
     wrong = [name for name, array in arrays.items() if array.ndim > 1]
     if wrong:
@@ -205,7 +205,7 @@ def _cost_rules(**params):
     sizes = {name: array.size for name, array in arrays.items() if array.ndim == 1}
     if 0 in sizes.values() or len(set(sizes.values()) - {1}) > 1:
         raise ValueError(
-            f"What is swept must be arrays of one length of at least 1, got the "
+            f"Swept parameters must be arrays of one length of at least 1, got the "
             f"lengths {sizes}."
         )
     columns = np.broadcast_arrays(*(np.atleast_1d(a) for a in arrays.values()))
@@ -221,8 +221,8 @@ def _cost_rules(**params):
 def _worth_trying(lam, N, E, F):
     """Drop operating points that are never better than one of their neighbors.
 
-    Accepting an OOD row is no gain, accepting an ID row without loss is none to miss:
-    both whatever the costs, so that all of them are searched on few points.
+    At any costs, accepting an OOD sample is no gain and rejecting an ID sample without
+    loss is none either, so that few points are searched for all costs.
     """
     gains = np.diff(N, prepend=0) > 0
     misses = np.append((np.diff(E) == 0) & (np.diff(F) == 0), False)
@@ -248,70 +248,70 @@ def scod_cost_curve(
 ):
     r"""Least expected cost against a swept cost or prior, of one or two scores.
 
-    For each combination of costs and prior, the best acceptance rule is searched on
-    the data given. Accepting all and accepting none are among the rules. Read more in
+    For each combination of costs and prior, the best acceptance rule is searched on the
+    given data. Accepting all and accepting no samples are among the rules. Read more in
     the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
         an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     reject_id : float or array-like of shape (n_points,), default=0.3
-        Cost of rejecting an ID row, in units of the loss; not negative. What is swept
-        is an array; if several of the four are, they are swept together.
+        Cost of rejecting an ID sample, in units of the loss; not negative. Pass an
+        array to sweep it; several arrays among the four are swept together.
 
     accept_ood : float or array-like of shape (n_points,), default=1.0
-        Cost of accepting an OOD row; above `reject_ood`.
+        Cost of accepting an OOD sample; above `reject_ood`.
 
     reject_ood : float or array-like of shape (n_points,), default=0.0
-        Cost of rejecting an OOD row; not negative.
+        Cost of rejecting an OOD sample; not negative.
 
     ood_prior : float or array-like of shape (n_points,), default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. If it
-        is 0 throughout, no OOD rows are needed.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data. If
+        it is 0 throughout, no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
-        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
-        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
-        true class in rows. Not negative.
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
+        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
+        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
+        the true class in rows. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `theta` of
+        With "full" a score may be used reversed, without a warning: see the `theta` of
         the points.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
     curve : SCODCostCurve
-        The least expected costs in `costs` (lower is better), what they are for in
+        The least expected costs in `costs` (lower is better), their costs and priors in
         `rules`, and the acceptance rules in `points`.
 
     Raises
     ------
     ValueError, TypeError
-        If there are no ID rows or, with a positive `ood_prior`, no OOD rows, if a
+        If there are no ID samples or, with a positive `ood_prior`, no OOD samples, if a
         cost or the prior is out of its range, or if the arrays differ in length.
 
     See Also
@@ -328,18 +328,19 @@ def scod_cost_curve(
         \pi \left( \varepsilon_2 \mathrm{FPR} +
         \varepsilon_3 (1 - \mathrm{FPR}) \right)
 
-    with the summed loss E of accepted ID rows, :math:`\varepsilon_1` = `reject_id`,
+    with the summed loss E of accepted ID samples, :math:`\varepsilon_1` = `reject_id`,
     :math:`\varepsilon_2` = `accept_ood`, :math:`\varepsilon_3` = `reject_ood` and
-    :math:`\pi` = `ood_prior` [1]_. As the least of functions that are linear in each
+    :math:`\pi` = `ood_prior` [1]_. As the minimum of functions that are linear in each
     of the four, the curve is concave in each. It is never above the cost of accepting
-    all or of accepting none.
+    all or no samples.
 
-    The cost :math:`(1 - c_\mathrm{in} - c_\mathrm{out}) P_I(\text{wrong, accepted})
-    + c_\mathrm{in} P_I(\text{rejected}) + c_\mathrm{out} P_O(\text{accepted})` of [2]_
-    is, divided by :math:`1 - c_\mathrm{in} - c_\mathrm{out}`, twice the one above with
-    :math:`\pi = 1/2`, :math:`\varepsilon_1 = c_\mathrm{in} /
-    (1 - c_\mathrm{in} - c_\mathrm{out})`, :math:`\varepsilon_2 = c_\mathrm{out} /
-    (1 - c_\mathrm{in} - c_\mathrm{out})` and :math:`\varepsilon_3 = 0`.
+    The cost :math:`(1 - c_\mathrm{in} - c_\mathrm{out}) P_I(\text{wrong, accepted}) +
+    c_\mathrm{in} P_I(\text{rejected}) + c_\mathrm{out}
+    P_O(\text{accepted})` of [2]_ is, divided by :math:`1 - c_\mathrm{in} -
+    c_\mathrm{out}`, twice the cost above with :math:`\pi = 1/2`, :math:`\varepsilon_1 =
+    c_\mathrm{in} / (1 - c_\mathrm{in} - c_\mathrm{out})`, :math:`\varepsilon_2 =
+    c_\mathrm{out} / (1 - c_\mathrm{in} - c_\mathrm{out})` and :math:`\varepsilon_3 =
+    0`.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""What scorers ask of a loss: that it is one, and how large it can be."""
+"""Validation of the loss of a scorer, and its largest value."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,7 +11,7 @@ __all__ = ["check_loss", "largest_loss"]
 
 
 def check_loss(loss):
-    """Refuse a loss that no scorer could take."""
+    """Raise if a loss is not valid for scorers."""
     if callable(loss) or (isinstance(loss, str) and loss == "zero_one"):
         return
     if isinstance(loss, str) or np.ndim(loss) != 2:
@@ -34,9 +34,9 @@ def check_loss(loss):
 
 
 def largest_loss(y, loss, is_id, classes):
-    """Return the largest loss of any prediction on the ID rows, or 1 if it is smaller.
+    """Return the largest loss of any prediction on the ID samples, at least 1.
 
-    It depends on the rows only, and not on what is predicted for them.
+    It does not depend on the predictions.
 
     Parameters
     ----------
@@ -47,10 +47,10 @@ def largest_loss(y, loss, is_id, classes):
         The loss, checked; a matrix has one row for each of `classes`.
 
     is_id : ndarray of shape (n_samples,), dtype bool
-        The rows to look at.
+        The ID samples.
 
     classes : array-like of shape (n_classes,) or None
-        What could be predicted. None: the labels of these rows.
+        The possible predictions. None: the labels of these samples.
 
     Returns
     -------

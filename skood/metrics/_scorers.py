@@ -1,4 +1,4 @@
-"""Scorers for searches and cross-validation: the ranking of ID above OOD rows."""
+"""Scorers for searches and cross-validation: ranking metrics."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -45,10 +45,11 @@ def unwrap(estimator, X):
     Parameters
     ----------
     estimator : object
-        A fitted estimator. `X` goes through the steps of a pipeline before the last.
+        A fitted estimator. `X` is transformed by the steps of a pipeline before the
+        last.
 
     X : array-like
-        What `estimator` reads.
+        Input of `estimator`.
 
     Returns
     -------
@@ -56,7 +57,7 @@ def unwrap(estimator, X):
         The innermost estimator.
 
     X : array-like
-        What it reads.
+        Its input.
     """
     while True:
         estimator = unwrapped(estimator)
@@ -78,7 +79,7 @@ def known_classes(*estimators):
 
 
 def concept_columns(y, estimator):
-    """Return a data frame of labels with the columns of an estimator's concepts.
+    """Return labels with the columns of an estimator's concepts.
 
     Parameters
     ----------
@@ -86,14 +87,14 @@ def concept_columns(y, estimator):
         Labels.
 
     estimator : object
-        A fitted estimator; one that reads concepts has ``concepts_``. It may be in
+        A fitted estimator; estimators of concepts have ``concepts_``. It may be in
         searches, pipelines and frozen ones.
 
     Returns
     -------
     y : array-like
-        The columns in the order of the concepts, where `y` has columns of their names;
-        else `y` itself.
+        The columns in the order of the concepts, if `y` has columns of their names;
+        otherwise `y`.
     """
     while True:
         estimator = unwrapped(estimator)
@@ -106,12 +107,12 @@ def concept_columns(y, estimator):
     columns = list(getattr(y, "columns", []))
     if all(name in columns for name in names):
         y = y[list(names)]
-    # one column has one axis, so that nothing warns of a column vector
+    # a single column becomes 1-D, to avoid warnings about column vectors
     return single_column(y)
 
 
 def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
-    """Tell which rows of a fold are OOD; there must be ID rows.
+    """Return which samples of a fold are OOD; raise without ID samples.
 
     Parameters
     ----------
@@ -119,26 +120,26 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
         Labels.
 
     ood_label : int or str
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,) or None
         The known classes; a label outside of them is OOD.
 
     owner : str
-        What is scored, for the error.
+        Name of the scored method, for the error.
 
     needs_ood : bool, default=True
-        Whether there must be OOD rows too.
+        Whether OOD samples are required too.
 
     Returns
     -------
     is_ood : ndarray of shape (n_samples,), dtype bool
-        True for OOD rows.
+        True for OOD samples.
 
     Raises
     ------
     ValueError
-        If a kind of rows is missing.
+        If a kind of samples is missing.
     """
     is_ood = ood_mask(y, ood_label=ood_label, classes=classes)
     if not is_ood.all() and (is_ood.any() or not needs_ood):
@@ -147,19 +148,19 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
     unseen = (
         "or that is not in its classes_"
         if classes is not None
-        else "(it has no classes_ by which left-out classes could be told)"
+        else "(it has no classes_ to identify left-out classes)"
     )
     raise ValueError(
-        f"The fold has no {kind} rows to score {owner} on: OOD are the rows whose "
+        f"The fold has no {kind} samples to score {owner} on: OOD are samples whose "
         f"label is ood_label={ood_label!r} {unseen}. Use a splitter that puts both "
-        "kinds of rows into every test fold: "
-        "skood.model_selection.OODStratifiedKFold if y has known OOD rows, "
+        "kinds of samples into every test fold: "
+        "skood.model_selection.OODStratifiedKFold if y has known OOD samples, "
         "skood.model_selection.LeaveClassesOut if it has none."
     )
 
 
 class _OODScorer:
-    """What `make_ood_scorer` returns."""
+    """Scorer of `make_ood_scorer`."""
 
     def __init__(self, metric, sign, ood_label, metric_params, shown, component):
         self._metric = metric
@@ -198,7 +199,7 @@ class _OODScorer:
 
 
 def _check_metric_params(name, metric, metric_params):
-    """Refuse parameters that the named metric does not have."""
+    """Raise if the named metric does not have the parameters."""
     given_here = ("y_true", "y_score", "ood_label", "classes")
     allowed = [p for p in inspect.signature(metric).parameters if p not in given_here]
     unknown = sorted(set(metric_params) - set(allowed))
@@ -210,7 +211,7 @@ def _check_metric_params(name, metric, metric_params):
 
 
 def _check_component(component):
-    """Refuse an unknown uncertainty."""
+    """Raise if the uncertainty is unknown."""
     if component not in _COMPONENTS:
         raise ValueError(
             f"component must be one of {list(_COMPONENTS)}. Got {component!r}."
@@ -225,37 +226,36 @@ def make_ood_scorer(
     component="epistemic",
     **metric_params,
 ):
-    """Make a scorer that says how well a detector ranks ID rows above OOD rows.
+    """Make a scorer of the ranking of ID above OOD samples by a detector.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV`,
-    :func:`~sklearn.model_selection.cross_val_score` and the like; greater is better.
-    It reads ``estimator.score_samples(X)`` or, of an uncertainty classifier, which has
-    none, minus one component of ``estimator.predict_uncertainty(X)``. A row is OOD when
-    its label is `ood_label` or is not in ``estimator.classes_``, if the estimator has
-    them.
+    :func:`~sklearn.model_selection.cross_val_score` and the like; greater is better. It
+    uses ``estimator.score_samples(X)`` or, for an uncertainty classifier, minus one
+    component of ``estimator.predict_uncertainty(X)``. A sample is OOD when its label is
+    `ood_label` or is not in ``estimator.classes_``, if the estimator has them.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
     Parameters
     ----------
     metric : str or callable, default="auroc"
-        "auroc", "aupr_in", "aupr_out", "fpr_at_tpr" or "detection_error", of which
-        the last two are negated; the same for the functions of these names and a
-        :class:`functools.partial` of one. Or a function ``metric(y_true, y_score)``,
-        where `y_true` is +1 for ID and -1 for OOD rows, as most binary metrics of
-        :mod:`sklearn.metrics` take it.
+        "auroc", "aupr_in", "aupr_out", "fpr_at_tpr" or "detection_error", where the
+        last two are negated; a function of these names or a :class:`functools.partial`
+        of one is treated alike. Or a function ``metric(y_true, y_score)``, where
+        `y_true` is +1 for ID and -1 for OOD samples, as in most binary metrics of
+        :mod:`sklearn.metrics`.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     greater_is_better : bool, default=None
-        Whether a great value of a callable `metric` is good; if not, it is negated.
-        None: True for a callable, unless it is one of the named metrics, the
-        direction of which is known.
+        Whether greater values of a callable `metric` are better; if not, it is negated.
+        None: True for a callable, except for the named metrics, whose direction is
+        known.
 
     component : {"epistemic", "aleatoric", "total"}, default="epistemic"
-        Which uncertainty tells ID from OOD rows, of an estimator without
+        The uncertainty that serves as OOD score, for an estimator without
         `score_samples`.
 
     **metric_params : dict
@@ -265,26 +265,26 @@ def make_ood_scorer(
     -------
     scorer : callable
         ``scorer(estimator, X, y)`` returns a float; greater is better. It raises a
-        ValueError if the rows are all ID or all OOD, and a TypeError if the
-        estimator has neither of the two methods. Searches turn errors into NaN
-        unless they are given ``error_score="raise"``.
+        ValueError if the samples are all ID or all OOD, and a TypeError if the
+        estimator has neither of the two methods. Searches turn errors into NaN unless
+        ``error_score="raise"``.
 
     Raises
     ------
     ValueError
         If the metric or the component is unknown, or `greater_is_better` contradicts
-        what is known.
+        the known direction.
     TypeError
         If the metric does not have one of `metric_params`, or is a partial of a
         named metric that fixes arguments by position.
 
     See Also
     --------
-    make_misclassification_scorer : Scores how well errors on ID rows are told.
-    make_selective_risk_scorer : Scores the errors on accepted rows instead.
-    make_cost_scorer : Scores the expected cost of what is accepted and rejected.
+    make_misclassification_scorer : Scores the detection of errors on ID samples.
+    make_selective_risk_scorer : Scores the errors on accepted samples instead.
+    make_cost_scorer : Scores the expected cost of decisions.
     skood.model_selection.LeaveClassesOut : Folds with left-out classes.
-    skood.model_selection.OODStratifiedKFold : Folds with known OOD rows.
+    skood.model_selection.OODStratifiedKFold : Folds with known OOD samples.
 
     Examples
     --------
@@ -348,7 +348,7 @@ def make_ood_scorer(
 
 
 class _MisclassificationScorer:
-    """What `make_misclassification_scorer` returns."""
+    """Scorer of `make_misclassification_scorer`."""
 
     def __init__(self, component, ood_label):
         self._component = component
@@ -369,7 +369,7 @@ class _MisclassificationScorer:
         if wrong.all() or not wrong.any():
             raise ValueError(
                 f"{owner} is {'wrong' if wrong.all() else 'right'} on all {wrong.size} "
-                "in-distribution rows of the fold: there is nothing to tell apart. Use "
+                "in-distribution samples of the fold: the metric is undefined. Use "
                 "larger folds."
             )
         uncertainty = np.asarray(final.predict_uncertainty(final_X)[self._component])
@@ -383,31 +383,31 @@ class _MisclassificationScorer:
 
 
 def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
-    """Make a scorer that says how well an uncertainty tells errors on ID rows.
+    """Make a scorer of the detection of misclassified ID samples by an uncertainty.
 
     The scorer is a callable ``scorer(estimator, X, y)`` for ``scoring=`` of
     :class:`~sklearn.model_selection.GridSearchCV` and the like; greater is better. It
-    is the area under the ROC curve of rows that are predicted rightly against those
-    that are not. So an uncertainty classifier can be tuned without OOD rows: those, and
-    rows of classes that it does not know, are left out.
+    is the area under the ROC curve of correctly classified against misclassified
+    samples. So an uncertainty classifier can be tuned without OOD samples: OOD samples,
+    and samples of unknown classes, are excluded.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
     Parameters
     ----------
     component : {"epistemic", "aleatoric", "total"}, default="epistemic"
-        Which uncertainty of ``estimator.predict_uncertainty(X)`` is to be high for
+        Which uncertainty of ``estimator.predict_uncertainty(X)`` should be high for
         errors.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows in `y`.
+        Label of known OOD samples in `y`.
 
     Returns
     -------
     scorer : callable
-        ``scorer(estimator, X, y)`` returns a float. It raises a ValueError if no row is
-        ID or all predictions for them are right, or wrong, and a TypeError if the
-        estimator has no `predict_uncertainty`.
+        ``scorer(estimator, X, y)`` returns a float. It raises a ValueError if no sample
+        is ID, or if all predictions for ID samples are right or all are wrong, and a
+        TypeError if the estimator has no `predict_uncertainty`.
 
     Raises
     ------
@@ -416,7 +416,7 @@ def make_misclassification_scorer(component="epistemic", *, ood_label=-1):
 
     See Also
     --------
-    make_ood_scorer : Scores how well OOD rows are told.
+    make_ood_scorer : Scores the detection of OOD samples.
 
     Examples
     --------

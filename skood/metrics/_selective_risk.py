@@ -1,4 +1,4 @@
-"""The least selective risk at bounds, of one or two scores."""
+"""Least selective risk within bounds, of one or two scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -20,7 +20,7 @@ __all__ = [
 def reject_scores(
     y_true, y_pred, y_score, ood_score, loss, ood_label, classes, *, needs_ood=True
 ):
-    """Return what :func:`skood.rejection.solve` reads.
+    """Return the input arrays of :func:`skood.rejection.solve`.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ def reject_scores(
         See :func:`selective_risk_at`. A `loss` of None is zero.
 
     needs_ood : bool, default=True
-        Whether there must be OOD rows.
+        Whether there must be OOD samples.
 
     Returns
     -------
     risk_id, ood_id, loss_id, risk_ood, ood_ood : ndarray
-        Negated scores (high for rows to reject) of ID and of OOD rows, and losses of
-        ID rows. Without `ood_score`, the second and the last are None.
+        Negated scores (high for samples to reject) of ID and of OOD samples, and losses
+        of ID samples. Without `ood_score`, the second and the last are None.
     """
     is_id = id_mask(y_true, ood_label, classes)
     risk = -check_scores(y_score, is_id.size)
@@ -71,54 +71,53 @@ def selective_risk_at(
 ):
     r"""Least selective risk at a bounded TPR and FPR, of one or two scores.
 
-    The best acceptance rule is searched on the data given, so this is the figure of
-    merit of the scores, not of a rule on new data. Read more in the
-    :ref:`User Guide <metrics>`.
+    The best acceptance rule is searched on the given data, so this evaluates the
+    scores, not a rule on new data. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
         an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. The best rule on both
+        A second score, high for ID samples; +inf is not allowed. The best rule on both
         scores is searched. None: `y_score` is the only score.
 
     tpr_min : float, default=0.8
-        Least share of ID rows to accept.
+        Least share of ID samples to accept.
 
     fpr_max : float, default=0.2
-        Largest share of OOD rows to accept.
+        Largest share of OOD samples to accept.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
-        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
-        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
-        true class in rows. Not negative.
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
+        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
+        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
+        the true class in rows. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, with a warning.
+        With "full" a score may be used reversed, with a warning.
 
     Returns
     -------
     point : OperatingPoint
-        With the selective risk in `risk`; lower is better. If no rule meets the
-        bounds, `feasible` is False, `risk` is NaN, and `max_tpr_at_fpr` and
-        `min_fpr_at_tpr` say what is attainable. The rule is one on the negated
+        The rule, with the selective risk in `risk`; lower is better. If no rule meets
+        the bounds, `feasible` is False, `risk` is NaN, and `max_tpr_at_fpr` and
+        `min_fpr_at_tpr` are the attainable rates. The rule applies to the negated
         scores: ``accept(point, -y_score, -ood_score)``.
 
     See Also
@@ -168,71 +167,71 @@ def selective_risk_at_precision_recall(
 ):
     r"""Least selective risk at a bounded precision and recall, of one or two scores.
 
-    The best acceptance rule is searched on the data given, so this is the figure of
-    merit of the scores, not of a rule on new data. ID rows are positive: the
-    precision is the share of ID rows among accepted ones, the recall the share of
-    ID rows that is accepted. Read more in the :ref:`User Guide <metrics>`.
+    The best acceptance rule is searched on the given data, so this evaluates the
+    scores, not a rule on new data. ID samples are positive: precision is the share of
+    ID samples among accepted samples, recall the accepted share of ID samples. Read
+    more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
         an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. The best rule on both
+        A second score, high for ID samples; +inf is not allowed. The best rule on both
         scores is searched. None: `y_score` is the only score.
 
     precision_min : float, default=0.9
-        Least share of ID rows among the accepted ones.
+        Least share of ID samples among accepted samples.
 
     recall_min : float, default=0.8
-        Least share of ID rows to accept.
+        Least share of ID samples to accept.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD rows are needed.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
+        With 0 no OOD samples are needed.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
-        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
-        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
-        true class in rows. Not negative.
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
+        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
+        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
+        the true class in rows. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, with a warning.
+        With "full" a score may be used reversed, with a warning.
 
     Returns
     -------
     point : OperatingPoint
-        With the selective risk in `risk`; lower is better. Its `precision` is the one
-        at `ood_prior`, its `tpr` the recall. If no rule meets the bounds, `feasible`
-        is False and `risk` is NaN. The rule is one on the negated scores:
+        The rule, with the selective risk in `risk`; lower is better. Its `precision` is
+        at `ood_prior`, its `tpr` is the recall. If no rule meets the bounds, `feasible`
+        is False and `risk` is NaN. The rule applies to the negated scores:
         ``accept(point, -y_score, -ood_score)``.
 
     Raises
     ------
     ValueError, TypeError
-        If there are no ID rows or, with a positive `ood_prior`, no OOD rows, if a
+        If there are no ID samples or, with a positive `ood_prior`, no OOD samples, if a
         score is NaN, or if a bound is out of its range.
 
     See Also
     --------
     skood.rejection.BoundedPrecisionRecall : The rule.
-    selective_risk_at : Bounds the two shares, for which no prior is needed.
+    selective_risk_at : Bounds TPR and FPR, which do not depend on a prior.
     double_score_precision_recall_curve : The best precision at every recall.
 
     Notes

@@ -1,4 +1,4 @@
-"""Curves of two scores: what the best acceptance rule reaches at every bound."""
+"""Curves of the best acceptance rule on two scores at every bound."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -35,43 +35,43 @@ def double_score_risk_coverage_curve(
 ):
     r"""Least selective risk at every coverage, of one or two scores.
 
-    OOD rows are left out. The second score may still help: rows far from the training
-    data are often misclassified. Read more in the :ref:`User Guide <metrics>`.
+    OOD samples are excluded. The second score may still help: samples far from the
+    training data are often misclassified. Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored. May be None when `loss` is
+        Predicted labels; entries of OOD samples are ignored. May be None when `loss` is
         an array of losses.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one", a function ``loss(y_true, y_pred)`` of the ID rows that returns a
-        loss per row, an array of shape (n_samples,) of losses (ignored on OOD rows),
-        or, with `classes`, a loss matrix of shape (n_classes, n_classes) with the
-        true class in rows. Not negative.
+        "zero_one", a function ``loss(y_true, y_pred)`` of the ID samples that returns a
+        loss per sample, an array of shape (n_samples,) of losses (ignored on OOD
+        samples), or, with `classes`, a loss matrix of shape (n_classes, n_classes) with
+        the true class in rows. Not negative.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `thetas`.
+        With "full" a score may be used reversed, without a warning: see the `thetas`.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def double_score_risk_coverage_curve(
     --------
     risk_coverage_curve : The risk at every threshold of one score.
     aurc : The area under that curve.
-    scod_risk_coverage_curve : The same with OOD rows among the accepted ones.
+    scod_risk_coverage_curve : The same with OOD samples among accepted samples.
 
     Notes
     -----
@@ -92,12 +92,12 @@ def double_score_risk_coverage_curve(
         R^*(\phi) = \min_{\theta, \lambda} R \quad\text{such that}\quad
         \mathrm{coverage} \ge \phi
 
-    over the given angles :math:`\theta` and all thresholds :math:`\lambda`, where
-    rules accept iff :math:`\cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda`
-    for the negated scores a and b. Both ends of the quadrant are among the angles, so
-    that (with finite scores) two scores are never worse than either of them. With
-    one score without ties the area is at most the :func:`aurc`, since the risk need
-    not grow with the coverage and the best rule may accept more than it must.
+    over the given angles :math:`\theta` and all thresholds :math:`\lambda`, where rules
+    accept iff :math:`\cos\theta \, a / c_a + \sin\theta \, b / c_b \le \lambda` for the
+    negated scores a and b. Both ends of the quadrant are among the angles, so that
+    (with finite scores) two scores are never worse than either of them. With one score
+    without ties the area is at most the :func:`aurc`, since the risk is not monotone in
+    the coverage and the best rule may accept more than the bound.
 
     Examples
     --------
@@ -143,47 +143,47 @@ def double_score_roc_curve(
     angles="quadrant",
     n_angles=91,
 ):
-    r"""Least FPR at every TPR, of one or two scores; ID rows are positive.
+    r"""Least FPR at every TPR, of one or two scores; ID samples are positive.
 
     Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `thetas`.
+        With "full" a score may be used reversed, without a warning: see the `thetas`.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
     curve : BoundCurve
-        The true positive rates (accepted share of ID rows) in `bounds`, the least
-        false positive rates (accepted share of OOD rows) in `values`: lower is
-        better. One minus its `area` takes the place of the AUROC.
+        The true positive rates (accepted share of ID samples) in `bounds`, the least
+        false positive rates (accepted share of OOD samples) in `values`: lower is
+        better. One minus its `area` corresponds to the AUROC.
 
     See Also
     --------
     auroc : The area under the ROC curve of one score.
     fpr_at_tpr : A point on the curve of one score.
-    double_score_ccr_curve : Also looks at the errors on accepted rows.
+    double_score_ccr_curve : Also counts the errors on accepted samples.
 
     Notes
     -----
@@ -192,10 +192,10 @@ def double_score_roc_curve(
         \mathrm{TPR} \ge \phi
 
     over the given angles :math:`\theta` and all thresholds :math:`\lambda`. The rules
-    do not break ties: with one score, one minus the area is :math:`P(s_I > s_O)`,
-    where the AUROC adds one half of :math:`P(s_I = s_O)`. The rules at different
-    bounds are different linear combinations of the scores, so that with two scores
-    the curve is not the ROC curve of any one of them, but lies above all of them.
+    do not break ties: with one score, one minus the area is :math:`P(s_I > s_O)`, where
+    the AUROC adds one half of :math:`P(s_I = s_O)`. The rules at different bounds are
+    different linear combinations of the scores, so that with two scores the curve is
+    not the ROC curve of a single combination, but better than each of them.
 
     Examples
     --------
@@ -235,44 +235,44 @@ def double_score_precision_recall_curve(
     angles="quadrant",
     n_angles=91,
 ):
-    r"""Largest precision at every recall, of one or two scores; ID rows are positive.
+    r"""Largest precision at every recall, of one or two scores; ID is positive.
 
     Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     ood_prior : float, default=0.5
-        Share of OOD rows in use, in [0, 1). It is never taken from the sample. With
-        0 no OOD rows are needed, and the precision is 1.
+        Share of OOD samples in use, in [0, 1). It is never estimated from the data.
+        With 0 no OOD samples are needed, and the precision is 1.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `thetas`.
+        With "full" a score may be used reversed, without a warning: see the `thetas`.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
     curve : BoundCurve
-        The recalls (accepted share of ID rows) in `bounds`, the largest precisions
-        (share of ID rows among accepted ones) in `values`: higher is better.
+        The recalls (accepted share of ID samples) in `bounds`, the largest precisions
+        (share of ID samples among accepted samples) in `values`: higher is better.
 
     See Also
     --------
@@ -289,9 +289,9 @@ def double_score_precision_recall_curve(
         \mathrm{TPR} \ge \phi
 
     over the given angles :math:`\theta` and all thresholds :math:`\lambda`. With one
-    score, and the share of OOD rows of the sample as `ood_prior`, the area is at
-    least the average precision :func:`aupr_in`, since precision need not fall with
-    recall and the best rule may accept more than it must.
+    score, and the share of OOD samples in the data as `ood_prior`, the area is at least
+    the average precision :func:`aupr_in`, since precision is not monotone in recall and
+    the best rule may accept more than the bound.
 
     Examples
     --------
@@ -318,7 +318,7 @@ def double_score_precision_recall_curve(
     problem = Problem(*rows)
 
     def read(N, E, F):
-        # the precision falls with this, whatever the prior
+        # the precision decreases in this ratio at every prior
         return N, np.divide(F, N, out=np.full(N.shape, np.inf), where=N > 0)
 
     n, ratio, rules = best_rules(
@@ -356,47 +356,48 @@ def double_score_ccr_curve(
     Parameters
     ----------
     y_true : array-like of shape (n_samples,)
-        Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+        Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
         given, is not among them.
 
     y_pred : array-like of shape (n_samples,)
-        Predicted labels; entries of OOD rows are ignored.
+        Predicted labels; entries of OOD samples are ignored.
 
     y_score : array-like of shape (n_samples,)
-        Scores, high for rows to accept: a confidence, or an ID score.
+        Scores, high for samples to accept: a confidence, or an ID score.
 
     ood_score : array-like of shape (n_samples,), default=None
-        A second score, high for ID rows; +inf is not allowed. None: `y_score` is the
+        A second score, high for ID samples; +inf is not allowed. None: `y_score` is the
         only score.
 
     tpr_min : float, default=0.0
-        Least share of ID rows to accept at every bound. Without it, the CCR of
-        "selective_risk" is that of very few rows where the bound on the FPR is tight.
+        Least share of ID samples to accept at every bound. Without it, the CCR of
+        "selective_risk" is computed on very few samples where the bound on the FPR is
+        tight.
 
     definition : {"selective_risk", "dhamija"}, default="selective_risk"
         The correct classification rate (CCR), as in :func:`oscr`. "selective_risk":
-        the share of correct among accepted ID rows, one minus the selective risk.
-        "dhamija": the share of ID rows that are accepted and correct.
+        the share of correct among accepted ID samples, one minus the selective risk.
+        "dhamija": the share of ID samples that are accepted and correct.
 
     ood_label : int or str, default=-1
-        Label of known OOD rows.
+        Label of known OOD samples.
 
     classes : array-like of shape (n_classes,), default=None
         The known classes; a label outside of them is OOD.
 
     angles : {"quadrant", "full"}, default="quadrant"
-        "full" lets a score be used reversed, without a warning: see the `thetas`.
+        With "full" a score may be used reversed, without a warning: see the `thetas`.
 
     n_angles : int, default=91
-        Number of angles, one degree apart by default. Of no effect with one score.
+        Number of angles, one degree apart by default. No effect with one score.
 
     Returns
     -------
     curve : BoundCurve
-        The false positive rates (accepted share of OOD rows) in `bounds`, which are
-        upper ones, and the largest CCR in `values`: higher is better. It starts at
-        the least FPR with which `tpr_min` can be met. Its `area`, where the CCR
-        counts as 0 up to there, takes the place of :func:`oscr`.
+        The false positive rates (accepted share of OOD samples) in `bounds`, which are
+        upper bounds, and the largest CCR in `values`: higher is better. It starts at
+        the least FPR at which `tpr_min` can be met. Its `area`, where the CCR counts as
+        0 below this FPR, corresponds to :func:`oscr`.
 
     See Also
     --------
@@ -410,9 +411,10 @@ def double_score_ccr_curve(
         \quad\text{such that}\quad \mathrm{FPR} \le \rho,\ \mathrm{TPR} \ge \phi
 
     over the given angles :math:`\theta` and all thresholds :math:`\lambda`, with
-    :math:`\phi` = `tpr_min`. The CCR of "selective_risk" needs an accepted ID row;
-    that of "dhamija" is 0 if none is. With one score without ties between ID and OOD
-    rows, and `tpr_min` 0, the area for "dhamija" is that of :func:`oscr`.
+    :math:`\phi` = `tpr_min`. The CCR of "selective_risk" is defined only if an ID
+    sample is accepted; the CCR of "dhamija" is 0 otherwise. With one score without ties
+    between ID and OOD samples, and `tpr_min` 0, the area for "dhamija" equals
+    :func:`oscr`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Values of a metric that the data do not rule out, and the ranges of metrics."""
+"""Values of a metric under possible unseen samples, and the ranges of metrics."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -36,8 +36,8 @@ __all__ = [
     "unseen_values",
 ]
 
-# Metrics of scores whose value with additional samples at the ends of the scale of the
-# scores is the largest or smallest possible one.
+# Metrics of scores that are largest or smallest with additional samples at the ends of
+# the scale of the scores.
 _OF_BOTH = auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error, oscr, ccr_at_fpr
 _OF_LOSSES = aurc, e_aurc, augrc, risk_at_coverage, coverage_at_risk
 _OF_ID = *_OF_LOSSES, expected_calibration_error, brier
@@ -46,7 +46,7 @@ _WITHOUT_SCORES = expected_calibration_error, brier
 
 
 def known_metric(system):
-    """Return the metric of skood that a system has, and its parameters.
+    """Return the skood metric of a system, and its parameters.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def known_metric(system):
     Returns
     -------
     metric : callable or None
-        None for a metric that is not of skood.
+        None for a metric from outside of skood.
 
     params : dict
         Its parameters, defaults included.
@@ -73,7 +73,7 @@ def known_metric(system):
 
 
 def range_of(system):
-    """Return the least and the largest value of the metric, None if not known."""
+    """Return the least and the largest value of the metric, None if unknown."""
     metric, params = known_metric(system)
     if metric is None:
         return None
@@ -88,19 +88,19 @@ def range_of(system):
 
 
 def relevant_strata(system, strata, is_ood):
-    """Return the strata that the metric uses: those with ID samples if only these."""
+    """Return the strata that the metric uses: ID strata only, if it ignores OOD."""
     if known_metric(system)[0] not in _OF_ID:
         return strata
     return [rows for rows in strata if not is_ood[rows].all()]
 
 
 def _unseen_share(n, tail):
-    """Return the share of samples that `n` samples lack with the probability `tail`."""
+    """Return the population share that `n` samples miss with probability `tail`."""
     return 1 - tail ** (1 / n)
 
 
 def _label_pairs(system, params, row):
-    """Return labels and predictions of a right and of a wrong decision, as pairs."""
+    """Return (label, prediction) pairs of a right and of a wrong decision."""
     label = system.y_true[row]
     loss = params.get("loss", "zero_one")
     if np.ndim(loss) == 2 and not isinstance(loss, str):
@@ -120,7 +120,7 @@ def _label_pairs(system, params, row):
 
 
 def _extreme_samples(system, params, row, bounds, is_ood):
-    """Yield arrays by name: what the metric may get for an unseen sample like `row`."""
+    """Yield arrays by name: possible inputs of an unseen sample like `row`."""
     names = list(parameters_of(system.metric))[1:]
     given = dict(zip(names, system.arrays, strict=False)) | system.row_params
     given = {name: array for name, array in given.items() if array is not None}
@@ -144,7 +144,7 @@ def _extreme_samples(system, params, row, bounds, is_ood):
 
 
 def _extended(system, row, label, sample, copies):
-    """Return the system with more samples: copies of `row`, but for `sample`."""
+    """Return the system with copies of `row` added, except the entries in `sample`."""
     names = list(parameters_of(system.metric))[1:]
 
     def extend(name, array):
@@ -163,7 +163,7 @@ def _extended(system, row, label, sample, copies):
 
 
 def unseen_values(system, strata, is_ood, bounds, confidence_level):
-    """Return values of the metric if samples exist that the data happen to lack.
+    """Return values of the metric with added unseen samples.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def unseen_values(system, strata, is_ood, bounds, confidence_level):
     for rows in strata:
         share = _unseen_share(rows.size, (1 - confidence_level) / 2)
         copies = math.ceil(rows.size * share / (1 - share))
-        # whole copies are a larger share, whose effect is about proportional to it
+        # the share of whole copies is larger; their effect is about proportional to it
         weight = share * (1 + rows.size / copies)
         for kind in (False, True):
             alike = rows[is_ood[rows] == kind]
@@ -211,8 +211,8 @@ def unseen_values(system, strata, is_ood, bounds, confidence_level):
 def unseen_interval(value, system, strata, is_ood, bounds, confidence_level):
     """Return the values of the metric that unseen samples do not rule out.
 
-    For a metric without scores, the ends are those of a mean: a share
-    1 - tail^(1/n) of samples at either end of the range.
+    For a metric without scores, the ends are the ends of a mean: a share 1 - tail^(1/n)
+    of samples is at either end of the range.
     """
     metric, _ = known_metric(system)
     if metric is not None and metric not in _WITHOUT_SCORES:

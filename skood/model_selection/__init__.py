@@ -1,4 +1,4 @@
-"""Splitters with ID and OOD samples in each test part, and pipelines fitted on ID."""
+"""Splitters with ID and OOD samples in each test set, and fitting on ID samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

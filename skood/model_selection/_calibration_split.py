@@ -1,4 +1,4 @@
-"""Which samples fit a model, and which calibrate it."""
+"""Split of ID samples into training and calibration samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,11 +13,11 @@ __all__ = ["calibration_folds"]
 
 
 def calibration_folds(n_samples, y, calibration, random_state):
-    """Hold samples out: once, or each sample in one of several folds.
+    """Return folds of training and held-out samples: one, or cross-fitting folds.
 
-    Samples are drawn without regard to their labels. Given the fitted models, they
-    must be like new samples, which are of rare classes as well: with the class counts
-    of the training samples (stratified), p-values and bounds on rates do not hold.
+    Samples are drawn without stratification. Given the fitted models, they must be
+    exchangeable with new samples, which include rare classes: in stratified splits,
+    p-values and bounds on rates are not valid.
 
     Parameters
     ----------
@@ -25,19 +25,19 @@ def calibration_folds(n_samples, y, calibration, random_state):
         Number of ID samples.
 
     y : ndarray of shape (n_samples,) or None
-        Their labels, which only a splitter of the user sees.
+        Their labels, which are only passed to a splitter of the user.
 
     calibration : float, int, CV splitter or "same"
         Share of held-out samples, number of shuffled folds, or the user's folds.
-        "same": all samples are calibrated on, and none are fitted on.
+        "same": all samples are for calibration, and none for training.
 
     random_state : int, RandomState instance or None
-        Draws the samples.
+        Controls the draws.
 
     Returns
     -------
     folds : list of (ndarray of int or None, ndarray of int)
-        Samples to fit on, and held-out samples, in random order.
+        Training samples, and held-out samples, in random order.
 
     Raises
     ------
@@ -50,8 +50,8 @@ def calibration_folds(n_samples, y, calibration, random_state):
     if isinstance(calibration, Real) and not float(calibration).is_integer():
         if n_samples < 2:
             raise ValueError(
-                f"calibration={calibration} holds samples out, and there are none to "
-                f"hold out of n_samples={n_samples}. Give more samples, or frozen "
+                f"calibration={calibration} holds samples out, but no sample can be "
+                f"held out of n_samples={n_samples}. Give more samples, or frozen "
                 "parts and calibration='same'."
             )
         order = rng.permutation(n_samples)

@@ -1,4 +1,4 @@
-"""A transformer that is fitted without the known OOD samples."""
+"""Meta-transformer that is fitted on ID samples only."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -39,11 +39,11 @@ def _transformer_has(name):
 class IDOnly(TransformerMixin, SkoodEstimator):
     """Fit a transformer on the in-distribution (ID) samples only.
 
-    Detectors and classifiers of skood leave samples that are labeled `ood_label` out
-    of their fits. The steps before them in a :class:`~sklearn.pipeline.Pipeline` do
-    not: a scaler takes the mean and the standard deviation of all samples, an encoder
-    learns the categories of OOD samples. In this wrapper such a step is fitted on the
-    ID samples, and transforms all.
+    Detectors and classifiers of skood exclude samples labeled `ood_label` from their
+    fits. The steps before them in a :class:`~sklearn.pipeline.Pipeline` do not: a
+    scaler uses the mean and the standard deviation of all samples, an encoder includes
+    the categories of OOD samples. In this wrapper such a step is fitted on the ID
+    samples, and transforms all samples.
 
     Read more in the :ref:`User Guide <id_only>`.
 
@@ -93,7 +93,7 @@ class IDOnly(TransformerMixin, SkoodEstimator):
         self.ood_label = ood_label
 
     @fit_context(
-        # The transformer is the user's and is validated by its own fit.
+        # The transformer is validated by its own fit.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y=None):
@@ -105,7 +105,7 @@ class IDOnly(TransformerMixin, SkoodEstimator):
             Training data.
 
         y : array-like of shape (n_samples,), default=None
-            Class labels; samples labeled `ood_label` are left out. None: all samples
+            Class labels; samples labeled `ood_label` are excluded. None: all samples
             are ID.
 
         Returns
@@ -132,7 +132,7 @@ class IDOnly(TransformerMixin, SkoodEstimator):
 
     @takes_input
     def transform(self, X):
-        """Transform samples, ID or OOD.
+        """Transform ID and OOD samples.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class IDOnly(TransformerMixin, SkoodEstimator):
     @available_if(_transformer_has("inverse_transform"))
     @takes_input
     def inverse_transform(self, X):
-        """Undo the transform.
+        """Apply the inverse transform.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class IDOnly(TransformerMixin, SkoodEstimator):
 
     @available_if(_transformer_has("get_feature_names_out"))
     def get_feature_names_out(self, input_features=None):
-        """Names of the features after the transform.
+        """Return the names of the features after the transform.
 
         Parameters
         ----------

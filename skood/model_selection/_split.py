@@ -1,4 +1,4 @@
-"""Cross-validation splitters whose test parts hold ID and OOD rows."""
+"""Cross-validation splitters with ID and OOD samples in each test set."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,12 +18,12 @@ from skood.utils._param_validation import Interval, validate_params
 
 __all__ = ["LeaveClassesOut", "OODStratifiedKFold"]
 
-# Up to so many class sets are listed and drawn from; of more, random ones are tried.
+# Up to this many class sets are enumerated and sampled; beyond, random sets are drawn.
 _MAX_LISTED_SETS = 10_000
 
 
 def _encode(y, ood_label, splitter):
-    """Return the sorted ID classes and each row's class number, -1 for OOD rows."""
+    """Return the sorted ID classes and the class index of each sample, -1 for OOD."""
     name = type(splitter).__name__
     if y is None:
         raise ValueError(f"{name} splits by the labels: y is required, got None.")
@@ -59,7 +59,7 @@ def _warn_groups(groups, splitter):
 
 
 def _check_random_state_is_used(random_state, used, remedy):
-    """Refuse a seed that has no effect, as scikit-learn's splitters do."""
+    """Raise if a seed has no effect, as in scikit-learn's splitters."""
     if random_state is not None and not used:
         raise ValueError(
             f"random_state={random_state!r} has no effect here. Leave it at None, or "
@@ -68,10 +68,10 @@ def _check_random_state_is_used(random_state, used, remedy):
 
 
 class OODStratifiedKFold(BaseCrossValidator):
-    """Stratified K-fold that treats the known OOD rows as one more stratum.
+    """Stratified K-fold that treats the known OOD samples as one more stratum.
 
-    Each test fold has its share of every class and of the OOD rows, so that a
-    scorer that sets ID rows against OOD rows has both in every fold.
+    Each test fold has its share of every class and of the OOD samples, so that scorers
+    that compare ID with OOD samples have both in every fold.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
@@ -81,23 +81,23 @@ class OODStratifiedKFold(BaseCrossValidator):
         Number of folds, at least 2.
 
     shuffle : bool, default=False
-        Whether to shuffle the rows of each stratum before they are dealt out.
+        Whether to shuffle the samples of each stratum before splitting.
 
     random_state : int, RandomState instance or None, default=None
         Determines the order when `shuffle` is True. Pass an int for the same folds
         in every call.
 
     ood_label : int or str, default=-1
-        The label of the OOD rows in `y`.
+        The label of the OOD samples in `y`.
 
     ood_in_train : bool, default=True
-        Whether the OOD rows of the other folds are part of the training rows. False
-        leaves them out, for estimators that would take `ood_label` for a class.
+        Whether the OOD samples of the other folds are part of the training samples.
+        False excludes them, for estimators that would treat `ood_label` as a class.
 
     See Also
     --------
-    LeaveClassesOut : For data without known OOD rows: classes play their part.
-    sklearn.model_selection.StratifiedKFold : The same without OOD rows.
+    LeaveClassesOut : For data without known OOD samples: left-out classes are OOD.
+    sklearn.model_selection.StratifiedKFold : The same without OOD samples.
 
     Notes
     -----
@@ -157,7 +157,7 @@ class OODStratifiedKFold(BaseCrossValidator):
         return self.n_splits
 
     def split(self, X, y=None, groups=None):
-        """Generate the indices of the training and test rows of each fold.
+        """Generate the indices of the training and test samples of each fold.
 
         Parameters
         ----------
@@ -165,8 +165,8 @@ class OODStratifiedKFold(BaseCrossValidator):
             Data; only its length counts.
 
         y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-            Classes, and `ood_label` for known OOD rows. Of several columns the first
-            holds the classes, and any of them may hold `ood_label`.
+            Classes, and `ood_label` for known OOD samples. With several columns, the
+            first contains the classes, and any may contain `ood_label`.
 
         groups : object, default=None
             Ignored.
@@ -174,10 +174,10 @@ class OODStratifiedKFold(BaseCrossValidator):
         Yields
         ------
         train : ndarray of int
-            Training rows in ascending order.
+            Training samples in ascending order.
 
         test : ndarray of int
-            Test rows in ascending order.
+            Test samples in ascending order.
         """
         _warn_groups(groups, self)
         X, y = indexable(X, y)
@@ -189,14 +189,15 @@ class OODStratifiedKFold(BaseCrossValidator):
         ):
             if n_rows < self.n_splits:
                 raise ValueError(
-                    f"y has {n_rows} {kind} rows (ood_label={self.ood_label!r}), too "
-                    f"few for one in each of n_splits={self.n_splits} test folds. "
-                    "Lower n_splits or give more rows; without known OOD rows, use "
-                    "LeaveClassesOut."
+                    f"y has {n_rows} {kind} samples (ood_label={self.ood_label!r}), "
+                    f"too few for one in each of n_splits={self.n_splits} test folds. "
+                    "Lower n_splits or give more samples; without known OOD samples, "
+                    "use LeaveClassesOut."
                 )
-        # Folds are dealt in turn over the sorted strata, which are numbered by their
-        # first appearance. With the OOD rows last, all ID rows are adjacent there,
-        # so that each fold has some even when classes are smaller than n_splits.
+        # StratifiedKFold assigns folds in turn over the sorted strata, which are
+        # numbered by their first appearance. With the OOD samples last, all ID samples
+        # are adjacent, so that each fold has ID samples even when classes are smaller
+        # than n_splits.
         order = np.concatenate([np.flatnonzero(~is_ood), np.flatnonzero(is_ood)])
         folds = StratifiedKFold(
             self.n_splits, shuffle=self.shuffle, random_state=self.random_state
@@ -209,47 +210,47 @@ class OODStratifiedKFold(BaseCrossValidator):
 
 
 class LeaveClassesOut(BaseCrossValidator):
-    """Leave whole classes out of the training rows, to be OOD in the test rows.
+    """Leave whole classes out of the training samples, to be OOD in the test samples.
 
-    In each split, all rows of `n_classes` classes go to the test part, together with
-    a share of the rows of every other class; the other rows are for training. The
-    labels stay what they are: an estimator fitted on the training rows does not have
-    the left-out classes in its `classes_`, by which our scorers know OOD rows.
+    In each split, all samples of `n_classes` classes are in the test set, together with
+    a share of the samples of every other class; the other samples are for training.
+    Labels are unchanged: an estimator fitted on the training samples does not have the
+    left-out classes in its `classes_`, so that the scorers of skood treat them as OOD.
 
     Read more in the :ref:`User Guide <model_selection>`.
 
     Parameters
     ----------
     n_classes : int, default=1
-        How many classes each split leaves out. Ignored if `left_out` is given.
+        Number of classes that each split leaves out. Ignored if `left_out` is given.
 
     n_splits : int, default=None
         None: the sorted classes are taken in groups of `n_classes`, the last group
-        being filled up from the first classes, so that every class is left out at
-        least once. An int: that many different sets of classes, drawn at random.
+        filled up from the first classes, so that every class is left out at least once.
+        An int: that many different sets of classes, drawn at random.
 
     left_out : list of tuples, default=None
         The classes to leave out, one tuple for each split.
 
     test_size : float, default=0.2
-        Share of the rows of each remaining class that goes to the test part, at
-        least one and not all of them.
+        Share of the samples of each remaining class in the test set; at least one
+        sample and not all of them.
 
     shuffle : bool, default=True
-        Whether that share is drawn at random. False takes the last rows.
+        Whether this share is drawn at random. False: the last samples.
 
     random_state : int, RandomState instance or None, default=None
-        Determines the draws of rows and of class sets. Pass an int for the same
+        Determines the draws of samples and of class sets. Pass an int for the same
         splits in every call.
 
     ood_label : int or str, default=-1
-        Rows with this label are known OOD rows: they are in every test part and in
-        no training part, and their label is no class.
+        Label of known OOD samples: they are in every test set and in no training set,
+        and their label is not a class.
 
     See Also
     --------
-    OODStratifiedKFold : For data with known OOD rows.
-    skood.metrics.make_ood_scorer : A scorer that knows left-out classes as OOD.
+    OODStratifiedKFold : For data with known OOD samples.
+    skood.metrics.make_ood_scorer : A scorer that treats left-out classes as OOD.
 
     Examples
     --------
@@ -340,7 +341,7 @@ class LeaveClassesOut(BaseCrossValidator):
         return ceil(len(classes) / self.n_classes)
 
     def split(self, X, y=None, groups=None):
-        """Generate the indices of the training and test rows of each split.
+        """Generate the indices of the training and test samples of each split.
 
         Parameters
         ----------
@@ -348,8 +349,8 @@ class LeaveClassesOut(BaseCrossValidator):
             Data; only its length counts.
 
         y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-            Classes, and `ood_label` for known OOD rows. Of several columns the first
-            holds the classes, and any of them may hold `ood_label`.
+            Classes, and `ood_label` for known OOD samples. With several columns, the
+            first contains the classes, and any may contain `ood_label`.
 
         groups : object, default=None
             Ignored.
@@ -357,10 +358,10 @@ class LeaveClassesOut(BaseCrossValidator):
         Yields
         ------
         train : ndarray of int
-            Training rows in ascending order.
+            Training samples in ascending order.
 
         test : ndarray of int
-            Test rows in ascending order.
+            Test samples in ascending order.
         """
         _warn_groups(groups, self)
         X, y = indexable(X, y)
@@ -384,7 +385,7 @@ class LeaveClassesOut(BaseCrossValidator):
             yield np.flatnonzero(~in_test), np.flatnonzero(in_test)
 
     def _class_sets(self, classes, rng):
-        """Return for each split the numbers of its left-out classes."""
+        """Return the indices of the left-out classes of each split."""
         if self.left_out is not None:
             return [self._listed_set(group, classes) for group in self.left_out]
         n_known, n_out = len(classes), self.n_classes
@@ -413,7 +414,7 @@ class LeaveClassesOut(BaseCrossValidator):
         return list(drawn)
 
     def _listed_set(self, group, classes):
-        """Return the numbers of the classes that one tuple of `left_out` names."""
+        """Return the indices of the classes in one tuple of `left_out`."""
         numbers = {label: code for code, label in enumerate(classes.tolist())}
         unknown = [label for label in group if label not in numbers]
         if unknown:

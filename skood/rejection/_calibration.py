@@ -1,4 +1,4 @@
-"""Scores for choosing a rule: on rows that the models were not fitted on."""
+"""Fit of the parts of a selective classifier, and its out-of-sample scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Parts(NamedTuple):
-    """The fitted models of a selective classifier; a detector may be None."""
+    """Classifier and detectors of a selective classifier; a detector may be None."""
 
     estimator: object
     risk_detector: object | None
@@ -39,7 +39,7 @@ class Parts(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What a rule is chosen on: both scores (high = reject) and predictions.
+    """Calibration data of a rule: both scores (high = reject) and predictions.
 
     `ood_id` and `ood_ood` are None without an OOD detector.
     """
@@ -52,23 +52,23 @@ class Scores(NamedTuple):
 
 
 def check_calibration(owner, parts, X_ood):
-    """Refuse, before a long fit, what would only come out after it.
+    """Raise before a long fit on errors that would only occur after it.
 
     Parameters
     ----------
     owner : RejectOptionClassifier
-        Has the parameters.
+        Provides the parameters.
 
     parts : Parts
         Its parts, unfitted or frozen.
 
     X_ood : array-like of shape (n_ood, ...) or None
-        OOD rows.
+        OOD samples.
     """
     owner.rule.check_params()
     if owner.rule.needs_ood and X_ood is None:
         raise ValueError(
-            f"{owner.rule!r} needs OOD rows: rows labeled ood_label="
+            f"{owner.rule!r} needs OOD samples: samples labeled ood_label="
             f"{owner.ood_label!r} in y. Give some, or use a rule that needs none, "
             "such as BoundedAbstention."
         )
@@ -97,18 +97,18 @@ def check_calibration(owner, parts, X_ood):
 
 
 def check_classes(owner, classes, y):
-    """Refuse labels that mean two things, or that the classifier does not know.
+    """Raise if labels are ambiguous, or unknown to the classifier.
 
     Parameters
     ----------
     owner : RejectOptionClassifier
-        Has the parameters.
+        Provides the parameters.
 
     classes : ndarray of shape (n_classes,)
         The classes.
 
     y : ndarray of shape (n_id,)
-        Labels of the ID rows.
+        Labels of the ID samples.
     """
     labels = {"reject_label": owner.reject_label_, "ood_label": owner.ood_label}
     for name, label in labels.items():
@@ -121,14 +121,14 @@ def check_classes(owner, classes, y):
     if unknown.any():
         raise ValueError(
             f"y has the labels {np.unique(y[unknown]).tolist()}, which are none of the "
-            f"classes {classes.tolist()} of the fitted classifier. Label OOD rows "
-            f"ood_label={owner.ood_label!r}; give each class enough rows to be both "
-            "fitted and held out."
+            f"classes {classes.tolist()} of the fitted classifier. Label OOD "
+            f"samples ood_label={owner.ood_label!r}; give each class enough samples to "
+            "be both fitted and held out."
         )
 
 
 def check_is_classifier(estimator, *, fitted=False):
-    """Refuse an estimator of another kind.
+    """Raise unless the estimator is a classifier.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def check_is_classifier(estimator, *, fitted=False):
     Raises
     ------
     TypeError
-        If it is no classifier.
+        If it is not a classifier.
     """
     kind = None
     if hasattr(estimator, "__sklearn_tags__"):
@@ -165,16 +165,16 @@ def check_is_classifier(estimator, *, fitted=False):
 
 
 def check_ood_labels(parts, y):
-    """Refuse parts that would take rows of a class for OOD rows and leave them out."""
+    """Raise if a part would exclude a class because of its own `ood_label`."""
     for name, part in parts._asdict().items():
         if part is not None:
             check_nested_ood_labels(name, part, y, "RejectOptionClassifier")
 
 
 def fit_parts(parts, X, y):
-    """Clone and fit the classifier, then the detectors, which may read it.
+    """Clone and fit the classifier, then the detectors, which may use it.
 
-    A detector whose `estimator` is None reads the classifier that was just fitted.
+    A detector whose `estimator` is None uses the outputs of the fitted classifier.
     """
     estimator = clone(parts.estimator).fit(X, y)
     check_is_classifier(estimator, fitted=True)
@@ -189,11 +189,12 @@ def fit_parts(parts, X, y):
 
 
 def score_parts(parts, X):
-    """Return the risk score and the OOD score (or None) of each row: high = reject."""
+    """Return risk scores and OOD scores (or None) of samples: high = reject."""
     if parts.risk_detector is not None:
         risk = -parts.risk_detector.score_samples(X)
     elif hasattr(parts.estimator, "predict_proba"):
-        # 1 - max p as the sum of the others, which a maximum near 1 would round away
+        # 1 - max p is the sum of the others, which rounding of a maximum near 1 would
+        # lose
         proba = np.array(parts.estimator.predict_proba(X), dtype=np.float64)
         proba[np.arange(len(proba)), proba.argmax(axis=1)] = 0.0
         risk = proba.sum(axis=1)
@@ -209,7 +210,7 @@ def score_parts(parts, X):
 
 
 def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
-    """Fit the parts and score rows that they were not fitted on.
+    """Fit the parts and return out-of-sample scores.
 
     Parameters
     ----------
@@ -217,10 +218,10 @@ def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
         Unfitted, or frozen.
 
     X, y : array-like of shape (n_id, ...), ndarray of shape (n_id,)
-        ID rows.
+        ID samples.
 
     X_ood : array-like of shape (n_ood, ...) or None
-        OOD rows, used for scoring only.
+        OOD samples, used for scoring only.
 
     calibration, random_state, n_jobs
         See `RejectOptionClassifier`.
@@ -237,7 +238,7 @@ def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
         Scores and predictions of these samples, and of the OOD samples.
 
     unfitted : ndarray of shape (n_unfitted,)
-        Classes of `y` that the fitted parts have no sample of.
+        Classes of `y` without a sample in the fit of the final parts.
     """
     rng = check_random_state(random_state)
     if isinstance(calibration, str):  # "same"
@@ -269,7 +270,7 @@ def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
 
 
 def _unfitted_classes(y, folds, once):
-    """Return the classes of which a fold holds out all samples, with a warning."""
+    """Return the classes whose samples are all held out by a fold, with a warning."""
     classes = np.unique(y)
     missing = [classes[~np.isin(classes, y[train])] for train, _ in folds]
     unfitted = np.unique(np.concatenate(missing))
@@ -289,7 +290,7 @@ def _unfitted_classes(y, folds, once):
 
 
 def _fit_on(parts, X, y, train):
-    """Fit the parts on some of the samples; an error names a lack of classes."""
+    """Fit the parts on some of the samples; errors mention missing classes."""
     try:
         return fit_parts(parts, take_rows(X, train), y[train])
     except Exception as error:
@@ -317,7 +318,7 @@ def _score(fitted, X, X_ood):
 
 
 def _joined(scores):
-    """Join what the folds gave; an OOD score that one lacks, all lack."""
+    """Concatenate the scores of the folds; OOD scores are None if a fold has none."""
     risk_id, ood_id, pred_id, risk_ood, ood_ood = zip(*scores, strict=True)
     single = ood_id[0] is None
     return Scores(

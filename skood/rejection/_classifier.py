@@ -1,4 +1,4 @@
-"""A classifier that may reject."""
+"""Classifier with a reject option."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -65,7 +65,7 @@ __all__ = ["RejectOptionClassifier"]
 
 
 def _estimator_has(name):
-    """Tell whether the wrapped classifier has a method, fitted or not."""
+    """Return whether the wrapped classifier has a method, fitted or not."""
 
     def check(self):
         getattr(getattr(self, "estimator_", self.estimator), name)
@@ -84,23 +84,23 @@ def _has_rule(self):
 
 
 class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
-    r"""A classifier that answers with a class or rejects.
+    r"""Classifier with a reject option: predicts a class or rejects the sample.
 
     It accepts a sample iff
 
     .. math:: \cos\theta\, \frac{a(x)}{c_a} + \sin\theta\, \frac{b(x)}{c_b} \le \lambda
 
     where a is a risk score (high = likely misclassified) and b an OOD score (high =
-    out-of-distribution): the form of the optimal selective classifier when the data
-    in use contain OOD samples [1]_. The angle and the threshold are those that solve
-    the problem of the `rule` on calibration data.
+    out-of-distribution): the form of the optimal selective classifier when the data in
+    use contain OOD samples [1]_. The angle and the threshold solve the problem of the
+    `rule` on calibration data.
 
     Read more in the :ref:`User Guide <rejection>`.
 
     Parameters
     ----------
     estimator : object
-        Any classifier; cloned and fitted on ID rows, unless it is in a
+        Any classifier; cloned and fitted on ID samples, unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`.
 
     risk_detector : object, default=None
@@ -108,33 +108,34 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         probability.
 
     ood_detector : object, default=None
-        A detector, b = -score_samples, see `ood_input`. None: a is the only score.
+        A detector, b = -score_samples, see `ood_input`. None: there is only the score
+        a.
 
     rule : BaseRule, default=None
-        What is asked for, such as `BoundedTPRFPR` (which needs OOD rows in ``y``)
-        or `BoundedAbstention`. None: nothing is rejected.
+        The objective and the bounds, such as `BoundedTPRFPR` (which needs OOD samples
+        in ``y``) or `BoundedAbstention`. None: nothing is rejected.
 
     calibration : float, int, CV splitter or "same", default=0.3
         The ID samples on which the rule is chosen. A float in (0, 1): this share is
         held out, and nothing is fitted on it. An int or a splitter: scores are
         cross-fitted, and the final models are fitted on all samples. "same": all
-        samples, for parts that are all frozen, and were fitted on *other* samples:
-        otherwise rates and guarantees are void. OOD samples are never fitted on.
-        Samples are drawn without regard to classes (not stratified), as guarantees
-        require: see the notes on classes with few samples.
+        samples, for frozen parts that were fitted on *other* samples: otherwise rates
+        and guarantees are invalid. OOD samples are never fitted on. The draws are not
+        stratified by class, as guarantees require: see the notes on classes with few
+        samples.
 
     loss : "zero_one", callable or array-like, default="zero_one"
         Loss of a prediction: 1 for a wrong class; a function of (y_true, y_pred)
-        that returns one number >= 0 per row; or a matrix of shape (n_classes,
+        that returns one number >= 0 per sample; or a matrix of shape (n_classes,
         n_classes) with the true class in rows.
 
     risk_input, ood_input : {"auto", "estimator", "X"}, default="auto"
         Input of `risk_detector` and of `ood_detector`. "estimator": the features and
-        logits of the classifier that is fitted here, for a detector whose own
-        ``estimator`` is None. "X": `X` itself. "auto": "estimator" where it can be,
-        that is ``KNN()`` uses the features of the classifier, and a
-        :class:`~sklearn.pipeline.Pipeline` or an outlier detector of scikit-learn
-        uses `X`. See ``detector_inputs_``.
+        logits of the classifier fitted here, for a detector whose own ``estimator`` is
+        None. "X": `X` itself. "auto": "estimator" where possible; for example,
+        ``KNN()`` uses the features of the classifier, and a
+        :class:`~sklearn.pipeline.Pipeline` or an outlier detector of scikit-learn uses
+        `X`. See ``detector_inputs_``.
 
     reject_label : int or str, default="auto"
         Prediction for rejected samples; not one of the classes. "auto": "reject" if
@@ -144,12 +145,12 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         Label of known OOD samples in ``y``.
 
     guarantee : {"high_probability", "ltt", "expectation"} or None, default=None
-        What is promised for new data, see :func:`certify`. None: the best rule on the
-        calibration rows, which promises nothing. A guarantee needs calibration rows
-        that are scored by the final models, not cross-fitted ones.
+        Kind of guarantee for new data, see :func:`certify`. None: the best rule on the
+        calibration samples, without a guarantee. A guarantee requires calibration
+        samples that are scored by the final models, not cross-fitted scores.
 
     delta : float, default=0.1
-        Probability, in (0, 1), that the guarantee is broken.
+        Probability, in (0, 1), that the guarantee fails.
 
     solver : {"bnb", "exact", "grid"}, default="bnb"
         See :func:`solve`.
@@ -164,12 +165,12 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         Accept samples at the threshold with a probability. See :func:`solve`.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the held-out samples, the parts of a guarantee, and the decisions of a
-        randomized rule: with an int the same in every call of `predict`. Seeds the
-        classifier and the detectors where their own `random_state` is None.
+        Controls the held-out samples, the parts of a guarantee, and the decisions of a
+        randomized rule: with an int they are the same in every call of `predict`. Seeds
+        the classifier and the detectors if their own `random_state` is None.
 
     n_jobs : int, default=None
-        Number of cross-fitting folds that run at once (joblib).
+        Number of joblib jobs for cross-fitting folds.
 
     Attributes
     ----------
@@ -180,7 +181,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         The fitted detectors.
 
     detector_inputs_ : dict of str to str
-        "estimator" or "X" for each detector, "risk" and "ood", that there is.
+        "estimator" or "X" for each present detector, "risk" and "ood".
 
     classes_ : ndarray of shape (n_classes,)
         The classes in ``y``, without `ood_label`.
@@ -198,7 +199,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         Not set with ``rule=None``.
 
     n_features_in_ : int
-        Number of features seen in fit, if the classifier tells.
+        Number of features seen in fit, if defined by the classifier.
 
     See Also
     --------
@@ -207,27 +208,28 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     BoundedAbstention : Least risk at a bounded coverage.
     BoundedImprovement : Largest coverage at a bounded risk.
     CostBased : Least expected cost.
-    certify : Rules that keep their bounds on new data.
-    skood.metrics.selective_risk_at : Risk of the best rule on given rows.
+    certify : Rules whose bounds hold on new data.
+    skood.metrics.selective_risk_at : Risk of the best rule on given samples.
 
     Notes
     -----
-    A rule chosen on a sample meets its bounds on that sample; on new data each bound
-    is broken about half of the time, by sampling noise, unless there is a
+    A rule chosen on a sample meets its bounds on that sample; on new data each bound is
+    violated about half of the time, due to sampling noise, unless there is a
     `guarantee`. `report` shows intervals.
 
-    `predict_proba` and `decision_function` are those of the classifier, also for
-    samples that are rejected. With string classes and a `reject_label` that is a
-    number, or the other way round, `predict` returns an array of objects, which
-    scikit-learn's metrics refuse.
+    `predict_proba` and `decision_function` return the outputs of the classifier, also
+    for rejected samples. With string classes and a `reject_label` that is a number, or
+    the converse, `predict` returns an array of objects, which scikit-learn's metrics do
+    not accept.
 
-    Of a class with few samples all may be held out. A warning then names it. It is a
-    class of ``classes_`` and counts as ID in evaluation, but is never predicted: its
-    probability is 0, its margin the smallest number, and its samples have the loss of
-    the class that is predicted in its place.
+    All samples of a small class may be held out, with a warning. The class is in
+    ``classes_`` and counts as ID in evaluation, but is never predicted: its probability
+    is 0, its margin the smallest number, and its samples have the loss of the predicted
+    class.
 
-    Without OOD samples in ``y``, a rule weighs both scores by the errors on ID samples
-    alone. `fit` warns where `ood_detector` then weighs less than the risk score.
+    Without OOD samples in ``y``, the weights of both scores follow from the errors on
+    ID samples alone. `fit` warns if `ood_detector` then has less weight than the risk
+    score.
 
     References
     ----------
@@ -322,7 +324,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         self.n_jobs = n_jobs
 
     @fit_context(
-        # The parts are the user's and are validated by their own fits.
+        # The parts are validated by their own fits.
         prefer_skip_nested_validation=False
     )
     def fit(self, X, y):
@@ -331,12 +333,12 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            What the classifier reads.
+            Input of the classifier.
 
         y : array-like of shape (n_samples,)
-            Class labels; `ood_label` for known OOD samples, which only serve to choose
-            the rule: neither the classifier nor a detector is fitted on them. Steps of
-            a pipeline before this classifier are, see
+            Class labels; `ood_label` for known OOD samples, which are only used to
+            choose the rule: neither the classifier nor a detector is fitted on them.
+            Steps of a pipeline before this classifier are fitted on them, see
             :class:`skood.model_selection.IDOnly`.
 
         Returns
@@ -348,10 +350,10 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         ------
         InfeasibleError
             If no acceptance region meets the bounds of the rule on the calibration
-            data; the text says what is attainable.
+            data; the text gives the attainable values.
         NotCertifiableError
-            If there are too few calibration rows for the guarantee; the text says how
-            many would do.
+            If there are too few calibration samples for the guarantee; the text gives
+            the numbers needed.
         ValueError
             If the data or a parameter is invalid.
         """
@@ -378,7 +380,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             X_id = take_rows(X, np.flatnonzero(is_id))
             X_ood = take_rows(X, np.flatnonzero(~is_id))
         y_id = y[is_id]
-        y_id = sortable_labels(y_id)  # numbers beside a string ood_label
+        y_id = sortable_labels(y_id)  # mixed with a string ood_label
         check_classification_targets(y_id)
         classes = np.unique(y_id)
         self.reject_label_ = self._reject_label(classes)
@@ -413,7 +415,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return "reject" if all(isinstance(v, str) for v in classes.tolist()) else -1
 
     def _with_inputs(self, parts):
-        """Note the input of each detector, and keep those on X from the classifier."""
+        """Store the input of each detector, and wrap detectors on X."""
         inputs = {
             "risk": detector_input("risk", parts.risk_detector, self.risk_input),
             "ood": detector_input("ood", parts.ood_detector, self.ood_input),
@@ -425,7 +427,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         )
 
     def _fit_parts(self, parts, X_id, y_id, X_ood):
-        """Store the fitted parts; return what a rule is chosen on."""
+        """Store the fitted parts; return the calibration data of the rule."""
         if self.rule is None:
             parts = Parts(*with_seeds(parts, self.random_state))
             self._store(fit_parts(parts, X_id, y_id), y_id, y_id[:0])
@@ -443,7 +445,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return rows, scores
 
     def _warn_of_weight(self):
-        """Warn that nothing but errors on ID samples gave the OOD score its weight."""
+        """Warn that only errors on ID samples determine the weight of the OOD score."""
         warn(
             "y has no OOD samples, so that the weight of ood_detector was chosen by "
             f"the errors on ID samples alone: theta_ = {self.theta_:.3g} (at 0 only "
@@ -475,7 +477,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     def _store(self, parts, y_id, unfitted):
         self.estimator_, self.risk_detector_, self.ood_detector_ = parts
         check_one_column(self.estimator_)
-        # classes without a sample to fit are ID classes nevertheless
+        # classes without a training sample are ID classes as well
         known = np.asarray(self.estimator_.classes_)
         self.classes_ = np.union1d(known, unfitted) if len(unfitted) else known
         check_classes(self, self.classes_, y_id)
@@ -486,7 +488,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     @blockwise
     def accept_proba(self, X):
-        """Probability with which each sample is accepted.
+        """Return the probability that each sample is accepted.
 
         Parameters
         ----------
@@ -505,7 +507,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return accept_proba(self.operating_point_, *score_parts(self._parts(), X))
 
     def predict(self, X):
-        """Predict a class, or `reject_label`.
+        """Predict a class or `reject_label` for each sample.
 
         Parameters
         ----------
@@ -526,13 +528,13 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     @blockwise
     def _answers(self, X):
-        """Predicted classes, and with which probability each row is accepted."""
+        """Return predicted classes and acceptance probabilities."""
         return np.array(self.estimator_.predict(X)), self.accept_proba(X)
 
     @available_if(_estimator_has("predict_proba"))
     @blockwise
     def predict_proba(self, X):
-        """Class probabilities of the classifier, whether accepted or not.
+        """Return class probabilities of the classifier, also for rejected samples.
 
         Parameters
         ----------
@@ -552,7 +554,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     @available_if(_estimator_has("decision_function"))
     @blockwise
     def decision_function(self, X):
-        """Margins of the classifier; never an OOD score.
+        """Return the margins of the classifier; never an OOD score.
 
         Parameters
         ----------
@@ -562,7 +564,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         Returns
         -------
         margins : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            What the classifier returns.
+            The margins.
         """
         check_is_fitted(self, "estimator_")
         margins = self.estimator_.decision_function(X)
@@ -570,13 +572,13 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return self._per_class(margins, np.finfo(margins.dtype).min)
 
     def _per_class(self, values, missing):
-        """Insert columns for the classes that the classifier has no sample of."""
+        """Insert columns for the classes without a training sample."""
         known = np.asarray(self.estimator_.classes_)
         if len(known) == len(self.classes_):
             return values
         if values.ndim == 1:  # the margin of the second of two classes
             values = np.column_stack([-values, values])
-        if values.shape[1] != len(known):  # not one per class, as of SVC's "ovo"
+        if values.shape[1] != len(known):  # not one per class, as in SVC with "ovo"
             return values
         columns = np.full((len(values), len(self.classes_)), missing, values.dtype)
         columns[:, label_codes(known, self.classes_)] = values
@@ -584,11 +586,12 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     @available_if(_has_rule)
     def reject_reason(self, X):
-        r"""Tell why each sample is rejected.
+        r"""Return the reason of the rejection of each sample.
 
-        The excess of a rejected sample over the mean accepted calibration sample is
-        a sum of two terms, :math:`\cos\theta\,(a - \bar a)/c_a` and
-        :math:`\sin\theta\,(b - \bar b)/c_b`; their shares of it are clipped to [0, 1].
+        The excess of a rejected sample over the mean accepted calibration sample is a
+        sum of two terms, :math:`\cos\theta\,(a - \bar a)/c_a` and
+        :math:`\sin\theta\,(b - \bar b)/c_b`; their shares of the excess are clipped to
+        [0, 1].
 
         Parameters
         ----------
@@ -615,11 +618,11 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
 
     @blockwise
     def _risks(self, X):
-        """Both scores of the rows."""
+        """Return both scores of the samples."""
         return score_parts(self._parts(), X)
 
     def score_pair(self, X):
-        """Scores that the rule compares with its threshold, high for samples to accept.
+        """Return the scores used by the rule, high for samples to accept.
 
         Parameters
         ----------
@@ -629,8 +632,8 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         Returns
         -------
         risk_score : ndarray of shape (n_samples,)
-            The score of the risk detector, or the negative conditional risk that the
-            classifier predicts.
+            The score of the risk detector, or the negative conditional risk estimated
+            by the classifier.
 
         ood_score : ndarray of shape (n_samples,) or None
             The score of the OOD detector. None without an OOD detector.
@@ -640,12 +643,12 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return -risk, None if ood is None else -ood
 
     def report(self, X, y, *, confidence_level=0.95, ood_prior=None, max_loss=None):
-        """Rates of the decisions on given samples, with confidence intervals.
+        """Return the rates of decisions on given samples, with confidence intervals.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            The samples; for honest numbers, not those of fit.
+            The samples; for unbiased rates, not the samples of fit.
 
         y : array-like of shape (n_samples,)
             Labels. A sample is OOD when its label is `ood_label` or is not in
@@ -686,7 +689,7 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return replace(report, scores=self._described_scores())
 
     def _described_scores(self):
-        """Say which scores the rule compares, or None without a rule."""
+        """Return which scores the rule uses, or None without a rule."""
         if self.operating_point_ is None:
             return None
         found = {
@@ -702,10 +705,10 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         return found
 
     def score(self, X, y):
-        """Minus the objective of the rule, or the accuracy with ``rule=None``.
+        """Return minus the objective of the rule, or the accuracy with ``rule=None``.
 
-        Bounds of the rule are not looked at: searches over them need a scorer that
-        does, such as :func:`skood.metrics.make_selective_risk_scorer`.
+        Bounds of the rule are ignored: searches over them need a scorer with bounds,
+        such as :func:`skood.metrics.make_selective_risk_scorer`.
 
         Parameters
         ----------
@@ -743,13 +746,13 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         )
         if math.isnan(objective):
             raise ValueError(
-                f"No OOD rows in y, but the cost of {self.rule!r} depends on them: "
+                f"No OOD samples in y, but the cost of {self.rule!r} depends on them: "
                 f"labels {self.ood_label!r} or none of the classes."
             )
         return -float(objective)
 
     def _outcomes(self, X, y, loss):
-        """Acceptance of all rows, losses of the ID rows, and which rows are OOD."""
+        """Return acceptance of all samples, losses of ID samples, and the OOD mask."""
         y = check_labels(y)
         predicted, accept = self._answers(X)
         check_consistent_length(predicted, y)

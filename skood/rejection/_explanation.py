@@ -1,4 +1,4 @@
-"""Why a sample is rejected: how far each score is beyond what is accepted."""
+"""Reasons of rejections: excess of each score over accepted calibration samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,7 +14,7 @@ __all__ = ["Reference", "explain", "make_reference"]
 
 
 class Reference(NamedTuple):
-    """What new scores are compared with: those of the calibration ID samples.
+    """Reference for new scores: the scores of the calibration ID samples.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ class Reference(NamedTuple):
         Sorted scores; `ood` is None for a single score.
 
     typical : ndarray of shape (2,)
-        Mean terms of the rule over the accepted ones; over all if none is.
+        Mean terms of the rule over the accepted samples; over all if none is accepted.
     """
 
     risk: np.ndarray
@@ -39,7 +39,7 @@ def _terms(point, risk, ood):
 
 
 def make_reference(point, risk, ood):
-    """Remember the calibration ID samples.
+    """Return the reference of the calibration ID samples.
 
     Parameters
     ----------
@@ -52,19 +52,19 @@ def make_reference(point, risk, ood):
     Returns
     -------
     reference : Reference
-        What :func:`explain` needs.
+        Input of :func:`explain`.
     """
     terms, accepted = _terms(point, risk, ood), accept_proba(point, risk, ood) > 0
     if accepted.any():
         terms = terms[:, accepted]
     finite = np.isfinite(terms).all(axis=0)
-    # No finite one: the threshold is infinite, and so is any excess over it.
+    # No finite scores: the threshold is infinite, and so is any excess over it.
     typical = (terms[:, finite] if finite.any() else terms).mean(axis=1)
     return Reference(np.sort(risk), None if ood is None else np.sort(ood), typical)
 
 
 def explain(point, reference, risk, ood, accepted=None):
-    """Tell for each sample whether, and because of which score, it is rejected.
+    """Return for each sample whether, and due to which score, it is rejected.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def explain(point, reference, risk, ood, accepted=None):
         Scores of the samples, high = reject; `ood` is None for a single score.
 
     accepted : ndarray of shape (n_samples,), dtype bool, default=None
-        The samples that are accepted. None: all that may be.
+        The accepted samples. None: all samples that may be accepted.
 
     Returns
     -------
@@ -89,11 +89,11 @@ def explain(point, reference, risk, ood, accepted=None):
         accepted = accept_proba(point, risk, ood) > 0
     with np.errstate(invalid="ignore"):
         excess = _terms(point, risk, ood) - reference.typical[:, None]
-    excess[np.isnan(excess)] = 0.0  # as infinite as what is accepted
+    excess[np.isnan(excess)] = 0.0  # infinite, as are accepted scores
     infinite = np.isposinf([risk, np.zeros_like(risk) if ood is None else ood])
     excess = np.where(infinite.any(axis=0), infinite, excess)
-    # A rejected sample is above lam, the typical accepted one is not: positive, if
-    # rounding does not make it zero.
+    # A rejected sample is above lam, the mean accepted one is not: positive up to
+    # rounding.
     tiny = np.finfo(np.float64).tiny
     total = np.where(accepted, 1.0, np.maximum(excess.sum(axis=0), tiny))
     ood_share = np.where(accepted, 0.0, np.clip(excess[1] / total, 0, 1))
@@ -108,5 +108,5 @@ def explain(point, reference, risk, ood, accepted=None):
 
 
 def _percentile(reference, values):
-    """Percentage of the sorted `reference` that is not larger than each value."""
+    """Return the percentage of the sorted `reference` not larger than each value."""
     return 100.0 * np.searchsorted(reference, values, side="right") / len(reference)

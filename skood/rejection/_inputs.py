@@ -1,4 +1,4 @@
-"""Input of the detectors of a selective classifier: its classifier's outputs or X."""
+"""Input of the detectors of a selective classifier: classifier outputs or X."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,7 +13,7 @@ INPUTS = {"auto", "estimator", "X"}
 
 
 class _OnX(BaseEstimator):
-    """A detector that is not given the classifier; its fit returns the detector."""
+    """Wrapper of a detector on X; its fit returns the fitted detector."""
 
     def __init__(self, detector):
         self.detector = detector
@@ -23,12 +23,12 @@ class _OnX(BaseEstimator):
 
 
 def _is_open(detector):
-    """Tell whether a detector has an `estimator` that is yet to be given."""
+    """Return whether a detector has an `estimator` that is None."""
     return detector.get_params(deep=False).get("estimator", "absent") is None
 
 
 def detector_input(name, detector, asked):
-    """Return what a detector is fitted on.
+    """Return the kind of input of a detector.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def detector_input(name, detector, asked):
     Raises
     ------
     ValueError
-        If the outputs of the classifier are asked for, and cannot be given.
+        If outputs of the classifier are requested but not possible.
     """
     if detector is None:
         return None
@@ -65,14 +65,14 @@ def detector_input(name, detector, asked):
 
 
 def reading_x(detector, found):
-    """Return a detector for `fit_parts`, which gives open ones the classifier."""
+    """Return a detector for `fit_parts`, wrapped if its input is X."""
     if found == "X" and _is_open(detector):
         return _OnX(detector)
     return detector
 
 
 def describe(detector, found, estimator):
-    """Return a line for the report: which score, and of what."""
+    """Return a line for the report: a score and its input."""
     classifier = type(unwrapped(estimator)).__name__
     if detector is None:
         return f"1 - max probability of {classifier}"

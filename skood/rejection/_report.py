@@ -1,4 +1,4 @@
-"""What a selective classifier does on given rows, with confidence intervals."""
+"""Report of the rates of a selective classifier, with confidence intervals."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,45 +22,45 @@ __all__ = ["RejectionReport", "make_report", "possible_losses"]
 
 @dataclass(frozen=True)
 class RejectionReport:
-    """Rates of a selective classifier on given rows.
+    """Rates of a selective classifier on given samples.
 
     Parameters
     ----------
     tpr : Estimate
-        Accepted share of ID rows, with its Clopper-Pearson interval.
+        Accepted share of ID samples, with its Clopper-Pearson interval.
 
     fpr : Estimate
-        Accepted share of OOD rows, likewise. NaN without OOD rows.
+        Accepted share of OOD samples, likewise. NaN without OOD samples.
 
     coverage : Estimate
-        Accepted share of all rows, likewise.
+        Accepted share of all samples, likewise.
 
     risk : Estimate
-        Selective risk: mean loss of the accepted ID samples. The interval is that of
-        Clopper and Pearson if the loss has two values, else one for losses of a known
-        range, which holds for every number of samples: by the inequalities of
-        Hoeffding and Bentkus and by betting. For a callable loss of unknown range the
-        ends are NaN. NaN if no ID sample was accepted.
+        Selective risk: mean loss of the accepted ID samples. It has the Clopper-Pearson
+        interval if the loss has two values, else an interval for losses of a known
+        range, which holds for any number of samples: by the inequalities of Hoeffding
+        and Bentkus and by betting. For a callable loss of unknown range the ends are
+        NaN. NaN if no ID sample was accepted.
 
     precision : Estimate
-        Share of ID rows among accepted ones at `ood_prior`, with the interval that
-        follows from two simultaneous ones for TPR and FPR. NaN if no prior is
-        given: the mix of the rows at hand says nothing about use.
+        Share of ID samples among accepted samples at `ood_prior`, with an interval from
+        two simultaneous intervals of TPR and FPR. NaN without a prior: the share of OOD
+        samples in the data is not the share in use.
 
     n_id, n_ood : int
-        Numbers of rows.
+        Numbers of samples.
 
     n_accepted_id, n_accepted_ood : int
-        Numbers of accepted rows.
+        Numbers of accepted samples.
 
     confidence_level : float
         Level of each interval.
 
     ood_prior : float or None
-        Share of OOD rows in use.
+        Share of OOD samples in use.
 
     scores : dict of str to str or None, default=None
-        Which scores the rule compares, "risk" and "ood", and what they are scores of.
+        The scores of the rule, "risk" and "ood", and their inputs.
     """
 
     tpr: Estimate
@@ -77,12 +77,12 @@ class RejectionReport:
     scores: dict | None = None
 
     def to_dict(self):
-        """Return everything as nested dicts and numbers, ready for JSON.
+        """Return the report as nested dicts and numbers, ready for JSON.
 
         Returns
         -------
         report : dict
-            Estimates are dicts of value, low and high; undefined ones are None.
+            Estimates are dicts of value, low and high; undefined values are None.
         """
         result = asdict(self)
         for name in ("tpr", "fpr", "coverage", "risk", "precision"):
@@ -93,7 +93,7 @@ class RejectionReport:
         return result
 
     def _rows(self):
-        """Name, estimate and meaning of each defined rate."""
+        """Return name, estimate and meaning of each defined rate."""
         meanings = {
             "tpr": f"{self.n_accepted_id} of {self.n_id} ID rows accepted",
             "fpr": f"{self.n_accepted_ood} of {self.n_ood} OOD rows accepted",
@@ -105,7 +105,7 @@ class RejectionReport:
         return [row for row in rows if not math.isnan(row[1].value)]
 
     def _score_line(self):
-        """Which scores the rule compares, in one line."""
+        """Return the scores of the rule in one line."""
         return "; ".join(f"{k} score: {v}" for k, v in (self.scores or {}).items())
 
     def __str__(self):
@@ -154,7 +154,7 @@ def possible_losses(loss, max_loss=None):
     Returns
     -------
     values : ndarray of float or None
-        Of a callable, three values that span its range; None if it is unknown.
+        For a callable, three values that span its range; None if it is unknown.
     """
     if callable(loss):
         if max_loss is None:
@@ -181,24 +181,24 @@ def possible_losses(loss, max_loss=None):
 
 
 def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, possible):
-    """Count, and put intervals on what was counted.
+    """Return the rates of decisions, with intervals.
 
     Parameters
     ----------
     accepted : ndarray of shape (n_samples,), dtype bool
-        The accepted rows.
+        The accepted samples.
 
     loss : ndarray of shape (n_id,)
-        Losses of the ID rows.
+        Losses of the ID samples.
 
     is_ood : ndarray of shape (n_samples,), dtype bool
-        The OOD rows.
+        The OOD samples.
 
     confidence_level : float
         Level of each interval.
 
     ood_prior : float or None
-        Share of OOD rows in use.
+        Share of OOD samples in use.
 
     possible : ndarray of float or None
         Values that the loss can take, see `possible_losses`.
@@ -215,7 +215,7 @@ def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, possible
     level = confidence_level
     precision = UNDEFINED
     if ood_prior is not None and n_id and n_ood:
-        # Two intervals at half the error each hold together at the asked level.
+        # Two intervals at half the error each hold simultaneously at the level.
         tpr = clopper_pearson(n_accepted_id, n_id, (1 + level) / 2)
         fpr = clopper_pearson(n_accepted_ood, n_ood, (1 + level) / 2)
         precision = Estimate(

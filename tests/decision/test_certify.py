@@ -266,7 +266,7 @@ def test_no_ood_rows_are_needed_where_there_are_none_in_use():
     point = certify(BoundedPrecisionRecall(0.9, 0.7, 0.0), a, None, loss, None, None)
     assert point.precision == 1
     assert math.isnan(point.fpr)
-    with pytest.raises(ValueError, match="BoundedPrecisionRecall needs OOD rows"):
+    with pytest.raises(ValueError, match="BoundedPrecisionRecall needs OOD samples"):
         certify(
             BoundedPrecisionRecall(0.9, 0.7, 0.0),
             a,

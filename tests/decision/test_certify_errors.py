@@ -28,8 +28,8 @@ def test_too_few_rows_of_a_kind():
         certify(BoundedTPRFPR(0.9, 0.1), a, None, loss, a_ood + 100, None)
     assert str(info.value).startswith(
         "BoundedTPRFPR(fpr_max=0.1, tpr_min=0.9) is not certified by 10 ID and 20 OOD "
-        "rows: 10 ID rows are too few for a TPR of 0.9 and 20 OOD rows are too few for "
-        "an FPR of 0.1. About 29 ID and 29 OOD rows would do"
+        "samples: 10 ID samples are too few for a TPR of 0.9 and 20 OOD samples are "
+        "too few for an FPR of 0.1. About 29 ID and 29 OOD samples would do"
     )
     # .9^29 < .05 < .9^28
     assert (info.value.n_id_needed, info.value.n_ood_needed) == (29, 29)
@@ -37,7 +37,7 @@ def test_too_few_rows_of_a_kind():
 
 def test_only_id_rows_are_too_few():
     a = np.arange(10.0)
-    with pytest.raises(NotCertifiableError, match=r"10 ID rows are too few") as info:
+    with pytest.raises(NotCertifiableError, match=r"10 ID samples are too few") as info:
         certify(BoundedAbstention(0.9), a, None, a, None, None)
     assert (info.value.n_id_needed, info.value.n_ood_needed) == (22, 0)  # .9^22 < .1
 
@@ -51,8 +51,8 @@ def test_no_threshold_does_both_until_there_are_more_rows():
         certify(rule, a, None, loss, a_ood, None)
     k, K = min_accepted_id(100, 0.75, 0.05), max_accepted_ood(80, 0.2, 0.05)
     assert (
-        f"a TPR of 0.75 needs {k} of 100 ID rows accepted, an FPR of 0.2 allows {K} "
-        f"of 80 OOD rows, and no threshold does both. About "
+        f"a TPR of 0.75 needs {k} of 100 ID samples accepted, an FPR of 0.2 allows {K} "
+        f"of 80 OOD samples, and no threshold does both. About "
     ) in str(info.value)
     n_id, n_ood = info.value.n_id_needed, info.value.n_ood_needed
     assert n_id > 100 or n_ood > 80
@@ -69,7 +69,7 @@ def test_named_sizes_include_the_rows_that_choose(guarantee):
     a, b, loss, a_ood, b_ood = draw(np.random.default_rng(0), 40, 12)
     data = a, b, loss, a_ood + 9, b_ood + 9
     rule = BoundedTPRFPR(0.5, 0.06)
-    with pytest.raises(NotCertifiableError, match="OOD rows are too few") as info:
+    with pytest.raises(NotCertifiableError, match="OOD samples are too few") as info:
         certify(rule, *data, guarantee=guarantee, random_state=0)
     n = info.value.n_ood_needed
     part = n - int(0.3 * n)
@@ -86,7 +86,7 @@ def test_named_sizes_include_the_rows_that_choose(guarantee):
     ids=["tpr", "fpr", "coverage"],
 )
 def test_no_number_of_rows_would_do(rule):
-    with pytest.raises(NotCertifiableError, match="No number of rows would do") as info:
+    with pytest.raises(NotCertifiableError, match="No number of samples would") as info:
         certify(rule, *increasing())
     assert info.value.n_id_needed is None
     assert info.value.n_ood_needed is None
@@ -154,10 +154,10 @@ def test_invalid_parameters(options, message):
 @pytest.mark.parametrize(
     ("rule", "n", "message"),
     [
-        (BoundedTPRFPR(1.0, 0.5), 100, "no number of ID rows certifies a TPR of 1"),
-        (BoundedTPRFPR(0.5, 0.0), 100, "no number of OOD rows certifies an FPR of 0"),
-        (BoundedTPRFPR(0.9, 0.1), 1, "1 ID row is too few for a TPR of 0.9 and 1 OOD"),
-        (BoundedTPRFPR(0.9, 0.1), 2, "2 ID rows are too few .* 2 OOD rows are too few"),
+        (BoundedTPRFPR(1.0, 0.5), 100, "no number of ID samples certifies a TPR of 1"),
+        (BoundedTPRFPR(0.5, 0.0), 100, "no number of OOD samples certifies an FPR"),
+        (BoundedTPRFPR(0.9, 0.1), 1, "1 ID sample is too few for a TPR of 0.9 and 1"),
+        (BoundedTPRFPR(0.9, 0.1), 2, "2 ID samples are too few .* 2 OOD samples are"),
     ],
 )
 def test_reasons(rule, n, message):

@@ -169,8 +169,8 @@ def test_infeasible_says_what_is_attainable():
     assert info.value.min_fpr_at_tpr == pytest.approx(3 / 4)
     assert str(info.value) == (
         "No acceptance rule meets BoundedTPRFPR(fpr_max=0.25, tpr_min=0.8) on 6 ID and "
-        "4 OOD rows. Attainable on this data: a TPR of at most 0.6667 within the asked "
-        "FPR, and an FPR of at least 0.75 with the asked TPR."
+        "4 OOD samples. Attainable on this data: a TPR of at most 0.6667 within the "
+        "asked FPR, and an FPR of at least 0.75 with the asked TPR."
     )
     point = search(rule, *args)
     assert not point.feasible
@@ -458,12 +458,12 @@ def test_errors_of_arguments():
 def test_errors_of_missing_rows():
     a, b, loss, a_ood, b_ood = _instance(0)
     rule = BoundedTPRFPR()
-    with pytest.raises(ValueError, match="No ID rows: risk_id is empty"):
+    with pytest.raises(ValueError, match="No ID samples: risk_id is empty"):
         solve(rule, [], [], [], a_ood, b_ood)
     for none in (None, []):
-        with pytest.raises(ValueError, match=r"BoundedTPRFPR needs OOD rows.*got none"):
+        with pytest.raises(ValueError, match=r"TPRFPR needs OOD samples.*got none"):
             solve(rule, a, b, loss, none, none)
-        with pytest.raises(ValueError, match=r"BoundedTPRFPR needs OOD rows.*got none"):
+        with pytest.raises(ValueError, match=r"TPRFPR needs OOD samples.*got none"):
             solve(rule, a, None, loss, none, None)
     with pytest.raises(ValueError, match="ood_ood is None although the rule has two"):
         solve(rule, a, b, loss, a_ood, None)

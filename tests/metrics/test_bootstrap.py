@@ -144,7 +144,7 @@ def test_rows_stay_together_and_strata_keep_their_sizes():
 def test_without_strata_a_resample_may_lack_a_kind():
     y_true, y_score = _two_groups(0, 30, 1)
     assert bootstrap_ci(auroc, y_true, y_score, n_resamples=50, random_state=0).low >= 0
-    with pytest.raises(ValueError, match="No OOD rows in y_true"):
+    with pytest.raises(ValueError, match="No OOD samples in y_true"):
         bootstrap_ci(
             auroc, y_true, y_score, n_resamples=50, random_state=0, stratify=False
         )

@@ -261,7 +261,7 @@ def test_labels_and_columns(metric):
 @pytest.mark.parametrize("metric", [brier, expected_calibration_error])
 def test_errors(metric):
     y_true, y_proba = _sample(7)
-    with pytest.raises(ValueError, match=r"No ID rows.*all of its 80 labels"):
+    with pytest.raises(ValueError, match=r"No ID samples.*all of its 80 labels"):
         metric(np.full(80, -1), y_proba)
     with pytest.raises(ValueError, match=r"\(80, n_classes\).*column_stack"):
         metric(y_true, y_proba[:, 0])
@@ -275,7 +275,7 @@ def test_errors(metric):
     with pytest.raises(ValueError, match="must sum to 1, got a row that is off by"):
         metric(y_true, y_proba / 2)
     y_proba[1] = np.nan
-    with pytest.raises(ValueError, match=r"in \[0, 1\] on ID rows, got nan \(in 3"):
+    with pytest.raises(ValueError, match=r"in \[0, 1\] on ID samples, got nan \(in 3"):
         metric(y_true, y_proba)
 
 
@@ -290,7 +290,7 @@ def test_errors_of_ece():
         ValueError, match=r"must have shape \(80,\).*got \(79,\). Leave"
     ):
         expected_calibration_error(y_true, confidence[1:], y_pred)
-    with pytest.raises(ValueError, match=r"in \[0, 1\] on ID rows, got 2.0"):
+    with pytest.raises(ValueError, match=r"in \[0, 1\] on ID samples, got 2.0"):
         expected_calibration_error(y_true, confidence + 1.5, y_pred)
     with pytest.raises(ValueError, match="classwise=True needs the probabilities of"):
         expected_calibration_error(y_true, confidence, y_pred, classwise=True)

@@ -210,7 +210,7 @@ def test_errors():
         DoubleScoreROCDisplay.from_predictions(
             Y_TRUE, Y_SCORE, rule=BoundedTPRFPR(tpr_min=2)
         )
-    with pytest.raises(ValueError, match="No OOD rows in y_true"):
+    with pytest.raises(ValueError, match="No OOD samples in y_true"):
         DoubleScoreROCDisplay.from_predictions([0, 1], [0.1, 0.2])
 
 

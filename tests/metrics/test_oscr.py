@@ -195,7 +195,7 @@ def test_strings_and_left_out_classes():
         assert oscr(true, s_pred, y_score, **other) == oscr(y_true, y_pred, y_score)
     # the default ood_label is no string: every row is ID
     assert aurc(["a", "b"], ["a", "a"], [2, 1]) == 0.25
-    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=-1"):
+    with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=-1"):
         oscr(["a", "b"], ["a", "a"], [2, 1])
 
 
@@ -212,7 +212,7 @@ def test_errors(metric):
         metric(y_true, y_pred[1:], y_score)
     with pytest.raises(ValueError, match="y_pred is required"):
         metric(y_true, None, y_score)
-    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1"):
+    with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):
         metric(np.full(60, -1), y_pred, y_score)
 
 
@@ -224,7 +224,7 @@ def test_errors_of_parameters():
         ccr_at_fpr(y_true, y_pred, y_score, definition="vaze")
     with pytest.raises(ValueError, match=r"'fpr' parameter of ccr_at_fpr must be a"):
         ccr_at_fpr(y_true, y_pred, y_score, fpr=1.5)
-    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
+    with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
         oscr(y_true, y_pred, y_score, ood_label=7)
     for loss in (np.full(60, -1.0), np.full(60, np.nan), lambda t, p: t * np.inf + 1):
         with (

@@ -236,11 +236,11 @@ def test_errors(metric):
         metric([0, -1], [0.1, np.nan])
     with pytest.raises(ValueError, match="y_score has 3 entries, but y_true has 2"):
         metric([0, -1], [0.1, 0.2, 0.3])
-    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
+    with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
         metric([0, 1], [0.1, 0.2], ood_label=7)
-    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=-1"):
+    with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=-1"):
         metric(["a", "b"], [0.1, 0.2])
-    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1"):
+    with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):
         metric([-1, -1], [0.1, 0.2])
     with pytest.raises(ValueError, match="y_true is required"):
         metric(None, [0.1, 0.2])
@@ -268,7 +268,7 @@ def test_reads_tensors():
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_ood_label_among_the_classes(metric):
-    message = r"ood_label=-1 is one of classes=\[-1, 0, 1\], so it does not tell"
+    message = r"ood_label=-1 is one of classes=\[-1, 0, 1\], so it is ambiguous"
     with pytest.raises(ValueError, match=message):
         metric([0, 1, -1], [3.0, 2.0, 1.0], classes=[-1, 0, 1])
     with pytest.raises(ValueError, match=r"ood_label='x' is one of classes=.*'x'"):
@@ -306,7 +306,7 @@ def test_labels_of_boolean_classes():
     for classes in ([False, True], np.array([False, True], dtype=object)):
         assert auroc(labels, score, classes=classes) == expected
     assert auroc(np.array(y[:2]), score[:2], classes=[True]) == 1.0
-    with pytest.raises(ValueError, match="No OOD rows"):
+    with pytest.raises(ValueError, match="No OOD samples"):
         auroc(np.array(y[:2]), score[:2], classes=[False, True])
     for classes in (None, [0, 1]):
         with pytest.raises(ValueError, match="y_true is boolean"):

@@ -271,9 +271,9 @@ def test_errors(metric):
         metric(y_true, None, y_score)
     with pytest.raises(ValueError, match="loss must be finite and not negative"):
         metric(y_true, y_pred, y_score, loss=np.full(60, -1.0))
-    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1 or are missing"):
+    with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1 or are missing"):
         metric(np.full(60, -1), y_pred, y_score)
-    with pytest.raises(ValueError, match=r"No ID rows.*all of its 60 labels"):
+    with pytest.raises(ValueError, match=r"No ID samples.*all of its 60 labels"):
         metric(y_true, y_pred, y_score, classes=[8, 9])
 
 

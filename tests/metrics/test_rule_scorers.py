@@ -274,7 +274,7 @@ def test_other_estimators_are_refused(estimator):
 def test_both_kinds_of_rows_are_needed(make, estimator):
     fitted, X = estimator.fit(y=[0, 1]), rows([0, 1], [1, 1])
     for y, kind in (([0, 1], "out-of-distribution"), ([-1, 5], "in-distribution")):
-        with pytest.raises(ValueError, match=rf"no {kind} rows .*LeaveClassesOut"):
+        with pytest.raises(ValueError, match=rf"no {kind} samples .*LeaveClassesOut"):
             make()(fitted, X, y)
 
 
@@ -378,7 +378,7 @@ def test_folds_without_ood_rows_if_none_are_in_use(make, estimator):
     only_id = scorer(fitted, ACCEPTING[is_id], Y_TRUE[is_id])
     assert_allclose(only_id, scorer(fitted, ACCEPTING, Y_TRUE), rtol=1e-14)
     assert np.isfinite(only_id)
-    with pytest.raises(ValueError, match="no in-distribution rows to score"):
+    with pytest.raises(ValueError, match="no in-distribution samples to score"):
         scorer(fitted, ACCEPTING[~is_id], Y_TRUE[~is_id])
 
 

@@ -284,9 +284,9 @@ def test_errors(metric):
         metric(*rows, n_angles=0)
     with pytest.raises(ValueError, match="y_score contains 50 NaN"):
         metric(*rows[:2], np.full(50, np.nan))
-    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1"):
+    with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):
         metric(np.full(50, -1), *rows[1:])
-    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
+    with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
         metric(*rows, ood_label=7)
     with pytest.raises(ValueError, match="y_pred is required"):
         metric(rows[0], None, *rows[2:])

@@ -113,7 +113,7 @@ def test_histogram_options():
 def test_errors_of_histograms():
     with pytest.raises(TypeError, match="score_samples, RidgeClassifier has none"):
         ScoreHistogramDisplay.from_estimator(RidgeClassifier(), X_IRIS, Y_IRIS)
-    with pytest.raises(ValueError, match="No OOD rows in y_true"):
+    with pytest.raises(ValueError, match="No OOD samples in y_true"):
         ScoreHistogramDisplay.from_predictions([0, 1], [0.1, 0.2])
 
 

@@ -128,8 +128,10 @@ def test_string_labels_and_ood_label():
 )
 def test_fold_without_ood_or_id_rows(y, kind, known):
     detector = Detector().fit(y=[0, 1] if known else None)
-    hint = "is not in its classes_" if known else "has no classes_ by which"
-    with pytest.raises(ValueError, match=f"no {kind} rows to score Detector.*") as info:
+    hint = "is not in its classes_" if known else "has no classes_ to identify"
+    with pytest.raises(
+        ValueError, match=f"no {kind} samples to score Detector"
+    ) as info:
         make_ood_scorer()(detector, X[:2], y)
     for text in (hint, "OODStratifiedKFold", "LeaveClassesOut"):
         assert text in str(info.value)
@@ -243,7 +245,7 @@ def test_misclassification_scorer_needs_both_kinds(label, word):
 def test_errors_of_scorers_of_uncertainties():
     with pytest.raises(TypeError, match="Detector has no predict_uncertainty"):
         make_misclassification_scorer()(Detector().fit(), X, Y)
-    with pytest.raises(ValueError, match="no in-distribution rows to score Doubt"):
+    with pytest.raises(ValueError, match="no in-distribution samples to score Doubt"):
         make_misclassification_scorer(ood_label=3)(Doubt().fit(), X, np.full(200, 3))
     for make in (make_ood_scorer, make_misclassification_scorer):
         with pytest.raises(ValueError, match=r"component must be one of .*Got 'all'"):

@@ -125,9 +125,9 @@ def test_without_ood_rows_in_use():
         assert point.feasible and point.precision == 1.0
         loose = selective_risk_at(*rows, tpr_min=0.5, fpr_max=1.0)
         assert point.risk == pytest.approx(loose.risk, abs=1e-3)  # gaps of the solver
-    with pytest.raises(ValueError, match="No OOD rows"):
+    with pytest.raises(ValueError, match="No OOD samples"):
         selective_risk_at_precision_recall(*only_id)
-    with pytest.raises(ValueError, match="No OOD rows"):
+    with pytest.raises(ValueError, match="No OOD samples"):
         selective_risk_at(*only_id)
 
 
@@ -202,9 +202,9 @@ def test_errors(metric):
         metric(y_true, y_pred[1:], y_score)
     with pytest.raises(ValueError, match="y_pred is required"):
         metric(y_true, None, y_score)
-    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1"):
+    with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):
         metric(np.full(50, -1), y_pred, y_score)
-    with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
+    with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
         metric(y_true, y_pred, y_score, ood_label=7)
     with pytest.raises(ValueError, match="ood_score contains 50 NaN"):
         metric(y_true, y_pred, y_score, np.full(50, np.nan))

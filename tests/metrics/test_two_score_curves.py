@@ -332,10 +332,10 @@ def test_errors(curve):
         curve((*rows[:3], np.full(50, np.nan)))
     with pytest.raises(ValueError, match="y_score has 49 entries, but y_true has 50"):
         curve((*rows[:2], rows[2][1:]))
-    with pytest.raises(ValueError, match=r"No ID rows.*ood_label=-1"):
+    with pytest.raises(ValueError, match=r"No ID samples.*ood_label=-1"):
         curve((np.full(50, -1), *rows[1:]))
     if curve is not risk_coverage:
-        with pytest.raises(ValueError, match=r"No OOD rows.*ood_label=7"):
+        with pytest.raises(ValueError, match=r"No OOD samples.*ood_label=7"):
             curve(rows, ood_label=7)
 
 
@@ -371,5 +371,5 @@ def test_precision_without_ood_rows():
     """With none in use, none is needed, and the best rule accepts everything."""
     curve = double_score_precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0)
     assert curve.bounds.tolist() == curve.values.tolist() == [1.0]
-    with pytest.raises(ValueError, match="No OOD rows in y_true"):
+    with pytest.raises(ValueError, match="No OOD samples in y_true"):
         double_score_precision_recall_curve([0, 1, 1], [1, 2, 3], ood_prior=0.1)

@@ -58,7 +58,7 @@ def test_folds_hold_out_each_row_once(calibration):
 
 
 def test_nothing_to_hold_out():
-    with pytest.raises(ValueError, match=r"none to hold out of n_samples=1\. Give"):
+    with pytest.raises(ValueError, match=r"can be held out of n_samples=1\. Give"):
         calibration_folds(1, None, 0.5, 0)
 
 

@@ -132,9 +132,12 @@ def test_string_labels_and_other_ood_label():
 @pytest.mark.parametrize(
     ("y", "message"),
     [
-        (np.repeat([0, 1, -1], [9, 9, 2]), "y has 2 out-of-distribution rows .* few"),
-        (np.repeat([0, 1], 9), "y has 0 out-of-distribution rows .*LeaveClassesOut"),
-        (np.repeat([0, -1], [2, 9]), "y has 2 in-distribution rows"),
+        (
+            np.repeat([0, 1, -1], [9, 9, 2]),
+            "y has 2 out-of-distribution samples .* few",
+        ),
+        (np.repeat([0, 1], 9), "y has 0 out-of-distribution samples .*LeaveClassesOut"),
+        (np.repeat([0, -1], [2, 9]), "y has 2 in-distribution samples"),
         (np.repeat([-1], 9), "no in-distribution rows: every label in y equals"),
         (np.append(RNG.rand(9), [-1] * 3), "needs class labels in y, got 'continuous'"),
         (None, "OODStratifiedKFold splits by the labels: y is required"),

@@ -337,8 +337,8 @@ def test_rows_that_the_rule_needs():
     clf = make_clf(ood_label=-7)
     with pytest.raises(
         ValueError,
-        match=r"BoundedTPRFPR\(.*\) needs OOD rows: rows labeled ood_label=-7 in y. "
-        "Give some, or use a rule that needs none, such as BoundedAbstention.",
+        match=r"BoundedTPRFPR\(.*\) needs OOD samples: samples labeled ood_label=-7 in "
+        "y. Give some, or use a rule that needs none, such as BoundedAbstention.",
     ):
         clf.fit(X[Y >= 0], Y[Y >= 0])
 

@@ -105,7 +105,7 @@ def test_chows_rule_needs_no_ood_rows():
     proba = clf.predict_proba(X_NEW)
     assert_array_equal(clf.accept_proba(X_NEW) == 1, 1 - proba.max(axis=1) <= 0.2)
     with pytest.raises(
-        ValueError, match="No OOD rows in y, but the cost of PlugInCost"
+        ValueError, match="No OOD samples in y, but the cost of PlugInCost"
     ):
         clf.score(X_NEW[Y_NEW >= 0], Y_NEW[Y_NEW >= 0])
     clf.set_params(rule__ood_prior=0.0).fit(X[is_id], Y[is_id])
@@ -228,7 +228,7 @@ def test_guarantees_that_cannot_be_given():
     )
     before = dict(vars(clf))
     clf.set_params(rule__fpr_max=0.01)
-    with pytest.raises(NotCertifiableError, match="OOD rows are too few for an FPR"):
+    with pytest.raises(NotCertifiableError, match="OOD samples are too few for an FPR"):
         clf.fit(X, Y)
     with pytest.raises(ValueError, match="randomize=True and a guarantee exclude each"):
         clf.set_params(randomize=True).fit(X, Y)

@@ -321,7 +321,7 @@ class WritesThroughTheFlag(Good):
 
 BROKEN = [
     ("check_polarity", HighForOOD, "AUROC of ID against far OOD samples is only 0"),
-    ("check_polarity", ScoreKnowsNoLeftOutClasses, "No OOD rows"),
+    ("check_polarity", ScoreKnowsNoLeftOutClasses, "No OOD samples"),
     ("check_score_type", Float32, "scores must be float64, got float32"),
     ("check_score_type", Column, r"expected one score per row, got \(200, 1\)"),
     ("check_score_type", Masked, "scores must be an ndarray, got .*MaskedArray"),

@@ -1,4 +1,4 @@
-"""The acceptance region of a rule, in the plane of its scores."""
+"""Display of the acceptance region of a rule in the plane of its scores."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -23,7 +23,7 @@ from skood.utils._param_validation import validate_params
 
 __all__ = ["AcceptanceRegionDisplay"]
 
-# kind of rows: color and marker (as in the histograms for ID and OOD), height of
+# kind of samples: color and marker (as in the histograms for ID and OOD), height of
 # their strip if there is only one score
 _STYLES = {
     "ID, right": (COLORS[0], "o", 2.0),
@@ -33,11 +33,11 @@ _STYLES = {
 
 
 class AcceptanceRegionDisplay:
-    r"""The rows in the plane of two scores, and the part of it that a rule accepts.
+    r"""Scatter plot of samples by two scores, with the acceptance region of a rule.
 
-    Both scores are high for rows to reject: a for likely misclassified rows, b for
-    OOD rows. The accepted region is shaded, and its border drawn. With a single score
-    the rows lie in strips along one axis, one strip for each kind. Use
+    Both scores are high for samples to reject: a for likely misclassified samples, b
+    for OOD samples. The acceptance region is shaded, and its border drawn. With a
+    single score the samples lie in strips along one axis, one strip for each kind. Use
     `from_estimator` or `from_predictions` to make a display; the parameters become
     attributes.
 
@@ -46,19 +46,19 @@ class AcceptanceRegionDisplay:
     Parameters
     ----------
     risk_id, ood_id : ndarray of shape (n_id,)
-        The scores a and b of ID rows; `ood_id` is None for a single score.
+        The scores a and b of ID samples; `ood_id` is None for a single score.
 
     wrong_id : ndarray of shape (n_id,), dtype bool
-        Which ID rows are misclassified.
+        Which ID samples are misclassified.
 
     risk_ood, ood_ood : ndarray of shape (n_ood,)
-        The scores of OOD rows; `ood_ood` is None for a single score.
+        The scores of OOD samples; `ood_ood` is None for a single score.
 
     point : OperatingPoint
         The rule.
 
     score_names : tuple of (str, str), default=("-y_score", "-ood_score")
-        What a and b are, for the axes.
+        Names of a and b, for the axes.
 
     Attributes
     ----------
@@ -75,19 +75,19 @@ class AcceptanceRegionDisplay:
         Its border; empty if it is not within the axes.
 
     points_right_, points_wrong_, points_ood_ : matplotlib Line2D or None
-        The rows drawn, None for a kind without rows.
+        The samples drawn, None for a kind without samples.
 
     See Also
     --------
     skood.rejection.solve : Finds the rule.
-    DoubleScoreROCDisplay : What rules reach, at every bound.
+    DoubleScoreROCDisplay : Rates of the best rule at every bound.
     ScoreHistogramDisplay : The distribution of one score.
 
     Notes
     -----
-    The region is :math:`\cos\theta\, a/c_a + \sin\theta\, b/c_b \le \lambda`. On
-    axes that are not linear its border is a curve, which is drawn as such. The
-    region is that of the limits of the axes at the time of drawing.
+    The region is :math:`\cos\theta\, a/c_a + \sin\theta\, b/c_b \le \lambda`. On axes
+    that are not linear its border is a curve, which is drawn as such. The region is
+    drawn for the limits of the axes at the time of drawing.
 
     Examples
     --------
@@ -145,31 +145,30 @@ class AcceptanceRegionDisplay:
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+            Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
             given, is not among them. There may be none.
 
         y_pred : array-like of shape (n_samples,)
-            Predicted labels; entries of OOD rows are ignored.
+            Predicted labels; entries of OOD samples are ignored.
 
         y_score : array-like of shape (n_samples,)
-            Scores, high for rows to accept; a is minus this.
+            Scores, high for samples to accept; a is minus this.
 
         ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID rows; b is minus this. None: there is only
-            one.
+            A second score, high for ID samples; b is minus this. None: a single score.
 
         point : OperatingPoint
             A rule on the negated scores, as :func:`selective_risk_at`,
             :meth:`BoundCurve.rule_at` and :func:`skood.rejection.solve` return it.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows.
+            Label of known OOD samples.
 
         classes : array-like of shape (n_classes,), default=None
             The known classes.
 
         score_names : tuple of (str, str), default=("-y_score", "-ood_score")
-            What a and b are, for the axes.
+            Names of a and b, for the axes.
 
         ax : matplotlib Axes, default=None
             Where to draw; None makes a new figure.
@@ -214,10 +213,10 @@ class AcceptanceRegionDisplay:
             Fitted. It may be the last step of a Pipeline, or in a search.
 
         X : array-like of shape (n_samples, ...)
-            The rows.
+            The samples.
 
         y : array-like of shape (n_samples,)
-            Their labels. A row is OOD when its label is the `ood_label` of the
+            Their labels. A sample is OOD when its label is the `ood_label` of the
             classifier or is not in its `classes_`.
 
         ax : matplotlib Axes, default=None
@@ -270,7 +269,7 @@ class AcceptanceRegionDisplay:
         yscale=None,
         **kwargs,
     ):
-        """Draw the rows and the region.
+        """Draw the samples and the region.
 
         Parameters
         ----------
@@ -278,18 +277,19 @@ class AcceptanceRegionDisplay:
             Where to draw; None makes a new figure.
 
         max_points : int, default=1000
-            Largest number of rows of each kind (ID and right, ID and wrong, OOD) to
-            draw; of more, a random part is drawn. The legend tells of all.
+            Largest number of samples of each kind (ID and right, ID and wrong, OOD) to
+            draw; of more, a random subset is drawn. The legend counts all samples.
 
         random_state : int, RandomState instance or None, default=0
-            Draws that part, and how rows scatter within the strip of a single score.
+            Controls the random subset and the jitter within the strip of a single
+            score.
 
         xscale, yscale : str, default=None
             Scales of the axes, such as "log", "symlog" or "logit"; None leaves them
-            as they are: linear in a new figure.
+            unchanged: linear in a new figure.
 
         **kwargs : dict
-            Passed to matplotlib's ``plot``, of all rows.
+            Passed to matplotlib's ``plot``, of all samples.
 
         Returns
         -------
@@ -329,7 +329,7 @@ class AcceptanceRegionDisplay:
         return self
 
     def _kinds(self):
-        """Return both scores of the rows of each kind, as in `_STYLES`."""
+        """Return both scores of the samples of each kind, as in `_STYLES`."""
         right, wrong = ~self.wrong_id, self.wrong_id
         if self.ood_id is None:
             risks = self.risk_id[right], self.risk_id[wrong], self.risk_ood
@@ -341,7 +341,7 @@ class AcceptanceRegionDisplay:
         ]
 
     def _draw_rows(self, ax, max_points, rng, kwargs):
-        """Set the limits of the axes, and draw the rows."""
+        """Set the limits of the axes, and draw the samples."""
         groups = []
         for (name, (color, marker, height)), (x, ood) in zip(
             _STYLES.items(), self._kinds(), strict=True
@@ -356,7 +356,7 @@ class AcceptanceRegionDisplay:
                 label += _hidden(np.sum(~finite), np.sum(finite & ~shown))
             groups.append((x[shown], y[shown], label, color, marker))
         _set_limits(ax.xaxis, ax.set_xlim, [group[0] for group in groups])
-        # room for the legend above the rows
+        # room for the legend above the samples
         _set_limits(ax.yaxis, ax.set_ylim, [group[1] for group in groups], above=0.35)
         drawn: list = []
         for x, y, label, color, marker in groups:
@@ -376,7 +376,7 @@ class AcceptanceRegionDisplay:
         self.points_right_, self.points_wrong_, self.points_ood_ = drawn
 
     def _draw_region(self, ax):
-        """Shade what the rule accepts within the axes, and draw the border."""
+        """Shade the acceptance region within the axes, and draw the border."""
         point = self.point
         w_a, w_b = weights(point.theta)
         factors = np.array([w_a / point.scales[0], w_b / point.scales[1]])
@@ -405,7 +405,7 @@ class AcceptanceRegionDisplay:
 
 
 def _drawable(scale, values):
-    """Tell which values an axis can show: finite ones within what its scale takes."""
+    """Return which values an axis can show: finite and valid for its scale."""
     shown = np.isfinite(values)
     if scale in ("log", "logit"):
         shown &= values > 0
@@ -415,7 +415,7 @@ def _drawable(scale, values):
 
 
 def _hidden(n_infinite, n_off):
-    """Say how many rows are not drawn, and why."""
+    """Warn about samples that are not drawn."""
     notes = [
         f"{count} {kind}"
         for count, kind in ((n_infinite, "infinite"), (n_off, "off the scale"))
@@ -425,7 +425,7 @@ def _hidden(n_infinite, n_off):
 
 
 def _set_limits(axis, set_limits, groups, above=0.0):
-    """Fit an axis to the values, with some room in the units of its scale.
+    """Fit an axis to the values, with a margin in the units of its scale.
 
     Parameters
     ----------
@@ -436,10 +436,10 @@ def _set_limits(axis, set_limits, groups, above=0.0):
         Its ``set_xlim`` or ``set_ylim``.
 
     groups : list of ndarray
-        The values, all of which the axis can show.
+        The values, all valid for the axis.
 
     above : float, default=0.0
-        Further room at the upper end, as a share of the range.
+        Additional margin at the upper end, as a share of the range.
     """
     values = np.concatenate(groups)
     if values.size == 0:

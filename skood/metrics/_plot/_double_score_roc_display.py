@@ -1,4 +1,4 @@
-"""ROC curve of the best rule on two scores, and what displays at bounds share."""
+"""ROC curve of the best rule on two scores, and the base class of such displays."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -36,7 +36,7 @@ __all__ = [
 
 
 def _rates(point, rows, ood_prior, knows_risk):
-    """Return a rule with its rates on given rows."""
+    """Return a rule with its rates on given samples."""
     check_point(point)
     risk_id, ood_id, loss_id, risk_ood, ood_ood = rows
     accepted = accept_proba(point, risk_id, ood_id)
@@ -61,7 +61,7 @@ def _rates(point, rows, ood_prior, knows_risk):
 
 
 class BoundDisplay:
-    """What the displays of curves at bounds share.
+    """Base class for displays of curves at bounds.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class BoundDisplay:
 
     @classmethod
     def _compute(cls, function, y_true, y_pred, scores, point, params):
-        """Return the curves and the rated point, as the constructor takes them."""
+        """Return the curves and the rated point as constructor arguments."""
         singles = [] if scores[1] is None else scores
         curve = function(y_true, *scores, **params)
         if point is not None:
@@ -126,7 +126,7 @@ class BoundDisplay:
         self.rule.check_params()
 
     def _draw_curves(self, ax, read, plot_single, kwargs):
-        """Draw the curve of the best rule above those of the single scores."""
+        """Draw the curve of the best rule above the curves of the single scores."""
         names = ["both scores", *(f"{name} alone" for name in self.score_names)]
         if not self.single_curves:
             names = self.score_names[:1]
@@ -194,9 +194,9 @@ class BoundDisplay:
 
 
 class DoubleScoreROCDisplay(BoundDisplay):
-    """ROC curve of the best rule on two scores, against those of each score.
+    """ROC curve of the best rule on two scores, with the curve of each score.
 
-    For every TPR the curve shows the smallest FPR of a rule on both scores. ID rows
+    For every TPR the curve shows the smallest FPR of a rule on both scores. ID samples
     are positive; high and to the left is good. Use `from_estimator` or
     `from_predictions` to make a display; the parameters become attributes.
 
@@ -205,7 +205,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
     Parameters
     ----------
     curve : BoundCurve
-        What :func:`double_score_roc_curve` returns for both scores, or for one.
+        Result of :func:`double_score_roc_curve` for both scores, or for one.
 
     single_curves : list of BoundCurve, default=()
         The same for each score alone; empty if there is only one.
@@ -214,7 +214,8 @@ class DoubleScoreROCDisplay(BoundDisplay):
         Names of the scores, for the legend.
 
     point : OperatingPoint, default=None
-        A rule to mark, by its `tpr` and `fpr`; its `risk` is told if it is not NaN.
+        A rule to mark, by its `tpr` and `fpr`; its `risk` is shown in the legend unless
+        it is NaN.
 
     rule : BoundedTPRFPR, default=None
         Its bounds are shaded.
@@ -245,10 +246,10 @@ class DoubleScoreROCDisplay(BoundDisplay):
     See Also
     --------
     double_score_roc_curve : The numbers.
-    PrecisionRecallDisplay : Precision and recall, for a share of OOD rows in use.
+    PrecisionRecallDisplay : Precision and recall, for a share of OOD samples in use.
     AcceptanceRegionDisplay : One rule, in the plane of both scores.
     sklearn.metrics.RocCurveDisplay : Curves of single scores, with straight lines
-        between the thresholds; here a step is what rules reach without randomization.
+        between the thresholds; here curves are steps, without randomization.
 
     Examples
     --------
@@ -287,27 +288,28 @@ class DoubleScoreROCDisplay(BoundDisplay):
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+            Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
             given, is not among them.
 
         y_score : array-like of shape (n_samples,)
-            Scores, high for rows to accept.
+            Scores, high for samples to accept.
 
         ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID rows. None: one curve, that of `y_score`.
+            A second score, high for ID samples. None: only the curve of `y_score`.
 
         y_pred : array-like of shape (n_samples,), default=None
             Predicted labels, for the selective risk at `point`.
 
         point : OperatingPoint, default=None
             A rule on the negated scores, as :func:`selective_risk_at` and
-            :func:`skood.rejection.solve` return it; marked at its rates on these rows.
+            :func:`skood.rejection.solve` return it; marked at its rates on these
+            samples.
 
         rule : BoundedTPRFPR, default=None
             Its bounds are shaded.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows.
+            Label of known OOD samples.
 
         classes : array-like of shape (n_classes,), default=None
             The known classes.
@@ -342,7 +344,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
 
     @classmethod
     def from_estimator(cls, estimator, X, y, *, n_angles=91, ax=None, **kwargs):
-        """Draw the curves of a fitted RejectOptionClassifier, and where it operates.
+        """Draw the curves and the operating point of a fitted RejectOptionClassifier.
 
         Parameters
         ----------
@@ -351,10 +353,10 @@ class DoubleScoreROCDisplay(BoundDisplay):
             is a :class:`~skood.rejection.BoundedTPRFPR`, the bounds are shaded.
 
         X : array-like of shape (n_samples, ...)
-            The rows.
+            The samples.
 
         y : array-like of shape (n_samples,)
-            Their labels. A row is OOD when its label is the `ood_label` of the
+            Their labels. A sample is OOD when its label is the `ood_label` of the
             classifier or is not in its `classes_`.
 
         n_angles : int, default=91
@@ -390,7 +392,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
 
     @staticmethod
     def _read(curve):
-        """Return the corners of the curve, how to join them, and its area."""
+        """Return the corners of the curve, its draw style and its area."""
         fpr, tpr = np.append(curve.values, 1.0), np.append(curve.bounds, 1.0)
         return np.append(0.0, fpr), np.append(0.0, tpr), "steps-post", 1 - curve.area
 

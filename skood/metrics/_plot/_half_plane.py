@@ -1,4 +1,4 @@
-"""Where the border of a rule crosses the box of the axes."""
+"""Intersection of the acceptance region of a rule with the box of the axes."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -9,7 +9,7 @@ __all__ = ["along", "half_plane"]
 
 
 def half_plane(factors, lam, xlim, ylim):
-    """Cut the box of the axes by the border of a rule.
+    """Intersect the box of the axes with the acceptance region of a rule.
 
     Parameters
     ----------

@@ -15,22 +15,22 @@ __all__ = ["PrecisionRecallDisplay"]
 
 
 class PrecisionRecallDisplay(BoundDisplay):
-    """Precision at every recall of the best rule on two scores, and of each score.
+    """Precision-recall curve of the best rule on two scores, and of each score.
 
-    ID rows are positive, and the share of OOD rows in use is a parameter: the mix of
-    a sample says nothing about it. Use `from_estimator` or `from_predictions` to make
-    a display; the parameters become attributes.
+    ID samples are positive, and the share of OOD samples in use is a parameter, which
+    may differ from the share in the data. Use `from_estimator` or `from_predictions` to
+    make a display; the parameters become attributes.
 
     Read more in the :ref:`User Guide <metrics>`.
 
     Parameters
     ----------
     curve : BoundCurve
-        What :func:`double_score_precision_recall_curve` returns for both scores, or
-        for one.
+        Result of :func:`double_score_precision_recall_curve` for both scores, or for
+        one.
 
     ood_prior : float
-        The share of OOD rows in use that the curves were made for.
+        The share of OOD samples in use that the curves were made for.
 
     single_curves : list of BoundCurve, default=()
         The same for each score alone; empty if there is only one.
@@ -39,11 +39,12 @@ class PrecisionRecallDisplay(BoundDisplay):
         Names of the scores, for the legend.
 
     point : OperatingPoint, default=None
-        A rule to mark, by its `tpr` and `precision`; its `risk` is told if it is not
-        NaN.
+        A rule to mark, by its `tpr` and `precision`; its `risk` is shown in the legend
+        unless it is NaN.
 
     rule : BoundedPrecisionRecall, default=None
-        Its bounds are shaded. Its `ood_prior` must be that of the display.
+        Its bounds are shaded. Its `ood_prior` must equal the `ood_prior` of the
+        display.
 
     Attributes
     ----------
@@ -74,9 +75,9 @@ class PrecisionRecallDisplay(BoundDisplay):
     See Also
     --------
     double_score_precision_recall_curve : The numbers.
-    DoubleScoreROCDisplay : TPR and FPR, for which no prior is needed.
-    sklearn.metrics.PrecisionRecallDisplay : The curve of one score at the mix of the
-        sample.
+    DoubleScoreROCDisplay : TPR and FPR, which do not depend on a prior.
+    sklearn.metrics.PrecisionRecallDisplay : The curve of one score at the class ratio
+    of the sample.
 
     Examples
     --------
@@ -135,17 +136,17 @@ class PrecisionRecallDisplay(BoundDisplay):
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A row is OOD when its label equals `ood_label` or, with `classes`
+            Labels. A sample is OOD when its label equals `ood_label` or, with `classes`
             given, is not among them.
 
         y_score : array-like of shape (n_samples,)
-            Scores, high for rows to accept.
+            Scores, high for samples to accept.
 
         ood_score : array-like of shape (n_samples,), default=None
-            A second score, high for ID rows. None: one curve, that of `y_score`.
+            A second score, high for ID samples. None: only the curve of `y_score`.
 
         ood_prior : float, default=0.5
-            Share of OOD rows in use, in [0, 1).
+            Share of OOD samples in use, in [0, 1).
 
         y_pred, point, rule, ood_label, classes, angles, n_angles, score_names, ax
             See :meth:`DoubleScoreROCDisplay.from_predictions`; `rule` is a
@@ -181,7 +182,7 @@ class PrecisionRecallDisplay(BoundDisplay):
     def from_estimator(
         cls, estimator, X, y, *, ood_prior=None, n_angles=91, ax=None, **kwargs
     ):
-        """Draw the curves of a fitted RejectOptionClassifier, and where it operates.
+        """Draw the curves and the operating point of a fitted RejectOptionClassifier.
 
         Parameters
         ----------
@@ -191,15 +192,15 @@ class PrecisionRecallDisplay(BoundDisplay):
             the bounds are shaded.
 
         X : array-like of shape (n_samples, ...)
-            The rows.
+            The samples.
 
         y : array-like of shape (n_samples,)
-            Their labels. A row is OOD when its label is the `ood_label` of the
+            Their labels. A sample is OOD when its label is the `ood_label` of the
             classifier or is not in its `classes_`.
 
         ood_prior : float, default=None
-            Share of OOD rows in use, in [0, 1). None: that of the classifier's rule,
-            0.5 if it has none.
+            Share of OOD samples in use, in [0, 1). None: the prior of the classifier's
+            rule, 0.5 if it has none.
 
         n_angles : int, default=91
             See :func:`double_score_precision_recall_curve`.
@@ -239,7 +240,7 @@ class PrecisionRecallDisplay(BoundDisplay):
 
     @staticmethod
     def _read(curve):
-        """Return the corners of the curve, how to join them, and its area."""
+        """Return the corners of the curve, its draw style and its area."""
         recall = np.append(0.0, curve.bounds)
         return recall, np.append(curve.values[0], curve.values), "steps-pre", curve.area
 
@@ -258,7 +259,7 @@ class PrecisionRecallDisplay(BoundDisplay):
 
         plot_random : bool, default=False
             Whether to draw the precision of a random score, which accepts as large a
-            share of OOD as of ID rows.
+            share of OOD as of ID samples.
 
         fpr_lines : array-like of float, default=()
             Values of the FPR at which to draw lines of equal FPR.

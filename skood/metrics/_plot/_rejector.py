@@ -1,4 +1,4 @@
-"""What displays of rules read of a selective classifier, and check of their inputs."""
+"""Inputs of displays: outputs of a selective classifier, and their validation."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,7 +13,7 @@ __all__ = ["check_names", "check_point", "detector_names", "read_rejector"]
 
 
 def read_rejector(estimator, X, y, owner):
-    """Return a fitted selective classifier and what `from_predictions` reads of it.
+    """Return a fitted selective classifier and its inputs of `from_predictions`.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def read_rejector(estimator, X, y, owner):
         A fitted RejectOptionClassifier, or a pipeline or search that ends in one.
 
     X, y : array-like
-        The rows and their labels.
+        The samples and their labels.
 
     owner : str
         The display, for the error.
@@ -32,10 +32,10 @@ def read_rejector(estimator, X, y, owner):
         The classifier itself.
 
     y_pred : ndarray of shape (n_samples,)
-        The classes it predicts, also for rows that it rejects.
+        The classes it predicts, also for samples that it rejects.
 
     y_score, ood_score : ndarray of shape (n_samples,)
-        Its two scores, high for rows to accept; the second may be None.
+        Its two scores, high for samples to accept; the second may be None.
 
     labels : dict
         `ood_label` and `classes`.
@@ -53,7 +53,7 @@ def read_rejector(estimator, X, y, owner):
 
 
 def detector_names(clf, first):
-    """Name both scores of a selective classifier; `first` if it has no detector."""
+    """Return the names of both scores; `first` for a classifier without a detector."""
     names = []
     for detector, other in (
         (clf.risk_detector_, first),
@@ -76,7 +76,7 @@ def check_point(point):
 
 
 def check_names(score_names, double):
-    """Raise unless there is a name for each score; a second one may be left over."""
+    """Raise unless there is a name for each score; a second name may be unused."""
     is_text = isinstance(score_names, str)
     n_names = 0 if is_text else len(score_names)
     if n_names not in ((2,) if double else (1, 2)):

@@ -1,4 +1,4 @@
-"""Risk-coverage curves, and what all displays share."""
+"""Risk-coverage display, and helpers of all displays."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,7 +14,7 @@ from skood.utils._losses import per_sample_loss
 
 __all__ = ["RiskCoverageDisplay"]
 
-# The colors of Okabe and Ito, that differ for color-blind readers too; lines also
+# Colors of Okabe and Ito, which are distinguishable for color-blind readers; lines also
 # differ in their dashes, histograms in their hatching.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
@@ -22,7 +22,7 @@ DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 @contextmanager
 def get_axes(ax, owner):
-    """Give the axes to draw on; None makes a new figure, which an error closes."""
+    """Yield the axes to draw on; None makes a new figure, closed on an error."""
     if ax is not None:
         yield ax
         return
@@ -42,9 +42,9 @@ def get_axes(ax, owner):
 
 
 class RiskCoverageDisplay:
-    """Risk-coverage curves: how wrong a classifier is on the share it accepts.
+    """Risk-coverage curves: selective risk against the accepted share of samples.
 
-    Rows are accepted from the highest score down. Use `from_estimator` or
+    Samples are accepted from the highest score down. Use `from_estimator` or
     `from_predictions` to make a display; the parameters become attributes.
 
     Read more in the :ref:`User Guide <metrics>`.
@@ -52,10 +52,10 @@ class RiskCoverageDisplay:
     Parameters
     ----------
     coverage : list of ndarray
-        Share of ID rows accepted, one array of shape (n_points,) per curve.
+        Share of ID samples accepted, one array of shape (n_points,) per curve.
 
     risk : list of ndarray
-        Mean loss of the accepted ID rows, arrays of the same shapes.
+        Mean loss of the accepted ID samples, arrays of the same shapes.
 
     aurc : list of float, default=None
         Area under each curve, for the legend.
@@ -64,10 +64,10 @@ class RiskCoverageDisplay:
         Name of each curve, for the legend.
 
     oracle_coverage, oracle_risk : ndarray of shape (n_id,), default=None
-        The curve of a score that puts the smallest losses first.
+        The curve of a score that ranks the smallest losses first.
 
     full_risk : float, default=None
-        Mean loss of all ID rows: the expected risk of a random score, whatever the
+        Mean loss of all ID samples: the expected risk of a random score at every
         coverage.
 
     Attributes
@@ -89,7 +89,7 @@ class RiskCoverageDisplay:
     risk_coverage_curve : The numbers.
     aurc : The area under the curve.
     sklearn.metrics.RocCurveDisplay : Its ``from_predictions(y, scores)`` draws the
-        ROC curve of a detector, with `y` 1 for ID and 0 for OOD rows.
+        ROC curve of a detector, with `y` 1 for ID and 0 for OOD samples.
 
     Examples
     --------
@@ -144,21 +144,21 @@ class RiskCoverageDisplay:
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. Rows that carry `ood_label` or, with `classes` given, a label that
-            is not among them, are left out.
+            Labels. Samples with `ood_label` or, with `classes` given, a label that is
+            not among them, are excluded.
 
         y_pred : array-like of shape (n_samples,)
             Predicted labels. May be None when `loss` is an array.
 
         y_score : array-like of shape (n_samples,) or dict of str to array-like
-            Confidence, high for rows to accept first. A dict gives several scores
-            by name, one curve each.
+            Confidence, high for samples to accept first. A dict maps names to several
+            scores, one curve each.
 
         loss : "zero_one", callable or array-like, default="zero_one"
             As in :func:`risk_coverage_curve`.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows.
+            Label of known OOD samples.
 
         classes : array-like of shape (n_classes,), default=None
             The known classes; needed by a loss matrix.
@@ -233,31 +233,31 @@ class RiskCoverageDisplay:
         Parameters
         ----------
         estimator : object
-            A fitted classifier, whose score is its greatest probability; or a
-            fitted detector with the classifier in `estimator_`, whose score is its
-            own. Of one that rejects rows, by ``accept_proba``, the predictions are
-            those of the classifier in `estimator_`, for all rows. Each may be the
-            last step of a Pipeline.
+            A fitted classifier, whose score is its largest probability; or a fitted
+            detector with the classifier in `estimator_`, whose score is its own. For a
+            detector that rejects samples, by ``accept_proba``, the predictions for all
+            samples are made by the classifier in `estimator_`. Each may be the last
+            step of a Pipeline.
 
         X : array-like of shape (n_samples, n_features)
-            The rows.
+            The samples.
 
         y : array-like of shape (n_samples,)
-            Their labels. Rows with `ood_label`, or with a label that is not in
-            `classes`, are left out.
+            Their labels. Samples with `ood_label`, or with a label that is not in
+            `classes`, are excluded.
 
         loss : "zero_one", callable or array-like, default="zero_one"
             As in :func:`risk_coverage_curve`.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows; not one of the classes.
+            Label of known OOD samples; not one of the classes.
 
         classes : array-like of shape (n_classes,), default=None
             The known classes, in the order of a loss matrix; None: `classes_` of the
             estimator.
 
         name : str, default=None
-            Name of the curve; None: that of the estimator's class.
+            Name of the curve; None: the name of the estimator's class.
 
         ax : matplotlib Axes, default=None
             Where to draw; None makes a new figure.
@@ -324,7 +324,7 @@ class RiskCoverageDisplay:
             Where to draw; None makes a new figure.
 
         name : str or list of str, default=None
-            Names for the legend; None: those of the display.
+            Names for the legend; None: the names of the display.
 
         plot_random : bool, default=False
             Whether to draw the risk of a random score.
@@ -351,7 +351,7 @@ class RiskCoverageDisplay:
             ax.set_xlabel("coverage (share of ID samples accepted)")
             ax.set_ylabel("selective risk (low = good)")
             ax.set_xlim(0, 1)
-            ax.set_ylim(bottom=0, auto=None)  # the top still follows further curves
+            ax.set_ylim(bottom=0, auto=None)  # upper end still autoscales
             if ax.get_legend_handles_labels()[1]:
                 ax.legend(loc="best")
         self.ax_, self.figure_ = ax, ax.figure
@@ -397,7 +397,7 @@ class RiskCoverageDisplay:
             )
 
     def _check_plot(self, names, areas, plot_random, plot_oracle):
-        """Raise unless there is what the plot asks for."""
+        """Raise if the data of a requested curve are missing."""
         n_curves = len(self.coverage)
         if not len(self.risk) == len(names) == len(areas) == n_curves:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Histograms of a detector's scores on ID and on OOD rows."""
+"""Histograms of a detector's scores on ID and on OOD samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,7 +13,7 @@ __all__ = ["ScoreHistogramDisplay"]
 
 
 class ScoreHistogramDisplay:
-    """Histograms of a detector's scores on ID and on OOD rows.
+    """Histograms of a detector's scores on ID and on OOD samples.
 
     Use `from_estimator` or `from_predictions` to make a display; the parameters
     become attributes.
@@ -23,13 +23,13 @@ class ScoreHistogramDisplay:
     Parameters
     ----------
     scores_id : ndarray of shape (n_id,)
-        Scores of ID rows, high for ID.
+        Scores of ID samples, high for ID.
 
     scores_ood : ndarray of shape (n_ood,)
-        Scores of OOD rows.
+        Scores of OOD samples.
 
     threshold : float, default=None
-        Rows with a score of at least this much are accepted as ID.
+        Samples with a score of at least this much are accepted as ID.
 
     name : str, default=None
         Title.
@@ -46,7 +46,7 @@ class ScoreHistogramDisplay:
         The bins, the same for both.
 
     counts_id_, counts_ood_ : ndarray of shape (n_bins,)
-        Heights of the two histograms: densities, or numbers of rows.
+        Heights of the two histograms: densities, or counts of samples.
 
     patch_id_, patch_ood_ : matplotlib Polygon
         The two histograms.
@@ -56,9 +56,9 @@ class ScoreHistogramDisplay:
 
     See Also
     --------
-    auroc : How well the two are told apart, as a number.
+    auroc : Separation of the two histograms as a number.
     sklearn.metrics.RocCurveDisplay : Its ``from_predictions(y, scores)`` draws the
-        ROC curve of a detector, with `y` 1 for ID and 0 for OOD rows.
+        ROC curve of a detector, with `y` 1 for ID and 0 for OOD samples.
 
     Examples
     --------
@@ -94,17 +94,17 @@ class ScoreHistogramDisplay:
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
-            Labels. A row is OOD when its label equals `ood_label` or, with
+            Labels. A sample is OOD when its label equals `ood_label` or, with
             `classes` given, is not among them.
 
         y_score : array-like of shape (n_samples,)
-            Scores, high for ID rows.
+            Scores, high for ID samples.
 
         threshold : float, default=None
             Where to draw the threshold.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows.
+            Label of known OOD samples.
 
         classes : array-like of shape (n_classes,), default=None
             The known classes.
@@ -147,14 +147,14 @@ class ScoreHistogramDisplay:
             drawn, `offset_`. It may be the last step of a Pipeline.
 
         X : array-like of shape (n_samples, n_features)
-            The rows.
+            The samples.
 
         y : array-like of shape (n_samples,)
-            Their labels. A row is OOD when its label is `ood_label` or is not in
+            Their labels. A sample is OOD when its label is `ood_label` or is not in
             the detector's `classes_`.
 
         ood_label : int or str, default=-1
-            Label of known OOD rows.
+            Label of known OOD samples.
 
         name : str, default=None
             Title; None: the detector's class.
@@ -198,15 +198,15 @@ class ScoreHistogramDisplay:
             Where to draw; None makes a new figure.
 
         name : str, default=None
-            Title; None: that of the display.
+            Title; None: the name of the display.
 
         bins : int, str or array-like, default=30
             Bins of the finite scores of both kinds together, as in
             :func:`numpy.histogram_bin_edges`.
 
         density : bool, default=True
-            Whether each histogram has area one, so that groups of different size
-            compare. False shows numbers of rows.
+            Whether each histogram has area one, so that groups of different sizes are
+            comparable. False shows counts.
 
         **kwargs : dict
             Passed to matplotlib's ``hist``, of both histograms.
@@ -276,6 +276,6 @@ class ScoreHistogramDisplay:
 
 
 def _row_count(scores, shown):
-    """Say how many rows there are, and how many of them cannot be drawn."""
+    """Return a legend entry with the numbers of all and of undrawable samples."""
     hidden = f", {scores.size - shown.size} infinite" * (shown.size < scores.size)
     return f"{scores.size} samples{hidden}"
