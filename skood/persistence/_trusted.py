@@ -1,13 +1,14 @@
-"""Names of what files of skood may hold."""
+"""Names of types allowed in files of skood."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 __all__ = ["trusted_types"]
 
-# Below `skood.`, by module. What is here may be made, and called, with whatever a file
-# says. So only that is here which then does no more than compute: nothing that opens a
-# file, starts a program or imports what it is told. A test says if a name is missing.
+# Below `skood.`, by module. Types listed here may be created, and called, with any
+# content of a file. Therefore only types that do nothing except computing are listed:
+# none that opens files, starts programs or imports modules by name. Completeness is
+# tested.
 _OURS = {
     "base": "UncertaintyDetector",
     "combine._combiners": (
@@ -110,7 +111,7 @@ _OURS = {
     "rejection._rules": "BoundedAbstention BoundedPrecisionRecall BoundedTPRFPR",
 }
 
-# Of scikit-learn, plain Python that skops does not trust by itself.
+# Of scikit-learn, plain Python that skops does not trust by default.
 _OF_SKLEARN = (
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
@@ -119,8 +120,8 @@ _OF_SKLEARN = (
     "sklearn.utils._bunch.Bunch",
 )
 
-# Of scikit-learn, compiled: what they are given as indices is not checked, so that a
-# forged file could crash Python or read memory that is not its own.
+# Of scikit-learn, compiled: indices are not checked, so that a forged file could crash
+# Python or read memory out of bounds.
 _COMPILED = (
     "sklearn.metrics._dist_metrics.EuclideanDistance64",
     "sklearn.neighbors._ball_tree.BallTree",
@@ -130,30 +131,31 @@ _COMPILED = (
 
 
 def trusted_types(*, compiled=False):
-    """List the names of types that files of skood's estimators hold.
+    """List the names of types in files of skood's estimators.
 
-    They are the classes of skood's estimators and of what they learn, and a few of
-    scikit-learn, beyond those that skops trusts by itself. Making them runs no program,
-    imports no module that a file names and opens no file, whatever they are made of.
+    They are the classes of skood's estimators and of their fitted attributes, and a few
+    of scikit-learn, in addition to the types that skops trusts by default. Creating
+    them runs no program, imports no module named in a file and opens no file, for any
+    arguments.
 
     Read more in the :ref:`User Guide <persistence>`.
 
     Parameters
     ----------
     compiled : bool, default=False
-        Whether to list the compiled trees of scikit-learn too, which forests,
-        ``IsolationForest`` and ``LocalOutlierFactor`` are made of. They do not check
-        the indices that a file gives them: a forged one can crash Python or read
-        memory. Trust them in files only whose source you trust.
+        Whether to include the compiled trees of scikit-learn, which are used by
+        forests, ``IsolationForest`` and ``LocalOutlierFactor``. They do not check
+        the indices in a file: a forged file can crash Python or read memory. Trust
+        them only in files from a trusted source.
 
     Returns
     -------
     names : list of str
-        Modules and names, sorted: what `trusted` of :func:`skops.io.load` takes.
+        Sorted names with modules, for `trusted` of :func:`skops.io.load`.
 
     See Also
     --------
-    load : Load a file, trusting these.
+    load : Load a file with these types trusted.
 
     Examples
     --------
@@ -168,22 +170,9 @@ def trusted_types(*, compiled=False):
 
 
 def names_of(trusted):
-    """Names of types and functions that a user trusts.
+    """Return the full names of a list of types, functions or names.
 
-    Parameters
-    ----------
-    trusted : list of str, type or function
-        What the user gave.
-
-    Returns
-    -------
-    names : list of str
-        Modules and names.
-
-    Raises
-    ------
-    TypeError
-        If it is something else.
+    Raises a TypeError for other objects.
     """
     if isinstance(trusted, (list, tuple, set, frozenset)):
         names = [
@@ -201,5 +190,5 @@ def names_of(trusted):
 
 
 def is_compiled(name):
-    """Tell whether a type is listed by ``trusted_types(compiled=True)`` only."""
+    """Return whether a type is in ``trusted_types(compiled=True)`` only."""
     return name in _COMPILED
