@@ -132,6 +132,6 @@ def check_id_labels(detectors, data):
         if is_ood.any():
             raise ValueError(
                 f"y_id has {int(is_ood.sum())} rows with the ood_label={label!r} of "
-                f"the detector {name!r}: X_id must hold ID samples only. Give the others "
-                "as a set in ood, or set another ood_label."
+                f"the detector {name!r}: X_id must hold ID samples only. Give the "
+                "others as a set in ood, or set another ood_label."
             )

@@ -71,7 +71,8 @@ class Options:
             )
         if self.ood_data is None and not self.left_out:
             raise ValueError(
-                "There are no OOD samples: leave at least one class out, or give OOD data."
+                "There are no OOD samples: leave out at least one class, or give OOD "
+                "data."
             )
         for name, least in (("n_train", 1), ("n_test", 3), ("max_epochs", 1)):
             if getattr(self, name) is not None:

@@ -86,12 +86,12 @@ def _sizes(n_rows, options):
         n_train = min(_MOST_TRAIN, n_rows - n_test)
     if n_train < 1 or n_test < 3 or n_train + n_test > n_rows:
         asked = [
-            f"{n} ID rows to {what}"
+            f"{n} ID samples to {what}"
             for n, what in ((options.n_train, "train on"), (options.n_test, "hold out"))
             if n is not None
         ]
         raise ValueError(
-            f"{' and '.join(asked) or 'Training rows and 3 to hold out'} were given, "
+            f"{' and '.join(asked) or 'Training samples and 3 to hold out'} are needed, "
             f"but {options.id_data!r} has {n_rows} ID samples in all; at least 3 are "
             "held out."
         )
