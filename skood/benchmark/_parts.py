@@ -91,8 +91,8 @@ def _sizes(n_rows, options):
             if n is not None
         ]
         raise ValueError(
-            f"{' and '.join(asked) or 'Training samples and 3 to hold out'} are needed, "
-            f"but {options.id_data!r} has {n_rows} ID samples in all; at least 3 are "
+            f"{' and '.join(asked) or 'Training samples and 3 to hold out'} are "
+            f"needed, but {options.id_data!r} has {n_rows} ID samples in all; at least 3 are "
             "held out."
         )
     return n_train, n_test
