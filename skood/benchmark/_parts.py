@@ -92,8 +92,8 @@ def _sizes(n_rows, options):
         ]
         raise ValueError(
             f"{' and '.join(asked) or 'Training samples and 3 to hold out'} are "
-            f"needed, but {options.id_data!r} has {n_rows} ID samples in all; at least 3 are "
-            "held out."
+            f"needed, but {options.id_data!r} has {n_rows} ID samples in all; at "
+            "least 3 are held out."
         )
     return n_train, n_test
 

@@ -215,8 +215,8 @@ def test_mnist_that_cannot_be_fetched(monkeypatch, error):
         (
             {"n_train": 1001},
             ValueError,
-            "1001 ID samples to train on are needed, but 'a' has 1000 ID samples in all"
-            "at least 3",
+            "1001 ID samples to train on are needed, but 'a' has 1000 ID samples in "
+            "all; at least 3",
         ),
         (
             {"n_train": 998, "n_test": 3},
