@@ -50,7 +50,7 @@ def dump(estimator, file, *, network=True):
         An estimator of skood or scikit-learn, or a pipeline of them.
 
     file : str, path or binary file
-        Path or file object to write to.
+        Path or binary file for the output.
 
     network : bool, default=True
         Whether to include the network of the estimator. False: only the state of the

@@ -299,7 +299,7 @@ class ConstraintSearch(FoundDetector):
         if self.estimator.fusion == "product":
             raise ValueError(
                 "ConstraintSearch cannot search with fusion='product': it needs "
-                "weights that are not negative, and those of candidates may be. Use "
+                "non-negative weights, and candidates may have negative ones. Use "
                 "fusion='log' or 'shifted_product'."
             )
         detector = clone(self.estimator)
