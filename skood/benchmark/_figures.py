@@ -69,8 +69,7 @@ def curves(label, lines, x_label, y_label, y_max=1.0, diagonal=False):
 
 
 def histogram(label, id_scores, ood_scores):
-    """Return an SVG histogram of scores of ID samples (filled) and OOD samples
-    (dashed).
+    """Return an SVG histogram of scores of ID (filled) and OOD samples (dashed).
 
     Heights are square roots of fractions, so that small sets are visible beside large
     ones. The vertical line is at the 5 % quantile of the ID scores. The most extreme

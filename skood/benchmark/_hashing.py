@@ -193,8 +193,7 @@ class _Digests:
         return digest.digest()
 
     def _rows(self, rows):
-        """Return the digest of the content of samples that are loaded batch by
-        batch."""
+        """Return the digest of samples that are loaded batch by batch."""
         digest, n_samples, kind = hashlib.sha256(b"rows"), 0, None
         for block in loaded_blocks(rows):
             block = to_numpy(block)

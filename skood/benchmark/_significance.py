@@ -98,13 +98,12 @@ class Resamples:
         )
 
     def ends(self, confidence_level):
-        """Return minimal ends of intervals, of shape (n_detectors, n_columns,
-        n_metrics, 2).
+        """Return minimal ends of intervals.
 
-        They are the ends of exact intervals of metrics, and the values that unseen
-        samples do not exclude; averages over repeats and groups, since the deviation of
-        a mean is at most the mean of the deviations. Columns are the sets, and then the
-        groups.
+        The shape is (n_detectors, n_columns, n_metrics, 2). They are the ends of exact
+        intervals of metrics, and the values that unseen samples do not exclude;
+        averages over repeats and groups, since the deviation of a mean is at most the
+        mean of the deviations. Columns are the sets, and then the groups.
         """
         ends = np.mean(
             [

@@ -55,8 +55,7 @@ def _uniform(rng, low, high, size):
 
 
 def _grid(n_images):
-    """Return the coordinates of the centers of pixels, from -1 to 1, each (1, 32,
-    32)."""
+    """Return the coordinates of pixel centers, from -1 to 1, each (1, 32, 32)."""
     axis = ((np.arange(SIDE, dtype=np.float32) + 0.5) * (2 / SIDE) - 1)[None]
     return axis[:, None, :], axis[:, :, None]
 
@@ -263,8 +262,7 @@ class Camera:
     noise: float
 
     def take(self, images, rng):
-        """Apply lighting, blur and noise to images of shape (n, 3, 32, 32), in
-        place."""
+        """Apply lighting, blur and noise to images (n, 3, 32, 32), in place."""
         n_images = len(images)
         self._light(images, rng)
         amount = _uniform(rng, 0, 0.22 * self.blur, (n_images, 1, 1, 1))

@@ -477,8 +477,7 @@ default="auto"
         )
 
     def log_probability(self, Z, weights):
-        r"""Return the log-probability of samples, :math:`\sum_i w_i \varphi_i(z) - \log
-        Z`.
+        r"""Log-probability: :math:`\sum_i w_i \varphi_i(z) - \log Z`.
 
         Parameters
         ----------

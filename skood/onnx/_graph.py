@@ -104,8 +104,7 @@ class Value:
         )
 
     def where(self, other, mask):
-        """Return entries of this array where the mask is True, and of `other`
-        elsewhere."""
+        """Return this array where the mask is True, and `other` elsewhere."""
         return self.graph.node("Where", mask, self, other)
 
     def or_one(self):

@@ -114,8 +114,7 @@ class _Swap:
 
 
 def find_modules(estimator):
-    """Return the paths of torch modules in an estimator that it has not built
-    itself."""
+    """Return paths of torch modules that an estimator has not built itself."""
     found = []
 
     def note(value, path):

@@ -503,9 +503,9 @@ def test_errors():
         search.fit(X[one], y[one])
     with pytest.raises(
         ValueError,
-        match=r"ConstraintSearch cannot search with fusion='product': it needs weights "
-        r"that are not negative, and those of candidates may be\. Use fusion='log' or "
-        r"'shifted_product'\.",
+        match=r"ConstraintSearch cannot search with fusion='product': it needs "
+        r"non-negative weights, and candidates may have negative ones\. Use "
+        r"fusion='log' or 'shifted_product'\.",
     ):
         ConstraintSearch(planted_detector(fusion="product")).fit(X, y)
     with pytest.raises(ValueError, match="The 'estimator' parameter"):

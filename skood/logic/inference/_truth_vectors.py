@@ -168,8 +168,7 @@ class GroupedWorlds:
 
     @property
     def groups(self):
-        """Return packed truth of shape (n_words, n_groups), and worlds of each
-        group."""
+        """Return packed truth, of shape (n_words, n_groups), and world counts."""
         if self._groups is None:
             blocks = _Blocks(self.sizes, self.scopes, self.tables)
             if self.merge:

@@ -193,8 +193,7 @@ class Elimination:
         return message.reshape(message.shape[:-1] + shape)
 
     def _conditional(self, k, factors):
-        """Return the probabilities of a concept, given the other concepts of its
-        table."""
+        """Return the probabilities of a concept, given the rest of its table."""
         step = self.plan.steps[k]
         total = self._joined(step, factors)
         total -= self._message(k, factors)

@@ -125,8 +125,7 @@ class Split:
         return float(np.max(most - self.groups.features @ weights[:-1]))
 
     def inverse_hessian(self, weights, inverse):
-        """Return the inverse of the covariance at weights near the weights of the
-        groups.
+        """Return the inverse covariance at weights near the weights of the groups.
 
         `inverse`, of shape (n_constraints - 1, n_constraints - 1), is the inverse for
         the groups. The result, of shape (n_constraints, n_constraints), is approximate

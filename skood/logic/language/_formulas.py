@@ -109,8 +109,7 @@ class Formula:
         return Iff(self, _checked(other))
 
     def concepts(self):
-        """Return the distinct names of the concepts of the formula, in order of
-        appearance.
+        """Return the distinct names of the concepts, in order of appearance.
 
         Returns
         -------
