@@ -1,4 +1,4 @@
-"""skood: classifiers that know when not to answer.
+"""Out-of-distribution detection, uncertainty and reject options for scikit-learn.
 
 Out-of-distribution detection, epistemic uncertainty and the reject option as
 scikit-learn estimators. Sub-packages are imported on first use, so that
@@ -12,7 +12,7 @@ from importlib import import_module as _import_module
 
 __version__ = "0.1.0.dev0"
 
-# Shown by show_versions: what skood needs, then what its extras need.
+# Shown by show_versions: required dependencies, then dependencies of extras.
 _DEPENDENCIES = (
     "numpy",
     "scipy",
@@ -66,9 +66,9 @@ def __dir__():
 
 
 def show_versions():
-    """Print the versions of skood, of what it uses, of Python and of the machine.
+    """Print the versions of skood, its dependencies, Python and the machine.
 
-    For reports of problems.
+    For bug reports.
 
     Examples
     --------

@@ -3,8 +3,8 @@
 A library of networks
 =====================
 
-Networks of different depth, width, structure and loss, which the examples of this
-section train, and the foreign images that they are tried on. This file draws nothing.
+Networks of different depth, width, structure and loss, and the OOD images of the
+examples of this section. This file has no figures.
 """
 
 # Authors: The skood developers
@@ -14,9 +14,9 @@ section train, and the foreign images that they are tried on. This file draws no
 # Bodies
 # ------
 #
-# A body turns images into features. Perceptrons read pixels. Convolutional bodies have
+# A body maps images to features. Perceptrons take pixels. Convolutional bodies have
 # two stages with a pooling between them, and end in a map of 2 x 2 pixels; large images
-# are halved first.
+# are downsampled first.
 from functools import partial
 from itertools import product
 
@@ -49,7 +49,7 @@ from skood.nn import TorchClassifier, pretrained
 
 
 def convolution(n_in, n_out, *, stride=1, norm=True):
-    """Return a 3 x 3 convolution, batch normalization if asked for, and ReLU."""
+    """Return a 3 x 3 convolution, optional batch normalization, and ReLU."""
     layers = [nn.Conv2d(n_in, n_out, 3, stride, padding=1, bias=not norm)]
     return nn.Sequential(*layers, *[nn.BatchNorm2d(n_out)] * norm, nn.ReLU())
 
@@ -70,7 +70,7 @@ class Residual(nn.Module):
 
 
 class Dense(nn.Module):
-    """A convolution whose output is put beside its input."""
+    """A convolution whose output is concatenated to its input."""
 
     def __init__(self, n_in, growth):
         super().__init__()
@@ -128,7 +128,7 @@ BODIES = {
 
 
 def with_head(input_shape, n_classes, body):
-    """Return a body and a linear head: what ``TorchClassifier`` calls a module."""
+    """Return a body and a linear head, as a module for ``TorchClassifier``."""
     body, n_features = body(input_shape)
     return nn.Sequential(body, nn.Linear(n_features, n_classes))
 
@@ -137,8 +137,8 @@ def with_head(input_shape, n_classes, body):
 # Losses
 # ------
 #
-# All networks see images that are turned, scaled and moved a little, anew in each
-# epoch for the contrastive loss, and in copies for the cross-entropy.
+# All networks are trained on images with small rotations, scalings and shifts, drawn
+# in each epoch for the contrastive loss, and in copies for the cross-entropy.
 
 
 def jittered(X, rng):
@@ -204,7 +204,7 @@ def train_contrastive(body, X, y, *, n_views, seed, lr=0.01, batch_size=128):
 
 
 def train_cross_entropy(body, X, y, *, n_views, seed, n_copies=8):
-    """Train a body and a linear head at once, on copies of the images."""
+    """Train a body and a linear head together, on copies of the images."""
     rng = np.random.default_rng(seed)
     copies = torch.cat([jittered(X, rng) for _ in range(n_copies)])
     network = TorchClassifier(
@@ -229,20 +229,20 @@ def train_library(X, y, *, n_views=64, seed=0):
 
 
 # %%
-# Foreign images
-# --------------
+# OOD images
+# ----------
 #
-# Besides classes that are left out of the training: digits in a mirror, digits whose
-# quarters have changed places, letters of printed fonts, and pieces of photographs.
+# In addition to left-out classes: mirrored digits, digits with permuted quarters,
+# letters of printed fonts, and pieces of photographs.
 
 
 def mirrored(X, y):
-    """Return the digits that have no symmetry, left to right."""
+    """Return mirrored images of the digits without symmetry."""
     return X[np.isin(y, (2, 3, 4, 5, 6, 7, 9))][..., ::-1].copy()
 
 
 def with_moved_quarters(X, rng):
-    """Return images whose quarters have changed places, all of them."""
+    """Return images with permuted quarters, none at its place."""
     half = X.shape[2] // 2
     corners = [
         (slice(i, i + half), slice(j, j + half)) for i in (0, half) for j in (0, half)
@@ -256,7 +256,7 @@ def with_moved_quarters(X, rng):
 
 
 def printed_letters(n_images, size, rng):
-    """Return letters that no digit looks like, in twelve fonts, a little turned."""
+    """Return letters unlike all digits, in twelve fonts, slightly rotated."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -264,7 +264,7 @@ def printed_letters(n_images, size, rng):
     for family in ("DejaVu Sans", "DejaVu Serif", "DejaVu Sans Mono"):
         for weight, style in product(("normal", "bold"), ("normal", "italic")):
             for letter in "ACEFHJKMNPRUVWX":
-                # as the digits were made: the share of ink in squares of 4 x 4 pixels
+                # as in the digits: the fraction of ink in squares of 4 x 4 pixels
                 figure = Figure(figsize=(1, 1), dpi=4 * size)
                 canvas = FigureCanvasAgg(figure)
                 place = {"ha": "center", "va": "center_baseline", "fontsize": 84}
@@ -291,7 +291,7 @@ def pieces_of_photographs(n_images, size, rng):
 
 
 def divide(X, y, left_out, *, n_train, seed, letters=None, n_most=300):
-    """Divide images into parts, and add foreign ones to those of the test.
+    """Divide images into parts, and add OOD images to the test part.
 
     Parameters
     ----------
@@ -299,10 +299,10 @@ def divide(X, y, left_out, *, n_train, seed, letters=None, n_most=300):
         Digits and their labels.
 
     left_out : tuple of int
-        The digits that are foreign.
+        The left-out digits.
 
     n_train : int
-        Number of images to train with. Of the others, one half calibrates.
+        Number of training images. One half of the others is for calibration.
 
     seed : int
         Draws the rows.
@@ -311,13 +311,13 @@ def divide(X, y, left_out, *, n_train, seed, letters=None, n_most=300):
         Images of letters. None: printed ones.
 
     n_most : int, default=300
-        Number of foreign images of a kind, at most.
+        Maximal number of OOD images of a kind.
 
     Returns
     -------
     parts : Bunch
         With `X_train`, `X_calibration` and `X_test`, `y_train` and so on, and `images`,
-        a dict with the "known" images of the test and foreign ones by kind.
+        a dict with the "known" test images and OOD images by kind.
     """
     foreign, rng = np.isin(y, left_out), np.random.default_rng(seed)
     X_train, X_rest, y_train, y_rest = train_test_split(
@@ -352,10 +352,10 @@ def divide(X, y, left_out, *, n_train, seed, letters=None, n_most=300):
 
 
 # %%
-# Judging
-# -------
+# Evaluation
+# ----------
 #
-# A table has a row for each network alone and for each combiner. Networks alone are
+# A table has a row for each network and for each combiner. Single networks are
 # ranked by their scores and not by their p-values, which have ties.
 COMBINERS = {
     "DSDE": DOSStorey(),
@@ -381,12 +381,12 @@ def frozen_members(detector, library, X, y):
 
 
 def accepted(level, alpha):
-    """Tell which images are accepted, at a level that may differ by rounding."""
+    """Return which images are accepted, at a level with a tolerance for rounding."""
     return level > alpha * (1 + 1e-12)
 
 
 def judge(members, X_calibration, images, alpha=0.05):
-    """Return what single members and combiners do with known and foreign images.
+    """Return metrics of single members and combiners on known and OOD images.
 
     Parameters
     ----------
@@ -394,10 +394,10 @@ def judge(members, X_calibration, images, alpha=0.05):
         Fitted detectors.
 
     X_calibration : ndarray
-        ID images that p-values refer to.
+        ID images for p-values.
 
     images : dict of str to ndarray
-        The "known" images and, by kind, foreign ones.
+        The "known" images and, by kind, OOD images.
 
     alpha : float, default=0.05
         The level.
@@ -405,7 +405,7 @@ def judge(members, X_calibration, images, alpha=0.05):
     Returns
     -------
     table : dict of str to Bunch
-        For members and combiners the `tpr` at `alpha`; and for each kind of foreign
+        For members and combiners the `tpr` at `alpha`; and for each kind of OOD
         images the `fpr` at `alpha`, the `auroc`, and the FPR at the TPR of DSDE.
     """
 

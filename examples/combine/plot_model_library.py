@@ -1,15 +1,15 @@
 r"""
 =============================
-A library of networks decides
+Combining a library of networks
 =============================
 
-Which of many networks is the one to detect foreign (OOD) images with? Geng et al. [1]_
-ask all of them. Each network, with a score such as the largest softmax probability
-(MSP), gives a p-value: small if few known images look as foreign to it. Multiple
-testing makes one decision of these, and says which networks object. Here a library of
-eight networks, of different structure and loss, is tried on five kinds of foreign
-images. The reader will see what that is worth against the best single network, how much
-the way to combine matters, and which networks vote.
+Which of several networks is best for the detection of OOD images? Geng et al. [1]_
+combine all of them. Each network, with a score such as the largest softmax probability
+(MSP), gives a p-value: small if few known images have such a low score. Multiple
+testing combines the p-values to one decision, and selects the rejecting networks. Here
+a library of eight networks, of different structure and loss, is evaluated on five kinds
+of OOD images. The example compares it with the best single network, compares combiners,
+and shows which networks reject.
 
 .. [1] J. Geng et al. DSDE: using proportion estimation to improve model selection for
    out-of-distribution detection. 2024.
@@ -19,15 +19,15 @@ the way to combine matters, and which networks vote.
 # SPDX-License-Identifier: BSD-3-Clause
 
 # %%
-# Known and foreign images
-# ------------------------
+# Known and OOD images
+# --------------------
 #
-# The digits that come with scikit-learn, two of which are unknown to the networks: 0
+# The digits included in scikit-learn, two of which are not used for training: 0
 # and 1 in the first run, 2 and 3 in the second, and so on. Of the others 600 train, and
 # half of the rest is for the p-values, half for the test. Besides unknown digits there
-# are digits in a mirror (those without symmetry), digits whose quarters have changed
-# places, printed letters and pieces of photographs. Networks, images and tables are in
-# :ref:`sphx_glr_auto_examples_combine__library.py`. Nothing in it was chosen by these
+# are mirrored digits (without the symmetric ones), digits with permuted quarters,
+# printed letters and pieces of photographs. Networks, images and tables are in
+# :ref:`sphx_glr_auto_examples_combine__library.py`. Nothing in it was selected on these
 # images: structures and training were fixed on other pairs of unknown digits, and on
 # inverted, blurred, noisy and blended digits.
 import numpy as np
@@ -62,8 +62,8 @@ plt.show()
 #
 # Four structures: a perceptron, plain convolutions without batch normalization, a
 # residual and a densely connected network. Each is trained with the cross-entropy (CE)
-# and with the supervised contrastive loss (SupCon), whose networks get a linear head
-# afterwards. One thread is enough for small networks, and does not wait for others on a
+# and with the supervised contrastive loss (SupCon), followed by the fit of a linear
+# head. One thread is enough for small networks, and does not wait for others on a
 # busy machine.
 from time import perf_counter
 
@@ -91,9 +91,9 @@ for name in library:
 # -------------------------
 #
 # The members of an ensemble are one score on all networks, as in the paper. They are
-# fitted to the training digits and then frozen, so that fitting the ensemble takes no
-# more than scores of the calibration digits (``calibration="same"``). The functions of
-# the library compute p-values once, and give them to all combiners.
+# fitted to the training digits and then frozen, so that fitting the ensemble only
+# requires scores of the calibration digits (``calibration="same"``). The functions of
+# the library compute p-values once for all combiners.
 from functools import partial
 
 from _library import frozen_members, judge, mean_table, print_table
@@ -124,7 +124,7 @@ kinds = [kind for kind in images if kind != "known"]
 # The tables
 # ----------
 #
-# TPR (the share of known digits that come in), FPR (that of foreign images) at the
+# TPR (the fraction of known digits accepted), FPR (the same of OOD images) at the
 # level :math:`\alpha = 0.05`, and AUROC, in percent; means over the five runs.
 for method, of_runs in tables.items():
     print(f"{method}: single networks, and combiners of their p-values")
@@ -132,20 +132,20 @@ for method, of_runs in tables.items():
     print()
 
 # %%
-# Rates at a fixed level cannot be compared between rows, for their TPR differ. Fisher
-# and Stouffer reject 16 to 25 % of the known digits instead of 5: they count eight
-# networks that look at the same image as eight witnesses. Storey is worse in another
-# way. If all p-values are below one half, it estimates that no network takes the image
-# for a known one, and rejects, however small the evidence. That happens to a fifth of
+# Rates at a fixed level cannot be compared between rows, since their TPR differ. Fisher
+# and Stouffer reject 16 to 25 % of the known digits instead of 5: they treat eight
+# networks with the same image as independent. Storey fails in another
+# way. If all p-values are below one half, it estimates that the null hypothesis holds
+# for no network, and rejects, however small the evidence. This happens for a fifth of
 # the known digits.
 #
 # At the same TPR
 # ---------------
 #
-# So let all have the TPR of DSDE. The best single network is the one with the least
-# mean FPR over runs and kinds, which is known only afterwards. "Best per run" is more
-# than that: another network in each run. "Best per kind" is another network for each
-# kind of foreign images.
+# All methods are therefore compared at the TPR of DSDE. The best single network is the
+# one with the least mean FPR over runs and kinds, which is known only afterwards. "Best
+# per run" selects a network in each run, and "best per kind" a network for each kind of
+# OOD images.
 from _library import COMBINERS, best_single
 
 print(f"{'mean FPR in %':18}" + "".join(f"{method:>9}" for method in METHODS))
@@ -173,7 +173,7 @@ for method, of_runs in tables.items():
     )
 
 # %%
-# A dot is the mean over runs and kinds, a line goes from the best to the worst run.
+# Dots are means over runs and kinds, lines extend from the best to the worst run.
 colors = {"CE": "#56B4E9", "SupCon": "#CC79A7", "DSDE": "#D55E00", "other": "#009E73"}
 fig, axes = plt.subplots(1, 4, figsize=(14, 5.5), layout="constrained")
 for ax, (method, of_runs) in zip(axes, tables.items(), strict=True):
@@ -203,11 +203,11 @@ plt.show()
 # What the level means
 # --------------------
 #
-# With ``level="nominal"`` a combiner rejects where its statistic is at most
+# With ``level="nominal"`` a combiner rejects if its statistic is at most
 # :math:`\alpha`, as published. With ``level="conformal"`` one half of the calibration
 # digits gives p-values, and the other half ranks the statistic. Then the TPR on new
-# digits is at least :math:`1 - \alpha` on average, whatever the combiner, and however
-# dependent the networks. This is the TPR of KNN on the digits of the test.
+# digits is at least :math:`1 - \alpha` on average, for any combiner, and any
+# dependence of the networks. This is the TPR of KNN on the test digits.
 from skood.combine import DSDE, DetectorEnsemble
 
 
@@ -236,18 +236,18 @@ with threadpool_limits(limits=1):
         print(f"{name:14}{nominal:10.3f}{conformal:12.3f}")
 
 # %%
-# The known digits of the test are some 2000: a standard error is half a percent. The
-# conformal TPR of BH and Bonferroni is larger than it has to be because of ties. Many
-# digits share the smallest p-value, and equal statistics are accepted together. That is
-# what the warnings mean: 210 digits for p-values are few for eight networks, so that at
-# times more than one of them has to object.
+# There are some 2000 known test digits: a standard error is half a percent. The
+# conformal TPR of BH and Bonferroni is larger than required because of ties. Many
+# digits share the smallest p-value, and equal statistics are accepted together. This is
+# the reason for the warnings: 210 digits for p-values are few for eight networks, so
+# that at times more than one of them has to reject.
 #
 # Who votes
 # ---------
 #
-# For each kind of images: the share of images that a network is selected for, that is
-# called foreign by its vote, when DSDE decides at the conformal level. The last column
-# is the share that is rejected.
+# For each kind of images: the fraction of images for which DSDE selects a network, i.e.
+# the network rejects, at the conformal level. The last column is the fraction that is
+# rejected.
 fig, axes = plt.subplots(1, 2, figsize=(12, 4.6), sharey=True, layout="constrained")
 for ax, method in zip(axes, ("MSP", "KNN"), strict=True):
     votes = []
@@ -283,12 +283,13 @@ plt.show()
 # What we see
 # -----------
 #
-# With each of the four scores, at the same TPR, DSDE lets in half to two thirds of the
-# foreign images that the best network on average does. It also lets in fewer than the
-# best network of each run, and than the best network for each kind, which nobody knows
-# beforehand. A network taken at random, the median, lets in three times as many. It is
-# no law: in some runs a single network is better. ``benchmarks/model_library.py``
-# repeats all this with other rows. In ten runs the mean FPR of DSDE and of the best
+# With each of the four scores, at the same TPR, DSDE accepts half to two thirds of the
+# OOD images accepted by the network that is best on average. It also accepts fewer than
+# the best network of each run, and than the best network for each kind, which is
+# unknown beforehand. The median network accepts three times as many. There are
+# exceptions: in some runs a single network is better. ``benchmarks/model_library.py``
+# repeats the experiment with other samples. In ten runs the mean FPR of DSDE and of the
+# best
 # network, and the runs in which DSDE is better, are
 #
 # - 5.8 and 9.8 % with MSP (10 of 10 runs),
@@ -296,20 +297,20 @@ plt.show()
 # - 7.0 and 11.6 % with Energy (9),
 # - 1.4 and 2.2 % with KNN (8).
 #
-# From run to run the FPR of DSDE has a standard deviation of half its mean. KNN has the
-# least to gain in points, for its networks let in few foreign images each.
+# Over the runs the FPR of DSDE has a standard deviation of half its mean. KNN has the
+# least potential gain in points, since its networks accept few OOD images each.
 #
-# DSDE is the best combiner, or not far from it. Harmonic mean, Cauchy, and Benjamini
-# and Hochberg, which look at a few small p-values too, are near. Bonferroni hears one
-# network only. Vote and Stouffer hear all alike, and suffer from weak networks. With
-# KNN, where most networks see what there is to be seen, they are as good as any.
+# DSDE is the best combiner, or close to it. Harmonic mean, Cauchy, and Benjamini
+# and Hochberg, which depend on a few small p-values as well, are similar. Bonferroni
+# uses one network only. Vote and Stouffer weight all networks equally, and are affected
+# by weak ones. With KNN, where most networks are good, they are as good as any.
 #
-# Each network votes against 2 or 3 % of the known digits, whatever it is worth: that is
-# what p-values are for. Weak ones vote less against foreign images, and do no harm but
+# Each network rejects 2 or 3 % of the known digits, whether it is good or not: this is
+# the calibration by p-values. Weak ones reject fewer OOD images, and do no harm except
 # by their number.
 #
-# At the nominal level the share of known digits that come in depends on the combiner,
-# and on how alike the networks are. It is near 95 % for DSDE, and for Benjamini and
+# At the nominal level the fraction of known digits accepted depends on the combiner,
+# and on the dependence of the networks. It is near 95 % for DSDE, and for Benjamini and
 # Hochberg, and far below for Fisher, Stouffer and Storey. At the conformal level it is
-# at least 95 % for all. Storey then rejects nothing: the known digits for which its
-# statistic is zero are more than 5 %.
+# at least 95 % for all. Storey then rejects nothing: its statistic is zero for more
+# than 5 % of the known digits.

@@ -1,16 +1,16 @@
 r"""
 ===============================================
-A library of networks decides: MNIST, notMNIST
+Combining a library of networks: MNIST
 ===============================================
 
 The experiment of :ref:`sphx_glr_auto_examples_combine_plot_model_library.py` with real
-images of 28 x 28 pixels: digits of MNIST are known, but for two that the networks have
-not seen; letters of notMNIST, digits in a mirror, digits whose quarters have changed
-places and pieces of photographs are foreign, too.
+images of 28 x 28 pixels: digits of MNIST are known, except for two left-out
+classes; letters of notMNIST, mirrored digits, digits with permuted quarters
+and pieces of photographs are OOD as well.
 
 The images are read from disk. Set the environment variable ``SKOOD_DATA`` to a folder
-that holds the folders ``mnist`` and ``notmnist`` of IDX files. Without it, this example
-does nothing. What is seen with it is written at the end.
+with the folders ``mnist`` and ``notmnist`` of IDX files. Without it, this example
+does nothing. The results are described at the end.
 """
 
 # Authors: The skood developers
@@ -20,8 +20,8 @@ does nothing. What is seen with it is written at the end.
 # Images, networks, members
 # -------------------------
 #
-# Of the known digits 4000 train, and half of the rest is for the p-values, half for the
-# test. The functions are those of
+# 4000 of the known digits are for training, and half of the rest is for the p-values,
+# half for the test. The functions are defined in
 # :ref:`sphx_glr_auto_examples_combine__library.py`. One thread is enough for small
 # networks, and does not wait for others on a busy machine.
 import os
@@ -55,14 +55,14 @@ METHODS = {
 
 
 def load(folder, seed=0):
-    """Return the parts of the data, with letters among the foreign images."""
+    """Return the parts of the data, with letters among the OOD images."""
     X, y = load_idx_images(folder / "mnist", return_X_y=True)
     letters = load_idx_images(folder / "notmnist").data
     return divide(X, y, (8, 9), n_train=4000, seed=seed, letters=letters, n_most=1000)
 
 
 def train(parts, seed=0):
-    """Return the networks, and print how good they are."""
+    """Return the networks, and print their accuracies."""
     start = perf_counter()
     library = train_library(parts.X_train, parts.y_train, n_views=16, seed=seed)
     print(
@@ -77,11 +77,11 @@ def train(parts, seed=0):
 # Tables
 # ------
 #
-# For each score: TPR (the share of known digits that come in), FPR (that of foreign
+# For each score: TPR (the fraction of known digits accepted), FPR (the same of OOD
 # images) and AUROC at the level :math:`\alpha = 0.05`, in percent, of single networks
 # and of combiners of their p-values. Then DSDE and the best single network at the same
-# TPR, and the TPR of DSDE at the conformal level, where it must be 95 % but for the
-# sampling of some 2000 digits.
+# TPR, and the TPR of DSDE at the conformal level, where it must be 95 % up to the
+# sampling error of some 2000 digits.
 
 
 def compare(parts, library):
@@ -109,7 +109,7 @@ def compare(parts, library):
 
 
 # %%
-# The figure has the FPR for each kind of foreign images, at the TPR of DSDE: of single
+# The figure has the FPR for each kind of OOD images, at the TPR of DSDE: of single
 # networks as dots, the one that is best on average filled, and of DSDE as a line.
 
 
@@ -156,17 +156,17 @@ else:
 # What we see
 # -----------
 #
-# With MSP, ODIN and Energy, DSDE lets in 11 to 12 % of the foreign images, and the best
-# network 17 to 19 %. Most of the gain is in moved quarters and photographs, where
-# networks differ in what they miss. Digits in a mirror are hard for all, and there some
+# With MSP, ODIN and Energy, DSDE accepts 11 to 12 % of the OOD images, and the best
+# network 17 to 19 %. Most of the gain is for permuted quarters and photographs, where
+# networks make different errors. Mirrored digits are hard for all, and there some
 # network is better than DSDE.
 #
-# With KNN the best network beats DSDE in this run, 2.8 to 4.5 %. The plain networks let
-# in most of the unknown digits, and the perceptrons many. With half of the members
-# blind, DSDE needs more of the others. All other kinds are found by nearly all
-# networks.
+# With KNN the best network is better than DSDE in this run, 2.8 to 4.5 %. The plain
+# networks accept most of the unknown digits, and the perceptrons many. With half of the
+# members failing, DSDE needs more of the others. All other kinds are detected by nearly
+# all networks.
 #
-# One run is an anecdote. In five runs of ``benchmarks/model_library.py``, each with
+# This is a single run. In five runs of ``benchmarks/model_library.py``, each with
 # other unknown digits, the mean FPR of DSDE and of the best network at the same TPR are
 #
 # - 19.5 and 27.8 % with MSP (DSDE is better in 5 of 5 runs),

@@ -3,11 +3,11 @@ r"""
 Several methods, one network
 =============================
 
-Which detector should read a network? Some look at logits, some at the last features,
-some at all layers, and each is best for other foreign (OOD) images. An ensemble of them
-needs no choice. :class:`~skood.combine.DSDE` turns the score of each method into a
-p-value, and decides by multiple testing. The reader will see how such an ensemble is
-fitted, that it follows the best of its members, and what it says about single images.
+Which detector is best for a network? Some use logits, some the last features,
+some all layers, and each is best for other OOD images. An ensemble
+avoids the choice. :class:`~skood.combine.DSDE` converts the score of each method to a
+p-value, and decides by multiple testing. The example shows how such an ensemble is
+fitted, that it is close to the best of its members, and how it explains single images.
 """
 
 # Authors: The skood developers
@@ -17,9 +17,9 @@ fitted, that it follows the best of its members, and what it says about single i
 # Digits and others
 # -----------------
 #
-# The digits that come with scikit-learn, without 8 and 9 in the training. Foreign are
+# The digits included in scikit-learn, without 8 and 9 in the training. OOD samples are
 # these two, and further images of :ref:`sphx_glr_auto_examples_combine__library.py`:
-# digits in a mirror, digits whose quarters have changed places, printed letters and
+# mirrored digits, digits with permuted quarters, printed letters and
 # pieces of photographs.
 import numpy as np
 from _library import divide
@@ -35,12 +35,12 @@ y_train = np.concatenate([parts.y_train, parts.y_calibration])
 # An ensemble of methods
 # ----------------------
 #
-# Members without a classifier of their own read that of the ensemble: it is trained
-# once, and runs once for all. Of the rows, 40 % are held out. Half of these give the
-# p-values, and half the level: the share of known images that are rejected is at most
-# ``alpha`` on average, although the members look at the same image with the same
-# network. One thread is enough for a small network, and does not wait for others on a
-# busy machine.
+# Members without their own classifier use the classifier of the ensemble: it is trained
+# once, and runs once for all. 40 % of the samples are held out. Half of these give the
+# p-values, and half the level: the fraction of known images that are rejected is at
+# most ``alpha`` on average, although the members depend on each other through the image
+# and the network. One thread is enough for a small network, and does not wait for
+# others on a busy machine.
 from sklearn.covariance import LedoitWolf
 from threadpoolctl import threadpool_limits
 
@@ -88,8 +88,8 @@ print(f"{dsde.n_level_} for levels")
 # Members and ensemble
 # --------------------
 #
-# This is the share of foreign images that come in (FPR) when 95 % of the known images
-# of the test do, in percent.
+# This is the fraction of OOD images accepted (FPR) at a TPR of 95 % on the known test
+# images, in percent.
 from skood.metrics import fpr_at_tpr
 
 images = parts.images
@@ -116,10 +116,10 @@ for name, row in rates.items():
     print(f"{name:12}{cells}")
 
 # %%
-# Which members vote
-# ------------------
+# Rejecting members
+# -----------------
 #
-# The share of the images for which a member says OOD, and the share that is rejected.
+# The fraction of the images that a member rejects, and the fraction that is rejected.
 print(f"{'':12}" + "".join(f"{kind:>10}" for kind in images))
 with threadpool_limits(limits=1):
     selected = {kind: dsde.selected_detectors(rows) for kind, rows in images.items()}
@@ -131,18 +131,19 @@ for name, row in zip([*dsde.named_detectors_, "rejected"], shares.T, strict=True
 # Single images
 # -------------
 #
-# ``explain`` has a row for each image, with the p-values and the votes of all members.
-# These are the first known digit, the first unknown one, and the first one in a mirror.
+# ``explain`` has a row for each image, with the p-values and the decisions of all
+# members. These are the first known digit, the first unknown one, and the first
+# mirrored one.
 examples = {kind: images[kind][0] for kind in ("known", "unknown", "mirrored")}
 frame = dsde.explain(np.stack(list(examples.values())))
 frame.index = list(examples)
 print(frame.round(3).T.to_string())
 
 # %%
-# The same as p-value plots: p-values in ascending order. Members to which an image
-# looks known have p-values that are uniform between 0 and 1. Those that object are to
-# the left of the bend: the change point, from which DSDE estimates to which share of
-# the members the image looks known. Filled members vote against it.
+# The same as p-value plots: p-values in ascending order. Members whose null hypothesis
+# holds have p-values that are uniform between 0 and 1. Rejecting members are to
+# the left of the bend: the change point, from which DSDE estimates the fraction of
+# members whose null hypothesis holds. Filled members reject the image.
 import matplotlib.pyplot as plt
 
 from skood.combine import PValuePlotDisplay
@@ -160,15 +161,15 @@ plt.show()
 # What we see
 # -----------
 #
-# No method is the best for all kinds. Logits tell unknown digits from known ones, which
-# detectors of all layers hardly do. These find mirrored digits, moved quarters, letters
-# and photographs, which logits hardly do. DSDE is ahead of all members in the mean and
-# in the worst case. For a single kind another may be ahead, such as Energy for unknown
-# digits and "layers" for mirrored ones: an ensemble pays for what the others do not
-# see.
+# No method is the best for all kinds. Logits separate unknown digits from known ones,
+# where detectors of all layers are weak. These detect mirrored digits, permuted
+# quarters, letters and photographs, where logits are weak. DSDE is better than all
+# members in the mean and in the worst case. For a single kind another method may be
+# better, such as Energy for unknown digits and "layers" for mirrored ones: the ensemble
+# includes members that do not detect this kind.
 #
-# The price is some 400 images for the calibration, which do not train. And a level is a
-# fraction of the images behind it: none is smaller than one in their number.
+# The cost is some 400 images for the calibration, which are not used for training. The
+# resolution of the level is limited by the number of calibration images.
 #
-# One network, and one division of the digits, is an anecdote. In
-# :ref:`sphx_glr_auto_examples_combine_plot_model_library.py` there are more.
+# This is one network, and one split of the digits. For several see
+# :ref:`sphx_glr_auto_examples_combine_plot_model_library.py`.

@@ -1,18 +1,18 @@
 r"""
 ===========================
-The detectors, side by side
+Comparison of the detectors
 ===========================
 
-The detectors of skood on the same small convolutional networks: those that read
-logits, those that read features, those that read features and the head, and those that
-look into the whole network. A network is trained once, and its features are extracted
-once; what most detectors add to that is milliseconds. We look at classes that a network
-does not know (near OOD) and at images with shuffled pixels (far OOD). The reader will
-see that no detector is the best everywhere, and what can be said of the groups.
+The detectors of skood on the same small convolutional networks: detectors of
+logits, of features, of features and the head, and of the whole network.
+A network is trained once, and its features are extracted
+once; most detectors need milliseconds in addition. They are evaluated on left-out
+classes (near OOD) and on images with shuffled pixels (far OOD). The example shows
+that no detector is the best everywhere, and compares the groups.
 
-The images are the digits that come with scikit-learn. With the environment variable
-``SKOOD_DATA`` set to a folder that holds the folders ``mnist`` and ``notmnist`` of IDX
-files they are those of MNIST instead, and letters are a third kind of OOD images.
+The images are the digits included in scikit-learn. With the environment variable
+``SKOOD_DATA`` set to a folder with the folders ``mnist`` and ``notmnist`` of IDX
+files MNIST is used instead, and letters are a third kind of OOD images.
 """
 
 # Authors: The skood developers
@@ -23,8 +23,8 @@ files they are those of MNIST instead, and letters are a third kind of OOD image
 # ----
 #
 # Two of ten digits are left out of the training of a network, and are OOD for it: 0 and
-# 1 for the first network, 2 and 3 for the second, and so on. One network would be an
-# anecdote.
+# 1 for the first network, 2 and 3 for the second, and so on, to estimate the variation
+# between networks.
 import os
 from pathlib import Path
 
@@ -49,9 +49,9 @@ print(f"{n_train} training and {n_test} test images of {X.shape[2]} x {X.shape[3
 # Detectors
 # ---------
 #
-# Parameters are the defaults, but for a few that must suit a hundred images per class:
-# fewer neighbors and components, a shorter tail, a shrunk covariance. None of them was
-# tuned to the OOD images. ``head`` is the last layer of the network, as a classifier of
+# Parameters are the defaults, except for a few that must suit a hundred images per
+# class: fewer neighbors and components, a shorter tail, a shrunk covariance. None was
+# tuned on the OOD images. ``head`` is the last layer of the network, as a classifier of
 # its features. Detectors of the last group take ``network``, and images.
 from sklearn.covariance import LedoitWolf
 from sklearn.ensemble import IsolationForest
@@ -60,7 +60,7 @@ from skood import detectors
 
 
 def make_detectors(network, head):
-    """Return pairs of what is read and a detector."""
+    """Return pairs of the kind of input and a detector."""
     shrunk = LedoitWolf()
     by_group = {
         "logits": [
@@ -113,7 +113,7 @@ def name_of(detector):
 # One network
 # -----------
 #
-# Its body turns images into features once, for all detectors but those of the last
+# Its body computes features of images once, for all detectors except the last
 # group. One thread is enough for a small network, and does not wait for others on a
 # busy machine.
 import warnings
@@ -136,7 +136,7 @@ def ood_images(X_id, X_unknown):
 
 
 def timed(function, *args):
-    """Return what a function returns, and how many seconds it took."""
+    """Return the result of a function, and the seconds."""
     start = perf_counter()
     return function(*args), perf_counter() - start
 
@@ -199,8 +199,8 @@ with threadpool_limits(limits=1):
     tables, sayings, (kinds, *_) = zip(*map(run, LEFT_OUT), strict=True)
 
 # %%
-# Units that never fire are common in small networks. Two detectors tell what they make
-# of it (to the first network):
+# Units that never fire are common in small networks. Two detectors report this
+# (for the first network):
 for name, message in sayings[0].items():
     print(f"{name}: {message}")
 
@@ -209,8 +209,8 @@ for name, message in sayings[0].items():
 # ---------
 #
 # Means over the five networks. The AUROC is the probability that a known digit scores
-# above an OOD image; the FPR is the share of OOD images that come in when 95 % of the
-# known digits do. Seconds are those of fitting, and of scoring the known test digits;
+# above an OOD image; the FPR is the fraction of OOD images accepted at a TPR of 95 % on
+# known digits. Seconds are for fitting, and for scoring the known test digits;
 # in the last group these include the passes through the network.
 groups, names = zip(*tables[0], strict=True)
 groups = np.array(groups)
@@ -273,7 +273,7 @@ for group in styles:
         print(f"  {kind:16} median {np.median(area):.3f}, best {area.max():.3f} {best}")
 
 # %%
-# How far do the networks agree? These are the best on the unknown digits of each:
+# These are the best detectors of the unknown digits of each network:
 for left_out, area in zip(LEFT_OUT, areas[:, :, 0], strict=True):
     best = area.argsort()[::-1][:4]
     print(left_out, ", ".join(f"{names[i]} {area[i]:.3f}" for i in best))
@@ -282,26 +282,27 @@ for left_out, area in zip(LEFT_OUT, areas[:, :, 0], strict=True):
 # What we see
 # -----------
 #
-# On unknown digits detectors of features are ahead. Networks that were made to tell
-# eight digits apart put unknown ones near enough to a known one for the head to answer,
-# but not so near that the nearest neighbors, or a Gaussian per class, could not tell.
-# Among those that read the head as well :class:`~skood.detectors.ViM` comes close to
-# them. Detectors of logits follow. They differ less from each other than one network
-# differs from the next. At the far end an isolation forest looks for extreme features,
-# but those of foreign images are smaller here, not larger. GradNorm and SHE, which were
-# made for wide networks, do not do well either: that says little about wide networks.
+# On unknown digits detectors of features are best. Networks trained to separate
+# eight digits map unknown ones close to a known one, so that the head predicts a class,
+# but not so close that the nearest neighbors, or a Gaussian per class, could not detect
+# them. Among the detectors that also use the head :class:`~skood.detectors.ViM` is
+# close to them. Detectors of logits follow. They differ less from each other than the
+# networks do. An isolation forest is last, since it detects extreme features, but the
+# features of OOD images are smaller here, not larger. GradNorm and SHE, which were
+# designed for wide networks, are not good here either; this does not apply to wide
+# networks.
 #
-# Shuffled pixels are found best by the two detectors that compare the outputs of early
-# layers with training. A convolution sees at once that strokes are missing, which is
-# forgotten on the way to the head. Detectors of the whole network cost passes through
-# it, and cannot share the extracted features.
+# Shuffled pixels are detected best by the two detectors that compare the outputs of
+# early layers with training. Strokes are missing in the output of a convolution; this
+# information is lost before the head. Detectors of the whole network require passes
+# through it, and cannot share the extracted features.
 #
-# Neither order is a law. On MNIST the same two are perfect, or nearly so, for shuffled
-# pixels and for letters, but behind most detectors of logits for unknown digits. The
-# Mahalanobis distance finds letters and misses shuffled pixels; with detectors of
-# logits it is the other way round. And the best of so many is the best by luck too:
-# the five networks do not agree on one.
+# The order depends on the data. On MNIST the same two are perfect, or nearly so, for
+# shuffled pixels and for letters, but worse than most detectors of logits for unknown
+# digits. The Mahalanobis distance detects letters and misses shuffled pixels; for
+# detectors of logits it is the reverse. The best of many detectors is also subject to
+# selection: it differs between the five networks.
 #
-# So choose by what has to be kept out, or take one that is never far behind, as the
-# nearest neighbors are here. How to choose without looking at the test data is shown
-# in :ref:`sphx_glr_auto_examples_detectors_plot_pick_the_layer.py`.
+# Therefore choose by the expected kind of OOD samples, or use a detector that is never
+# far from the best, such as the nearest neighbors here. How to choose without the test
+# data is shown in :ref:`sphx_glr_auto_examples_detectors_plot_pick_the_layer.py`.

@@ -3,23 +3,21 @@
 One network, many OOD detectors
 ===============================
 
-A detector reads what a trained network computes anyway: its logits, its features, or
-both. So the network is trained once, and detectors are put on top of it like any
-other scikit-learn estimator. Here seven of them look at two kinds of
-out-of-distribution (OOD) images: digits of classes that the network does not know,
-and noise.
+A detector uses the outputs of a trained network: its logits, its features, or
+both. The network is therefore trained once, and detectors are fitted like any
+other scikit-learn estimator. Here seven of them are evaluated on two kinds of
+out-of-distribution (OOD) images: digits of left-out classes, and noise.
 """
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 # %%
-# A network that knows eight digits
+# A network of eight digits
 # ---------------------------------
 #
 # The digits 8 and 9 are left out of the training. Wrapped in a
-# :class:`~sklearn.frozen.FrozenEstimator`, the trained network is not fitted again by
-# what it is given to.
+# :class:`~sklearn.frozen.FrozenEstimator`, the trained network is not fitted again.
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import train_test_split
@@ -43,8 +41,8 @@ print(f"accuracy on known digits: {network.score(X_id, y_id):.3f}")
 # Seven detectors
 # ---------------
 #
-# The first four read the logits, the next two the features, the last one both. Their
-# scores are high for what looks in-distribution (ID). Some of the 100 features of this
+# The first four use the logits, the next two the features, the last one both. Their
+# scores are high for in-distribution (ID) images. Some of the 100 features of this
 # small network are constant, so that their covariance is shrunk.
 from sklearn.covariance import LedoitWolf
 
@@ -119,9 +117,9 @@ plt.show()
 
 # %%
 # The dashed line is the threshold of ``predict``, the 5 % quantile of the scores of
-# training samples: a share that the user sets by ``contamination``. Known test digits
-# fall below it a little more often than that, since the network and the detector have
-# seen the training digits.
+# training samples, set by ``contamination``. Known test digits
+# are rejected a little more often, since the network and the detector were fitted on
+# the training digits.
 energy = detectors[names.index("Energy")]
 for kind, rows in {"known digits": X_id, **kinds}.items():
     print(f"{kind:15}: {np.mean(energy.predict(rows) == 1):.2f} accepted by Energy")
@@ -130,14 +128,13 @@ for kind, rows in {"known digits": X_id, **kinds}.items():
 # What we see
 # -----------
 #
-# Detectors of logits ask whether the network hesitates, and it does for most unknown
-# digits. It hesitates less for noise, which may hit the weights of some class well
-# enough. Detectors of features ask whether a sample is where training samples were.
-# Noise is not, by far. But the features of a network that was trained to tell eight
-# digits apart put an eight or a nine close to one of these, too close for the
-# Mahalanobis distance and for ViM.
+# Detectors of logits detect low confidence, which most unknown digits have. Noise may
+# have high confidence, if it matches the weights of some class. Detectors of features
+# detect samples far from the training samples. Noise is far away. But a network trained
+# to separate eight digits maps an eight or a nine close to one of these, too close for
+# the Mahalanobis distance and for ViM.
 #
-# Which detector to use depends on what is to be kept out. Here the nearest neighbors
-# are a safe choice: close to the best on either kind. To reject what is likely
-# misclassified as well, see :class:`~skood.rejection.RejectOptionClassifier`, which
-# combines two scores.
+# The choice of a detector depends on the expected OOD samples. Here the nearest
+# neighbors are a safe choice: close to the best on either kind. To reject samples that
+# are likely to be misclassified as well, see
+# :class:`~skood.rejection.RejectOptionClassifier`, which combines two scores.

@@ -1,12 +1,12 @@
 r"""
 ===========================
-Why does this look foreign?
+Explain OOD scores
 ===========================
 
-Detectors whose score is a sum can say what it is made of: ``explain`` returns a data
-frame with a row per sample. It names what a sample was compared with, and the features
-that count most. On the pixels of digits this can be seen. The reader will see what two
-such explanations are good for, and that they explain a score, which may be wrong.
+Detectors whose score is a sum can be explained: ``explain`` returns a data
+frame with a row per sample, which contains the nearest neighbor or class and the
+features with the largest contributions. Here features are pixels of digits. The example
+shows two such explanations, which explain the score, whether it is right or not.
 """
 
 # Authors: The skood developers
@@ -16,10 +16,10 @@ such explanations are good for, and that they explain a score, which may be wron
 # Two detectors of pixels
 # -----------------------
 #
-# They know the digits 0 to 7; 8 and 9 are unknown. Without a classifier a detector
-# reads the features that it is given. Pixels get names by a data frame, or else have
-# numbers, as here. Some pixels are black in all training images, so that the covariance
-# is shrunk.
+# They are fitted on the digits 0 to 7; 8 and 9 are unknown. Without a classifier a
+# detector takes `X` as features. Pixels have names in a data frame, and
+# numbers otherwise. Some pixels are black in all training images, so that the
+# covariance is shrunk.
 import numpy as np
 from sklearn.covariance import LedoitWolf
 from sklearn.model_selection import train_test_split
@@ -43,8 +43,8 @@ for detector in (knn, mahalanobis):
 # Four images
 # -----------
 #
-# A digit 3 of the test, the same with a bright pixel in the upper right corner, which
-# has the number 7, and the 8 and the 9 that are the most foreign to the neighbors.
+# A test digit 3, the same with a bright pixel in the upper right corner, which
+# has the number 7, and the 8 and the 9 with the lowest scores of the neighbors.
 three = X_test[y_test == 3][0]
 broken = three.copy()
 broken[7] = 1.0
@@ -59,9 +59,9 @@ images = np.stack([three, broken, *foreign])
 # The nearest neighbors
 # ----------------------
 #
-# Neighbors are named by their row in the training data, and pixels by their number. A
-# contribution is a part of the squared distance to the fifth neighbor, by which
-# samples are scored, between images that are scaled to unit length.
+# Neighbors are identified by their index in the training data, and pixels by their
+# number. A contribution is a term of the squared distance to the fifth neighbor, which
+# is the score, between images that are scaled to unit length.
 frame = knn.explain(images, n_features=2, n_neighbors=3)
 frame.index = names
 print(frame.round(3).T.to_string())
@@ -70,8 +70,8 @@ print(frame.round(3).T.to_string())
 # The Mahalanobis distance
 # ------------------------
 #
-# Here a sample is compared with the mean of the nearest class. A contribution is a part
-# of the squared distance to it, in units of what varies in training.
+# Here a sample is compared with the mean of the nearest class. A contribution is a term
+# of the squared distance to it, in units of the training covariance.
 frame = mahalanobis.explain(images, n_features=2)
 frame.index = names
 print(frame.round(1).T.to_string())
@@ -80,10 +80,10 @@ print(frame.round(1).T.to_string())
 # As images
 # ---------
 #
-# With all 64 pixels asked for, contributions can be put back where they belong. Red
-# pixels make an image foreign. Blue ones, which only the Mahalanobis distance has, are
-# as other pixels of the image let expect, and make it less so. Each map has a scale of
-# its own. Scores in red are below the threshold.
+# With all 64 pixels, contributions can be shown as images. Red
+# pixels increase the outlier score. Blue ones, which only the Mahalanobis distance has,
+# agree with the prediction from other pixels, and decrease it. Each map has its own
+# scale. Scores in red are below the threshold.
 import matplotlib.pyplot as plt
 
 
@@ -124,16 +124,16 @@ plt.show()
 # What we see
 # -----------
 #
-# The neighbors say what an image was taken for. The bright corner has the largest part
-# in their distance to the broken 3, but it is one of 64 pixels: they accept the image.
-# In the Mahalanobis distance the corner is nearly all there is, since it is dark in
-# almost all training images. The map says at once that this is a broken pixel, and not
+# The neighbors show similar images. The bright corner has the largest part
+# in the distance to the changed 3, but it is one of 64 pixels: they accept the image.
+# In the Mahalanobis distance the corner dominates, since it is dark in
+# almost all training images. The map shows that this is a broken pixel, and not
 # another digit.
 #
-# The 8 and the 9 are foreign in several pixels, to both detectors, and the neighbors
-# show which digits come closest to them.
+# The 8 and the 9 are outlying in several pixels, for both detectors, and the neighbors
+# show the most similar digits.
 #
-# An explanation is of the score, be it right or wrong. With an ``estimator`` features
-# are those of its last layer, which have numbers and no place in the image: then the
-# neighbors tell a user most. What each detector explains is in the
-# :ref:`user guide <explanations>`.
+# An explanation refers to the score, be it right or wrong. With an ``estimator``
+# features are the outputs of its last layer, which have numbers and no place in the
+# image: then the neighbors are most useful. The explanations of each detector are
+# described in the :ref:`user guide <explanations>`.

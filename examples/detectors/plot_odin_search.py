@@ -3,12 +3,12 @@ r"""
 Search ODIN without known OOD images
 ====================================
 
-:class:`~skood.detectors.ODIN` has two numbers to choose, a temperature and the length
-of a step, and papers often choose them on samples of the very OOD data that they test
-on. Nobody has these. What everybody has are classes: some of them can be left out of
-the training of a network, and play the part of what is to come. Here the numbers of
-ODIN are searched in this way, and then tried on classes that no part of the search has
-seen. The reader will see a fair search, what it finds, and how little it promises.
+:class:`~skood.detectors.ODIN` has two hyperparameters, a temperature and the length
+of a step, and papers often tune them on samples of the same OOD data that they test
+on, which are not available in practice. Instead, some classes can be left out of
+the training of a network, and used as OOD data. Here the hyperparameters of
+ODIN are tuned in this way, and then evaluated on classes that were not used in the
+search. The example shows an unbiased search, its result, and its limitations.
 """
 
 # Authors: The skood developers
@@ -18,18 +18,18 @@ seen. The reader will see a fair search, what it finds, and how little it promis
 # Why the network has to be trained in the folds
 # ----------------------------------------------
 #
-# A class can play OOD only for a network that has not been trained on it. If ODIN is
-# given a network that knows all classes, and is in a
-# :class:`~sklearn.frozen.FrozenEstimator`, then a left-out class is foreign to nobody,
-# and the search finds numbers for nothing. So for each fold of
-# :class:`~skood.model_selection.LeaveClassesOut` a network is trained, on the classes
-# that the fold keeps.
+# A class is OOD only for a network that was not trained on it. If ODIN is
+# given a network trained on all classes, in a
+# :class:`~sklearn.frozen.FrozenEstimator`, then a left-out class is not OOD,
+# and the result of the search is meaningless. For each fold of
+# :class:`~skood.model_selection.LeaveClassesOut` a network is therefore trained, on the
+# classes of the fold.
 #
-# A :class:`~sklearn.model_selection.GridSearchCV` over all folds would do that by
-# itself for a network that is not frozen, again and again for each candidate. The
-# candidates of a fold do not differ in the network, though. So there is one search per
+# A :class:`~sklearn.model_selection.GridSearchCV` over all folds would do this
+# for a network that is not frozen, but again for each candidate. The
+# candidates of a fold use the same network, though. Therefore there is one search per
 # fold, on a network that is trained once and frozen for this fold only. A perceptron
-# with one hidden layer is quickly trained; one thread is enough for it.
+# with one hidden layer is trained quickly; one thread is enough for it.
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
@@ -63,9 +63,9 @@ def search(X, y):
 # Five searches
 # -------------
 #
-# Two digits are for the test only, as OOD images: the search does not know that they
-# exist. It has the other eight, two of which are left out in each of four folds. To
-# tell skill from luck, each pair of digits is for the test once.
+# Two digits are for the test only, as OOD images, and not used in the search. It has
+# the other eight, two of which are left out in each of four folds. To
+# estimate the variation, each pair of digits is used for the test once.
 LEFT_OUT = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
 
 X, y = load_digits_ood(left_out=(), return_X_y=True)
@@ -92,13 +92,13 @@ with threadpool_limits(limits=1):
 searched, tested = np.array(searched), np.array(tested)
 
 # %%
-# What they found
-# ---------------
+# Results
+# -------
 #
-# The AUROC on the test, of what the search has chosen, of the numbers of the paper
-# (which are our defaults), and of a temperature of 1 without a step, which is the
+# The AUROC on the test, of the candidate selected by the search, of the values of the
+# paper (the defaults of skood), and of a temperature of 1 without a step, which is the
 # largest softmax probability (MSP). The last column is the best candidate *on the
-# test*, which nobody can know.
+# test*, which is unknown in practice.
 default = candidates.index({"epsilon": 0.0014, "temperature": 1000})
 plain = candidates.index({"epsilon": 0, "temperature": 1})
 columns = [
@@ -116,12 +116,12 @@ for left_out, score, row in zip(LEFT_OUT, searched, columns, strict=True):
 print(f"{'mean':22}" + "".join(f"{area:10.3f}" for area in np.mean(columns, axis=0)))
 
 # %%
-# Does the search know the test?
-# ------------------------------
+# Agreement of search and test
+# ----------------------------
 #
-# Means over the five runs; the frame is the best candidate. The two grids are of other
-# classes and other networks, so that their levels need not agree, and each has colors
-# of its own. What has to agree is where they are bright.
+# Means over the five runs; the frame is the best candidate. The two grids are for other
+# classes and other networks, so that their levels may differ, and each has its own
+# colors. The positions of high values should agree.
 import matplotlib.pyplot as plt
 
 fig, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
@@ -156,18 +156,17 @@ plt.show()
 # What we see
 # -----------
 #
-# The search is right about what matters. In both grids the step hardly changes
-# anything until it is too long and does harm, and a temperature of 3 is better than the
-# 1000 of the paper. That was found for other networks, and larger images: the numbers
-# of a paper are a place to start from.
+# The main result of the search is right. In both grids the step has little effect
+# until it is too long and reduces the AUROC, and a temperature of 3 is better than the
+# 1000 of the paper. The latter was found for other networks, and larger images: it
+# is a start value only.
 #
-# It does not work wonders. On average its choice is better than the default by less
-# than one hundredth, and hardly better than MSP, whereas networks differ from each
-# other by a tenth. Where 2 and 3 or 4 and 5 are unknown, no step and a temperature of 1
-# would have been better: what is good for some left-out classes need not be so for
-# others. The last column is what a search on the test would have reported, and is more
-# than can be had.
+# The gain is small. On average the selected candidate is better than the default by
+# less than one hundredth, and hardly better than MSP, whereas networks differ from each
+# other by a tenth. If 2 and 3 or 4 and 5 are unknown, no step and a temperature of 1
+# would have been better: the optimum differs between left-out classes. The last column
+# is the result of a search on the test data, which is optimistic.
 #
-# A step costs a backward and a forward pass for each image. Where a search finds
-# nothing in it, :class:`~skood.detectors.MSP` with the same ``temperature`` ranks as
-# ODIN without a step does.
+# A step costs a backward and a forward pass for each image. If the search shows no
+# gain by it, :class:`~skood.detectors.MSP` with the same ``temperature`` ranks like
+# ODIN without a step.

@@ -1,14 +1,14 @@
 r"""
 ===================================
-Which layer should a detector read?
+Search the layer of a detector
 ===================================
 
-A detector of features can read any layer of a network. Which one is a parameter of a
-pipeline, and a grid search finds it, together with the number of neighbors. But a
-search is as good as what it is scored on. Here three searches look at the same
-candidates: the first has OOD rows that are too easy to tell anything, the second looks
-at classes that the network secretly knows, and the third is right. The reader will see
-how different their answers are, and what it takes to have the right one.
+A detector of features can use any layer of a network. The layer is a parameter of a
+pipeline, and can be selected by a grid search, together with the number of neighbors.
+But the result depends on the OOD samples of the search. Here three searches compare the
+same candidates: the first has OOD samples that are too easy, the second uses classes
+that the network was trained on, and the third is right. The example shows how different
+their results are, and how to set up the right one.
 """
 
 # Authors: The skood developers
@@ -18,7 +18,7 @@ how different their answers are, and what it takes to have the right one.
 # Data
 # ----
 #
-# The digits 8 and 9 are for the test only: no search knows that they exist. In the
+# The digits 8 and 9 are for the test only, and not used in any search. In the
 # test, noise is a second kind of out-of-distribution (OOD) images.
 import numpy as np
 from sklearn.model_selection import train_test_split
@@ -40,10 +40,10 @@ y_noise = np.append(y_id, np.full(len(noise), -1))
 # Candidates
 # ----------
 #
-# A small convolutional network, and where it can be read: its input, its feature maps
+# A small convolutional network, and its layers: its input, its feature maps
 # after either convolution, as they are or averaged over the image, its hidden layer and
-# its logits. :class:`~skood.nn.FeatureExtractor` names layers as the network does.
-# Fourteen candidates read seven places, with one neighbor or ten.
+# its logits. :class:`~skood.nn.FeatureExtractor` selects layers by name.
+# Fourteen candidates use seven layers, with one neighbor or ten.
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
@@ -80,19 +80,19 @@ grid = [
 
 
 def pipeline(trained):
-    """Return a pipeline that reads a network, which is trained already."""
+    """Return a pipeline with a trained network."""
     body = FeatureExtractor(FrozenEstimator(trained))
     return Pipeline([("body", body), ("detector", KNN())])
 
 
 # %%
-# First search: OOD rows that we make
+# First search: generated OOD samples
 # -----------------------------------
 #
-# OOD images are not hard to make: here the pixels of training images are shuffled. They
-# have the label -1, by which the pipeline leaves them out of its fit, and the scorer
-# knows them as OOD. The network is trained once, and frozen. One thread is enough for a
-# small network, and does not wait for others on a busy machine.
+# OOD images can be generated: here the pixels of training images are shuffled. They
+# have the label -1, so that the pipeline excludes them from its fit, and the scorer
+# treats them as OOD. The network is trained once, and frozen. One thread is enough for
+# a small network, and does not wait for others on a busy machine.
 from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_limits
 
@@ -121,9 +121,9 @@ candidates = search.cv_results_["params"]
 #
 # Harder OOD images are digits of another class. Each fold of
 # :class:`~skood.model_selection.LeaveClassesOut` leaves two of the eight classes out of
-# what the detector is fitted on. But the network, being frozen, has been trained on
-# them: its last layers were made to keep these classes apart from the others. **This is
-# a leak**: no class that comes later will be so well prepared.
+# the fit of the detector. But the frozen network was trained on
+# them: its last layers separate these classes from the others. **This is
+# a leak**: no new class will be separated so well.
 folds = list(LeaveClassesOut(2, random_state=0).split(X_train, y_train))
 with threadpool_limits(limits=1):
     search = GridSearchCV(
@@ -140,9 +140,9 @@ searches["left-out classes, leak"] = search.cv_results_["mean_test_score"]
 # ------------------------------------------------------
 #
 # In each fold a network has to be trained without the left-out classes. The search
-# would do that for an estimator that is not frozen, for each candidate anew; since all
-# candidates of a fold read the same network, we train it once per fold, and search
-# fold by fold.
+# would do this for an estimator that is not frozen, for each candidate anew; since all
+# candidates of a fold use the same network, it is trained once per fold, and the search
+# is run fold by fold.
 areas = []
 with threadpool_limits(limits=1):
     for fold in folds:
@@ -162,8 +162,8 @@ searches["left-out classes"] = np.mean(areas, axis=0)
 # The test
 # --------
 #
-# All candidates, fitted on all training rows, with the network that knows eight digits.
-# This is for us to see; a search must do without.
+# All candidates, fitted on all training samples, with the network of eight digits.
+# These results are for illustration and not available to a search.
 tests = {"8 and 9": (X_test, y_test), "noise": (X_noise, y_noise)}
 with threadpool_limits(limits=1):
     fitted = [
@@ -176,7 +176,7 @@ with threadpool_limits(limits=1):
     }
 
 # %%
-# The AUROC that a search reports for its choice, then what the choice is worth in the
+# The AUROC that a search reports for its choice, then the AUROC of this choice in the
 # test: against the digits 8 and 9, and against noise.
 place_of = {pair: name for name, pair in PLACES.items()}
 header = ["search says", *tests]
@@ -190,8 +190,8 @@ for name, areas in searches.items():
     print("".join(f"{value:13.3f}" for value in values))
 
 # %%
-# The choice of the first search is one of many: these are the candidates that it could
-# have taken as well, with nearly the same AUROC.
+# The choice of the first search is one of many: these candidates have nearly the same
+# AUROC.
 areas = searches["shuffled pixels"]
 near = np.flatnonzero(areas > areas.max() - 0.002)
 print("8 and 9:", np.sort(tested["8 and 9"][near]).round(3))
@@ -200,8 +200,8 @@ print("8 and 9:", np.sort(tested["8 and 9"][near]).round(3))
 # All numbers
 # -----------
 #
-# One panel for each search, and one for the test against 8 and 9. What they chose is
-# framed.
+# One panel for each search, and one for the test against 8 and 9. The selected
+# candidates are framed.
 import matplotlib.pyplot as plt
 
 panels = {f"search: {name}": areas for name, areas in searches.items()}
@@ -227,17 +227,17 @@ plt.show()
 # What we see
 # -----------
 #
-# Shuffled pixels are found without a miss in most places. Such a search cannot tell
-# candidates apart, and takes the first of equals: here a good one, by luck. Others that
-# look as good to it are much worse for unknown digits.
+# Shuffled pixels are detected perfectly in most layers. Such a search cannot rank
+# candidates, and selects the first of ties: here a good one, by chance. Others with the
+# same score are much worse for unknown digits.
 #
-# The leak is worse than useless. The last layers were trained to keep the classes apart
-# that play OOD, so that the search is sure of them, and its choice is far behind the
-# best in the test. Nothing in what it reports gives a warning.
+# The leak gives misleading results. The last layers were trained to separate the
+# classes used as OOD, so that the search has high scores for them, and its choice is
+# much worse than the best in the test. The reported values give no indication of this.
 #
-# Networks that are trained in the folds tell what is true for new classes as well: the
-# maps as they are know more of what is foreign than their means do, and than the layers
-# that were trained to tell digits apart. The value that this search reports is too
-# high, since 8 and 9 are harder than what plays OOD; the order is what it is for. It
-# also says that plain pixels would have done nearly as well. That is so for small
-# images with digits in their middle, but one has to ask.
+# The results for networks trained in the folds are valid for new classes as well: the
+# unpooled maps contain more information on OOD samples than their means, and than the
+# layers trained to separate digits. The value reported by this search is too
+# high, since 8 and 9 are harder than the left-out classes; its purpose is the ranking.
+# It also shows that plain pixels would have been nearly as good. This holds for small
+# images with centered digits.

@@ -3,8 +3,8 @@
 Digits and letters: network, images
 ===================================
 
-What the examples on MNIST share: a LeNet, the images, the methods and how they are
-judged.
+Helpers of the examples on MNIST: a LeNet, the images, the methods and their
+evaluation.
 """
 
 # Authors: The skood developers
@@ -84,7 +84,7 @@ def lenet(seed=0, max_epochs=20, **options):
 
 
 def companions(given, seed):
-    """Methods to compare with QUAM, around the given network or beside it."""
+    """Return methods to compare with QUAM, around the given network or beside it."""
     frozen = FrozenEstimator(given)
     return {
         "MC dropout": MCDropout(frozen, random_state=seed),
@@ -106,7 +106,7 @@ def companions(given, seed):
 
 
 def quams(given, seed):
-    """QUAM in its two fast scopes, with a weaker penalty than by default."""
+    """Return QUAM in its two fast scopes, with a weaker penalty than by default."""
     frozen = FrozenEstimator(given)
     return {
         "QUAM, dense": QUAM(frozen, c0=3.0, random_state=seed),
@@ -117,7 +117,7 @@ def quams(given, seed):
 
 
 def uncertainty(method, parts):
-    """Uncertainties of both, predictions of digits, CPU seconds a point."""
+    """Return uncertainties of both, predictions of digits, CPU seconds a point."""
     start = process_time()
     found = [method.predict_uncertainty(X) for X in (parts.X_test, parts.letters)]
     seconds = (process_time() - start) / (len(parts.X_test) + len(parts.letters))
@@ -128,10 +128,10 @@ def uncertainty(method, parts):
 
 
 def judge(parts, u, predicted):
-    """What an uncertainty tells: letters from digits, wrong from right predictions.
+    """Return AUROCs of letters against digits and of wrong against right predictions.
 
-    The accuracy over the retained share is the area under it, from the surest digit
-    to all of them.
+    The area under the accuracy over the retained fraction is computed from the most
+    certain digit to all of them.
     """
     n = len(parts.X_test)
     y = np.r_[parts.y_test, np.full(len(u) - n, -1)]
@@ -147,7 +147,7 @@ def judge(parts, u, predicted):
 
 
 def compare(parts, seed, names=None):
-    """Train the network and all methods; return a table of judgments by name."""
+    """Train the network and all methods; return a table of metrics by name."""
     given = lenet(seed).fit(parts.X_train, parts.y_train)
     print(f"accuracy of the given network: {given.score(parts.X_test, parts.y_test)}")
     table = {}

@@ -3,7 +3,7 @@
 Two moons: data, network and HMC
 ================================
 
-What the study of the methods shares: the data, the network, the grid, the priors, and
+Helpers of the study of the methods: the data, the network, the grid, the priors, and
 the ground truth, which is Hamiltonian Monte Carlo.
 """
 
@@ -30,19 +30,19 @@ N_LEAPFROG = {"unit": 200, "he": 50}
 
 
 def make_data(n_samples=200, noise=0.1, random_state=0):
-    """Rows and classes of two moons."""
+    """Return samples and classes of two moons."""
     return make_moons(n_samples, noise=noise, random_state=random_state)
 
 
 def make_grid(side=40):
-    """Points of a picture, row by row from the bottom."""
+    """Return points of a grid, row by row from the bottom."""
     left, right, bottom, top = EXTENT
     x, y = np.meshgrid(np.linspace(left, right, side), np.linspace(bottom, top, side))
     return np.column_stack([x.ravel(), y.ravel()])
 
 
 def fit_network(X, y, random_state=0):
-    """The given model: a perceptron of three layers, 2-100-100-2."""
+    """Return the given model: a perceptron of three layers, 2-100-100-2."""
     network = TorchClassifier(
         module_params={"hidden": (100, 100)},
         max_epochs=500,
@@ -53,7 +53,7 @@ def fit_network(X, y, random_state=0):
 
 
 def make_hmc(network, prior="unit", *, n_warmup=200, n_samples=300, random_state=0):
-    """The ground truth: four chains that start at draws from the prior."""
+    """Return the ground truth: four chains that start at draws from the prior."""
     return HMC(
         FrozenEstimator(network),
         n_warmup=n_warmup,
@@ -65,7 +65,7 @@ def make_hmc(network, prior="unit", *, n_warmup=200, n_samples=300, random_state
 
 
 def epistemic_maps(clf, grid):
-    """Epistemic uncertainty on the grid, in settings "a" and "b"."""
+    """Return the epistemic uncertainty on the grid, in settings "a" and "b"."""
     found = {}
     before = clf.setting
     for setting in "ab":
@@ -76,5 +76,5 @@ def epistemic_maps(clf, grid):
 
 
 def agreement(found, truth):
-    """Pearson's and Spearman's correlation of two maps."""
+    """Return Pearson's and Spearman's correlation of two maps."""
     return float(pearsonr(found, truth)[0]), float(spearmanr(found, truth)[0])

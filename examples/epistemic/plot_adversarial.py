@@ -3,12 +3,12 @@ r"""
 Detecting adversarial inputs
 =============================
 
-An adversarial input is one that was changed a little so that a network errs. Networks
-that were trained otherwise need not err with it, so that epistemic uncertainty may
-betray it. Here images of digits are attacked in two ways, and five uncertainties of one
-small convolutional network have to tell them from clean ones. The reader will see that
-much depends on the attack: entropy does well until the attack makes the network sure of
-its error, and then only those methods are left that ask quite other networks.
+An adversarial input is changed slightly so that a network errs. Other networks
+need not make the same error, so that it may have a high epistemic uncertainty.
+Here images of digits are attacked in two ways, and five uncertainties of one
+small convolutional network are used to detect them. The example shows that the
+performance depends on the attack: entropy is good until the attack makes the network
+confident, and then only methods with very different networks are left.
 """
 
 # Authors: The skood developers
@@ -74,7 +74,7 @@ attacked = {
 }
 
 # %%
-# The first image of each kind, with what the network says and how probable that is.
+# The first image of each kind, with the prediction of the network and its probability.
 import matplotlib.pyplot as plt
 
 shown = {("clean", ""): X_test, **attacked}
@@ -91,10 +91,10 @@ plt.show()
 # Five uncertainties
 # ------------------
 #
-# All are about the given network (setting "b"), and frozen, so that nothing is trained
-# again but the five networks of the ensemble, from other seeds. Entropy is the
+# All methods use the given network (setting "b"), frozen, so that nothing is trained
+# except the five networks of the ensemble, from other seeds. Entropy is the
 # aleatoric part in this setting. QUAM searches for the three most probable classes
-# only, which saves two thirds of the time; everything else is as it is by default.
+# only, which saves two thirds of the time; everything else is the default.
 from time import perf_counter
 
 from sklearn.base import clone
@@ -171,8 +171,8 @@ plt.show()
 # ------------------------
 #
 # :class:`~skood.epistemic.AdversarialModelDisplay` draws the searches for one image: a
-# line for each class that the search pulls the prediction to. First for the clean image
-# on the left above, then for what PGD made of it.
+# line for each target class of the search. First for the clean image
+# on the left above, then for the result of PGD.
 from skood.epistemic import AdversarialModelDisplay
 
 for name, images in {"clean": X_test, "PGD 0.2": attacked["PGD", 0.2]}.items():
@@ -186,11 +186,12 @@ threads.restore_original_limits()
 # What is seen
 # ------------
 #
-# Small changes (0.1) are found by all scores about alike, because the network is no
-# longer sure: AUROC of 0.78 to 0.86, QUAM being the last. Where an attack goes on until
-# the network is sure of another class (PGD, 0.2 and 0.3), its entropy tells little
-# (0.64) or nothing (0.51), and neither do models near it (MC dropout and Laplace: 0.50
-# to 0.62). Those that are farther away tell more: the search of QUAM (0.71, 0.69), and
-# most of all the networks that were trained apart, which the attack does not know
-# (0.85, 0.73). The ensemble is the best for every attack. This is one network and 100
-# images, so that differences of a few hundredths mean nothing.
+# Small changes (0.1) are detected by all scores about equally, because the network is
+# no longer confident: AUROC of 0.78 to 0.86, QUAM being the last. If an attack
+# continues until the network is confident in another class (PGD, 0.2 and 0.3), its
+# entropy is weak (0.64) or useless (0.51), and so are models near it (MC dropout and
+# Laplace: 0.50 to 0.62). Models that are farther away are better: the search of QUAM
+# (0.71, 0.69), and most of all the networks that were trained separately, which the
+# attack does not use (0.85, 0.73). The ensemble is the best for every attack. This is
+# one network and 100 images, so that differences of a few hundredths are not
+# significant.

@@ -1,6 +1,6 @@
 r"""
 =====================================
-What a search buys: AUROC over budget
+AUROC over the computational budget
 =====================================
 
 More computation per image buys more models. QUAM spends it on steps of its searches,
@@ -40,13 +40,13 @@ SAMPLES = (3, 10, 30, 100, 300, 1000)
 
 
 def quam_budget(quam, n_classes):
-    """Passes of a row for one image."""
+    """Return the number of passes of a sample for one image."""
     targets = n_classes if quam.targets == "all" else quam.targets
     return 3 * quam.n_steps * targets * (quam.penalty_batch + 1)
 
 
 def curves(parts):
-    """AUROC over the budget: QUAM by steps, two numbers of targets; MC dropout."""
+    """Return AUROC over the budget: QUAM by steps and targets; MC dropout."""
     given = FrozenEstimator(lenet(0).fit(parts.X_train, parts.y_train))
     methods = {
         f"QUAM, {targets} targets": [
@@ -104,9 +104,9 @@ else:
 # What is seen
 # ------------
 #
-# With 100 digits and 100 letters, MC dropout is at .92 after 30 samples, and more do
-# not help: all thinned networks are near the given one. QUAM passes it after some 14
-# steps (AUROC .94 with 3 targets, .95 with 10) and is at .97 and .98 after 28. Steps
-# count more than targets: with the three most probable classes a search takes a third
-# of the passes, and loses little. It takes thousands of passes to get there, but they
+# With 100 digits and 100 letters, MC dropout has .92 after 30 samples, and more do
+# not help: all thinned networks are near the given one. QUAM is better after some 14
+# steps (AUROC .94 with 3 targets, .95 with 10) and has .97 and .98 after 28. Steps
+# matter more than targets: with the three most probable classes a search takes a third
+# of the passes, with a small loss. It takes thousands of passes, but they
 # are products of matrices: .05 and .17 seconds for an image on a busy core.

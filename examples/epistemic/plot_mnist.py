@@ -1,12 +1,12 @@
 r"""
 ======================================================
-Digits and letters: what a network cannot know, ranked
+Digits and letters: epistemic uncertainty
 ======================================================
 
-A LeNet is trained on 7,000 digits of MNIST. Its uncertainty shall be high for letters
-of notMNIST, and for the digits that it gets wrong. Methods that know the given network
-are asked how far *this* network can be trusted (setting "b"), the others how far their
-members disagree (setting "a").
+A LeNet is trained on 7,000 digits of MNIST. Its uncertainty should be high for letters
+of notMNIST, and for misclassified digits. Methods that use the given network
+measure its uncertainty (setting "b"), the others the disagreement of their
+members (setting "a").
 
 The images are read from disk. Set the environment variable ``SKOOD_DATA`` to a folder
 that holds the folders ``mnist`` and ``notmnist`` of IDX files. Without it, this example
@@ -87,10 +87,10 @@ if table:
 # What is seen
 # ------------
 #
-# Letters: the epistemic uncertainty of QUAM is ahead of the others (AUROC .98; the
-# ensemble of ten networks .97, MC dropout .93, the entropy of the network .92), though
-# it has one network to ask, and its total uncertainty is ahead of that. Searches of the
-# last layer alone cannot look at an image with other eyes, and say little more than the
-# entropy. Wrong digits: here the ensemble and MC dropout are ahead. Errors are near the
-# border of two classes, where many models disagree, and no search is needed to find
+# Letters: the epistemic uncertainty of QUAM is the best (AUROC .98; the
+# ensemble of ten networks .97, MC dropout .93, the entropy of the network .92),
+# although it has one network only, and its total uncertainty is better still. Searches
+# of the last layer alone cannot change the features, and are little better than the
+# entropy. Wrong digits: here the ensemble and MC dropout are better. Errors are near
+# the border of two classes, where many models disagree, and no search is needed to find
 # them.

@@ -3,13 +3,13 @@ r"""
 A gap in the data: epistemic bands of a curve
 =============================================
 
-A network learns a sine from rows that have a gap in the middle and end on both sides.
-Where there are no rows, networks that explain the data equally well differ, and this is
+A network learns a sine from samples with a gap in the middle and ends on both sides.
+Where there are no samples, networks that fit the data equally well differ, which is
 epistemic uncertainty. An ensemble finds some of these networks by training from several
 seeds. :class:`~skood.epistemic.QUAMRegressor` has one network only, and searches at
-each point for one that is as good on the training rows and predicts a higher mean
-there, and for one that predicts a lower mean. The reader will see that both find the
-gap and both ends, that the search needs enough steps for it, and where they disagree.
+each point for one that is as good on the training samples and predicts a higher mean
+there, and for one that predicts a lower mean. The example shows that both find the
+gap and both ends, that the search needs enough steps, and where they differ.
 """
 
 # Authors: The skood developers
@@ -19,7 +19,7 @@ gap and both ends, that the search needs enough steps for it, and where they dis
 # The data
 # --------
 #
-# The noise has a standard deviation of 0.1. A few rows are held out, which tell the
+# The noise has a standard deviation of 0.1. A few samples are held out, to estimate the
 # variance of the targets.
 import numpy as np
 
@@ -41,8 +41,8 @@ grid = np.linspace(-6, 6, 61)[:, None]
 # One network, and an ensemble
 # ----------------------------
 #
-# The networks give a mean only. Their variance is the mean squared residual of the
-# given network on the rows that were held out.
+# The networks predict a mean only. Their variance is the mean squared residual of the
+# given network on the held-out samples.
 from sklearn.base import clone
 from sklearn.neural_network import MLPRegressor
 
@@ -61,8 +61,8 @@ members = [
 means = np.stack([member.predict(grid) for member in members])
 
 # %%
-# Both are asked about the given network (setting "b"): how far, in nats, do other
-# networks that could have been are from its prediction?
+# Both are computed for the given network (setting "b"): the divergence, in nats, of
+# other possible networks from its prediction.
 from skood.epistemic import gaussian_uncertainty
 
 of_ensemble = gaussian_uncertainty(
@@ -74,10 +74,10 @@ of_ensemble = gaussian_uncertainty(
 # ---------------------------
 #
 # The default weight of the penalty, ``c0=100``, is made for regression: far from the
-# data the divergence grows without bound, and a small weight would let the search give
-# up the training rows for it. Curves change slowly under it, so that the searches get
-# 150 steps by default. 56, as classifiers have, is tried too. (The default was chosen
-# after a look at both, and at the ensemble, on these data.)
+# data the divergence grows without bound, and with a small weight the search would give
+# up the fit of the training samples. Curves change slowly under it, so that the
+# searches have 150 steps by default. 56, the default of classifiers, is tested too.
+# (The default was chosen after inspection of both, and of the ensemble, on these data.)
 from sklearn.frozen import FrozenEstimator
 
 from skood.epistemic import QUAMRegressor
@@ -95,8 +95,8 @@ for n_steps in (56, 150):
 #
 # With one variance for all networks, the epistemic uncertainty is
 # :math:`\sum_n \omega_n (\mu - \mu_n)^2 / (2 \sigma^2)`. So
-# :math:`\sigma \sqrt{2 \cdot \text{epistemic}}` is how far the means of the others are
-# from that of the given network, in root mean square: the band in the pictures.
+# :math:`\sigma \sqrt{2 \cdot \text{epistemic}}` is the root mean square distance of the
+# means of the others from the mean of the given network: the band in the figures.
 import matplotlib.pyplot as plt
 
 x, mean = grid[:, 0], given.predict(grid)
@@ -126,8 +126,8 @@ axes[2].legend()
 plt.show()
 
 # %%
-# The numbers: medians where there are training rows, in the gap, and beyond the ends,
-# and the correlation of the logarithm with that of the ensemble.
+# Medians at the training samples, in the gap, and beyond the ends, and the correlation
+# of the logarithm with the ensemble.
 regions = {
     "training rows": (np.abs(x) > 1.5) & (np.abs(x) < 4),
     "gap": np.abs(x) < 1.5,
@@ -148,17 +148,17 @@ for name, found in {
 # What is seen
 # ------------
 #
-# With 150 steps the search finds what the ensemble finds: medians of 0.05 and 0.03 nats
-# where there are training rows, 5.3 and 2.3 in the gap, and 1.1 and 1.2 beyond the
-# ends. The ensemble needed twenty more networks; the search has the given one, and says
-# how far this one can be trusted.
+# With 150 steps the search agrees with the ensemble: medians of 0.05 and 0.03 nats
+# at the training samples, 5.3 and 2.3 in the gap, and 1.1 and 1.2 beyond the
+# ends. The ensemble needed twenty more networks; the search uses the given one, whose
+# uncertainty it measures.
 #
 # They are not the same. The logarithms of the curves have a correlation of 0.94, and
 # this is a good draw: with four seeds of data and networks it is 0.82 to 0.94, where a
 # second ensemble of twenty has 0.99. The height of the curve in the gap differs more,
-# by a factor of 0.3 to 7 from that of the ensemble.
+# by a factor of 0.3 to 7 from the ensemble.
 #
 # 56 steps are too few here: the gap has a median of 1.0 on these data, and with two of
-# the other seeds less than 0.2, a tenth of that of the ensemble or less. With a gap
-# from -1 to 1, one of the four seeds has less in it than where there are training rows.
-# So try more steps before a small uncertainty is believed.
+# the other seeds less than 0.2, a tenth of the ensemble's or less. With a gap
+# from -1 to 1, one of the four seeds has less in it than at the training samples.
+# Increase the number of steps before relying on a small uncertainty.

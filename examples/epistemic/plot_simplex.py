@@ -3,13 +3,13 @@ r"""
 Models at a single point
 ========================
 
-Three classes, and a point far from the training data: what do models say there that
-explain these data? The probabilities of three classes are a point in a triangle, the
-probability simplex, whose corners are the certain answers. Each member of an ensemble
-is such a point. Methods for epistemic uncertainty differ in where they look for
-members. Those of QUAM [1]_ are found by a search, for each class, for models that
-answer with it, and have weights; those of other methods are drawn or trained without
-knowing the point, and weigh the same.
+Three classes, and a point far from the training data: which predictions do models make
+that fit these data? The probabilities of three classes are a point in a triangle, the
+probability simplex, whose corners are the certain predictions. Each member of an
+ensemble is such a point. Methods for epistemic uncertainty differ in how they find
+members. The members of QUAM [1]_ are found by a search, for each class, for models that
+predict it, and are weighted; the members of other methods are drawn or trained
+independently of the point, with equal weights.
 
 .. [1] K. Schweighofer, L. Aichberger, M. Ielanskyi, G. Klambauer, S. Hochreiter.
    Quantification of uncertainty with adversarial models. NeurIPS 2023.
@@ -39,7 +39,7 @@ point = np.array([[-6.0, 2.0]])
 
 
 def make_network(**module_params):
-    """A perceptron with a hidden layer, untrained."""
+    """Return an untrained perceptron with a hidden layer."""
     return TorchClassifier(
         module_params={"hidden": (30,), **module_params},
         max_epochs=60,
@@ -73,10 +73,10 @@ plt.show()
 # Members
 # -------
 #
-# All methods but the ensemble and dropout are given the trained network. Dropout needs
+# All methods except the ensemble and dropout use the trained network. Dropout needs
 # a network that was trained with it. The ensemble trains ten, and Hamiltonian Monte
-# Carlo (HMC) draws networks from the posterior under normal priors of unit variance: it
-# is what the others approximate, or try to.
+# Carlo (HMC) draws networks from the posterior under normal priors of unit variance,
+# which the others approximate.
 from sklearn.frozen import FrozenEstimator
 
 from skood.epistemic import (
@@ -103,7 +103,8 @@ methods = {
 
 
 def members_at(clf, x):
-    """Log-probabilities of the members at a point, weights, and those of the given."""
+    """Return members' log-probabilities at a point, weights, and the given
+    network's."""
     if isinstance(clf, QUAM):  # the models of all searches
         trace = clf.trace(x)
         return trace.log_proba.reshape(-1, 3), trace.weights.ravel(), trace.reference
@@ -141,7 +142,7 @@ for name, (log_proba, weights, reference) in found.items():
 # The simplex
 # -----------
 #
-# A dot is a member, its area the weight of it. A cross is the answer of the given
+# A dot is a member, its area the weight. A cross is the prediction of the given
 # network (for dropout: of the whole network that was trained with it), a diamond the
 # weighted mean of the members.
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
@@ -172,18 +173,18 @@ plt.show()
 # What we see
 # -----------
 #
-# The given network is sure of class 0, with a probability of 0.945, although the point
-# lies at the border of classes 0 and 2, away from the data. The posterior, by HMC, is
-# not: its networks are anywhere between class 0 and class 2, with hardly any towards
+# The given network is certain of class 0, with a probability of 0.945, although the
+# point is at the border of classes 0 and 2, away from the data. The posterior, by HMC,
+# is not: its networks are anywhere between class 0 and class 2, with hardly any towards
 # class 1, and their mean is 0.81 and 0.19. QUAM finds the same edge from the one given
-# network. It was asked for all corners, so that it also has models that answer class 1;
-# these explain the training data worse, and weigh little: 0.05 of the mean. Its
-# uncertainty, 0.87 nats in setting "b", is larger than that of HMC, 0.33, for it looks
-# for the models that disagree, where HMC takes them as they come. Laplace's
+# network. It searches for all classes, so that it also has models that predict class 1;
+# these fit the training data worse, and have little weight: 0.05 of the mean. Its
+# uncertainty, 0.87 nats in setting "b", is larger than with HMC, 0.33, since it
+# searches for models that disagree, where HMC draws from the posterior. Laplace's
 # approximation covers the edge too, dropout a third of it. The ten networks of the
-# ensemble find the same answer (0.01 nats): training makes no effort to disagree. Nor
-# did the sampler with small batches get far in 1000 epochs.
+# ensemble have the same prediction (0.01 nats): training does not encourage
+# disagreement. Nor did the sampler with small batches get far in 1000 epochs.
 #
-# A search shows what is possible, and sampling what is likely: with the numbers of a
-# single point one should not say more. Where QUAM ranks points as HMC does, is the
-# question of :ref:`sphx_glr_auto_examples_epistemic_plot_two_moons.py`.
+# A search shows possible predictions, and sampling likely ones; a
+# single point does not support more conclusions. Whether QUAM ranks points like HMC is
+# examined in :ref:`sphx_glr_auto_examples_epistemic_plot_two_moons.py`.

@@ -1,15 +1,15 @@
 r"""
 ==============================
-Where does a network not know?
+Epistemic maps of two moons
 ==============================
 
-Epistemic uncertainty is how far models disagree that explain the training data equally
-well. For a small network it can be had almost exactly: Hamiltonian Monte Carlo (HMC)
-draws networks from the posterior over its weights. Here its map of the plane around two
-moons is compared with those of methods that also work for large networks: adversarial
-models (QUAM [1]_), cyclical stochastic gradient HMC, a deep ensemble, MC dropout and
-Laplace's approximation. The reader will see which of them are uncertain at the right
-places, and what the two kinds of question, "a" and "b", ask for.
+Epistemic uncertainty is the disagreement of models that fit the training data equally
+well. For a small network it can be computed almost exactly: Hamiltonian Monte Carlo
+(HMC) draws networks from the posterior over its weights. Here its map of the plane
+around two moons is compared with the maps of methods that also work for large networks:
+adversarial models (QUAM [1]_), cyclical stochastic gradient HMC, a deep ensemble, MC
+dropout and Laplace's approximation. The example shows which of them are uncertain in
+the right places, and the difference between the settings "a" and "b".
 
 .. [1] K. Schweighofer, L. Aichberger, M. Ielanskyi, G. Klambauer, S. Hochreiter.
    Quantification of uncertainty with adversarial models. NeurIPS 2023.
@@ -23,9 +23,9 @@ places, and what the two kinds of question, "a" and "b", ask for.
 # ---------------------------
 #
 # A perceptron with two hidden layers of 30 units. Eight chains of HMC start at draws
-# from the prior, normal with unit variance for each weight, and give 40 samples each
-# after 20 transitions of warm-up. That is short; the correlation of the map with that
-# of chains of 100 samples is 0.99. What experiments on two moons share is in
+# from the prior, normal with unit variance for each weight, and return 40 samples each
+# after 20 transitions of warm-up. This is short; the correlation of the map with the
+# map of chains of 100 samples is 0.99. Helpers of the experiments on two moons are in
 # :ref:`sphx_glr_auto_examples_epistemic__two_moons.py`.
 from time import perf_counter
 
@@ -43,7 +43,7 @@ grid = make_grid(SIDE)
 
 
 def make_network(**module_params):
-    """A perceptron, untrained."""
+    """Return an untrained perceptron."""
     return TorchClassifier(
         module_params={"hidden": (30, 30), **module_params},
         max_epochs=60,
@@ -66,12 +66,14 @@ print(f"HMC {perf_counter() - start:.0f} s, R-hat of predictions {hmc.r_hat_:.2f
 # The methods
 # -----------
 #
-# All take the same trained network, but dropout, which needs a network that was trained
-# with it. QUAM and Laplace start from this network, the ensemble compares it with ten
-# others, and CyclicalSGHMC samples the same posterior as HMC, by small batches.
+# All use the same trained network, except dropout, which needs a network that was
+# trained with it. QUAM and Laplace start from this network, the ensemble compares it
+# with ten others, and CyclicalSGHMC samples the same posterior as HMC, by small
+# batches.
 #
-# QUAM is not told the prior. How far its models may go from the given one is said by
-# the weight of the penalty and the number of steps, which are the defaults here.
+# QUAM does not use the prior. The distance of its models from the given one is
+# determined by the weight of the penalty and the number of steps, which are the
+# defaults here.
 from skood.epistemic import (
     QUAM,
     CyclicalSGHMC,
@@ -102,11 +104,11 @@ with threadpool_limits(limits=1):
 # Maps
 # ----
 #
-# In setting "a" the question is which model will be used: the epistemic uncertainty is
-# the mutual information of the answer and the model. In setting "b" a model is given,
-# and the question is how far it can be trusted: the epistemic uncertainty is its
-# divergence from the models that it might be. Each map has its own scale of colors,
-# since the correlation to HMC, Pearson's and in brackets Spearman's, has none.
+# In setting "a" the model is random: the epistemic uncertainty is
+# the mutual information of the prediction and the model. In setting "b" a model is
+# given: the epistemic uncertainty is its divergence from the other possible models.
+# Each map has its own scale of colors, since the correlation with HMC, Pearson's and in
+# brackets Spearman's, has none.
 fig, axes = plt.subplots(
     2, len(maps), figsize=(13, 4.8), sharex=True, sharey=True, layout="constrained"
 )
@@ -144,24 +146,24 @@ for name, found in maps.items():
 # What we see
 # -----------
 #
-# HMC is uncertain in two wedges, where the border between the classes goes on beyond
-# the data and nothing says in which direction. The wedges of the deep ensemble, of
-# dropout and of Laplace's approximation are too narrow: these methods know where the
-# border of *their* networks is, and not how else it could run. Their mean uncertainty
-# in setting "a" is 0.05 to 0.09 nats, that of HMC 0.22.
+# HMC is uncertain in two wedges, where the border between the classes continues beyond
+# the data in an undetermined direction. The wedges of the deep ensemble, of
+# dropout and of Laplace's approximation are too narrow: these methods represent the
+# border of *their* networks, and not its alternatives. Their mean uncertainty
+# in setting "a" is 0.05 to 0.09 nats, with HMC 0.22.
 #
 # QUAM and CyclicalSGHMC have wide wedges, and Pearson correlations of 0.82 to 0.85; the
 # others have 0.6 to 0.8, and less by ranks. QUAM is too uncertain on the right, since
-# it looks for models that disagree. It needs neither a prior nor many networks, but
-# only the given one, whose answers it is about. CyclicalSGHMC draws from the very
-# posterior that is the ground truth here. Which of the two is nearer to it depends on
+# it searches for models that disagree. It needs neither a prior nor many networks, only
+# the given one, whose uncertainty it measures. CyclicalSGHMC draws from the
+# posterior that is the ground truth here. Which of the two is closer to it depends on
 # the network. For hidden layers of 100 units, a finer grid and long runs of HMC, see
-# ``benchmarks/two_moons.py``, QUAM is nearer by ranks (0.94 instead of 0.79 in setting
+# ``benchmarks/two_moons.py``, QUAM is closer by ranks (0.94 instead of 0.79 in setting
 # "a", 0.90 instead of 0.70 in "b"), and by Pearson's correlation they are alike (0.89
 # and 0.92, 0.95 and 0.94).
 #
 # The prior matters as well. Under He's variances, which are smaller, the posterior of
 # the network of the benchmark has little spread (a mean of 0.07 nats in setting "a"
-# instead of 0.29). QUAM does not know that, and is too uncertain: Pearson's correlation
-# is 0.55 and 0.47, that of CyclicalSGHMC, which is told the prior, 0.97 and 0.99. QUAM
-# helps where very different models explain the data.
+# instead of 0.29). QUAM does not use the prior, and is too uncertain: Pearson's
+# correlation is 0.55 and 0.47, with CyclicalSGHMC, which uses the prior, 0.97 and 0.99.
+# QUAM is useful where very different models fit the data.

@@ -3,9 +3,9 @@
 CoraML with left-out classes: data and models
 =============================================
 
-What the examples on graphs share: a citation graph whose classes are left out by the
-protocol of the study of evidential probes [1]_, or a generated one, and the models that
-are compared. This file draws nothing.
+Helpers of the examples on graphs: a citation graph with left-out classes, by the
+protocol of the study of evidential probes [1]_, or a generated graph, and the models
+that are compared. This file has no figures.
 
 .. [1] L. Yu et al. Evidential uncertainty probes for graph neural networks.
    AISTATS 2025.
@@ -20,8 +20,8 @@ are compared. This file draws nothing.
 #
 # A case is a graph with a choice of left-out classes. Twenty nodes of each class are
 # for training, 20 % of all nodes for the test, and the others for early stopping; then
-# the left-out classes leave the training and the validation part. A network is trained
-# and frozen, for all that read one.
+# the left-out classes are removed from the training and the validation part. A network
+# is trained and frozen, for all models of a frozen network.
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 from threadpoolctl import threadpool_limits
@@ -85,15 +85,15 @@ def make_case(nodes, y, left_out, seed=0):
 # Models
 # ------
 #
-# Those of the study, under its names: VGNN is the plain network, GPN the graph
-# posterior network, SGNN-GKDE the one that is drawn to the kernel estimate of evidence,
-# EGNN the evidential one, and EPN the probe. Of uncertainty classifiers the score is
-# minus the vacuity, and for dropout and the ensemble minus the entropy of the mean.
-# Where only the propagation differs, nothing is fitted twice.
+# The models of the study, under its names: VGNN is the plain network, GPN the graph
+# posterior network, SGNN-GKDE the network regularized towards the kernel estimate of
+# evidence, EGNN the evidential one, and EPN the probe. The score of uncertainty
+# classifiers is minus the vacuity, and for dropout and the ensemble minus the entropy
+# of the mean. If only the propagation differs, nothing is fitted twice.
 
 
 def gnnsafe(network):
-    """The energy, propagated as the authors of GNNSafe do."""
+    """Return the energy, propagated as by the authors of GNNSafe."""
     return Propagation(Energy(network), scheme="gnnsafe")
 
 
@@ -112,14 +112,14 @@ def fitted(case, model):
 
 
 def auroc_of(case, model, component="epistemic"):
-    """AUROC of the left-out nodes of a detector, or of a fitted classifier."""
+    """Return the AUROC of left-out nodes for a detector, or a fitted classifier."""
     if hasattr(model, "predict_uncertainty"):
         model = UncertaintyDetector(FrozenEstimator(model), component=component)
     return model.fit(*case.train).score(*case.test)
 
 
 def plain(case, n_members=10):
-    """AUROC of what reads the plain network, and of an ensemble of such."""
+    """Return the AUROC of scores of the plain network, and of an ensemble."""
     of = case.network
     detectors = {name: make(of) for name, make in DETECTORS.items()}
     detectors["entropy, random walk"] = Propagation(Entropy(of))
@@ -136,7 +136,7 @@ def plain(case, n_members=10):
 
 
 def posterior(case):
-    """AUROC of GPN and of SGNN-GKDE."""
+    """Return the AUROC of GPN and of SGNN-GKDE."""
     gpn = GraphPosteriorNetwork(random_state=case.seed)
     gkde = GKDENetwork(teacher=case.network, random_state=case.seed)
     return {
@@ -146,7 +146,7 @@ def posterior(case):
 
 
 def evidential(case):
-    """AUROC of EGNN, by what is propagated."""
+    """Return the AUROC of EGNN, by the propagated quantity."""
     model = fitted(case, EvidentialClassifier(new_network(case.seed)))
     return {
         name: auroc_of(case, model.set_params(propagation=propagation))
@@ -167,7 +167,7 @@ def probe(case, **options):
 
 
 def probes(case):
-    """AUROC of EPN, without and with its regularizers."""
+    """Return the AUROC of EPN, without and with its regularizers."""
     return {
         name: auroc_of(case, probe(case, **weights)) for name, weights in PROBES.items()
     }
@@ -177,9 +177,10 @@ def probes(case):
 # Combination
 # -----------
 #
-# The default over graphs that the user guide recommends: the probe, the walked entropy,
-# the same with logarithms of p-values, and GNNSafe with logarithms of p-values of the
-# energy, which unlike energies are bounded. The validation nodes give the p-values.
+# The default over graphs recommended by the user guide: the probe, the propagated
+# entropy, the same with logarithms of p-values, and GNNSafe with logarithms of p-values
+# of the energy, which unlike energies are bounded. The validation nodes are used for
+# p-values.
 
 
 def log_pvalues(detector, train, valid):
@@ -207,14 +208,14 @@ def combined(network, probe, train, valid):
 
 
 def combination(case):
-    """AUROC of the combination."""
+    """Return the AUROC of the combination."""
     valid = tuple(case.valid.values())
     ensemble = combined(case.network, probe(case), case.train, valid)
     return {"combined": ensemble.score(*case.test)}
 
 
 def all_models(nodes, y, left_out):
-    """AUROC of all models by name, for a choice of left-out classes, on one thread."""
+    """Return the AUROC of all models by name, for left-out classes, on one thread."""
     with threadpool_limits(1):
         case = make_case(nodes, y, left_out)
         return {

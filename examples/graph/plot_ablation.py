@@ -1,13 +1,13 @@
 r"""
 ========================================
-What an evidential probe owes its parts
+Ablation of an evidential probe
 ========================================
 
 The probe of :class:`~skood.evidential.EvidentialProbe` has an objective of three terms
-and a walk behind it. The first term, the expected cross-entropy, needs labels; ICE
-draws evidence to what the probabilities say; PCL wants little of it where the network
-is not confident; the walk averages vacuity over neighbors. Here they are taken away
-one at a time. Then the walk alone is looked at: how far, and how often back home, for
+and a random walk. The first term, the expected cross-entropy, needs labels; ICE
+regularizes evidence towards the probabilities; PCL reduces it where the network
+is not confident; the walk averages vacuity over neighbors. Here they are removed
+one at a time. Then the number of steps and the teleport of the walk are varied, for
 the probe and for the entropy of the network.
 
 With the environment variable ``SKOOD_DATA``, a folder with the file
@@ -44,9 +44,9 @@ with threadpool_limits(1):
 # Terms of the objective
 # ----------------------
 #
-# The probes are trained once and read without a walk, with the walk of the vacuity (30
-# steps, teleport .02), with one of the parameters of the Dirichlet distribution, whose
-# steps the study gives, and with the two equations that it prints. AUROC of left-out
+# The probes are trained once and evaluated without a walk, with the walk of the vacuity
+# (30 steps, teleport .02), with a walk of the parameters of the Dirichlet distribution,
+# with the number of steps of the study, and with its two equations. AUROC of left-out
 # nodes, in hundredths.
 WEIGHTS = {
     "UCE": {"lambda_ice": 0, "lambda_pcl": 0},
@@ -100,7 +100,7 @@ every = [case for of_setting in cases.values() for case in of_setting]
 
 
 def along_walk(make, teleport):
-    """Mean AUROC after each number of steps; `make` gives one model of a case."""
+    """Return the mean AUROC after each number of steps; `make` builds a model."""
     return [
         np.mean([100 * auroc_of(c, make(c, steps, teleport)) for c in every])
         for steps in STEPS
@@ -108,7 +108,7 @@ def along_walk(make, teleport):
 
 
 def walked_entropy(case, steps, teleport):
-    """The entropy of the network, walked."""
+    """Return the propagated entropy of the network."""
     return Propagation(Entropy(case.network), steps=steps, teleport=teleport)
 
 
@@ -116,7 +116,7 @@ with threadpool_limits(1):
     trained = {id(case): probe(case) for case in every}
 
     def walked_probe(case, steps, teleport):
-        """The probe, walked; it is not trained again."""
+        """Return the probe with a walk; it is not trained again."""
         return trained[id(case)].set_params(steps=steps, teleport=teleport)
 
     walks = {
@@ -142,18 +142,18 @@ plt.show()
 # What we see
 # -----------
 #
-# On CoraML. In OS-1 each regularizer is worth two to three hundredths, and both
-# together are no better than ICE alone (91.7 with the walk of the vacuity; both 91.4,
-# none 88.7). In OS-2 it is the other way round: without any regularizer the probe has
-# 90.9, with both 90.4, with ICE alone 89.0. So the pair is a compromise, which is never
-# the best here and never the worst. The walk is worth more than the terms: five
-# hundredths in OS-1, and eight to eleven in OS-2. To average the parameters in place of
-# the vacuity gives less in every row, and the symmetric norm and the two steps of the
-# printed equation less again; in OS-2 some of these are below no walk at all.
+# On CoraML: in OS-1 each regularizer improves the AUROC by two to three hundredths, and
+# both together are no better than ICE alone (91.7 with the walk of the vacuity; both
+# 91.4, none 88.7). In OS-2 it is the reverse: without any regularizer the probe has
+# 90.9, with both 90.4, with ICE alone 89.0. The pair is a compromise, which is never
+# the best here and never the worst. The walk has a larger effect than the terms: five
+# hundredths in OS-1, and eight to eleven in OS-2. Averaging the parameters instead of
+# the vacuity is worse in every row, and the symmetric norm and the two steps of the
+# printed equation still worse; in OS-2 some of these are worse than no walk at all.
 #
-# Ten to fifty steps make no difference, as long as a walker sometimes returns home:
+# Ten to fifty steps make no difference, if a walker sometimes returns:
 # with a teleport of .02 the probe has 90.9 after 20, 30 or 200 steps (to .3). Without
-# returns all nodes of a component become alike, and after 200 steps 77 is left. With
-# half of the weight at home two steps are all there is (87.1, and 87.3 after more). The
-# entropy of the network has the same curves, from 84.7 to 91.0 where the probe goes
-# from 84.3 to 90.9: it is the walk that tells left-out classes, and not what walks.
+# returns all nodes of a component become equal, and after 200 steps 77 is left. With
+# a teleport of one half two steps are enough (87.1, and 87.3 after more). The
+# entropy of the network has the same curves, from 84.7 to 91.0 where the probe has
+# 84.3 to 90.9: the gain is due to the walk, not to the propagated score.

@@ -1,13 +1,13 @@
 r"""
 ====================================
-CoraML: fourteen models of ignorance
+CoraML: fourteen uncertainty models
 ====================================
 
-CoraML is a graph of papers that cite each other. Some of its seven subjects are left
-out of the training, and an uncertainty has to tell their papers in the test. There are
-five choices of left-out subjects, and fourteen models in the study of evidential probes
-[1]_. The reader will see how they rank, and that a walk along the edges counts for more
-than the model.
+CoraML is a citation graph. Some of its seven subjects are left
+out of the training, and an uncertainty has to detect their papers in the test. There
+are five choices of left-out subjects, and fourteen models in the study of evidential
+probes [1]_. The example ranks them, and shows that propagation along edges has a larger
+effect than the model.
 
 The graph is read from disk. Set the environment variable ``SKOOD_DATA`` to a folder
 with the file ``cora_ml/raw/cora_ml.npz``. Without it, this example does nothing.
@@ -25,10 +25,10 @@ with the file ``cora_ml/raw/cora_ml.npz``. Without it, this example does nothing
 # ------
 #
 # The protocol and the models are in :ref:`sphx_glr_auto_examples_graph__cora.py`: each
-# is a class or a line. To the fourteen comes the entropy of the plain network after the
-# random walk that the probe's vacuity takes: 30 steps with a teleport of .02; and
-# "combined", the detectors that the user guide combines by default (:ref:`graph`).
-# Whatever reads a frozen network reads the same one.
+# is a class or a line. In addition to the fourteen there are the entropy of the plain
+# network after the random walk of the probe's vacuity: 30 steps with a teleport of .02;
+# and "combined", the detectors that the user guide combines by default (:ref:`graph`).
+# All models of a frozen network use the same one.
 import os
 
 import matplotlib.pyplot as plt
@@ -107,19 +107,19 @@ if table:
 # What we see
 # -----------
 #
-# Whatever is at the top takes a walk along edges: the combination (91.0 on average),
+# All models at the top are propagated: the combination (91.0 on average),
 # the evidential network's vacuity (90.9), the entropy of the plain network (90.8),
-# EPN-reg (90.5), and the evidential network with both of its walks (90.4) or that of
-# the evidence (89.8). One split cannot tell the first five apart; over five splits the
-# combination is ahead of its parts (:ref:`graph_default`). EPN-reg is trained on a
-# frozen network within a second or two, and gains nothing over the entropy of that
-# network if this takes the same walk: it is behind by .5 to .8 in OS-1, OS-2 and OS-4
-# here, and not ahead by more than .3 elsewhere. Without its regularizers (EPN) it loses
-# two points.
+# EPN-reg (90.5), and the evidential network with both of its walks (90.4) or with the
+# walk of the evidence (89.8). One split cannot separate the first five; over five
+# splits the combination is better than its parts (:ref:`graph_default`). EPN-reg is
+# trained on a frozen network within a second or two, and has no gain over the entropy
+# of that network with the same walk: it is worse by .5 to .8 in OS-1, OS-2 and OS-4
+# here, and not better by more than .3 elsewhere. Without its regularizers (EPN) it
+# loses two points.
 #
 # Then come the evidence of near labels (SGNN-GKDE, 88.1), which is first in OS-1 and
 # far behind in OS-2, the two steps of GNNSafe (88.0), and the densities of GPN (84.1).
-# What does not look at neighbors again after the network did is below: 82 to 83 for
+# Models without propagation after the network are worse: 82 to 83 for
 # entropy, largest probability, energy, the evidential network and an ensemble of ten,
-# and 79 for dropout. Averaging along edges is worth eight points, and the choice of
-# what is averaged much less.
+# and 79 for dropout. Averaging along edges gains eight points, and the choice of
+# the averaged quantity much less.

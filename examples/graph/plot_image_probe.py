@@ -3,11 +3,11 @@ r"""
 Evidence of a network on images
 ===============================
 
-An :class:`~skood.evidential.EvidentialProbe` needs no graph: it reads the logits of any
-trained network. Here this is a small convolutional network on digits. The probe is
-compared with the energy of the same network, which it starts from, and with an
-:class:`~skood.evidential.EvidentialClassifier`, a network that is trained to give
-evidence itself. The reader will see how much evidence the three have for known and for
+An :class:`~skood.evidential.EvidentialProbe` needs no graph: it uses the logits of any
+trained network, here a small convolutional network on digits. The probe is
+compared with the energy of the same network, which is its initialization, and with an
+:class:`~skood.evidential.EvidentialClassifier`, a network that is trained to predict
+evidence. The example shows the evidence of the three for known and for
 unknown images.
 
 With the environment variable ``SKOOD_DATA``, a folder that holds the folders ``mnist``
@@ -63,11 +63,11 @@ print(f"{len(X)} images to train with; test: {known.sum()} known, {(~known).sum(
 # Models
 # ------
 #
-# The probe (EPN-reg) reads the frozen network once for all images; then it trains only
+# The probe (EPN-reg) runs the frozen network once for all images; then it trains only
 # as many weights as a linear layer of the logits has. Without its two regularizers
-# (EPN) its objective just lets evidence grow. The evidential network (ENN) is trained
-# anew. The largest probability of the network (MSP) is what PCL, one of the
-# regularizers, makes the probe follow; the energy is what it starts from.
+# (EPN) its objective lets evidence grow. The evidential network (ENN) is trained
+# from scratch. PCL, one of the regularizers, makes the probe follow the largest
+# probability of the network (MSP); the energy is its initialization.
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
@@ -110,7 +110,7 @@ for name, score in scores.items():
 # Evidence
 # --------
 #
-# How much evidence there is for an image, and the ROC curves. Evidence of the energy E
+# The evidence of each image, and the ROC curves. Evidence of the energy E
 # is :math:`e^{-E}`; of the other two, :math:`\sum_c \alpha_c - C`.
 import matplotlib.pyplot as plt
 from sklearn.metrics import roc_curve
@@ -143,17 +143,17 @@ plt.show()
 # -----------
 #
 # Digits 7, 8 and 9: with the energy of the network, the unknown digits have little
-# evidence (AUROC .931), and less of the known ones are among them with the probe (.947)
-# and the evidential network (.949). MSP has .943, so that nearly all that the probe
-# adds is the confidence of the network. Without its regularizers it is far behind
-# (.817): nothing in the objective then asks for little evidence anywhere.
+# evidence (AUROC .931), and the separation is better with the probe (.947)
+# and the evidential network (.949). MSP has .943, so that nearly all of the gain of the
+# probe is the confidence of the network. Without its regularizers it is much worse
+# (.817): nothing in the objective then reduces evidence anywhere.
 #
-# With MNIST and letters (7,000 digits, ten epochs) the network is less sure of itself.
-# Energy has .739 and MSP .770, the evidential network .841, and the probe .866. It has
-# learned to follow MSP, and ranks letters far better than that does; its objective does
-# not say why it should. There, too, EPN is last (.619). The accuracy of the probe is
-# that of the network, .961 on MNIST, where the evidential one has .950.
+# With MNIST and letters (7,000 digits, ten epochs) the network is less confident.
+# Energy has .739 and MSP .770, the evidential network .841, and the probe .866. It is
+# regularized towards MSP, and ranks letters much better; its objective does
+# not explain why. There, too, EPN is last (.619). The accuracy of the probe is
+# the accuracy of the network, .961 on MNIST, where the evidential one has .950.
 #
-# The evidential network spreads its evidence over five powers of ten, and over nine on
-# MNIST, the probe over two or three: it has a scale, 100 for images that the network is
-# sure of.
+# The evidence of the evidential network has a range of five powers of ten, and of nine
+# on MNIST, the evidence of the probe of two or three: it has a scale, 100 for images on
+# which the network is confident.

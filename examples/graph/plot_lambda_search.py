@@ -3,25 +3,25 @@ r"""
 Search the weights of a probe on a graph
 ========================================
 
-An :class:`~skood.evidential.EvidentialProbe` has two weights to choose. A search needs
-nodes of classes that the network does not know, and nobody has those that will come.
-But of the classes that have labels one can be kept from the network, and play their
-part. The network is trained once, frozen, and read by all probes of the search; what
-is trained again and again are a few hundred weights. The reader will see such a search
-with the tools of scikit-learn, on the nodes of a graph, and one that needs no unknown
-class at all.
+An :class:`~skood.evidential.EvidentialProbe` has two weights to tune. A search needs
+nodes of classes that the network was not trained on, and the future ones are unknown.
+But one of the labeled classes can be excluded from the training of the network, and
+used instead. The network is trained once, frozen, and used by all probes of the search;
+only a few hundred weights are trained repeatedly. The example shows such a search with
+the tools of scikit-learn, on the nodes of a graph, and a search that needs no unknown
+class.
 """
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 # %%
-# A graph, and a network that does not know all
+# A graph, and a network of some classes
 # ---------------------------------------------
 #
 # Six classes. Class 5 is for the test only: no part of the search has its labels. Class
 # 4 has labels, but the network is not trained with them. The nodes of both stay in the
-# graph. The search is on nodes that the network has not been trained on.
+# graph. The search uses nodes that are not training nodes of the network.
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
@@ -55,18 +55,18 @@ print(f"the network knows the classes {network.classes_}")
 # Two searches in one
 # -------------------
 #
-# :class:`~skood.model_selection.LeaveClassesOut` leaves class 4 out of the nodes to fit
-# with, and puts it into those to score on, with half of the other nodes. A probe has
-# the classes of its network, by which the scorer knows that nodes of class 4 are OOD;
-# it ranks by minus the vacuity. The second scorer needs no class that is unknown: it
-# asks for much vacuity where the network is wrong, and does not look at class 4.
+# :class:`~skood.model_selection.LeaveClassesOut` leaves class 4 out of the nodes for
+# the fit, and adds it to the nodes for scoring, with half of the other nodes. A probe
+# has the classes of its network, so that nodes of class 4 are OOD for the scorer; it
+# ranks by minus the vacuity. The second scorer needs no unknown class: it requires high
+# vacuity where the network is wrong, and ignores class 4.
 #
-# Whether vacuity takes a walk along edges is searched, too. Both weights at zero are no
-# candidate: the objective then has no minimum, and what comes out is luck.
+# The walk of the vacuity along edges is tuned, too. Both weights at zero are not a
+# candidate: the objective then has no minimum, and the result is arbitrary.
 #
 # The other "search" has a single split: its probes are fitted to all nodes of the first
-# one and scored on the test, where class 5 is OOD. It is there to judge the first, and
-# nobody has it.
+# one and scored on the test, where class 5 is OOD. It is a reference for the first, and
+# not available in practice.
 grid = {
     "lambda_ice": [0, 1e-4, 1e-3, 1e-2],
     "lambda_pcl": [1e-4, 1e-3, 1e-2],
@@ -133,15 +133,16 @@ plt.show()
 # What we see
 # -----------
 #
-# The search with class 4 finds that vacuity has to walk, .963 instead of .856, and so
-# it is in the test, .972 instead of .815. It finds little else. Its maps are the same
-# along diagonals: the first term of the objective hardly counts, and so it is the ratio
-# of the two weights that does. Where PCL weighs as much as ICE or more, all candidates
+# The search with class 4 finds that vacuity has to be propagated, .963 instead of .856,
+# which agrees with the test, .972 instead of .815. Other effects are small. Its maps
+# are constant along diagonals: the first term of the objective hardly matters, only the
+# ratio of the two weights does. If PCL has at least the weight of ICE, all candidates
 # are within a hundredth; ten times as much ICE as PCL costs up to four hundredths in
-# the test. The defaults are at .967, what was chosen at .972, which is the best that
-# there is. Nobody has to search for these weights.
+# the test. The defaults have .967, the selected weights .972, which is the maximum. The
+# defaults are sufficient.
 #
-# The search for errors must not choose the walk. A node that the network gets wrong is
-# most often at the border of two known classes, among nodes that it gets right: the
-# walk averages this away (.885 without it, .772 with it), and what helps to find errors
-# harms where a class is unknown. A scorer has to ask for what the probe is for.
+# The search for errors must not select the walk. A node that the network misclassifies
+# is most often at the border of two known classes, among nodes with right predictions:
+# the walk averages this away (.885 without it, .772 with it). A property that helps to
+# detect errors is harmful for unknown classes. A scorer has to match the purpose of the
+# probe.

@@ -1,14 +1,14 @@
 r"""
 =========================================
-Nodes of a class that nobody has labeled
+Nodes of an unlabeled class
 =========================================
 
-In a graph a sample is a node, and what a network says of a node depends on its
+In a graph a sample is a node, and the prediction of a network for a node depends on its
 neighbors. Here a graph network learns three classes of nodes from a few labels each. A
-fourth class is in the same graph, without labels: its nodes send messages as all others
-do, and have to be told from them. The reader will see what detectors make of the
-embeddings of a graph network, what is gained when their scores are averaged along
-edges, and when that is lost again.
+fourth class is in the same graph, without labels: its nodes send messages like all
+others, and have to be detected. The example shows the performance of detectors on the
+embeddings of a graph network, the gain by propagating their scores along edges, and
+when it is lost.
 """
 
 # Authors: The skood developers
@@ -19,11 +19,11 @@ edges, and when that is lost again.
 # -------
 #
 # 400 nodes in four classes. Of all edges, 85 % link nodes of one class. The features,
-# 32 numbers for each node, say little: the means of two classes are 1.5 standard
+# 32 numbers for each node, are weak: the means of two classes are 1.5 standard
 # deviations apart. ``split_nodes`` takes ten nodes of each class for training, half of
-# all nodes for the test, and the rest for early stopping; then class 3 leaves the
-# training and the validation part. ``nodes[split.train]`` is a view: 30 samples, which
-# know the whole graph.
+# all nodes for the test, and the rest for early stopping; then class 3 is removed from
+# the training and the validation part. ``nodes[split.train]`` is a view: 30 samples,
+# with the whole graph.
 import numpy as np
 
 from skood.datasets import make_ood_graph, split_nodes
@@ -55,12 +55,12 @@ print(nodes[split.train])
 # ------------------------
 #
 # ``GraphClassifier`` trains a graph convolutional network on the labeled nodes. It is
-# frozen, and then read by detectors as any other network: from its logits
+# frozen, and used by detectors like any other network: its logits
 # (:class:`~skood.detectors.Entropy`, :class:`~skood.detectors.Energy`) or embeddings
-# (:class:`~skood.detectors.KNN`). A detector of arrays that looks at the features of
-# nodes alone is a pipeline. ``Propagation`` averages the scores of a detector along
-# edges, by a random walk or as GNNSafe does. ``EvidentialProbe`` learns how much
-# evidence the frozen network has, and averages what is missing, the vacuity, by the
+# (:class:`~skood.detectors.KNN`). A detector on the features of
+# nodes alone is a pipeline. ``Propagation`` propagates the scores of a detector along
+# edges, by a random walk or as in GNNSafe. ``EvidentialProbe`` estimates the
+# evidence of the frozen network, and propagates the vacuity by the
 # same random walk.
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
@@ -121,11 +121,11 @@ with threadpool_limits(limits=1):
         print(f"{name:30} {detector.score(nodes[split.test], y[split.test]):.3f}")
 
 # %%
-# The graph, drawn
+# Figure of the graph
 # ----------------
 #
-# Nodes that are linked attract each other, and all repel each other, the more the more
-# edges they have [1]_. The colors of the right panels leave out the extreme 2 % on
+# Linked nodes attract each other, and all repel each other, in proportion to their
+# degrees [1]_. The colors of the right panels exclude the extreme 2 % on
 # both sides.
 #
 # .. [1] A. Noack. Energy models for graph clustering. Journal of Graph Algorithms and
@@ -135,7 +135,7 @@ from matplotlib.collections import LineCollection
 
 
 def layout(adjacency, n_steps=200):
-    """Return places of the nodes in the plane."""
+    """Return positions of the nodes in the plane."""
     A = adjacency.toarray()
     mass = A.sum(axis=1) + 1.0
     repel = np.outer(mass, mass) * A.sum() / mass.sum() ** 2
@@ -193,12 +193,12 @@ for ax, u, title in zip(
 plt.show()
 
 # %%
-# When neighbors are strangers
+# Low homophily
 # -----------------------------
 #
-# The random walk trusts that linked nodes are of a kind. The same experiment with other
-# shares of edges within a class; 25 % is a graph whose edges say nothing. Means over
-# three graphs each.
+# The random walk assumes that linked nodes are of one class. The same experiment with
+# other fractions of edges within a class; at 25 % edges carry no information. Means
+# over three graphs each.
 CURVES = {
     "Entropy": ("o--", "#56B4E9"),
     "Entropy, random walk": ("o-", "#0072B2"),
@@ -230,17 +230,17 @@ plt.show()
 # What we see
 # -----------
 #
-# The features of a node alone know nothing of the fourth class: 32 noisy numbers. The
-# network, which sees neighbors, is right on 95 % of the nodes that it can know, and
-# scores of its logits tell the left-out class with an AUROC of 0.75 to 0.77; distances
-# of its embeddings do better, 0.88. Averages along edges do most: the random walk makes
-# 0.97 of the distances, 0.987 of the entropy and 0.994 of the probe. After 30 steps
-# what counts is not a node but the region of the graph that it is in, and the regions
-# are seen in the right picture. Nodes without edges, outside of the disc, keep what
-# they have.
+# The features of a node alone do not detect the fourth class: 32 noisy numbers. The
+# network, which uses neighbors, is right on 95 % of the nodes of known classes, and
+# scores of its logits detect the left-out class with an AUROC of 0.75 to 0.77;
+# distances of its embeddings are better, 0.88. Propagation has the largest effect: the
+# random walk raises distances to 0.97, the entropy to 0.987 and the probe to 0.994.
+# After 30 steps scores describe not a node but its region of the graph, and the regions
+# are visible in the right picture. Nodes without edges, outside of the disc, are not
+# changed.
 #
-# The curves are a warning. Where almost half of the edges go astray, the walk adds
-# nothing, for the network itself knows nothing of the class. Nor is the probe better
-# than the entropy of the network: as a mean over three graphs the two are alike, with
-# and without the walk. How often linked nodes are of one class can be counted on
+# The curves show the limit. If almost half of the edges link different classes, the
+# walk has no gain, since the network itself does not detect the class. Nor is the probe
+# better than the entropy of the network: as a mean over three graphs the two are alike,
+# with and without the walk. How often linked nodes are of one class can be counted on
 # labeled nodes, before anything is propagated.

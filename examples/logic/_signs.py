@@ -3,9 +3,9 @@
 Traffic signs: networks and the data
 ====================================
 
-What the example on traffic signs and ``benchmarks/logic_signs.py`` share: the pictures,
-the networks that read concepts, the detectors and how they are judged. This file draws
-nothing.
+Helpers of the example on traffic signs and of ``benchmarks/logic_signs.py``: the
+pictures, the networks of the concepts, the detectors and their evaluation. This file
+has no figures.
 """
 
 # Authors: The skood developers
@@ -16,9 +16,9 @@ nothing.
 # --------
 #
 # A sign has a class, a color and a shape. Networks are trained on signs, calibrated on
-# others, and tested on signs and on as many pictures of each kind of OOD sample as
-# ``n_ood`` says. OOD pictures for training, which only the supervised variant sees, are
-# others than those of the test, of the same kinds.
+# others, and tested on signs and on ``n_ood`` pictures of each kind of OOD sample. OOD
+# pictures for training, which only the supervised variant uses, differ from the test
+# pictures, but are of the same kinds.
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import make_pipeline
@@ -91,7 +91,7 @@ class Network(nn.Sequential):
 
 
 def training(seed, max_epochs):
-    """How all networks are trained."""
+    """Return the parameters of the training of all networks."""
     return {
         "max_epochs": max_epochs,
         "lr": 3e-3,
@@ -118,7 +118,7 @@ def train_heads(signs, seed, max_epochs=12):
 
 
 def train_is_id(signs, outliers, kinds, seed, max_epochs=6):
-    """Return a network that tells signs from some kinds of OOD pictures."""
+    """Return a network that classifies signs against some kinds of OOD pictures."""
     chosen = np.isin(outliers.ood_kind, kinds)
     X = np.concatenate([signs.data, outliers.data[chosen]])
     is_id = np.arange(len(X)) < len(signs.data)
@@ -126,12 +126,12 @@ def train_is_id(signs, outliers, kinds, seed, max_epochs=6):
 
 
 # %%
-# Reading
+# Features
 # -------
 #
-# A network is its body and its head, and what its body gives is read once. In the study
-# a sample is what all bodies say of it, side by side: each classifier and each detector
-# is a pipeline that starts by picking the columns that are its own.
+# A network is its body and its head, and the output of its body is computed once. In
+# the study a sample is the concatenation of the outputs of all bodies: each classifier
+# and each detector is a pipeline that starts by selecting its columns.
 
 
 def pick(Z, start):
@@ -140,17 +140,17 @@ def pick(Z, start):
 
 
 def from_column(start, *steps):
-    """Return a pipeline that reads the body whose columns start there."""
+    """Return a pipeline of the columns of the body that starts there."""
     return make_pipeline(FunctionTransformer(pick, kw_args={"start": start}), *steps)
 
 
 class Readings:
-    """Features of all bodies, and the head that reads the columns of each.
+    """Features of all bodies, and the head of the columns of each.
 
     Parameters
     ----------
     groups : list of dict of str to object
-        Classifiers by name. Those in one dict are heads of one body.
+        Classifiers by name. Classifiers in one dict are heads of one body.
     """
 
     def __init__(self, groups):
@@ -172,7 +172,7 @@ class Readings:
         return FrozenEstimator(from_column(self.starts[name], self.heads[name]))
 
     def concepts(self):
-        """Return the classifiers of the concepts, as detectors take them."""
+        """Return the classifiers of the concepts, as parameters of detectors."""
         return [(name, self.classifier(name)) for name in CONCEPTS]
 
 
@@ -180,12 +180,12 @@ class Readings:
 # Detectors
 # ---------
 #
-# Those of the class read its features, and the head that turns them into logits. The
+# Detectors of the class use its features, and the head that maps them to logits. The
 # ensemble is the mean over the concepts of the largest probability.
 
 
 def make_detectors(readings):
-    """Return detectors by name, not fitted; the ensemble is named only."""
+    """Return unfitted detectors by name; the ensemble is a name only."""
     head, start = readings.heads["class"], readings.starts["class"]
     steps = {
         "Mahalanobis": [Mahalanobis()],
@@ -201,7 +201,7 @@ def make_detectors(readings):
 
 
 # %%
-# Judgment
+# Metrics
 # ---------
 
 

@@ -1,21 +1,21 @@
 r"""
 =========================
-Rules that a search finds
+Learn rules by a search
 =========================
 
-Nobody has to write the rules: they can be learned. Five classifiers read handwritten
-digits, each says one thing: which digit it is, whether it is odd, whether it has a
-loop, is large, has a curve. A search finds out how their answers go together: first
-from digits alone, then with eights at hand, which the classifiers were not told of. The
-reader will see that the first search finds what we would have written, that the second
-gets by on a few rules that tell eights, and where not to trust them.
+Rules can be learned. Five classifiers of handwritten
+digits predict one concept each: the digit, whether it is odd, whether it has a
+loop, is large, has a curve. A search finds rules between their predictions: first
+from known digits alone, then with eights, which are not used by the classifiers. The
+example shows that the first search finds the rules one would write, that the second
+needs a few rules to detect eights, and its limitations.
 """
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 # %%
-# Digits and what is said of them
+# Digits and their concepts
 # -------------------------------
 #
 # The digits 8 and 9 are left out. For each of the others there is a rule.
@@ -30,9 +30,9 @@ print("\n".join(digits.constraints))
 # A classifier for each concept
 # -----------------------------
 #
-# Of the rows, 40 % train the classifiers, 30 % are for the search, and 30 % are a test
-# that none of them sees. The search may look at eights. Nines are in the test only:
-# they are what nobody has thought of.
+# 40 % of the samples train the classifiers, 30 % are for the search, and 30 % are a
+# test set. The search uses eights as OOD samples. Nines are in the test only: they are
+# unknown to the search.
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import train_test_split
@@ -40,7 +40,7 @@ from sklearn.utils import Bunch
 
 
 def make_task(known_ood, unknown_ood, seed=0):
-    """Return frozen classifiers of the concepts, rows to search on and a test."""
+    """Return frozen classifiers of the concepts, samples for the search and a test."""
     digits = load_digit_concepts(left_out=sorted((known_ood, unknown_ood)))
     rows, digit = np.arange(len(digits.digit)), digits.digit
     train, rest = train_test_split(
@@ -80,14 +80,14 @@ for j, (name, classifier) in enumerate(task.concepts):
     print(f"{name:10} right on {right:.1%}")
 
 # %%
-# What digits have in common
+# Rules of known digits
 # --------------------------
 #
-# The candidates say of each digit what each concept may be: 64 implications, one half
-# of which is wrong. With the objective "likelihood" the search needs no eights: it asks
-# only which rules make the answers of the classifiers probable. ``calibration="same"``,
-# for the classifiers are frozen: half of the rows of the search fit weights, the other
-# half decides.
+# The candidates state for each digit the value of each concept: 64 implications, one
+# half of them wrong. With the objective "likelihood" the search needs no eights: it
+# maximizes the likelihood of the predictions of the classifiers.
+# ``calibration="same"``, since the classifiers are frozen: half of the samples of the
+# search fit weights, the other half is for validation.
 from skood.logic import C, ConstraintSearch, MLNDetector
 
 
@@ -135,8 +135,8 @@ for rule, weight in list(zip(of_digits.found_, of_digits.weights_, strict=True))
     print(f"{weight:6.2f}  {rule}")
 
 # %%
-# A negative weight denies: a 1 is not even. Of all 128 worlds, that is answers that the
-# five classifiers may give, the rules make one the most probable for each digit.
+# A negative weight denies: a 1 is not even. Of all 128 worlds, i.e. predictions that
+# the five classifiers may make, the rules make one the most probable for each digit.
 import pandas as pd
 
 knowledge = of_digits.estimator_.knowledge_base_
@@ -152,13 +152,13 @@ right = believed.to_numpy()[:, 1:] == taught[:, 1:]
 print(f"{right.sum()} of {right.size} are right")
 
 # %%
-# What eights break
-# -----------------
+# Rules violated by eights
+# ------------------------
 #
-# Now the objective is the area under the ROC curve (AUROC), with eights among the rows
-# that decide, and few rules do. The classifiers' doubts count: with
-# ``marginalize=True`` the truth of a rule is its expectation over their probabilities.
-# A rule that is read with probability 0.6 is broken by 0.4.
+# Now the objective is the area under the ROC curve (AUROC), with eights among the
+# validation samples, and few rules are enough. Probabilities are used: with
+# ``marginalize=True`` the truth of a rule is its expectation over the classifiers'
+# probabilities. A rule that holds with probability 0.6 is violated by 0.4.
 from skood.detectors import KNN
 from skood.metrics import auroc
 
@@ -211,11 +211,11 @@ axes[1].legend()
 plt.show()
 
 # %%
-# Some that are rejected
+# Rejected samples
 # ----------------------
 #
-# Eights, nines, and known digits that are rejected by mistake, of the most outlying of
-# those that are read as something that breaks a rule.
+# Eights, nines, and known digits that are rejected by mistake, among the most outlying
+# samples that violate a rule.
 from textwrap import fill
 
 rows = by_rules.explain(X_test)
@@ -237,8 +237,8 @@ plt.show()
 # Every digit once
 # ----------------
 #
-# The same for each digit: the search knows it, and the next digit (0 after 9) is the
-# one that nobody has thought of. Means over the ten searches:
+# The same for each digit: the search uses it as OOD, and the next digit (0 after 9) is
+# unknown. Means over the ten searches:
 areas = {}
 for known_ood in range(10):
     task = make_task(known_ood, (known_ood + 1) % 10)
@@ -279,22 +279,22 @@ print(table.round(3).to_string())
 # What we see
 # -----------
 #
-# Rules need not be written. From the answers of five classifiers, which are wrong on up
-# to 3 % of the digits, the first search found all 32 facts that the data set knows.
+# Rules can be learned. From the predictions of five classifiers, with error rates of up
+# to 3 %, the first search found all 32 facts in the data set.
 #
-# Seven rules tell eights, and each can be read: something that looks like a 1 and has a
-# curve is no 1.
+# Seven rules detect eights, and each can be interpreted: a digit that looks like a 1
+# and has a curve is no 1.
 #
-# The table says what to expect. Predicted values alone are not enough, 0.77, for most
-# new digits are read as a known one with all that belongs to it. With probabilities the
-# given rules reach 0.94, as good as the classifiers' confidence. Rules that a search
-# chose for one OOD digit are better on that digit, 0.956, and much worse on another,
-# 0.841: they are those that this digit happens to break. Beside a detector that does
+# The table shows the performance. Predicted values alone are not enough, 0.77, since
+# most new digits are classified as a known one with all its concepts. With
+# probabilities the given rules reach 0.94, as good as the classifiers' confidence.
+# Rules selected for one OOD digit are better on that digit, 0.956, and much worse on
+# another, 0.841: they are specific to this digit. Combined with a detector that does
 # not depend on rules this does no harm: neighbors with searched rules are the best on
 # the digit of the search, in 9 of 10 cases better than neighbors alone, and as good on
-# the other. The rules that are simply true add less, but to both; those that were
-# learned from digits alone add nothing here.
+# the other. The true rules add less, but to both; the rules learned from known digits
+# alone add nothing here.
 #
-# So the objective of a search is optimistic, and not only because of its rows. If you
-# know what will come, search; if not, write down what you know; and judge either on
-# samples that are odd in another way.
+# The objective of a search is thus optimistic, and not only because of its samples. If
+# the kind of OOD samples is known, use a search; otherwise, write rules; and evaluate
+# either on samples of another kind.

@@ -1,15 +1,15 @@
 r"""
 ===============================
-A toll station that can say why
+Rules for tabular data
 ===============================
 
-At a toll station a camera sees what kind of vehicle passes, a scale weighs it, a
-microphone hears its motor and a counter counts axles. Each of them may be content,
-and yet what they say together cannot be: a bicycle that roars, a car of five tons. Here
-every device has a classifier of its own, and rules, written by hand, say how their
-answers go together. The reader will see tables in and out, weights that tell a law from
-a habit, how much the rules should count beside a detector of odd numbers, and what to
-do on the day on which a rule stops to be true.
+At a toll station a camera classifies vehicles, a scale weighs them, a
+microphone records their motors and a counter counts axles. Each measurement may be
+normal while their combination is impossible: a loud bicycle, a car of five tons. Here
+every device has its own classifier, and handwritten rules relate their predictions. The
+example shows data frames as input and output, weights of strict and of approximate
+rules, the weight of rules relative to a detector, and how to disable a rule that is no
+longer valid.
 """
 
 # Authors: The skood developers
@@ -19,8 +19,8 @@ do on the day on which a rule stops to be true.
 # Vehicles
 # --------
 #
-# A generated table: what the devices measure, and what they should say. One van in
-# twelve is a large one, heavy for the law, that is over 3.5 tons.
+# A generated table: the measurements of the devices, and the true concepts. One van in
+# twelve is a large one, over 3.5 tons, which is heavy by law.
 import numpy as np
 import pandas as pd
 
@@ -37,7 +37,7 @@ MEASURED = ["length", "height", "weight", "noise", "speed"]
 
 
 def make_vehicles(n, rng, kind=None):
-    """Return what is measured of vehicles, and what is true of them."""
+    """Return measurements of vehicles, and their true concepts."""
     names = np.array(list(KINDS))
     if kind is None:
         kind = rng.choice(names, size=n, p=[KINDS[name][0] for name in names])
@@ -72,16 +72,16 @@ pd.set_option("display.width", 100, "display.max_columns", None)
 print(X.head(4).round(2).join(y.head(4)))
 
 # %%
-# Vehicles that should be looked at
-# ---------------------------------
+# OOD vehicles
+# ------------
 #
-# Five kinds of passages that are in no training table. The first four are odd because
-# two devices contradict each other. The last one is not: it is only very fast. They get
-# the label -1 in all columns.
+# Five kinds of passages that are not in the training table. In the first four
+# two devices contradict each other. The last one is consistent, but very fast. They
+# have the label -1 in all columns.
 
 
 def make_odd(n, rng):
-    """Return passages of each odd kind by name."""
+    """Return passages of each OOD kind by name."""
     smuggler, _ = make_vehicles(n, rng, "car")
     smuggler["weight"] += rng.uniform(2.5, 4, n)
     tuned, _ = make_vehicles(n, rng, "bicycle")
@@ -102,9 +102,9 @@ def make_odd(n, rng):
 
 
 def add_odd(X, y, n, rng):
-    """Return vehicles with n odd ones of each kind, labels, and what is odd."""
+    """Return vehicles with n OOD ones of each kind, labels, and the kinds."""
     odd = make_odd(n, rng)
-    # of type object, else pandas makes numbers of True and False
+    # of dtype object, else pandas converts True and False to numbers
     unknown = pd.DataFrame(
         -1, index=range(n * len(odd)), columns=y.columns, dtype=object
     )
@@ -116,8 +116,8 @@ def add_odd(X, y, n, rng):
 # A classifier for each device
 # ----------------------------
 #
-# Any classifier of scikit-learn reads a concept, here from columns of its own: the
-# camera does not know what the scale says.
+# Any classifier of scikit-learn can predict a concept, here from its own columns: the
+# camera does not use the weight.
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -141,8 +141,8 @@ concepts = [
 # Rules
 # -----
 #
-# As text, or in Python by :class:`~skood.logic.C`, with values of any type. A dict
-# gives them names. That of vans is true of 11 in 12.
+# As strings, or in Python by :class:`~skood.logic.C`, with values of any type. A dict
+# assigns names. The rule of vans holds for 11 in 12.
 from skood.logic import C, MLNDetector
 
 small = C("kind").isin(["bicycle", "motorcycle", "car"])
@@ -159,11 +159,11 @@ logic = MLNDetector(constraints, concepts, random_state=0).fit(X, y)
 print(pd.Series(logic.weights_, logic.knowledge_base_.names).round(2))
 
 # %%
-# Weights are fitted to passages that the classifiers have not seen: 400 here. The rules
-# that none of them breaks weigh most. Vans break theirs now and then, and it weighs
-# less: as much as it is worth.
+# Weights are fitted to 400 passages not used for the classifiers. Rules
+# that none of them violates have the largest weights. Vans sometimes violate their
+# rule, which has a smaller weight.
 #
-# What a detector adds
+# Adding a detector
 # --------------------
 #
 # Any outlier detector can be fused with the rules, here the distance to the nearest
@@ -183,7 +183,7 @@ scores = {
 
 
 def areas(scores):
-    """Return the AUROC of each kind of odd passage, and of all."""
+    """Return the AUROC of each OOD kind, and of all."""
     labels = np.where(is_odd, -1, 1)
     found = {"all": auroc(labels, scores)}
     for kind in dict.fromkeys(what[is_odd].tolist()):
@@ -195,13 +195,13 @@ def areas(scores):
 print(pd.DataFrame({name: areas(one) for name, one in scores.items()}).round(3))
 
 # %%
-# How much should the rules count?
+# The weight of the rules
 # --------------------------------
 #
-# The outlier score of both is :math:`\gamma D(x) - \log p(x)`, with the penalty D of
-# the rules and the share p of ordinary passages that are as far from their neighbors.
-# If some odd passages are at hand, :math:`\gamma` can be searched as any parameter.
-# They are left out of each fit, and are only scored.
+# The fused outlier score is :math:`\gamma D(x) - \log p(x)`, with the penalty D of
+# the rules and the fraction p of ID passages that are as far from their neighbors.
+# If some OOD passages are available, :math:`\gamma` can be tuned like any parameter.
+# They are excluded from each fit, and only used for the score.
 from sklearn.model_selection import GridSearchCV
 
 from skood.metrics import make_ood_scorer
@@ -220,11 +220,12 @@ station = search.best_estimator_
 print(f"chosen: {station.gamma}; on test passages {station.score(X_test, y_test):.4f}")
 
 # %%
-# Tables in, tables out
+# Data frames of explanations
 # ---------------------
 #
-# What was read, which rules were broken, and what each adds to the penalty. The index,
-# here a number plate, is that of the table. The last vehicle is a large van.
+# The predicted values, the violated rules, and their contributions to the penalty. The
+# index, here a number plate, is the index of the table. The last vehicle is a large
+# van.
 kinds = list(dict.fromkeys(what.tolist()))
 large = np.flatnonzero((y_test["kind"] == "van") & (y_test["heavy"] == 1))
 chosen = [np.argmax(what == kind) for kind in kinds] + [large[0]]
@@ -234,8 +235,8 @@ with pd.option_context("display.max_colwidth", 60):
     print(table[["truth", "is_ood", "concept_kind", "sentence"]].to_string())
 
 # %%
-# A table is easily summed up: what rules and the detector add to the outlier score on
-# average.
+# The table is easily summarized: mean contributions of the rules and the detector to
+# the outlier score.
 import matplotlib.pyplot as plt
 
 from skood.logic import ConstraintContributionDisplay
@@ -255,18 +256,18 @@ ax.set_xlabel("mean contribution to the outlier score")
 plt.show()
 
 # %%
-# The day on which a rule stops to be true
-# ----------------------------------------
+# Disabling a rule
+# ----------------
 #
-# Electric cars are let onto the road. Nobody has measured many of them yet, but we know
-# which rule they break. ``set_weights`` puts a weight of our own, 0 says nothing, and
-# sets the threshold anew. Later, when 100 of them are in the training table, weights
-# are fitted again. Shares that are rejected:
+# Electric cars become legal. Few of them have been measured yet, but the
+# rule that they violate is known. ``set_weights`` sets its weight, 0 disables it, and
+# recomputes the threshold. Later, when 100 of them are in the training table, weights
+# are fitted again. Rejected fractions:
 rejected = {}
 
 
 def note(name, detector):
-    """Write down what share of each kind is rejected."""
+    """Store the rejected fraction of each kind."""
     is_rejected = pd.Series(detector.predict(X_test) == -1)
     rejected[name] = is_rejected.groupby(what, sort=False).mean()
 
@@ -286,17 +287,18 @@ print(pd.Series(station.weights_, station.knowledge_base_.names).round(2))
 # What we see
 # -----------
 #
-# The rules tell what contradicts itself with AUROCs of 0.98 and more, and nothing of a
-# racer, which breaks none. Distances tell the racer, but hardly mind a car of five
-# tons, for among all vehicles five tons are nothing special. Both together have 0.998,
-# and how much the rules count matters little: any :math:`\gamma` from 0.3 to 1 will
-# do. A detector says that something is odd; a rule says what.
+# The rules detect contradictions with AUROCs of 0.98 and more, and not a
+# racer, which violates none. Distances detect the racer, but hardly a car of five
+# tons, since this weight is common among all vehicles. Both together have 0.998,
+# and the weight of the rules matters little: any :math:`\gamma` from 0.3 to 1 is good.
+# A detector states that a sample is outlying; a rule states the reason.
 #
-# Weights are learned, so a rule need not be a law. The rule of vans is broken by some
-# of the training vans, weighs 2 rather than 6, and a large van goes through.
+# Weights are learned, so that a rule need not be strict. The rule of vans is violated
+# by some of the training vans, has a weight of 2 rather than 6, and a large van is
+# accepted.
 #
-# And a rule can be taken back, in one line, when the world changes. But see what that
-# does: the rules let electric cars pass at once, the detector does not. It has never
-# met a silent car, cannot be told of one in words, and still stops 95 % of them. For it
-# there is no other way than data: after a second fit with 100 electric cars they are
-# rejected as rarely as ordinary vehicles, and the rule has the weight of a habit.
+# A rule can be disabled, in one line, when it becomes invalid. But this changes the
+# rules only: they accept electric cars at once, the detector does not. It was not
+# fitted on silent cars, cannot be corrected by rules, and still rejects 95 % of them.
+# It has to be fitted on new data: after a second fit with 100 electric cars they are
+# rejected as rarely as ordinary vehicles, and the rule has a small weight.

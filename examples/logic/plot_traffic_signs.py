@@ -1,14 +1,14 @@
 r"""
 ==================================
-Traffic signs that cannot be right
+Rules for traffic signs
 ==================================
 
-A network that reads traffic signs is shown a speed limit with a yellow rim. It may well
-say "50", and be sure of it. But we know what a speed limit looks like, and can write it
-down. Here a network reads class, color and shape, and a Markov logic network holds them
-against rules. The reader will see which odd signs the rules find, that rules and a
-detector together find more than the detector alone, and that the rules say what is
-wrong.
+A network of traffic signs may classify a speed limit with a yellow rim as "50", with
+high confidence. But the look of a speed limit is known, and can be written as
+a rule. Here a network predicts class, color and shape, and a Markov logic network
+compares them with rules. The example shows which OOD signs the rules detect, that rules
+and a detector together detect more than the detector alone, and the explanations by
+rules.
 """
 
 # Authors: The skood developers
@@ -18,9 +18,9 @@ wrong.
 # Signs
 # -----
 #
-# Generated pictures of 32 x 32 pixels: signs of 29 classes, and six kinds of pictures
-# that are none: a sign in the color of another class, or in another shape; a sign with
-# a pictogram that no class has; textures, noise, and landscapes without a sign.
+# Generated pictures of 32 x 32 pixels: signs of 29 classes, and six kinds of OOD
+# pictures: a sign in the color of another class, or in another shape; a sign with
+# a pictogram of no class; textures, noise, and landscapes without a sign.
 import matplotlib.pyplot as plt
 import numpy as np
 from _signs import CONCEPTS, KINDS, judge, make_signs, train_heads
@@ -43,10 +43,10 @@ for column, kind in zip(axes.T, ["id", *KINDS], strict=True):
 plt.show()
 
 # %%
-# What we know
+# Rules
 # ------------
 #
-# A rule for each class, in the language of :mod:`skood.logic`. They say nothing of
+# A rule for each class, in the syntax of :mod:`skood.logic`. Rules do not refer to
 # pixels.
 from skood.logic import KnowledgeBase
 
@@ -57,12 +57,12 @@ for rule in rules[:5]:
 print(f"... and {len(rules) - 5} more")
 
 # %%
-# What the network reads
+# Predicted concepts
 # ----------------------
 #
-# One convolutional network with a head for each concept. It is trained on 3,000 signs,
-# and has never seen one that is odd. Where it misreads a sign that is as it should be,
-# a rule may be broken nevertheless: "id" below.
+# One convolutional network with a head for each concept. It is trained on 3,000 signs
+# without OOD signs. If it misclassifies an ID sign,
+# a rule may be violated as well: "id" below.
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
 
@@ -82,14 +82,14 @@ for kind in ["id", *KINDS]:
 # Logic and detectors
 # -------------------
 #
-# :class:`~skood.logic.MLNDetector` weighs the rules by how often 1,000 other signs
-# break them, and adds a detector that reads the head of the class: here
+# :class:`~skood.logic.MLNDetector` weights the rules by how often 1,000 other signs
+# violate them, and adds a detector on the head of the class: here
 # :class:`~skood.detectors.Energy`, and :class:`~skood.detectors.Mahalanobis`, the
-# distance of the features from those of the classes. (Some units never respond to a
-# sign, so that the covariance is shrunk.) With ``marginalize=True`` a rule is true to
-# a degree: its expectation over the probabilities of the heads.
-# :class:`~skood.logic.LogicDetector` is the strict way: what breaks a rule is rejected
-# first. Everything is trained already, and frozen: ``calibration="same"``.
+# distance of the features from the class means. (Some units never respond to a
+# sign, so that the covariance is shrunk.) With ``marginalize=True`` the truth of a rule
+# is its expectation over the probabilities of the heads.
+# :class:`~skood.logic.LogicDetector` is the strict baseline: samples that violate a
+# rule are rejected first. Everything is trained and frozen: ``calibration="same"``.
 from functools import partial
 
 from sklearn.covariance import LedoitWolf
@@ -129,9 +129,9 @@ for (name, logic), found in table.items():
     print(f"{name:12} {logic:17}{found['auroc']:7.1f}{cells}{found['fpr95']:7.1f}")
 
 # %%
-# Why does it pay to marginalize? Where the class is uncertain, its largest probability
-# below 90 %, these are the shares of pictures of which the two most probable classes
-# look the same: for them no rule is in danger.
+# The reason for the gain by marginalization: if the class is uncertain, its largest
+# probability below 90 %, these are the fractions of pictures whose two most probable
+# classes look the same, so that no rule is violated.
 look = dict(
     zip(signs.train.target, map(tuple, signs.train.concepts[:, 1:]), strict=True)
 )
@@ -143,12 +143,12 @@ for kind in ["id", *KINDS]:
     print(f"{kind:10} {same[uncertain & (test.ood_kind == kind)].mean():6.1%}")
 
 # %%
-# Why was it rejected?
+# Explanations
 # --------------------
 #
-# ``explain`` says what was read, and which rules were broken. Each number is what a
-# rule, or the detector, adds to the outlier score. The last picture is a sign that is
-# as it should be, and was rejected.
+# ``explain`` returns the predicted values, and the violated rules. Each number is the
+# contribution of a rule, or the detector, to the outlier score. The last picture is an
+# ID sign that was rejected.
 from textwrap import fill
 
 mln = models["Energy", "MLN"]
@@ -163,12 +163,12 @@ print(
 
 
 def some(kind, n):
-    """Return the first pictures of a kind that are rejected for breaking a rule."""
+    """Return the first pictures of a kind that are rejected for violating a rule."""
     return np.flatnonzero((test.ood_kind == kind) & rejected & broken)[:n].tolist()
 
 
 def shown(i):
-    """Say what a picture shows."""
+    """Return a description of a picture."""
     words = " ".join(test.drawn[i, [1, 2]]).replace("_", " ")
     name = test.drawn[i, 0].replace("_", " ")
     return f"{test.ood_kind[i]}: {words}, {name}" if words.strip() else test.ood_kind[i]
@@ -187,7 +187,7 @@ for (picture, text), i in zip(axes.reshape(-1, 2), chosen, strict=True):
 plt.show()
 
 # %%
-# The rules' shares as bars, for the same pictures, row by row.
+# The contributions of the rules as bars, for the same pictures, row by row.
 from skood.logic import ConstraintContributionDisplay
 
 fig, ax = plt.subplots(figsize=(8, 5.5), layout="constrained")
@@ -201,23 +201,23 @@ plt.show()
 # What we see
 # -----------
 #
-# The rules alone find a third of the wrong colors, and a quarter of the wrong shapes:
-# asked for the class of a sign in a wrong color, the network often names one that has
-# this color, and then no rule is broken. Foreign pictograms break no rule of color and
-# shape at all, unless they make the network err. But with a detector the rules are
-# worth their place: the area under the ROC curve rises from 85 to 87 % with the energy,
+# The rules alone detect a third of the wrong colors, and a quarter of the wrong shapes:
+# for a sign in a wrong color, the network often predicts a class of
+# this color, and then no rule is violated. OOD pictograms violate no rule of color and
+# shape at all, unless the network errs. But combined with a detector the rules are
+# useful: the area under the ROC curve rises from 85 to 87 % with the energy,
 # most for wrong colors and shapes, and from 73 to 82 % with the distance, which is a
-# poor detector here. Every rule is hardly ever broken by other signs, so that all
+# poor detector here. Every rule is hardly ever violated by other signs, so that all
 # weights are large, and the strict logic is as good. Where the energy is nearly perfect
-# already, on noise and landscapes, 2 % of signs that are misread cost a little.
+# already, on noise and landscapes, 2 % of misclassified signs cost a little.
 #
-# To ask how probable it is that a rule is broken, instead of whether it is, makes more
-# of the same network than all else: 90 % without any detector. Where the head of the
-# class wavers between signs of different looks, one of them must break its rule, which
-# the expectation sees. To waver between two speed limits breaks none, and so it is with
-# four of five signs that the network is not sure of, but with one in six pictures in a
-# wrong color; a detector of the class takes both for the same.
+# Using the probability that a rule is violated, instead of its truth, has the largest
+# effect: 90 % without any detector. If the class is uncertain
+# between signs of different looks, one of them must violate its rule, which
+# the expectation takes into account. Uncertainty between two speed limits violates
+# none; this is the case for four of five uncertain signs, but for one in six pictures
+# in a wrong color; a detector of the class does not distinguish the two.
 #
-# What is gained besides is the sentence. A rejected sign comes with the reason, and
-# where that is wrong, as in the last picture, it can be seen that it is the network
-# that has misread a hidden sign.
+# Rules also provide explanations. A rejected sign has a reason, and
+# if it is wrong, as in the last picture, it shows that the network
+# has misclassified a hidden sign.

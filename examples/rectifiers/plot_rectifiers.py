@@ -3,12 +3,12 @@ r"""
 Which rectifier, which detector?
 ================================
 
-A rectifier changes the features of a network before a detector reads them: it clips
-them, prunes them or scales them. It is a transformer, so that any rectifier goes before
-any detector. Here all of them are put before four detectors, on small convolutional
-networks. The reader will see that what makes networks for ImageNet better detectors
-does not make these better, unless it clips, and that a rectifier has to be searched
-like any other parameter.
+A rectifier changes the features of a network before a detector uses them: it clips,
+prunes or scales them. It is a transformer, so that any rectifier can be combined with
+any detector. Here all of them are combined with four detectors, on small convolutional
+networks. The example shows that the rectifiers that improve networks for ImageNet
+do not improve these, unless they clip, and that a rectifier has to be tuned
+like any other hyperparameter.
 """
 
 # Authors: The skood developers
@@ -18,8 +18,8 @@ like any other parameter.
 # Networks
 # --------
 #
-# Five networks, each of which has not seen two of the ten digits. Each is split into
-# its body, which turns an image into 64 features, and its head, which turns these into
+# Five networks, each trained without two of the ten digits. Each is split into
+# its body, which maps an image to 64 features, and its head, which maps these to
 # eight logits. One thread is enough for a small network, and does not wait for others
 # on a busy machine.
 import numpy as np
@@ -38,7 +38,7 @@ X_train, X_test, y_train, y_test = train_test_split(
 
 
 def train(left_out):
-    """Return body and head of a network that has not seen two digits."""
+    """Return body and head of a network trained without two digits."""
     known = ~np.isin(y_train, left_out)
     network = TorchClassifier(
         module_params={"hidden": 64, "dropout": 0.2},
@@ -58,9 +58,8 @@ with threadpool_limits(limits=1):
 # ------------------------
 #
 # All with their default parameters. :class:`~skood.rectifiers.LTS` needs the head to
-# scale its logits exactly; :class:`~skood.rectifiers.DICE` *is* a head, and takes the
-# place of the one of the network. :class:`~skood.detectors.KNN` does not look at logits
-# at all.
+# scale its logits exactly; :class:`~skood.rectifiers.DICE` *is* a head, and replaces
+# the head of the network. :class:`~skood.detectors.KNN` does not use logits.
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
@@ -71,7 +70,7 @@ detectors = [MSP(), Energy(), MaxLogit(), KNN(n_neighbors=5)]
 
 
 def rectified(head):
-    """Return, by name, a rectifier and the head that comes after it."""
+    """Return, by name, a rectifier and the head that follows it."""
     return {
         "none": ("passthrough", head),
         "ReAct": (ReAct(), head),
@@ -86,12 +85,12 @@ def rectified(head):
 
 
 # %%
-# Two kinds of OOD images are to be told from known digits: the digits that the network
-# has not seen, and known ones with shuffled pixels, here of label -1. What is no class
-# that a detector was fitted on is OOD for its ``score``, which is the AUROC. A pipeline
-# could start with the body; but since the features are the same for all, they are
-# extracted once. The accuracy on known digits tells what a rectifier does to the
-# classifier, if that is asked with rectified features.
+# There are two kinds of OOD images: the digits left out of the training of the network,
+# and known ones with shuffled pixels, here of label -1. For ``score``, the AUROC, a
+# sample is OOD if its label is not a class of the fit. A pipeline could start with the
+# body; but since the features are the same for all, they are extracted once. The
+# accuracy on known digits shows the effect of a rectifier on the classifier, if it is
+# applied to rectified features.
 KINDS = ["unknown digits", "shuffled pixels"]
 
 
@@ -151,8 +150,8 @@ fig.colorbar(image, ax=axes, label="gain over no rectifier", extend="min")
 plt.show()
 
 # %%
-# Is that more than luck? This is the gain of Energy on unknown digits, for each of the
-# networks, and the accuracy on known digits as a mean.
+# To estimate the variation, this is the gain of Energy on unknown digits, for each of
+# the networks, and the accuracy on known digits as a mean.
 print(f"{'':8}" + "".join(f"{f'no {a}, {b}':>9}" for a, b in LEFT_OUT) + " accuracy")
 gains = areas[:, :, names.index("Energy"), 0] - areas[:, :1, names.index("Energy"), 0]
 for name, row, accuracy in zip(
@@ -161,11 +160,11 @@ for name, row, accuracy in zip(
     print(f"{name:8}" + "".join(f"{gain:+9.3f}" for gain in row) + f"{accuracy:9.3f}")
 
 # %%
-# What clipping does, and what scaling does
+# Clipping and scaling
 # -----------------------------------------
 #
-# The energies behind three of these numbers, of the network without 4 and 5. This time
-# the body is a step of the pipeline, which reads images. The dashed line is the
+# The energies behind three of these numbers, of the network without 4 and 5. Here
+# the body is a step of the pipeline, which takes images. The dashed line is the
 # threshold that rejects 5 % of the training digits.
 from skood.metrics import ScoreHistogramDisplay, auroc
 
@@ -188,7 +187,7 @@ for ax, name in zip(axes, ("none", "ReAct", "LTS"), strict=True):
 plt.show()
 
 # %%
-# Why?
+# Why
 # ----
 #
 # Two properties of the features of known and unknown digits: the mean of the strongest
@@ -213,21 +212,22 @@ for left_out, (body, _) in zip(LEFT_OUT, networks, strict=True):
 # -----------
 #
 # Clipping helps a little: with :class:`~skood.rectifiers.ReAct` or
-# :class:`~skood.rectifiers.VRA` before it, Energy finds more of the unknown digits in
-# most networks, and clearly more in two: those in which the strongest units respond to
-# unknown digits as they do to known ones. MSP and the nearest neighbors have little to
-# gain, and on shuffled pixels nobody gains much: units respond weakly to them, and
-# little is above the clip.
+# :class:`~skood.rectifiers.VRA`, Energy detects more of the unknown digits in
+# most networks, and clearly more in two: the networks in which the strongest units
+# respond to unknown digits as they do to known ones. MSP and the nearest neighbors gain
+# little, and on shuffled pixels no detector gains much: units respond weakly to them,
+# and few values are above the clip.
 #
-# What prunes or scales does not help here. :class:`~skood.rectifiers.SCALE` and
+# Pruning and scaling do not help here. :class:`~skood.rectifiers.SCALE` and
 # :class:`~skood.rectifiers.LTS` raise the logits of an image whose activity is spread
 # over many units. In networks for ImageNet, their authors report, these are the known
 # classes. Here they are the unknown ones, as the last column shows: the networks have
-# learned to answer known digits with few units. The nearest neighbors hardly see a
-# factor, since they look at directions. :class:`~skood.rectifiers.DICE` keeps
-# one weight in ten, which of 512 weights is too little for the accuracy as well.
+# learned to predict known digits with few units. The nearest neighbors are hardly
+# affected by a factor, since they depend on directions. :class:`~skood.rectifiers.DICE`
+# retains one weight in ten, which of 512 weights is too little for the accuracy as
+# well.
 #
-# So what is best for wide networks is not the best for small ones, and the rectifier
-# has to be searched, its parameters too. In a pipeline this is a grid search, in which
-# "passthrough" is a candidate. And there is more than rectifiers: on unknown digits
-# none of them makes a detector of logits as good as the nearest neighbors are alone.
+# The best rectifier for wide networks is thus not the best for small ones, and the
+# rectifier has to be tuned, with its parameters. In a pipeline this is a grid search,
+# in which "passthrough" is a candidate. On unknown digits no rectifier makes a detector
+# of logits as good as the nearest neighbors are alone.

@@ -1,12 +1,12 @@
 """
 ===============================
-Prediction sets of what is kept
+Prediction sets after rejection
 ===============================
 
-A classifier that rejects answers with one class. A *conformal set* names all classes
-that may be right, and holds the right one with a chosen probability. The two go
-together: the rule turns foreign samples away, of which no set is right, and sets are
-made for the others. This takes MAPIE (``pip install mapie``); the recipe
+A classifier with a reject option predicts one class. A *conformal set* contains all
+classes that may be right, and includes the right one with a chosen probability. The two
+can be combined: the rule rejects OOD samples, for which no set is right, and sets are
+computed for the others. This requires MAPIE (``pip install mapie``); the recipe
 :doc:`/recipes/conformal` does the same in three lines of NumPy.
 """
 
@@ -17,10 +17,10 @@ made for the others. This takes MAPIE (``pip install mapie``); the recipe
 # Three parts of the data
 # -----------------------
 #
-# The digits 8 and 9 are foreign: they carry the label -1. Noise makes the task hard
-# enough for sets of more than one class. One part of the rows fits the models and
-# chooses the rule. The rest is split, many times, into rows that calibrate sets and new
-# rows.
+# The digits 8 and 9 are OOD: they have the label -1. Noise makes the task hard
+# enough for sets of more than one class. One part of the samples is used to fit the
+# models and to select the rule. The rest is split, many times, into samples that
+# calibrate sets and new samples.
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -43,23 +43,23 @@ clf = RejectOptionClassifier(
 print(clf.report(X_rest, y_rest))
 
 # %%
-# Who calibrates?
-# ---------------
+# Calibration samples
+# -------------------
 #
 # A set has a coverage of :math:`1 - \alpha`, the probability that the right class is in
-# it, for new samples that are like those that calibrated it. New *accepted* samples are
-# like calibration rows that were accepted, too. So there are three ways, and two of
-# them keep the promise for the samples that they are about:
+# it, for new samples exchangeable with the calibration samples. New *accepted* samples
+# are exchangeable with accepted calibration samples. So there are three ways, and two
+# of them have a guarantee:
 #
-# - without rejecting: calibrate on all known rows, and make sets for all;
-# - calibrate on **all** known rows, and make sets for the accepted ones;
-# - calibrate on the **accepted** known rows, and make sets for the accepted ones.
+# - without rejecting: calibrate on all known samples, and compute sets for all;
+# - calibrate on **all** known samples, and compute sets for the accepted ones;
+# - calibrate on the **accepted** known samples, and compute sets for the accepted ones.
 from mapie.classification import SplitConformalClassifier
 
 level = 0.98  # 1 - alpha
 known = y_rest != -1
 accepted = clf.accept_proba(X_rest) == 1
-columns = np.searchsorted(clf.classes_, y_rest)  # of the known rows
+columns = np.searchsorted(clf.classes_, y_rest)  # of the known samples
 
 
 def sets_of(calibration, new):
@@ -91,8 +91,8 @@ for way in ways:
     print(f"{way:30}{np.mean(coverage[way]):9.3f}{np.mean(size[way]):18.2f}")
 
 # %%
-# Each dot is a split. Its coverage varies, for a split has a few hundred rows of each
-# kind; what is promised is the mean.
+# Each dot is a split. Its coverage varies, since a split has a few hundred samples of
+# each kind; the guarantee is on the mean.
 import matplotlib.pyplot as plt
 
 fig, axes = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, layout="constrained")
@@ -114,15 +114,15 @@ plt.show()
 # What holds
 # ----------
 #
-# Both ways that calibrate on rows like the new ones come out at the level that was
-# asked for. The one in the middle does not: the rule keeps digits that are easy, and
-# sets that were made to cover hard ones as well are larger than they need be. With
-# another rule they could be too small: one that looks at the distance to the training
-# data alone may keep digits that are harder than the average. So calibrate on accepted
-# rows.
+# Both ways that calibrate on samples like the new ones attain the nominal level.
+# The one in the middle does not: the rule accepts digits that are easy, and
+# sets calibrated to cover hard ones as well are larger than necessary. With
+# another rule they could be too small: one that uses only the distance to the training
+# data may accept digits that are harder than the average. Therefore calibrate on
+# accepted samples.
 #
-# The promise is about the average over accepted known samples. It is none for each
-# class, nor for foreign samples that are accepted. These get a set as well, which
+# The guarantee is on the average over accepted known samples, not for each
+# class, and not for accepted OOD samples. These get a set as well, which
 # cannot be right:
 foreign = ~known & accepted
 sets = sets_of(known & accepted, foreign)
@@ -130,6 +130,7 @@ print(f"accepted foreign digits: {foreign.sum()} of {(~known).sum()}")
 print(f"classes in their sets: {sets.sum(axis=1).mean():.2f} on average, none right")
 
 # %%
-# Their share is what `fpr_max` bounds; `guarantee="high_probability"` does so on new
-# rows, see :ref:`guarantees`. And all of it breaks if the rule is chosen on the rows
-# that calibrate the sets, for then these rows and new ones are no longer alike.
+# Their fraction is bounded by `fpr_max`; with `guarantee="high_probability"` also on
+# new samples, see :ref:`guarantees`. The coverage is not guaranteed if the rule is
+# selected on the samples that calibrate the sets, since these are then not exchangeable
+# with new ones.

@@ -3,11 +3,11 @@
 What may a rejection cost?
 ==========================
 
-Bounds on rates are one way to say what is asked of a classifier that may reject. The
-other is a price for each way to fail: for a wrong class, for a known sample that is
-rejected, for a foreign sample that is accepted. The rule of least expected cost has no
-bounds that could be infeasible. What it depends on is how dear the failures are, and
-how often foreign samples come: neither is a property of the data at hand.
+Bounds on rates are one way to define the objective of a reject option. The
+other is a cost for each error: for a wrong class, for a known sample that is
+rejected, for an OOD sample that is accepted. The rule of least expected cost has no
+bounds that could be infeasible. It depends on the costs, and on
+the prior of OOD samples, which are not properties of the data.
 """
 
 # Authors: The skood developers
@@ -27,10 +27,10 @@ how often foreign samples come: neither is a property of the data at hand.
 #     (1 - \pi) \, E_I[c \, \ell + (1 - c) \, \varepsilon_1] +
 #     \pi \, E_O[c \, \varepsilon_2 + (1 - c) \, \varepsilon_3] .
 #
-# We take a loss of 1 for a wrong class, and the same for an accepted foreign sample:
-# :math:`\varepsilon_2 = 1`, and :math:`\varepsilon_3 = 0`. That leaves two numbers.
-# In the first setting rejecting is cheap, since somebody looks at all samples anyway,
-# and foreign ones are common. In the second it is dear, and foreign ones are rare.
+# The costs of a wrong class and of an accepted OOD sample are 1 here:
+# :math:`\varepsilon_2 = 1`, and :math:`\varepsilon_3 = 0`. This leaves two numbers.
+# In the first setting rejecting is cheap, since all samples are inspected anyway,
+# and OOD samples are common. In the second it is expensive, and OOD samples are rare.
 from skood.rejection import CostBased
 
 settings = {
@@ -42,8 +42,8 @@ settings = {
 # Data
 # ----
 #
-# Digits with noise on the pixels; 0 and 4 are foreign and labeled -1. Their share in
-# the data, one in five, has no meaning: it is the prior that counts.
+# Digits with noise on the pixels; 0 and 4 are OOD and labeled -1. Their fraction in
+# the data, one in five, is not used: the prior is a parameter.
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -75,7 +75,7 @@ def fit(rule, **detectors):
 
 
 # %%
-# Two prices, two rules
+# Two settings, two rules
 # ---------------------
 #
 # The classifier and the detector are the same in both settings; the rule accepts a
@@ -92,10 +92,10 @@ for name, rule in settings.items():
     print()
 
 # %%
-# When rejecting is cheap, the rule takes little risk of either kind: it keeps errors
-# and foreign digits out, and a third of the known digits with them. When it is dear,
-# most known digits are accepted, and with them more errors and more foreign digits. The
-# line also turns. A digit that the classifier is unsure of is worth a try as long as it
+# When rejecting is cheap, the rule takes little risk of either kind: it rejects errors
+# and OOD digits, and a third of the known digits. When it is expensive,
+# most known digits are accepted, and with them more errors and more OOD digits. The
+# slope also changes. A prediction of low confidence is worth accepting if it
 # is right more often than not, so that the distance gets the larger weight:
 import matplotlib.pyplot as plt
 
@@ -112,10 +112,10 @@ plt.show()
 # What it saves
 # -------------
 #
-# :func:`~skood.metrics.make_cost_scorer` makes a scorer, for searches and for numbers
-# on test data. It returns minus the cost. There are two rules that need no scores:
-# never reject, or reject all, at a cost of :math:`(1 - \pi) \, \varepsilon_1`. Two
-# others threshold one score each.
+# :func:`~skood.metrics.make_cost_scorer` makes a scorer, for searches and for
+# evaluation on test data. It returns minus the cost. There are two rules that need no
+# scores: never reject, or reject all, at a cost of :math:`(1 - \pi) \, \varepsilon_1`.
+# Two others threshold one score each.
 everything = fit(None)
 others = {
     "never reject": lambda rule: everything,
@@ -135,19 +135,20 @@ for other, row in costs.items():
     print(f"{other:26}" + "".join(f"{cost:8.4f}" for cost in row))
 
 # %%
-# Where rejecting is cheap, a single score must reject very many digits to keep foreign
-# ones and errors out; the confidence alone is no better than to reject all of them.
-# Where it is dear, the distance alone is nearly as good as both scores: the foreign
-# digits are worth a rejection, most errors are not. (There are 719 known and 180
-# foreign test rows: in the dear setting, differences below 0.01 are no finding.)
+# If rejecting is cheap, a single score must reject very many digits to avoid OOD
+# samples and errors; the confidence alone is no better than to reject all of them.
+# If it is expensive, the distance alone is nearly as good as both scores: rejecting
+# pays for the OOD digits, but not for most errors. (There are 719 known and 180
+# OOD test samples: in the expensive setting, differences below 0.01 are not
+# significant.)
 #
 # Any cost, any prior
 # -------------------
 #
-# For a range of prices, :func:`~skood.metrics.scod_cost_curve` finds the least cost of
-# any rule on one or two scores. Costs are linear in each price and in the prior, so
-# that the least of them is concave. These are the best rules *on the test rows*: what
-# the scores can reach, not what a rule that was chosen before would do.
+# For a range of costs, :func:`~skood.metrics.scod_cost_curve` computes the least cost
+# of any rule on one or two scores. Costs are linear in each cost and in the prior, so
+# that their minimum is concave. These are the best rules *on the test samples*: a bound
+# for the scores, not the performance of a rule selected on other samples.
 from skood.metrics import scod_cost_curve
 
 clf = fitted["cheap"]  # both have the same models
@@ -200,7 +201,7 @@ plt.show()
 #     r(x) + (\varepsilon_2 - \varepsilon_3) \frac{\pi}{1 - \pi} \, g(x)
 #     \le \varepsilon_1 .
 #
-# That is :class:`~skood.rejection.PlugInCost`: no rows choose it. In
+# This is :class:`~skood.rejection.PlugInCost`, which is not fitted to samples. In
 # :func:`~skood.datasets.make_reject_option_1d` both functions are known, and the cost
 # of any rule is an integral over the line.
 from skood.datasets import make_reject_option_1d
@@ -228,8 +229,8 @@ least = true_cost(accepted)
 print(f"mu = {plug_in.mu:.4f}, lambda_0 = {prices['reject_id']}, cost = {least:.4f}")
 
 # %%
-# It rejects where two classes are about as likely as each other, and where foreign
-# samples are dense:
+# It rejects where two classes are about equally likely, and where the OOD
+# density is high:
 fig, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
 ax.plot(x, r, "C3--", label="risk r(x)")
 ax.plot(x, p_id, "C0-", label="density of known samples")
@@ -241,11 +242,11 @@ plt.show()
 
 # %%
 # Scores are rarely that good. :class:`~skood.rejection.CostBased` takes scores of any
-# kind, and searches the angle and the threshold on rows. How many does it need? We
-# draw n known and n foreign samples, 30 times, and calculate what the rule that was
-# found really costs. The plug-in rule, on the other hand, trusts its scores: if the
-# likelihood ratio is estimated four times too small or too large, it pays for that,
-# whatever n.
+# kind, and searches the angle and the threshold on samples. To find the required
+# number, n known and n OOD samples are drawn, 30 times, and the true cost of the rule
+# is computed. The plug-in rule, on the other hand, depends on its scores: if the
+# likelihood ratio is estimated four times too small or too large, the cost increases,
+# for any n.
 sizes = np.array([50, 100, 200, 500, 1000])
 excess = np.empty((len(sizes), 30))
 for i, n in enumerate(sizes):
@@ -285,7 +286,7 @@ plt.show()
 # What we see
 # -----------
 #
-# Prices and a prior are enough to set a rule, and there always is one. Two scores cost
-# less than one, above all where both kinds of failure matter. Known probabilities need
-# no search, but must be right. With scores of any other kind a few hundred rows choose
-# a rule that costs one or two per cent more than the best one.
+# Costs and a prior are enough to define a rule, and it always exists. Two scores cost
+# less than one, above all if both kinds of error matter. Known probabilities need
+# no search, but must be right. With scores of any other kind a few hundred samples are
+# enough for a rule that costs one or two per cent more than the best one.

@@ -3,10 +3,10 @@
 Search a rule and its parts at once
 ===================================
 
-A classifier that may reject has many numbers to choose: those of the classifier, those
-of the detector, and those of the rule. All of them are parameters, so that one grid
-search finds them together. What it needs is a scorer that knows what is asked for, also
-of candidates that do not deliver it.
+A classifier with a reject option has many hyperparameters: of the classifier, of the
+detector, and of the rule. All of them are parameters, so that one grid
+search tunes them together. It needs a scorer that evaluates the objective, also
+of candidates that violate its bounds.
 """
 
 # Authors: The skood developers
@@ -33,9 +33,9 @@ X_train, X_test, y_train, y_test = train_test_split(
 # -----------------------
 #
 # The rule is the last step of a pipeline, and the input of its detector are the scaled
-# pixels. The scaler in front is fitted on all training samples, also the foreign ones,
-# and learns little of them: two numbers per pixel. A step that could learn more belongs
-# into :class:`~skood.model_selection.IDOnly`.
+# pixels. The scaler in front is fitted on all training samples, including OOD samples,
+# but estimates only two numbers per pixel. A step that could learn more should be
+# wrapped in :class:`~skood.model_selection.IDOnly`.
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -56,8 +56,8 @@ pipeline = make_pipeline(
 )
 
 # %%
-# What is asked for
-# -----------------
+# Objective
+# ---------
 #
 # The least risk, where at least 75 % of known and at most 20 % of foreign digits are
 # accepted: :math:`\mathrm{TPR} \ge \phi`, :math:`\mathrm{FPR} \le \rho`. A rule that is
@@ -92,9 +92,9 @@ scoring = {
 # The search
 # ----------
 #
-# :class:`~skood.model_selection.OODStratifiedKFold` gives every fold its share of
-# foreign rows. Bounds of the rule that no candidate can meet, such as an FPR of 0.02,
-# would make fits fail, and scikit-learn rank them last, with a warning.
+# :class:`~skood.model_selection.OODStratifiedKFold` stratifies folds by OOD
+# samples as well. Bounds of the rule that no candidate can meet, such as an FPR of
+# 0.02, would make fits fail, and scikit-learn rank them last, with a warning.
 from sklearn.model_selection import GridSearchCV
 
 from skood.model_selection import OODStratifiedKFold
@@ -121,9 +121,9 @@ for name, value in search.best_params_.items():
 # ----------------------------------------
 #
 # Each cell is a candidate: its mean score over three folds, times -1, and with "!" for
-# each fold in which it breaks a bound: every such fold adds more than one third. Dark
-# is bad; the best is framed. On the right the rule has the very bound on the FPR that
-# is asked for, and breaks it in one fold or two. On the left most candidates keep it.
+# each fold in which it violates a bound: every such fold adds more than one third. Dark
+# is bad; the best is framed. On the right the bound of the rule on the FPR is the
+# required one, and is violated in one fold or two. On the left most candidates meet it.
 import matplotlib.pyplot as plt
 from matplotlib.colors import LogNorm
 
@@ -151,8 +151,8 @@ axes[0].set_yticks(range(shape[0]), labels)
 plt.show()
 
 # %%
-# A cost has no bounds, and no cliff: it changes little with the bound of the rule. Do
-# the three agree on the best candidate?
+# A cost has no bounds, and no discontinuity: it changes little with the bound of the
+# rule. These are the best candidates of the three scorers:
 for name in scoring:
     best = results["params"][results[f"mean_test_{name}"].argmax()]
     chosen = ", ".join(f"{k.split('__')[-1]}={v}" for k, v in best.items())
@@ -162,18 +162,18 @@ for name in scoring:
 # The best one, on test data
 # --------------------------
 #
-# It was refitted on all training rows. The test rows chose nothing, so that their
-# numbers are fair.
+# It was refitted on all training samples. The test samples were not used for selection,
+# so that their results are unbiased.
 best = search.best_estimator_
 print(best[-1].report(best[:-1].transform(X_test), y_test, ood_prior=0.2))
 for name, scorer in scoring.items():
     print(f"{name:27}{-scorer(best, X_test, y_test):.4f}")
 
 # %%
-# Displays read the fitted search as they read a classifier. The dot is the rule on the
-# test rows; the shaded corner is where the bounds *of the rule* are met, which are
-# stricter than those asked for. The dot is below the curve, which is that of the best
-# TPR at every FPR: the rule had room to spare, and spent it on fewer errors.
+# Displays take the fitted search like a classifier. The dot is the rule on the
+# test samples; in the shaded corner the bounds *of the rule* are met, which are
+# stricter than the required ones. The dot is below the curve, which is the best
+# TPR at every FPR: the rule trades TPR for fewer errors.
 from skood.metrics import AcceptanceRegionDisplay, DoubleScoreROCDisplay
 
 fig, axes = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
@@ -188,6 +188,6 @@ plt.show()
 # -----------
 #
 # The numbers of the rule are worth a search, like all others: its bounds are for the
-# calibration rows, those of the scorer for new ones. A search does not promise
-# anything, and the best of many candidates is there partly by luck. Where a bound must
-# hold, there is the ``guarantee`` of :class:`~skood.rejection.RejectOptionClassifier`.
+# calibration samples, the bounds of the scorer for new ones. A search has no
+# guarantee, and the best of many candidates is selected partly by chance. If a bound
+# must hold, use the ``guarantee`` of :class:`~skood.rejection.RejectOptionClassifier`.

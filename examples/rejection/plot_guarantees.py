@@ -3,10 +3,10 @@
 Bounds that hold on new data
 ============================
 
-A rule that is chosen on a sample meets its bounds on that sample. On new data it breaks
-them about as often as not: the best rule is one that just meets a bound, and where it
-just meets it is a matter of chance. With a guarantee, the rule keeps some distance from
-its bounds, no more than is needed for a promise about new data.
+A rule selected on a sample meets its bounds on that sample. On new data it violates
+them about as often as not: the best rule just meets a bound, and the position of the
+bound is random. With a guarantee, the rule has a distance from
+its bounds, no more than is needed for a guarantee on new data.
 """
 
 # Authors: The skood developers
@@ -17,9 +17,9 @@ its bounds, no more than is needed for a promise about new data.
 # --------------------------
 #
 # In :func:`~skood.datasets.make_reject_option_1d` the densities of known (ID) and
-# foreign (OOD) samples are known. So the true positive rate (TPR, the accepted share of
-# known samples), the false positive rate (FPR, that of foreign ones) and the risk
-# (errors among accepted known samples) of any rule are integrals over the line: no
+# OOD samples are known. So the true positive rate (TPR, the accepted fraction of
+# known samples), the false positive rate (FPR, of OOD samples) and the risk
+# (error rate of accepted known samples) of any rule are integrals over the line: no
 # test data, no noise.
 import numpy as np
 
@@ -56,15 +56,15 @@ def draw(n, seed):
 # A hundred users
 # ---------------
 #
-# Each has a sample of 1000 known and 1000 foreign rows, and asks for the least risk
-# where at least 70 % of known and at most 20 % of foreign samples are accepted. The
-# first way is the plug-in rule: the best one on the sample. The others are those of
+# Each has a sample of 1000 known and 1000 OOD samples, and minimizes the risk
+# such that at least 70 % of known and at most 20 % of OOD samples are accepted. The
+# first way is the plug-in rule: the best one on the sample. The others are methods of
 # :func:`~skood.rejection.certify`, with :math:`\delta = 0.1`:
 #
-# - ``"high_probability"`` and ``"ltt"`` promise that
+# - ``"high_probability"`` and ``"ltt"`` guarantee that
 #   :math:`P(\mathrm{TPR} \ge 0.7 \text{ and } \mathrm{FPR} \le 0.2) \ge 1 - \delta`,
 #   where the probability is over the users;
-# - ``"expectation"`` promises that :math:`E[\mathrm{TPR}] \ge 0.7` and
+# - ``"expectation"`` guarantees that :math:`E[\mathrm{TPR}] \ge 0.7` and
 #   :math:`E[\mathrm{FPR}] \le 0.2`, the average over all users.
 from skood.exceptions import NotCertifiableError
 
@@ -125,27 +125,27 @@ fig.legend(*handles, loc="outside lower center", ncols=2)
 plt.show()
 
 # %%
-# More than half of the plug-in rules break a bound, by little; who has only one of them
-# cannot tell. The second and the third way keep their promise, with room to spare: 10
-# of 100 were allowed. The average rates of the fourth are within the bounds, those of
-# single rules need not be. The price is in the risk, which is least for rules that go
-# up to their bounds, or beyond.
+# More than half of the plug-in rules violate a bound, by little, which cannot be seen
+# for a single rule. The guarantees of the second and the third way hold, with a margin:
+# 10 of 100 were allowed. The average rates of the fourth are within the bounds, the
+# rates of single rules need not be. The cost is a higher risk, which is least for rules
+# at their bounds, or beyond.
 #
-# The room for chance
-# -------------------
+# The margin
+# ----------
 #
-# For thresholds of one score the promise is an exact binomial test. Accepting at least
-# k of :math:`n_I` known and at most K of :math:`n_O` foreign calibration rows, where
+# For thresholds of one score the guarantee is an exact binomial test. Accepting at
+# least k of :math:`n_I` known and at most K of :math:`n_O` OOD calibration samples,
+# where
 #
 # .. math::
 #     k = \min \{ j : P(\mathrm{Bin}(n_I, \phi) \ge j) \le \delta / 2 \}, \quad
 #     K = \max \{ j : P(\mathrm{Bin}(n_O, \rho) \le j) \le \delta / 2 \},
 #
 # certifies a TPR of :math:`\phi` and an FPR of :math:`\rho`, for all such thresholds at
-# once. "high_probability" chooses the angle between two scores on a part of the rows,
-# and certifies thresholds on the rest; "ltt" certifies them at 16 angles, each with
-# :math:`\delta / 16`. The room that is left for chance shrinks like
-# :math:`1 / \sqrt{n}`:
+# once. "high_probability" selects the angle between two scores on a part of the
+# samples, and certifies thresholds on the rest; "ltt" certifies them at 16 angles, each
+# with :math:`\delta / 16`. The margin shrinks like :math:`1 / \sqrt{n}`:
 from skood.rejection import max_accepted_ood, min_accepted_id
 
 sizes = np.unique(np.geomspace(20, 20_000, 60).astype(int))
@@ -155,7 +155,7 @@ for n_angles, style in ((1, "-"), (16, "--")):
     k = [min_accepted_id(int(m), rule.tpr_min, delta) for m in sizes]
     K = [max_accepted_ood(int(m), rule.fpr_max, delta) for m in sizes]
     k, K = np.array(k, dtype=float), np.array(K, dtype=float)
-    K[K < 0] = np.nan  # so few rows that none may be accepted
+    K[K < 0] = np.nan  # too few samples to accept any
     angles = "one angle" if n_angles == 1 else f"{n_angles} angles"
     ax.plot(sizes, k / sizes, "C0", ls=style, label=f"least TPR, {angles}")
     ax.plot(sizes, K / sizes, "C1", ls=style, label=f"largest FPR, {angles}")
@@ -175,9 +175,10 @@ plt.show()
 # In a classifier
 # ---------------
 #
-# :class:`~skood.rejection.RejectOptionClassifier` takes the same guarantees. Rows that
-# certify must be scored by the final models, so that a share of the known rows is held
-# out: here 40 %. All foreign rows are, in any case. The digits 0 and 4 are foreign.
+# :class:`~skood.rejection.RejectOptionClassifier` has the same guarantees.
+# Certification requires scores by the final models, so that a fraction of the known
+# samples is held out: here 40 %. All OOD samples are, in any case. The digits 0 and 4
+# are OOD.
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
@@ -204,14 +205,14 @@ report = clf.report(X_test, y_test)
 print(report)
 
 # %%
-# On the rows that certified it, the rule keeps a distance from both bounds. It is the
-# one with the least errors on these rows among all that are certified:
+# On the certification samples, the rule has a distance from both bounds. It has the
+# least errors on these samples among all certified rules:
 point = clf.operating_point_
 print(f"certified at TPR {point.tpr:.3f} and FPR {point.fpr:.3f}")
 
 # %%
-# Stricter bounds need more rows. The error says what is missing, and about how many
-# rows would do:
+# Stricter bounds need more samples. The error contains the reason, and the approximate
+# number of samples required:
 strict = RejectOptionClassifier(**clf.get_params(deep=False))
 strict.set_params(rule=BoundedTPRFPR(tpr_min=0.85, fpr_max=0.1))
 try:
@@ -223,11 +224,11 @@ except NotCertifiableError as error:
 # A bound on the risk
 # -------------------
 #
-# The promise is about TPR and FPR, not about the risk: the rule has the least errors on
-# rows that took part in choosing it. With known rows that did not,
-# :func:`~skood.rejection.risk_upper_bound` gives a bound that holds with a probability
-# of :math:`1 - \delta`, here from the first quarter, half and all of the known test
-# rows that are accepted.
+# The guarantee is about TPR and FPR, not about the risk: the rule has the least errors
+# on the samples used for its selection. With other known samples,
+# :func:`~skood.rejection.risk_upper_bound` returns a bound that holds with a
+# probability of :math:`1 - \delta`, here from the first quarter, half and all of the
+# accepted known test samples.
 from skood.rejection import risk_upper_bound
 
 y_pred = clf.predict(X_test)
@@ -241,7 +242,7 @@ for m in (len(wrong) // 4, len(wrong) // 2, len(wrong)):
 # What we see
 # -----------
 #
-# "Best on this sample" and "within bounds on new data" are different questions. For
-# reports and comparisons the first is the right one. Where a bound must hold, ask for a
-# guarantee: it costs some risk, rows to certify with, and at times an answer. It is a
-# promise about foreign samples like those at hand, as all numbers here are.
+# "Best on this sample" and "within bounds on new data" are different objectives. For
+# reports and comparisons the first is the right one. If a bound must hold, use a
+# guarantee: it costs some risk, samples for certification, and sometimes no rule is
+# feasible. It holds for OOD samples like the given ones, as do all results here.

@@ -1,14 +1,14 @@
 """
 ===========================================
-A classifier that rejects what it cannot do
+A reject option for misclassified and OOD
 ===========================================
 
 A classifier of handwritten digits fails in two ways. It confuses digits that look
-alike, and it answers with full confidence when it is shown something that is none of
-its classes. One score does not tell both: the confidence of the classifier is high for
-many foreign samples, and the distance to the training data is small for digits that lie
-between two classes. :class:`~skood.rejection.RejectOptionClassifier` combines the two
-scores in the best way for what is asked for.
+alike, and it predicts a class with full confidence for inputs of none of
+its classes. One score does not detect both: the confidence of the classifier is high
+for many OOD samples, and the distance to the training data is small for digits between
+two classes. :class:`~skood.rejection.RejectOptionClassifier` combines the two scores
+optimally for a given objective.
 """
 
 # Authors: The skood developers
@@ -18,10 +18,10 @@ scores in the best way for what is asked for.
 # Data
 # ----
 #
-# The digits 0 and 4 are out-of-distribution (OOD): the classifier shall know the other
+# The digits 0 and 4 are out-of-distribution (OOD): the classes are the other
 # eight digits only. Noise on the pixels makes the task hard enough to have errors. Some
-# OOD rows are in the training data, labeled -1. No model is fitted on them; they
-# choose the rule.
+# OOD samples are in the training data, labeled -1. No model is fitted on them; they
+# are used to select the rule.
 import numpy as np
 from sklearn.model_selection import train_test_split
 
@@ -34,15 +34,15 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 
 # %%
-# Ask for rates, get a classifier
-# -------------------------------
+# Bounds on TPR and FPR
+# ---------------------
 #
-# We ask for the least errors among the accepted digits, where at least 80 % of the
-# known digits and at most 10 % of the foreign ones are accepted. The risk score is one
-# minus the largest probability, by default; the OOD score is the distance to the fifth
-# nearest training sample. Its input are the pixels; by default it would be the features
-# of the classifier. Scores are cross-fitted: each sample is scored by models that were
-# not fitted on it.
+# The objective is the least error rate of the accepted digits, such that at least 80 %
+# of the known digits and at most 10 % of the OOD ones are accepted. The risk score is
+# one minus the largest probability, by default; the OOD score is the distance to the
+# fifth nearest training sample. Its input are the pixels; by default it would be the
+# features of the classifier. Scores are cross-fitted: each sample is scored by models
+# that were not fitted on it.
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import KNN
@@ -70,10 +70,10 @@ print(f"errors on the accepted ones: {-clf.score(X_test, y_test):.3f}")
 # The rule
 # --------
 #
-# A sample is accepted if a weighted sum of the two scores stays below a threshold: a
-# half-plane. Errors lie to the right (the classifier hesitates), foreign digits at the
-# top (far from the training data). The classifier is as sure of many foreign digits as
-# of known ones, so that no threshold on its confidence alone would keep them out.
+# A sample is accepted if a weighted sum of the two scores is below a threshold: a
+# half-plane. Errors are on the right (low confidence), OOD digits at the
+# top (far from the training data). The classifier is as confident on many OOD digits as
+# on known ones, so that no threshold on its confidence alone would reject them.
 import matplotlib.pyplot as plt
 
 point = clf.operating_point_
@@ -107,10 +107,10 @@ plt.show()
 # One score or two
 # ----------------
 #
-# What could any rule on these scores reach? For every bound on the share of foreign
-# digits, the next plot shows the least share of errors among the accepted known digits,
-# with at least 80 % of them accepted. Where a line is missing, the score cannot meet
-# the bounds at all.
+# For every bound on the fraction of OOD
+# digits, the next plot shows the least error rate of the accepted known digits
+# for any rule on these scores, with at least 80 % of them accepted. Where a line is
+# missing, the score cannot meet the bounds.
 from skood.metrics import selective_risk_at
 
 confidence = clf.predict_proba(X_test).max(axis=1)
@@ -166,15 +166,15 @@ for name in ("uncertain class", "out-of-distribution"):
 # What we see
 # -----------
 #
-# The distance keeps foreign digits out, but says little about errors: more than half of
-# them are among the digits that it accepts. The confidence finds the errors, but lets
-# about three in ten foreign digits in once it accepts 80 % of the known ones. Both
-# together do what was asked for, and leave fewer errors than either at any bound.
+# The distance rejects OOD digits, but does not detect errors: more than half of
+# them are among the digits that it accepts. The confidence detects the errors, but
+# accepts about three in ten OOD digits when it accepts 80 % of the known ones. Both
+# together meet the objective, with fewer errors than either at any bound.
 #
-# On the test rows the share of foreign digits that is accepted comes out near its
-# bound, on either side of it with other random states: a rule that is chosen on a
+# On the test samples the fraction of accepted OOD digits is close to its
+# bound, on either side of it with other random states: a rule selected on a
 # sample meets its bounds on that sample. If a bound must hold, choose a stricter one,
-# with the width of the intervals in mind.
+# according to the width of the intervals.
 #
-# Most rejections for "out-of-distribution" are of foreign digits. Those for "uncertain
-# class" are mixed: a foreign digit may well look like something between two classes.
+# Most rejections as "out-of-distribution" are OOD digits. Rejections as "uncertain
+# class" are mixed: an OOD digit may look like something between two classes.

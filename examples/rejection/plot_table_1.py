@@ -1,16 +1,15 @@
 r"""
 ====================================================
-Table 1 of Franc et al.: four models on known ground
+Table 1 of Franc et al. on known densities
 ====================================================
 
-Franc, Prusa and Paplham compare reject options on a problem on the real line, all
-densities of which are known [1]_. Nothing is estimated there: neither the classifier
-nor the scores. What is left is the question of the table: which function of the two
-best scores, the conditional risk and the likelihood ratio, should reject?
+Franc, Prusa and Paplham compare reject options on a problem on the real line with
+known densities [1]_. Nothing is estimated: neither the classifier
+nor the scores. The remaining question of the table is which function of the two
+best scores, the conditional risk and the likelihood ratio, should reject.
 
-The densities as printed in the paper do not give its table. This example finds those
-that do, computes the table from a sample and from the densities, and draws what it
-shows.
+The densities stated in the paper do not give its table. This example finds the ones
+that do, computes the table from a sample and from the densities, and plots the results.
 
 .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
    out-of-distribution detection. 2023.
@@ -23,7 +22,8 @@ shows.
 # The problem
 # -----------
 #
-# There are three classes in distribution (ID), and one bump out of distribution (OOD):
+# There are three classes in distribution (ID), and an out-of-distribution (OOD)
+# density:
 #
 # .. math::
 #     p(x, 1) = 0.3\, N(x; -1, 1), \quad p(x, 2) = 0.3\, N(x; 1, 1), \quad
@@ -36,15 +36,15 @@ shows.
 # .. math::
 #     r(x) = 1 - \max_k p(k \mid x), \qquad g(x) = p_O(x) / p_I(x)
 #
-# are the two scores, both high for what should be rejected. Four models accept a row
+# are the two scores, both high for samples to reject. Four models accept a sample
 # if their score is small enough:
 #
 # - A: :math:`g(x)`, a perfect OOD detector;
 # - B: :math:`r(x) + 0.2\, g(x)`, a mixture chosen by hand;
-# - C: :math:`r(x)`, a perfect detector of misclassified rows;
+# - C: :math:`r(x)`, a perfect detector of misclassified samples;
 # - D: :math:`r(x) + \mu\, g(x)` with the best :math:`\mu`, the double score.
 #
-# We draw 100,000 rows, a quarter of them OOD.
+# 100,000 samples are drawn, a quarter of them OOD.
 import numpy as np
 
 from skood.datasets import make_reject_option_1d
@@ -62,17 +62,17 @@ print(
 # The table from the sample
 # -------------------------
 #
-# With the accepted shares TPR of ID and FPR of OOD rows, the selective risk is the
-# share of errors among the accepted ID rows. It is minimized in two ways: at TPR
+# With the accepted fractions TPR of ID and FPR of OOD samples, the selective risk is
+# the error rate of the accepted ID samples. It is minimized in two ways: at TPR
 # :math:`\ge 0.7` and FPR :math:`\le 0.2`, and at a recall of 0.7 and a precision
 #
 # .. math::
 #     \frac{(1 - \pi)\, \mathrm{TPR}}{(1 - \pi)\, \mathrm{TPR} + \pi\, \mathrm{FPR}}
 #     \ge 0.9, \qquad \pi = 0.25 .
 #
-# Metrics of :mod:`skood.metrics` take scores that are high for rows to accept, hence
+# Metrics of :mod:`skood.metrics` take scores that are high for samples to accept, hence
 # the signs. D is two scores and a different rule for either pair of bounds, so it has
-# no AUROC. The standard error comes from the spread over ten parts of the sample.
+# no AUROC. The standard error is estimated from ten parts of the sample.
 from skood.metrics import (
     aupr_in,
     auroc,
@@ -88,7 +88,7 @@ MEANING = {"A": "g", "B": "r + 0.2 g", "C": "r", "D": "r + μ g"}
 
 
 def measure(scores, rows=slice(None)):
-    """Return the five numbers of the table on some rows."""
+    """Return the five numbers of the table on some samples."""
     labels, predicted, scores = y[rows], y_pred[rows], [s[rows] for s in scores]
     risks = [
         selective_risk_at(labels, predicted, *scores, **TPR_FPR).risk,
@@ -115,9 +115,9 @@ errors = {
 # ----------------------------
 #
 # On a fine grid the problem is finite. The cells of the grid have probabilities, so
-# that sums take the place of counts, and the best acceptance of each cell is a linear
+# that sums replace counts, and the best acceptance of each cell is a linear
 # program, which :func:`~skood.rejection.solve_finite` solves. It searches all rules,
-# not only those of the form of D.
+# not only rules of the form of D.
 from scipy.integrate import trapezoid
 
 from skood.exceptions import InfeasibleError
@@ -128,7 +128,7 @@ x = np.linspace(-7, 10, 4001)
 
 
 def curve(score, model):
-    """Return TPR, FPR and selective risk where the score has let a cell in."""
+    """Return TPR, FPR and selective risk after each accepted cell."""
     order = np.argsort(score)
     p, q = (density(x)[order] for density in (model.density_id, model.density_ood))
     tpr, fpr = np.cumsum(p) / p.sum(), np.cumsum(q) / q.sum()
@@ -167,12 +167,12 @@ exact = population(problem.model)
 # Side by side with the paper
 # ---------------------------
 #
-# The paper's risks are as published; "unable" says that no threshold meets the bounds.
+# The paper's risks are as published; "unable" means that no threshold meets the bounds.
 PAPER = {"A": [0.157], "B": [0.143], "C": [np.nan], "D": [0.133, 0.129]}
 
 
 def cells(values, spread=None):
-    """Write the numbers of a row; the risks come first."""
+    """Format the numbers of a row; the risks come first."""
     for i, value in enumerate(values):
         if np.isnan(value):
             yield "unable" if i < 2 else "–"
@@ -195,10 +195,10 @@ for name in SCORES:
 
 # %%
 # Sample and densities agree within the sampling error, and for A and B the paper is
-# within 0.002 of them. For D it has larger risks than need be: the linear program finds
-# the smallest ones of all rules, and the rules found on the sample are as good.
+# within 0.002 of them. For D its risks are larger than necessary: the linear program
+# finds the smallest ones of all rules, and the rules found on the sample are as good.
 #
-# The paper prints an OOD mean of 3. Then neither meaning of "0.2" gives its numbers:
+# The paper states an OOD mean of 3. Then neither meaning of "0.2" gives its numbers:
 for text, mean, variance in (
     ("N(2, variance 0.2)", 2.0, 0.2),
     ("N(3, variance 0.2)", 3.0, 0.2),
@@ -212,13 +212,13 @@ for text, mean, variance in (
     )
 
 # %%
-# What the models accept
-# ----------------------
+# Acceptance regions
+# ------------------
 #
-# OOD rows come where classes 2 and 3 overlap. That is one of two places where the
-# classifier errs; at the other one there are no OOD rows. The figure has the regions of
-# acceptance for the bounds on TPR and FPR. C cannot meet them: its region is that of
-# the smallest risk at the same TPR, whatever the FPR.
+# The OOD density overlaps classes 2 and 3. This is one of two places where the
+# classifier errs; at the other one there are no OOD samples. The figure has the regions
+# of acceptance for the bounds on TPR and FPR. C cannot meet them: its region has the
+# smallest risk at the same TPR, for any FPR.
 import matplotlib.pyplot as plt
 
 from skood.rejection import accept
@@ -266,15 +266,15 @@ bottom.grid(axis="x", alpha=0.3)
 plt.show()
 
 # %%
-# All of them reject 30 % of the ID rows. A spends all of that on the OOD bump, far more
-# than the bound asks for, so that the errors between classes 1 and 2 remain. C spends
-# it on both overlaps alike, and lets a third of the OOD rows in beside the second one.
-# D rejects just enough of the bump, and has the rest for the first overlap.
+# All of them reject 30 % of the ID samples. A rejects the OOD density only, far more
+# than the bound requires, so that the errors between classes 1 and 2 remain. C rejects
+# both overlaps alike, and accepts a third of the OOD samples beside the second one.
+# D rejects just enough of the OOD density, and the rest at the first overlap.
 #
 # In the plane of both scores the real line is a curve. The region of every model is a
-# half-plane: A has a level border, C a vertical one, and D chooses the slope. On the
-# lower branch, which is close to :math:`g = 0`, is what the classifier confuses without
-# any OOD row in sight.
+# half-plane: A has a horizontal border, C a vertical one, and D selects the slope. The
+# lower branch, which is close to :math:`g = 0`, has misclassified samples and no OOD
+# samples.
 from skood.metrics import AcceptanceRegionDisplay
 
 fig, ax = plt.subplots(figsize=(7.5, 5.5), layout="constrained")
@@ -308,11 +308,11 @@ plt.show()
 # On the left the TPR against the FPR, with the best rule on both scores at every TPR,
 # and the bounds. The likelihood ratio has the largest AUROC of all functions of x (the
 # lemma of Neyman and Pearson), so that both scores together have the same curve as A.
-# The operating point of D is not on it: D gives TPR away for a smaller risk.
+# The operating point of D is not on it: D trades TPR for a smaller risk.
 #
 # On the right the correct classification rate, CCR = 1 - selective risk, along the
 # thresholds of each score; the area below it is the OSCR. It prefers C, the only model
-# that cannot meet the bounds: within them C would have to accept fewer ID rows.
+# that cannot meet the bounds: within them C would have to accept fewer ID samples.
 from skood.metrics import DoubleScoreROCDisplay
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 5), layout="constrained")
@@ -356,8 +356,8 @@ plt.show()
 # -----------------------------------------
 #
 # On the left, precision and recall at the prior 0.25. On the right, the risk as a
-# function of the coverage of ID rows, without any OOD rows: there C is the best score
-# that there is, and a second score cannot help. C loses on the left, A on the right.
+# function of the coverage of ID samples, without OOD samples: there C is the best
+# score, and a second score cannot help. C is worse on the left, A on the right.
 from skood.metrics import (
     PrecisionRecallDisplay,
     RiskCoverageDisplay,
@@ -392,12 +392,12 @@ RiskCoverageDisplay(
 plt.show()
 
 # %%
-# One bound after the other
-# -------------------------
+# Bounds on the FPR
+# -----------------
 #
-# The last figure has what the models are compared by: the least selective risk at a TPR
-# of at least 0.7, for every bound on the FPR. A line starts where a model becomes able
-# to meet the bounds at all. For D there is a rule of its own at every bound.
+# The last figure has the least selective risk at a TPR
+# of at least 0.7, for every bound on the FPR. A line starts where a model is able
+# to meet the bounds. D has its own rule at every bound.
 from skood.metrics import double_score_ccr_curve
 
 fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
@@ -421,7 +421,7 @@ plt.show()
 # -----------
 #
 # D contains A, B and C, and so it is never worse. How much better it is depends on the
-# bound: where hardly any OOD row may be let in, D is A; where the FPR does not matter,
-# D is C; in between neither score will do alone. None of AUROC, AUPR and OSCR says so,
-# since each of them looks at one score, at one kind of error or at thresholds that the
+# bound: for a very small bound on the FPR, D is A; without a bound on the FPR,
+# D is C; in between neither score is enough. None of AUROC, AUPR and OSCR shows this,
+# since each of them uses one score, one kind of error or thresholds that the
 # bounds exclude.

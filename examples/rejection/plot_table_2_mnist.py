@@ -3,20 +3,20 @@ r"""
 Table 2 of Franc et al.: two detectors are better than one
 ==========================================================
 
-A detector of out-of-distribution (OOD) rows and a detector of misclassified rows look
-for different things. Franc, Prusa and Paplham pair them [1]_: a row is accepted if
+A detector of out-of-distribution (OOD) samples and a detector of misclassified samples
+are complementary. Franc, Prusa and Paplham pair them [1]_: a sample is accepted if
 
 .. math::
     \cos\theta\, a(x) + \sin\theta\, b(x) \le \lambda
 
 with the risk-like score a, the OOD-like score b, and the best :math:`\theta` and
 :math:`\lambda`. Their Table 2 finds that KNN or ViM paired with the maximum softmax
-probability (MSP) beat their parts. Here is that experiment in small: digits of MNIST
-against letters of notMNIST.
+probability (MSP) are better than either alone. This is a small version of the
+experiment: digits of MNIST against letters of notMNIST.
 
 The images are read from disk. Set the environment variable ``SKOOD_DATA`` to a folder
-that holds the folders ``mnist`` and ``notmnist`` of IDX files. Without it, the digits
-that come with scikit-learn take their place, with two of the ten left out as OOD rows.
+with the folders ``mnist`` and ``notmnist`` of IDX files. Without it, the digits
+included in scikit-learn are used, with two of the ten left out as OOD samples.
 
 .. [1] V. Franc, D. Prusa, J. Paplham. Reject option models comprising
    out-of-distribution detection. 2023.
@@ -29,7 +29,8 @@ that come with scikit-learn take their place, with two of the ten left out as OO
 # Data
 # ----
 #
-# In-distribution (ID) rows are for training or held out, OOD rows are all held out.
+# In-distribution (ID) samples are for training or held out, OOD samples are all held
+# out.
 import os
 from pathlib import Path
 
@@ -51,11 +52,11 @@ else:
     print("SKOOD_DATA is not set: digits 0 to 7 against 8 and 9 of scikit-learn")
 
 # %%
-# A network, and what it says
+# A network and its outputs
 # ---------------------------
 #
-# One convolutional network per split. Its body turns images into features once, and
-# every detector reads these and the head. Scores are high for rows to accept. One
+# One convolutional network per split. Its body computes features of images once, and
+# every detector uses these and the head. Scores are high for samples to accept. One
 # thread is enough for a small network, and does not wait for others on a busy machine.
 from sklearn.covariance import LedoitWolf
 from sklearn.model_selection import train_test_split
@@ -68,7 +69,7 @@ N_SPLITS = 3
 
 
 def run(seed):
-    """Return labels, predictions and all scores of the held-out rows of a split."""
+    """Return labels, predictions and all scores of the held-out samples of a split."""
     X_train, X_held, y_train, y_held = train_test_split(
         X, y, train_size=n_train, stratify=y, random_state=seed
     )
@@ -89,7 +90,7 @@ def run(seed):
         "MaxLogit": MaxLogit(head),
         "Energy": Energy(head),
         "KNN": KNN(head, n_neighbors=10),
-        # shrunk, because units of the network that never fire make it singular
+        # shrinkage, since inactive units of the network make it singular
         "Mahalanobis": Mahalanobis(head, covariance=LedoitWolf()),
         "ViM": ViM(head),
     }
@@ -113,17 +114,18 @@ for y_held, y_pred, _ in splits:
 # The table
 # ---------
 #
-# The risk is the least share of errors among the accepted ID rows, of the best rule on
-# the held-out rows: a figure of merit of the scores. It is taken
+# The risk is the least error rate of the accepted ID samples, of the best rule on
+# the held-out samples: a property of the scores. It is computed
 #
 # - at a TPR of at least 0.8 and an FPR of at most 0.2;
-# - at a TPR of at least 0.8 and the smallest FPR that all methods reach, so that all of
-#   them have a number;
-# - at a precision of at least 0.9 and a recall of at least 0.8, if half of the rows in
-#   use are OOD. That is an FPR of about 0.09.
+# - at a TPR of at least 0.8 and the smallest FPR that all methods attain, so that all
+# of   them have a number;
+# - at a precision of at least 0.9 and a recall of at least 0.8, if half of the samples
+# in   deployment are OOD. This is an FPR of about 0.09.
 #
-# The last column is the smallest FPR that a method reaches at a TPR of 0.8. The AUPR is
-# that at the mix of the held-out rows. Pairs have no AUROC: they are not one score.
+# The last column is the smallest FPR that a method attains at a TPR of 0.8. The AUPR is
+# for the proportions of the held-out samples. Pairs have no AUROC: they are not one
+# score.
 from skood.metrics import (
     aupr_in,
     auroc,
@@ -201,10 +203,10 @@ for method, row in zip(METHODS, results.mean(axis=0), strict=True):
     print(f"{method:16}" + "".join(f"{cell:>12}" for cell in cells))
 
 # %%
-# "Unable" says that no rule meets the bounds in at least one of the splits. The rules
-# of the parts are rules of a pair too, those of :math:`\theta = 0` and
-# :math:`\theta = \pi/2`, so that on the same rows a pair is never worse. In how many
-# splits is it better than both of its parts, at the common FPR?
+# "Unable" means that no rule meets the bounds in at least one of the splits. The rules
+# of the parts are rules of a pair too, with :math:`\theta = 0` and
+# :math:`\theta = \pi/2`, so that on the same samples a pair is never worse. This is the
+# number of splits in which it is better than both of its parts, at the common FPR:
 at_common = dict(zip(METHODS, results[:, :, HEADER.index("common FPR")].T, strict=True))
 for method in PAIRS:
     better = np.min([at_common[name] for name in method.split("+")], axis=0)
@@ -212,25 +214,25 @@ for method in PAIRS:
     print(f"{method:16} better in {np.sum(gain > 0)}, worse in {np.sum(gain < 0)}")
 
 # %%
-# On rows that did not choose the rule
-# ------------------------------------
+# Evaluation on other samples
+# ---------------------------
 #
-# A pair has one more number to choose, so the comparison is to be made on other rows as
-# well. Rules for the bounds on precision and recall are chosen on one half of the
-# held-out rows, and judged on the other one, where they meet the bounds up to sampling
-# noise. There is a line per split.
+# A pair has one more parameter, so that the comparison is made on other samples as
+# well. Rules for the bounds on precision and recall are selected on one half of the
+# held-out samples, and evaluated on the other one, where they meet the bounds up to
+# sampling noise. There is a line per split.
 from skood.metrics import paired_test
 from skood.rejection import accept
 
 
 def risk_of_accepted(y_true, y_pred, accepted):
-    """Return the selective risk of a rule that is given."""
+    """Return the selective risk of a given rule."""
     rows = accepted & (y_true != -1)
     return np.mean(y_pred[rows] != y_true[rows])
 
 
 def judge(y_true, y_pred, scores, seed):
-    """Return what rules accept on the test half, chosen on the other one."""
+    """Return results of rules on the test half, selected on the other one."""
     choose, test = train_test_split(
         np.arange(len(y_true)), test_size=0.5, stratify=y_true, random_state=seed
     )
@@ -264,8 +266,8 @@ for method in ("MSP", "KNN", "ViM", "KNN+MSP", "ViM+MSP"):
         )
 
 # %%
-# Is the risk of the pair smaller than that of its OOD-like part? Both have a rule, and
-# the bootstrap test draws from the same test rows for both.
+# Is the risk of the pair smaller than the risk of its OOD-like part? Both have a rule,
+# and the bootstrap test draws from the same test samples for both.
 for pair in ("KNN+MSP", "ViM+MSP"):
     part = pair.split("+")[0]
     for y_true, predicted, accepted in halves:
@@ -355,15 +357,15 @@ plt.show()
 # What we see
 # -----------
 #
-# On MNIST and notMNIST, MSP leaves the fewest errors of all single scores, but four in
-# ten letters come in when it accepts 80 % of the digits. KNN and ViM keep letters out,
-# and know little about errors: the network errs on 2 to 2.5 % of the digits that they
-# accept. Paired with MSP, either keeps nine in ten letters out at a risk of 0.7 %. That
-# is about a third of the risk before, and a little less than that of MSP when more than
-# half of the letters may come in. On rows that did not choose the rule the gain over
-# KNN and ViM is about as large, and far outside of its sampling error. MaxLogit adds
-# little to MSP there: a pair needs scores that look for different things.
+# On MNIST and notMNIST, MSP has the fewest errors of all single scores, but four in
+# ten letters are accepted when it accepts 80 % of the digits. KNN and ViM reject
+# letters, and do not detect errors: the network errs on 2 to 2.5 % of the digits that
+# they accept. Paired with MSP, either rejects nine in ten letters at a risk of 0.7 %.
+# This is about a third of the previous risk, and a little less than the risk of MSP
+# when more than half of the letters may be accepted. On other samples the gain over KNN
+# and ViM is about as large, and far outside of its sampling error. MaxLogit adds little
+# to MSP there: a pair needs complementary scores.
 #
-# With the digits of scikit-learn, only a handful of errors is among the accepted rows.
-# Pairs are ahead on the rows that choose the rule, as they must be, but so few errors
-# prove nothing.
+# With the digits of scikit-learn, only a few errors are among the accepted samples.
+# Pairs are better on the samples used for selection, as they must be, but with so few
+# errors this is not significant.

@@ -1,4 +1,4 @@
-"""The main job, and comparisons of detectors on one's own data."""
+"""The main job, and comparisons of detectors on custom data."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,7 +14,7 @@ __all__ = ["compare", "run_main_job"]
 
 
 def __getattr__(name):
-    """Import what needs scikit-learn when it is used: ``skood --help`` does not."""
+    """Import submodules on first use: ``skood --help`` does not need scikit-learn."""
     if name == "compare":
         from skood.benchmark._compare import compare
 

@@ -1,7 +1,7 @@
-"""Files that survive an interruption, and readings of networks that are kept in them.
+"""Cache of arrays and network outputs on disk, safe against interruptions.
 
-An array is in an ``npz`` file, which is read without pickle, and whose name is made of
-the content of what it was computed from. It gets its name when it is whole.
+An array is in an ``npz`` file, which is read without pickle, and whose name is a hash
+of the inputs of its computation. It gets its name after it is complete.
 """
 
 # Authors: The skood developers
@@ -30,15 +30,9 @@ _BROKEN = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile)
 
 
 def write_arrays(path, **arrays):
-    """Write arrays to a file that is there as a whole or not at all.
+    """Write arrays of numbers or strings to an npz file, atomically.
 
-    Parameters
-    ----------
-    path : Path
-        The file; its folder is made. A file that is there is replaced.
-
-    **arrays : ndarray
-        Numbers or text, by name.
+    The folder is created, an existing file is replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
@@ -46,20 +40,9 @@ def write_arrays(path, **arrays):
 
 
 def read_arrays(path, *names):
-    """Read arrays from a file of `write_arrays`.
+    """Return a list of arrays by name from a file of `write_arrays`.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    *names : str
-        Which arrays.
-
-    Returns
-    -------
-    arrays : list of ndarray or None
-        None if there is no such file, or, with a warning, if it is broken.
+    None if there is no such file, or, with a warning, if it is broken.
     """
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -78,31 +61,25 @@ def read_arrays(path, *names):
 
 
 class _KeptReadings(_Memory):
-    """What is read off a network, kept for a block and, with a folder, on disk.
+    """Network outputs, cached for a block and, with a folder, on disk.
 
-    Parameters
-    ----------
-    uses : list of _Use
-        What the estimators of the block want of the network.
-
-    folder : Path or None
-        Where the files are.
+    ``uses`` is a list of `_Use`, the outputs required by the estimators of the block.
     """
 
     def __init__(self, uses, folder):
         super().__init__(uses)
         self._folder = folder
         self._network_hash = None
-        self._hashed = None  # rows, and their hash
+        self._hashed = None  # samples, and their hash
 
     def read_first(self, X):
-        """Read what all want, so that no one of them has to wait for it."""
+        """Compute the union of required outputs, so that timings exclude it."""
         for use in self._uses:
-            with suppress(Exception):  # the one that asks for it will get it
+            with suppress(Exception):  # raised again where it is used
                 self.read(plain_reader(self.network, **use.options), X, use.want)
 
     def read(self, reader, X, want):
-        """Return the reading of all rows: from disk, from memory, or new."""
+        """Return the outputs for all samples: from disk, from memory, or new."""
         if self._folder is None:
             return super().read(reader, X, want)
         paths = {name: self._path(reader, X, name) for name in want}
@@ -116,12 +93,12 @@ class _KeptReadings(_Memory):
         return Reading(**found)
 
     def close(self):
-        """Forget, and keep nothing from now on."""
+        """Clear the cache, and do not cache from now on."""
         super().close()
         self._hashed = None
 
     def _path(self, reader, X, name):
-        """File of a part of a reading, named by the content it comes from."""
+        """Return the file of a part of the outputs, named by the hash of its inputs."""
         if self._network_hash is None:
             self._network_hash = content_hash(
                 FrozenEstimator(self.network), code_of_results()
@@ -150,23 +127,13 @@ def _save(path, name, part):
 
 @contextmanager
 def network_readings(detectors, folder):
-    """Have each fitted network run once over an array, or not at all if it is on disk.
+    """Context manager that runs each fitted network once per array, or uses the disk.
 
-    As `shared_readings`, which see for what rows are the same; but a network that one
-    detector reads is served as well, so that seconds of detectors are without it.
-
-    Parameters
-    ----------
-    detectors : list of object
-        What will be fitted, or score, in the block.
-
-    folder : str, path-like or None
-        Where readings are kept. None: in memory only.
-
-    Yields
-    ------
-    read : callable
-        Reads all that is wanted of an array, and returns how many seconds it took.
+    As `shared_readings`, where equality of arrays is defined; but also for a network
+    used by one detector, so that the time of detectors excludes it. `detectors` are
+    fitted, or compute scores, in the block; `folder` is the cache, None for memory
+    only. Yields a callable that computes all required outputs of an array, and returns
+    the seconds.
     """
     folder = None if folder is None else Path(folder)
     uses: dict = {}

@@ -1,4 +1,4 @@
-"""The cells of a comparison: one detector, fitted on some rows, scores others."""
+"""Cells of a comparison: scores of one set of samples by one fitted detector."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,24 +22,17 @@ from skood.utils._progress import as_they_come, progress
 
 __all__ = ["ID", "Data", "Repeat", "run_cells"]
 
-#: Name of the held-out ID rows among the sets of rows that are scored.
+#: Name of the held-out ID samples among the sets to score.
 ID = ""
 
 
 @dataclass(frozen=True)
 class Data:
-    """Rows of a comparison.
+    """Samples of a comparison.
 
-    Parameters
-    ----------
-    X_id, y_id : array-like, ndarray or None
-        ID rows, and their classes.
-
-    ood : dict of str to array-like
-        Sets of OOD rows.
-
-    X_train, y_train : array-like or None, ndarray or None
-        Rows to fit on, if they are not of `X_id`.
+    ``X_id`` and ``y_id`` are ID samples and their classes (or None), ``ood`` maps names
+    to sets of OOD samples, and ``X_train``, ``y_train`` are training samples, if they
+    are not a part of ``X_id``, or None.
     """
 
     X_id: Any
@@ -49,14 +42,14 @@ class Data:
     y_train: Any
 
     def training_rows(self, repeat):
-        """Return the rows that detectors are fitted on, and their classes."""
+        """Return the training samples, and their classes."""
         if repeat.train is None:
             return self.X_train, self.y_train
         y = None if self.y_id is None else self.y_id[repeat.train]
         return take_rows(self.X_id, repeat.train), y
 
     def scored_rows(self, repeat):
-        """Return the sets of rows that are scored, by name."""
+        """Return the sets of samples to score, by name."""
         X_test = self.X_id
         if len(repeat.test) < n_rows(X_test):
             X_test = take_rows(X_test, repeat.test)
@@ -65,18 +58,11 @@ class Data:
 
 @dataclass(frozen=True)
 class Repeat:
-    """What one repeat fits on and holds out.
+    """Split and seed of one repeat.
 
-    Parameters
-    ----------
-    train : ndarray of int or None
-        ID rows to fit on; None: those that are given for it.
-
-    test : ndarray of int
-        ID rows that are held out.
-
-    seed : int
-        Seeds what detectors draw, where their `random_state` is None.
+    ``train`` has indices of ID samples to fit on (None: the given training samples),
+    ``test`` indices of held-out ID samples, and ``seed`` seeds detectors whose
+    `random_state` is None.
     """
 
     train: np.ndarray | None
@@ -85,7 +71,7 @@ class Repeat:
 
 
 class _Keys:
-    """Hashes of what cells are computed from; rows are hashed once."""
+    """Hashes of the inputs of cells; samples are hashed once."""
 
     def __init__(self, data):
         self._rows = {name: content_hash(X) for name, X in data.ood.items()}
@@ -119,7 +105,7 @@ def _fit(name, detector, X, y):
 
 
 def _score(name, detector, X, rows):
-    """Scores of a set of rows, and seconds."""
+    """Return scores of a set of samples, and seconds."""
     where = "held-out ID rows" if rows == ID else f"OOD rows {rows!r}"
     try:
         scores, seconds = _seconds(detector.score_samples, X)
@@ -131,23 +117,21 @@ def _score(name, detector, X, rows):
         raise ValueError(
             f"The detector {name!r} gave scores of shape {scores.shape}, "
             f"{int(np.isnan(scores).sum())} of them NaN, for {n_rows(X)} {where}; "
-            "there must be one number for each, high for ID rows."
+            "there must be one number for each, high for ID samples."
         )
     return scores, seconds
 
 
 def _run_group(members, data, repeats, keys, folders):
-    """Yield the finished cells of detectors that read the same network.
+    """Yield the finished cells of detectors that use the same network.
 
-    Yields
-    ------
-    cell : tuple of int, str, str, ndarray and dict
-        The repeat, the detector, the set of rows, its scores and its record.
+    A cell is a tuple of the repeat, the detector, the set of samples, its scores and
+    its record (int, str, str, ndarray, dict).
     """
     cache, resume = folders
     journal = Journal(resume)
     for r, repeat in enumerate(repeats):
-        # each detector by itself, so that others may be left out
+        # each detector separately, so that the others do not affect it
         seeded = {
             name: with_seeds([clone(one)], repeat.seed)[0]
             for name, one in members.items()
@@ -170,7 +154,7 @@ def _run_group(members, data, repeats, keys, folders):
 
 
 def _run_missing(seeded, missing, data, repeat, cache):
-    """Yield detector, set of rows, scores and record of cells that are missing."""
+    """Yield detector, set of samples, scores and record of missing cells."""
     X, y = data.training_rows(repeat)
     scored = data.scored_rows(repeat)
     members = {name: seeded[name] for part in missing.values() for name in part}
@@ -180,7 +164,7 @@ def _run_missing(seeded, missing, data, repeat, cache):
         network_seconds = read(X) if unfitted else 0.0
         for name, detector in members.items():
             fit_seconds[name] = _fit(name, detector, X, y)
-    # the parts of a detector that it has fitted are other ones than before
+    # the fitted parts of a detector are new objects
     with network_readings(list(members.values()), cache) as read:
         for rows, names in missing.items():
             read_seconds = read(scored[rows])
@@ -205,43 +189,17 @@ def _as_list(*args):
 def run_cells(
     detectors, data, repeats, *, n_jobs, cache, resume, verbose, desc="compare"
 ):
-    """Fit and score all detectors in all repeats.
+    """Fit and evaluate all detectors in all repeats.
 
-    Parameters
-    ----------
-    detectors : dict of str to object
-        The detectors.
-
-    data : Data
-        The rows.
-
-    repeats : list of Repeat
-        What is fitted on and held out.
-
-    n_jobs : int or None
-        Number of joblib jobs, each of which runs detectors that share no network with
-        those of others.
-
-    cache, resume : str, path-like or None
-        Folders of what is read off networks, and of finished cells.
-
-    verbose : int
-        1 shows a bar that counts cells.
-
-    desc : str, default="compare"
-        What is written before it.
-
-    Returns
-    -------
-    scores : list of dict
-        For each repeat, the scores by detector and set of rows, named `ID` or as in
-        ``data.ood``.
-
-    records : list of dict
-        For each repeat, how long it took, by detector and set of rows.
+    `detectors` is a dict of detectors, `data` a `Data`, `repeats` a list of `Repeat`.
+    `n_jobs` joblib jobs run groups of detectors that share no network with other
+    groups; `cache` and `resume` are folders of network outputs and of finished cells
+    (or None); `verbose` 1 shows a progress bar of cells labeled `desc`. Returns two
+    lists with an entry for each repeat: the scores by detector and set of samples,
+    named `ID` or as in ``data.ood``, and the seconds by detector and set.
     """
     keys = None if resume is None else _Keys(data)
-    Journal(resume)  # ends a broken line before anyone adds one
+    Journal(resume)  # ends a broken line before a line is added
     names = list(detectors)
     groups = [
         {names[i]: detectors[names[i]] for i in group}

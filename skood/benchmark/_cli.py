@@ -1,4 +1,4 @@
-"""The command line: the main job, and the offline suite."""
+"""Command line of the main job and the offline suite."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -41,7 +41,7 @@ Compare detectors on five small data sets that need no download, and write one p
 HTML: tables with intervals, ROC and risk-coverage curves, histograms of scores. The
 same command goes on where an interruption left it; delete DIR to begin anew."""
 
-#: Names of `skood.benchmark._suite.PARTS`; that is not imported for help.
+#: Names of `skood.benchmark._suite.PARTS`, which is not imported for help.
 PARTS = ("digits", "tabular", "signs", "graph", "concepts")
 
 
@@ -53,12 +53,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _line(kind, message):
-    """Return a message on one line, whatever line breaks it has."""
+    """Return a message without line breaks."""
     return f"skood: {kind}: {' '.join(str(message).split())}\n"
 
 
 def _count(least):
-    """Return a type of whole numbers of at least `least`."""
+    """Return an argparse type of integers of at least `least`."""
 
     def parse(text):
         try:
@@ -86,7 +86,7 @@ def _share(text):
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= 1:  # NaN is not either
+    if not 0 <= value <= 1:  # false for NaN as well
         raise argparse.ArgumentTypeError(f"must be a number in [0, 1], got {text!r}")
     return value
 
@@ -110,7 +110,7 @@ def _parts(text):
     return names
 
 
-# flag, parameter of `run_main_job` and what else `add_argument` takes
+# flag, parameter of `run_main_job` and further arguments of `add_argument`
 _ARGUMENTS = (
     (
         "--id",
@@ -215,10 +215,7 @@ _ARGUMENTS = (
 def make_parser():
     """Return the parser of the main job's options.
 
-    Returns
-    -------
-    parser : argparse.ArgumentParser
-        Its results have the names of the parameters of `run_main_job`, and `quiet`.
+    Its results have the names of the parameters of `run_main_job`, and `quiet`.
     """
     parser = _Parser(
         prog="skood",
@@ -240,10 +237,7 @@ def make_parser():
 def make_benchmark_parser():
     """Return the parser of the options of ``skood benchmark``.
 
-    Returns
-    -------
-    parser : argparse.ArgumentParser
-        Its results are `out`, `suite`, `seed`, `repeats`, `jobs` and `quiet`.
+    Its results are `out`, `suite`, `seed`, `repeats`, `jobs` and `quiet`.
     """
     parser = _Parser(prog="skood benchmark", description=_BENCHMARK, allow_abbrev=False)
     parser.add_argument(
@@ -285,7 +279,7 @@ def make_benchmark_parser():
 
 
 def _printable(text, encoding):
-    """Replace what the output cannot show."""
+    """Replace characters that the output cannot encode."""
     for character, instead in zip("↑↓–≥≤", ("+", "-", "-", ">=", "<="), strict=True):
         try:
             character.encode(encoding or "ascii")
@@ -327,7 +321,7 @@ def _run(argv):
     from skood.benchmark._options import Options
     from skood.benchmark._parts import prepare
 
-    # What the user can get wrong is found out here, before the work.
+    # Errors of the user are found here, before the computation.
     try:
         options = Options(**arguments)
         parts = prepare(options)
@@ -353,12 +347,12 @@ def main(argv=None):
     Parameters
     ----------
     argv : list of str, default=None
-        Arguments; None takes those of the process.
+        Arguments; None uses the arguments of the process.
 
     Returns
     -------
     code : int
-        What to exit with: 0, 2 after an error of the user or of a file, 130 if
+        Exit status: 0, 2 after an error of the user or of a file, 130 if
         interrupted.
         ``--help``, ``--version`` and unknown arguments raise SystemExit.
     """
@@ -368,10 +362,10 @@ def main(argv=None):
         sys.stderr.write("skood: interrupted\n")
         return _INTERRUPTED
     except BrokenPipeError:
-        # Whoever read the output has left; what Python still flushes goes nowhere.
+        # The reader of the output is gone; further output is discarded.
         with contextlib.suppress(OSError), open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
         return 0
-    except OSError as error:  # a folder that is none, a disk that is full
+    except OSError as error:  # not a folder, or a full disk
         sys.stderr.write(_line("error", error))
         return _ERROR

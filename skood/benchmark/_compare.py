@@ -1,4 +1,4 @@
-"""Compare detectors on in-distribution rows and sets of out-of-distribution rows."""
+"""Comparison of detectors on ID samples and sets of OOD samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -89,33 +89,34 @@ def compare(
     random_state=None,
     verbose=0,
 ):
-    r"""Compare detectors on held-out ID rows and sets of OOD rows.
+    r"""Compare detectors on held-out ID samples and sets of OOD samples.
 
-    Each detector is fitted on a part of the ID rows, and scores the others and all OOD
-    rows. The table has every metric of every detector on every set, with its interval
-    and a p-value of being among the best. A network that several detectors read runs
-    once over each array. Read more in the :ref:`User Guide <benchmark>`.
+    Each detector is fitted on a part of the ID samples, and computes scores of the
+    others and of all OOD samples. The table has every metric of every detector on every
+    set, with its interval and a p-value of being among the best. A network used by
+    several detectors runs once over each array. Read more in the
+    :ref:`User Guide <benchmark>`.
 
     Parameters
     ----------
     detectors : dict of str to detector, or list of (str, detector)
-        What is compared: anything with ``fit`` and ``score_samples``, high for ID rows.
-        Each is cloned and fitted, unless it is in a
+        Detectors to compare: objects with ``fit`` and ``score_samples``, high for ID
+        samples. Each detector is cloned and fitted, unless wrapped in a
         :class:`~sklearn.frozen.FrozenEstimator`.
 
     X_id : array-like of shape (n_samples, ...)
-        ID rows.
+        ID samples.
 
     y_id : array-like of shape (n_samples,) or (n_samples, n_columns), or None
-        Their classes, by whose shares (of several columns, the first) the rows are
-        split. None: there are none.
+        Their classes, used to stratify the split (with several columns, the first
+        one). None: not stratified.
 
     ood : dict of str to array-like of shape (n_rows, ...), default=None
         Sets of OOD samples by name. None: the samples of `X_id` that have the
         `ood_label` of the detectors (-1) in `y_id` are one set, "ood".
 
     X_train, y_train : array-like, default=None
-        Rows to fit on. All of `X_id` are held out then; so they are if all detectors
+        Training samples. All of `X_id` are held out then, as they are if all detectors
         are frozen. None: part of `X_id`.
 
     metrics : str or sequence of str
@@ -128,43 +129,42 @@ def compare(
         also averaged over the sets of a group.
 
     test_size : float or int, default=0.3
-        Share or number of the ID rows that are held out.
+        Fraction or number of ID samples to hold out.
 
     repeats : int, default=1
-        Number of splits, of which values are averaged. With `X_train` repeats differ
-        only in what detectors draw.
+        Number of splits; values are averaged over them. With `X_train` repeats differ
+        only by the random state of detectors.
 
     n_resamples : int, default=999
-        Number of bootstrap resamples of the rows. There is a warning if they are too
-        few for any detector to be told to be worse than the best.
+        Number of bootstrap resamples of the samples. A warning is issued if they are
+        too few for any detector to be significantly worse than the best.
 
     confidence_level : float, default=0.95
         Level of the intervals, in (0, 1).
 
     cache : str or path-like, default=None
-        Folder that keeps what is read off fitted networks. Its files are named by the
-        SHA-256 of the network, the rows and how they are read, so that it can be used
-        again and for other comparisons.
+        Folder for the outputs of fitted networks. Its files are named by the SHA-256 of
+        the network, the samples and the type of output, so that the folder can be
+        reused and shared by comparisons.
 
     resume : str or path-like, default=None
-        Folder that keeps the scores of finished cells, a detector on a set of rows:
-        after an interruption the same call goes on where it was. A cell is found by
-        the SHA-256 of the detector, the rows and the versions of the libraries (of a
-        development version of skood, of its code); what has changed is computed anew.
-        Needs an integer `random_state`.
+        Folder for the scores of finished cells, a detector on a set of samples: after
+        an interruption the same call continues with the remaining cells. A cell is
+        identified by the SHA-256 of the detector, the samples and the versions of the
+        libraries (of a development version of skood, of its code); changes cause a new
+        computation. Requires an integer `random_state`.
 
     report : str or path-like, default=None
-        HTML file to write: the table, ROC curves and histograms of scores, which the
-        table does not hold, and how risk falls with coverage if detectors read a
-        frozen classifier. It needs no other file, script or connection. One that is
-        there is replaced.
+        HTML file to write: the table, ROC curves and histograms of scores, which are
+        not in the table, and risk-coverage curves if detectors use a frozen classifier.
+        It needs no other file, script or connection. An existing file is replaced.
 
     n_jobs : int, default=None
-        Number of joblib jobs. Detectors that read the same network are one job.
+        Number of joblib jobs. Detectors that use the same network are one job.
 
     random_state : int, RandomState instance or None, default=None
-        Splits the samples, draws the resamples and seeds the detectors where their own
-        `random_state` is None.
+        Controls the splits and the resamples, and seeds detectors with `random_state`
+        None.
 
     verbose : int, default=0
         1 shows a progress bar.
@@ -177,21 +177,19 @@ def compare(
 
         - "ood", "metric", "detector": names; "is_group": whether "ood" is a group;
         - "value": the metric, averaged over repeats, and "low" and "high", the ends of
-          its interval; with several repeats "std", the standard deviation
-          over them;
+          its interval; with several repeats "std", the standard deviation over them;
         - "pvalue": adjusted p-value of the hypothesis that no detector is better;
-          small: this one is not among the best;
+          if small, this detector is not among the best;
         - "is_best": whether "value" is the best;
-        - "n_id", "n_ood": numbers of rows (in a repeat);
+        - "n_id", "n_ood": numbers of samples (in a repeat);
         - "fit_seconds", "score_seconds": of the fit, and of scoring all sets, without
-          the "network_seconds" that a frozen network took, which detectors that read
-          the same one share. Averages over repeats.
+          the "network_seconds" of a frozen network, which are shared by detectors with
+          the same network. Averages over repeats.
 
     Raises
     ------
     ValueError
-        If names, rows or labels do not fit together, or a detector gives no finite or
-        infinite number for a row.
+        If names, samples or labels do not match, or a detector returns NaN as a score.
     ImportError
         If pandas is not installed.
     OSError
@@ -204,25 +202,25 @@ def compare(
 
     Notes
     -----
-    *Intervals* are those of :func:`~skood.metrics.bootstrap_ci`: from the variance of
-    resampled values, ID and OOD samples drawn with replacement, the same for all
-    detectors, in all repeats and groups, and from samples that the data may lack; that
-    of "fpr_at_tpr" is exact. They measure how values vary with the samples that are
-    scored, not with those of the fit. A metric that is perfect on few samples has an
-    interval that ends at 1 and is not a point.
+    *Intervals* are computed as by :func:`~skood.metrics.bootstrap_ci`: from the
+    variance over resamples of ID and OOD samples with replacement, which are the same
+    for all detectors, repeats and groups, and from samples that the data may lack; the
+    interval of "fpr_at_tpr" is exact. They measure the variation due to the samples
+    scored, not due to the training samples. A metric that is perfect on few samples has
+    an interval of positive length that ends at 1.
 
     *Significance.* For a metric :math:`\theta` that is high for good detectors, the
-    largest lag of detector i behind another, in standard errors, is compared with that
-    of the resampled errors :math:`e_{bj} = \theta^*_{bj} - \hat\theta_j`,
+    largest lag of detector i behind another, in standard errors, is compared with the
+    largest lag of the resampled errors :math:`e_{bj} = \theta^*_{bj} - \hat\theta_j`,
 
     .. math::
         p_i = \frac{1}{1 + B} \Big( 1 + \# \Big\{ b : \max_j \frac{e_{bj} - e_{bi}}
         {s_{ij}} \ge \max_j \frac{\hat\theta_j - \hat\theta_i}{s_{ij}} \Big\} \Big),
         \quad s_{ij} = \operatorname{sd}_b (e_{bj} - e_{bi}),
 
-    so that it does not matter that the best one was chosen on the same rows [1]_ [2]_.
-    The p-values of a metric and a set are adjusted by Holm's method [3]_, not those of
-    different sets or metrics.
+    so that the selection of the best detector on the same samples is accounted for
+    [1]_ [2]_. The p-values of a metric and a set are adjusted by Holm's method [3]_,
+    p-values of different sets or metrics are not.
 
     References
     ----------
@@ -290,32 +288,14 @@ def compare(
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was compared, and what came out.
+    """A comparison and its results.
 
-    Parameters
-    ----------
-    rows : list of dict
-        Rows of the table.
-
-    scores : list of dict
-        As `run_cells` returns them.
-
-    wrong : ndarray of bool or None
-        Which held-out ID rows of the first repeat the classifier that detectors read
-        gets wrong. None: there is none, or it is not known.
-
-    sets : dict of str to int
-        Numbers of OOD rows.
-
-    groups : dict of str to list of str
-        Groups of sets.
-
-    n_train : int
-        Number of ID rows that detectors are fitted on, in a repeat; 0 if all are
-        frozen.
-
-    settings : dict
-        Numbers that were asked for.
+    ``rows`` are the rows of the table (list of dict), ``scores`` the result of
+    `run_cells`, ``wrong`` a mask of the held-out ID samples of the first repeat that
+    are misclassified by the classifier used by the detectors, None if there is none or
+    it is unknown; ``sets`` maps names to numbers of OOD samples, ``groups`` names to
+    sets; ``n_train`` is the number of ID training samples in a repeat, 0 if all
+    detectors are frozen; ``settings`` are the given numbers.
     """
 
     rows: list
@@ -328,7 +308,7 @@ class Comparison:
 
 
 def _page(report):
-    """Return the path of a report, or raise before the work."""
+    """Return the path of a report, or raise an error before the computation."""
     if report is None:
         return None
     page = Path(report)
@@ -354,7 +334,7 @@ def _warn_if_none_can_lose(n_detectors, n_resamples, alpha):
 
 
 def _make_repeats(data, are_frozen, test_size, n_repeats, rng):
-    """Split the ID rows, or hold all of them out."""
+    """Split the ID samples, or hold all of them out."""
     rows = np.arange(n_rows(data.X_id))
     classes = data.y_id
     if classes is not None and classes.ndim == 2:
@@ -391,12 +371,9 @@ def run_comparison(
     predictions=False,
     **others,
 ):
-    """Check what is to be compared, and compare it; see `compare`.
+    """Validate the arguments and run the comparison; see `compare`.
 
-    Returns
-    -------
-    comparison : Comparison
-        With `wrong` if `predictions` are asked for.
+    The result has `wrong` if `predictions` is true.
     """
     detectors = named(detectors, "detectors", ["fit", "score_samples"])
     data = checked_data(X_id, y_id, ood, X_train, y_train)
@@ -446,7 +423,7 @@ def _n_train(data, plan):
 
 
 def _table(found, plan, asked, sampling):
-    """All rows of the table."""
+    """Return all rows of the table."""
     scores, records = found
     names, sizes, groups, metrics = asked
     n_resamples, level, entropy, n_jobs = sampling
@@ -483,9 +460,9 @@ def _table(found, plan, asked, sampling):
 
 
 def _intervals(metric, values, draws, sizes, ends, level):
-    """Return the interval of every detector: one metric on one set."""
+    """Return the interval of every detector for one metric on one set."""
     found = ends.tolist()
-    if metric == "fpr_at_tpr":  # these intervals need no resamples
+    if metric == "fpr_at_tpr":  # exact intervals
         return found
     if min(sizes) < 2:
         return [(0.0, 1.0)] * len(found)
@@ -498,7 +475,7 @@ def _intervals(metric, values, draws, sizes, ends, level):
 
 
 def _seconds(records, name, sets):
-    """Average seconds of a detector in a repeat."""
+    """Return the average seconds of a detector in a repeat."""
     found = [[record[name, rows] for rows in (ID, *sets)] for record in records]
     return {
         "fit_seconds": float(np.mean([cells[0]["fit_seconds"] for cells in found])),
@@ -510,7 +487,7 @@ def _seconds(records, name, sets):
 
 
 def _rows(names, sign, each, draws, intervals, sizes, seconds):
-    """Rows of the table: one metric on one set, all detectors."""
+    """Return rows of the table for one metric on one set, all detectors."""
     values = each.mean(axis=0)
     pvalues = holm(pvalues_of_best(sign * values, sign * draws))
     best = (sign * values).max()

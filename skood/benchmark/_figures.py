@@ -1,6 +1,6 @@
-"""Curves and histograms as SVG, whose colors come from the page that holds them.
+"""Curves and histograms as SVG, with colors defined by the style sheet of the page.
 
-So one drawing serves light, dark and paper, and is some kilobytes of text.
+The same drawing is used for light mode, dark mode and print, and has few kilobytes.
 """
 
 # Authors: The skood developers
@@ -14,23 +14,23 @@ from skood.metrics._ranking import accepted_counts
 
 __all__ = ["N_COLORS", "N_DASHES", "curves", "histogram", "key", "roc", "style"]
 
-#: How many colors and dashes the page has, as the classes c0, … and d0, ….
+#: Number of colors and dashes of the page: the classes c0, … and d0, ….
 N_COLORS, N_DASHES = 8, 4
 
 _BOX = (460, 360, 62, 10, 8, 42)  # width, height, and margins: left, right, top, bottom
 _SMALL = (220, 120, 6, 6, 4, 20)
 _N_BINS = 40
-_TAIL = 0.005  # this share of the scores on either side is in the outermost bins
-_PIXEL = 0.4  # how far a drawn line may be from its points
+_TAIL = 0.005  # fraction of the scores on either side in the outermost bins
+_PIXEL = 0.4  # largest distance of a drawn line from its points
 
 
 def style(i):
-    """Classes of the i-th curve: of 32 no two have the same color and dashes."""
+    """Return classes of the i-th curve; 32 combinations of color and dashes."""
     return f"s{i} c{i % N_COLORS} d{(i + i // N_COLORS) % N_DASHES}"
 
 
 def key(i):
-    """Draw a piece of the i-th curve, for a legend."""
+    """Return a segment of the i-th curve, for a legend."""
     return (
         '<svg class="key" viewBox="0 0 34 8" aria-hidden="true">'
         f'<polyline class="curve {style(i)}" points="0,4 34,4"/></svg>'
@@ -38,17 +38,10 @@ def key(i):
 
 
 def roc(id_scores, ood_scores):
-    """Return the rates of an ROC curve from no row accepted to all.
+    """Return fpr and tpr of an ROC curve, from no sample accepted to all.
 
-    Parameters
-    ----------
-    id_scores, ood_scores : ndarray of shape (n_rows,)
-        High for ID rows.
-
-    Returns
-    -------
-    fpr, tpr : ndarray of shape (n_points,)
-        Shares of accepted OOD and ID rows; the first is 0, the last 1.
+    Scores of shape (n_samples,) are high for ID samples. The rates are the fractions of
+    accepted OOD and ID samples; the first is 0, the last 1.
     """
     is_ood = np.repeat([False, True], [len(id_scores), len(ood_scores)])
     counts = accepted_counts(is_ood, np.concatenate([id_scores, ood_scores]))
@@ -57,27 +50,12 @@ def roc(id_scores, ood_scores):
 
 
 def curves(label, lines, x_label, y_label, y_max=1.0, diagonal=False):
-    """Draw curves into one frame.
+    """Return an SVG element with curves, without references to other files.
 
-    Parameters
-    ----------
-    label, x_label, y_label : str
-        What is seen, in words; what is on the axes.
-
-    lines : dict of str to tuple of (int, ndarray, ndarray)
-        By name: the number of the style, x in [0, 1], and y; what is above `y_max` is
-        cut off.
-
-    y_max : float, default=1.0
-        The upper end of the vertical axis.
-
-    diagonal : bool, default=False
-        Whether the line from (0, 0) to (1, `y_max`) is drawn.
-
-    Returns
-    -------
-    svg : str
-        The element, without any address outside of it.
+    `label` describes the figure, `x_label` and `y_label` the axes. `lines` maps names
+    to (number of the style, x in [0, 1], y); curves are cut at `y_max`, the upper end
+    of the vertical axis. With `diagonal`, the line from (0, 0) to (1, `y_max`) is
+    drawn.
     """
     parts = [_opening(label, _BOX, "chart"), *_axes(x_label, y_label, y_max)]
     if diagonal:
@@ -91,24 +69,12 @@ def curves(label, lines, x_label, y_label, y_max=1.0, diagonal=False):
 
 
 def histogram(label, id_scores, ood_scores):
-    """Draw how scores of ID rows (filled) and OOD rows (dashed) are distributed.
+    """Return an SVG histogram of scores of ID (filled) and OOD samples (dashed).
 
-    Heights are square roots of shares, so that few rows are seen beside many.
-    The vertical line is at the 5 % quantile of the ID scores. The most extreme scores
-    on either side, and infinite ones, are in the outermost bins.
-
-    Parameters
-    ----------
-    label : str
-        What is seen, in words.
-
-    id_scores, ood_scores : ndarray of shape (n_rows,)
-        High for ID rows.
-
-    Returns
-    -------
-    svg : str
-        The element.
+    Heights are square roots of fractions, so that small sets are visible beside large
+    ones. The vertical line is at the 5 % quantile of the ID scores. The most extreme
+    scores on either side, and infinite ones, are in the outermost bins. Scores have
+    shape (n_samples,) and are high for ID samples.
     """
     low, high = _range(np.concatenate([id_scores, ood_scores]))
     edges = np.linspace(low, high, _N_BINS + 1)
@@ -137,7 +103,7 @@ def histogram(label, id_scores, ood_scores):
 
 
 def _range(scores):
-    """Ends of a histogram: all but the most extreme scores, never one point."""
+    """Return the range of a histogram without extreme scores, of positive length."""
     finite = scores[np.isfinite(scores)]
     if not finite.size:
         return -1.0, 1.0
@@ -158,7 +124,7 @@ def _opening(label, box, kind):
 
 
 def _points(x, y, y_max, box=_BOX):
-    """Corners of a line in the frame."""
+    """Return the points of a line in the coordinates of the frame."""
     width, height, left, right, top, bottom = box
     across = left + np.asarray(x, dtype=float) * (width - left - right)
     share = np.minimum(np.asarray(y, dtype=float) / y_max, 1.0)
@@ -168,7 +134,7 @@ def _points(x, y, y_max, box=_BOX):
 
 
 def _corners(places):
-    """Points of a line that are needed to draw it (Ramer, Douglas and Peucker)."""
+    """Return the points needed to draw a line (Ramer, Douglas and Peucker)."""
     kept = np.zeros(len(places), dtype=bool)
     kept[[0, -1]] = True
     pieces = [(0, len(places) - 1)]
@@ -192,7 +158,7 @@ def _corners(places):
 
 
 def _axes(x_label, y_label, y_max):
-    """The frame, five ticks on either axis, and labels."""
+    """Return the frame, five ticks on either axis, and labels."""
     width, height, left, right, top, bottom = _BOX
     right, bottom = width - right, height - bottom
     yield (

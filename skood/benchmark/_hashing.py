@@ -1,4 +1,4 @@
-"""A name for what something is made of: the SHA-256 of its content."""
+"""SHA-256 of the content of objects."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,37 +22,27 @@ __all__ = ["code_of_results", "content_hash", "versions"]
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
-# Their code is known by their version.
+# Libraries whose code is determined by their version.
 _LIBRARIES = {"builtins", "copyreg", "numpy", "scipy", "sklearn", "skorch", "torch"}
 
 _CHUNK_BYTES = 16 * 2**20
 
-# Of an estimator: how long an epoch took, not what came out of it.
+# Attributes of an estimator that are timings, not results.
 _NOT_CONTENT = ("history", "history_")
 
 
 def content_hash(*things):
-    """Return the SHA-256 of the content of some things.
+    """Return the SHA-256 of the content of objects as 64 hexadecimal digits.
 
-    Arrays and tensors count by their values, type and shape; an estimator by its class
-    and parameters; what is in a `FrozenEstimator` by all that it holds, with the
-    weights of a network; functions, and classes that are of no library, by their code.
-    Where an object is in memory, and its hash there, does not count.
-
-    Parameters
-    ----------
-    *things : object
-        Anything whose content Python can tell.
-
-    Returns
-    -------
-    digest : str
-        64 hexadecimal digits.
+    Arrays and tensors are hashed by values, dtype and shape; estimators by class and
+    parameters; the content of a `FrozenEstimator` by all its attributes, including the
+    weights of a network; functions, and classes of no library, by their code. Memory
+    addresses and hashes in memory are ignored.
 
     Raises
     ------
     TypeError
-        If the content of something cannot be told, such as that of an open file.
+        If the content of an object cannot be determined, such as of an open file.
 
     Examples
     --------
@@ -69,7 +59,7 @@ def content_hash(*things):
 
 
 def versions():
-    """Return the versions of the libraries that numbers come from."""
+    """Return the versions of the libraries that affect results."""
     import torch
 
     import skood
@@ -88,13 +78,10 @@ def _hash_of_sources(folder):
 
 
 def code_of_results():
-    """Return what tells one state of the code that numbers come from from another.
+    """Return a dict that identifies the code that affects results.
 
-    Returns
-    -------
-    code : dict of str to str
-        The versions of libraries and, as a development version of skood changes
-        without getting another number, the SHA-256 of its source files.
+    It has the versions of libraries and, as a development version of skood changes
+    without a new version number, the SHA-256 of its source files.
     """
     import skood
 
@@ -105,7 +92,7 @@ def code_of_results():
 
 
 def _join(kind, *parts):
-    """Return the digest of a kind and of parts, of which none runs into the next."""
+    """Return the digest of a kind and of parts, with unambiguous boundaries."""
     digest = hashlib.sha256()
     for part in (kind, *parts):
         part = part.encode() if isinstance(part, str) else part
@@ -120,11 +107,11 @@ def _is_library(thing):
 
 
 class _Digests:
-    """Digests of things that hold things, each worked out once."""
+    """Digests of nested objects, each computed once."""
 
     def __init__(self):
-        self._known = {}  # from id and whether it is fitted: the object, its digest
-        self._within = []  # ids of what is being worked out
+        self._known = {}  # (id, is fitted): (object, digest)
+        self._within = []  # ids of objects in progress
         self._is_fitted = False
 
     def of(self, thing):
@@ -144,7 +131,7 @@ class _Digests:
         return self._nested(thing)
 
     def _nested(self, thing):
-        """Digest of what may hold itself."""
+        """Return the digest of an object that may contain itself."""
         key = id(thing), self._is_fitted
         if key in self._known:
             return self._known[key][1]
@@ -157,7 +144,7 @@ class _Digests:
             digest = self._object(thing)
         finally:
             self._within.pop()
-        self._known[key] = thing, digest  # kept, so that its id stays its own
+        self._known[key] = thing, digest  # a reference keeps its id unique
         return digest
 
     def _container(self, thing):
@@ -193,7 +180,7 @@ class _Digests:
 
     def _array(self, array):
         kind = str(array.dtype), repr(array.shape)
-        if array.dtype.names:  # bytes between the fields have no meaning
+        if array.dtype.names:  # bytes between the fields are undefined
             fields = [self.of(array[name]) for name in array.dtype.names]
             return _join("fields", *kind, *fields)
         if array.dtype.hasobject:
@@ -206,7 +193,7 @@ class _Digests:
         return digest.digest()
 
     def _rows(self, rows):
-        """Digest of the content of rows that are loaded batch by batch."""
+        """Return the digest of samples that are loaded batch by batch."""
         digest, n_samples, kind = hashlib.sha256(b"rows"), 0, None
         for block in loaded_blocks(rows):
             block = to_numpy(block)
@@ -246,7 +233,7 @@ class _Digests:
         return _join("code", code.co_code, self.of([code.co_names, code.co_consts]))
 
     def _module(self, module):
-        """Digest of a torch module: weights, buffers, settings and parts."""
+        """Return the digest of a torch module: weights, buffers, settings and parts."""
         tensors = {**module._parameters, **module._buffers}
         settings = {
             name: value
@@ -269,12 +256,12 @@ class _Digests:
         return _join("estimator", self.of(type(estimator)), self.of(params))
 
     def _reduced(self, thing):
-        """Digest of what an object would be pickled as."""
+        """Return the digest of the pickle representation of an object."""
         try:
             reduced = thing.__reduce_ex__(4)
         except Exception as error:
             raise TypeError(
-                f"The content of a {type(thing).__qualname__} cannot be told: {error}. "
+                f"The content of a {type(thing).__qualname__} is unknown: {error}. "
                 "Leave it out of what is compared, or pass resume=None and cache=None."
             ) from error
         if isinstance(reduced, str):

@@ -1,4 +1,4 @@
-"""Checks of what a comparison is given."""
+"""Validation of the arguments of a comparison."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def named(given, what, methods=()):
-    """Return a dict of names to things, or raise."""
+    """Return a dict of names to objects, or raise an error."""
     pairs = list(given.items()) if isinstance(given, Mapping) else list(given)
     is_pairs = all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs)
     if not pairs or not is_pairs or not all(isinstance(k, str) for k, _ in pairs):
@@ -59,7 +59,7 @@ def _labels(X, y, name):
 
 
 def checked_data(X_id, y_id, ood, X_train, y_train):
-    """Return checked rows."""
+    """Return validated samples."""
     X_id, y_id = labeled_rows(X_id, y_id)
     X_train, y_train = labeled_rows(X_train, y_train)
     ood = {k: as_rows(X, for_fit=True) for k, X in named(ood, "ood").items()}
@@ -73,7 +73,7 @@ def checked_data(X_id, y_id, ood, X_train, y_train):
 
 
 def split_ood(detectors, X_id, y_id):
-    """Split the samples that are labeled as OOD off, as the set "ood"."""
+    """Return the data with the samples labeled as OOD split off as the set "ood"."""
     X_id, y_id = labeled_rows(X_id, y_id)
     labels = {getattr(one, "ood_label", -1) for one in detectors.values()}
     if y_id is None or len(labels) > 1:
@@ -123,7 +123,7 @@ def checked_groups(groups, ood):
 
 
 def check_id_labels(detectors, data):
-    """Raise if a detector would leave ID rows out of its fit."""
+    """Raise an error if a detector would exclude ID samples from its fit."""
     for name, detector in detectors.items():
         label = getattr(detector, "ood_label", None)
         if label is None or data.y_id is None:
@@ -132,6 +132,6 @@ def check_id_labels(detectors, data):
         if is_ood.any():
             raise ValueError(
                 f"y_id has {int(is_ood.sum())} rows with the ood_label={label!r} of "
-                f"the detector {name!r}: X_id must hold ID rows only. Give the others "
-                "as a set in ood, or set another ood_label."
+                f"the detector {name!r}: X_id must hold ID samples only. Give the "
+                "others as a set in ood, or set another ood_label."
             )

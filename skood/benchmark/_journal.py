@@ -1,4 +1,4 @@
-"""What of a comparison is finished, on disk."""
+"""Journal on disk of the finished cells of a comparison."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,7 +18,7 @@ from skood.utils._warnings import warn
 
 __all__ = ["Journal"]
 
-# What is read of the line of a cell.
+# Keys of the line of a cell that are read.
 _FIELDS = {
     "sha256": str,
     "fit_seconds": Real,
@@ -28,15 +28,11 @@ _FIELDS = {
 
 
 class Journal:
-    """Finished cells: the scores of some rows by a detector that was fitted on others.
+    """Finished cells: the scores of a set of samples by a fitted detector.
 
-    A cell has a file of scores and, when that is whole, a line in ``cells.jsonl`` with
-    the SHA-256 of the file. What breaks off while either is written is not finished.
-
-    Parameters
-    ----------
-    folder : str, path-like or None
-        Where it is; it is made. None: nothing is kept.
+    A cell has a file of scores and, once it is complete, a line in ``cells.jsonl`` with
+    the SHA-256 of the file. A cell is not finished if writing either is interrupted.
+    ``folder`` is created; None: nothing is stored.
     """
 
     def __init__(self, folder):
@@ -48,11 +44,11 @@ class Journal:
 
     @property
     def path(self):
-        """The file with a line for each cell."""
+        """Return the file with a line for each cell."""
         return self.folder / "cells.jsonl"
 
     def _read(self):
-        """Records by key; a line that broke off is ended, and none is added to it."""
+        """Return records by key; an incomplete last line is terminated."""
         if not self.path.exists():
             return {}
         text = self.path.read_bytes()
@@ -70,7 +66,7 @@ class Journal:
     def _append(self, line):
         file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            if os.write(file, line) < len(line):  # it says so, and raises nothing
+            if os.write(file, line) < len(line):  # a short write raises no error
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
             os.fsync(file)
         finally:
@@ -82,20 +78,9 @@ class Journal:
     def get(self, key, n_samples):
         """Return the scores and the record of a cell, or None if it is not finished.
 
-        If its line or its scores cannot be used, there is a warning, and None.
-
-        Parameters
-        ----------
-        key : str
-            Hash of what the cell is computed from.
-
-        n_samples : int
-            Number of scores that the cell has.
-
-        Returns
-        -------
-        cell : tuple of ndarray and dict, or None
-            The scores, and what `add` was given.
+        If its line or its scores are invalid, a warning is issued, and None is
+        returned. `key` is the hash of the inputs of the cell, `n_samples` its number of
+        scores.
         """
         record = self._records.get(key)
         if record is None:
@@ -118,18 +103,9 @@ class Journal:
         return None
 
     def add(self, key, scores, **record):
-        """Keep a finished cell.
+        """Store a finished cell: scores of shape (n_samples,), and a record for JSON.
 
-        Parameters
-        ----------
-        key : str
-            Hash of what the cell is computed from.
-
-        scores : ndarray of shape (n_samples,)
-            What it is.
-
-        **record : dict
-            What else is to be known of it, for JSON.
+        `key` is the hash of the inputs of the cell.
         """
         if self.folder is None:
             return
@@ -139,7 +115,7 @@ class Journal:
 
 
 def _problem_of_record(record):
-    """Tell what is missing or wrong in the line of a cell, or None."""
+    """Return what is missing or wrong in the line of a cell, or None."""
     for name, kind in _FIELDS.items():
         if name not in record:
             return f"its line has no {name!r}"
@@ -152,7 +128,7 @@ def _problem_of_record(record):
 
 
 def _problem_of_scores(scores, n_samples):
-    """Tell what is wrong with the scores of a cell, or None."""
+    """Return what is wrong with the scores of a cell, or None."""
     if scores.dtype != np.float64 or scores.shape != (n_samples,):
         return (
             f"its scores are {scores.dtype} of shape {scores.shape}, expected float64 "
@@ -163,7 +139,7 @@ def _problem_of_scores(scores, n_samples):
 
 
 def _sha256(path):
-    """SHA-256 of a file, or None if there is none."""
+    """Return the SHA-256 of a file, or None if there is none."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:

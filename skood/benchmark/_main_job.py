@@ -1,7 +1,7 @@
 """The main job behind ``python -m skood``.
 
-What is heavy (scikit-learn, torch) is imported when the job runs, so that
-``skood --help`` answers at once.
+Slow imports (scikit-learn, torch) are made when the job runs, so that
+``skood --help`` is fast.
 """
 
 # Authors: The skood developers
@@ -27,49 +27,50 @@ def run_main_job(
 ):
     r"""Train a network, compare detectors on it, and tune its reject option.
 
-    This is what ``python -m skood`` runs. A small convolutional network is trained on
-    ID rows only. Every detector is fitted on its features of the training rows and
-    judged on held-out ID and OOD rows, alone and as a pair with MSP. Then a reject
-    option on each pair of scores is tuned on a validation part and judged on a test
-    part.
+    This function implements ``python -m skood``. A small convolutional network is
+    trained on ID samples only. Every detector is fitted on its features of the training
+    samples and evaluated on held-out ID and OOD samples, alone and combined with MSP.
+    Then a reject option on each pair of scores is tuned on a validation set and
+    evaluated on a test set.
 
     Read more in the :ref:`User Guide <main_job>`.
 
     Parameters
     ----------
     id_data : str, default="digits"
-        The ID data: "digits", which come with scikit-learn, or the name of a folder
-        of IDX files in `folder`. Without `folder`, "mnist" is downloaded.
+        The ID data: "digits", included in scikit-learn, or the name of a folder of IDX
+        files in `folder`. Without `folder`, "mnist" is downloaded.
 
     ood_data : str, default=None
-        The OOD data, named likewise; all its rows are OOD. None: the rows of the
-        classes `left_out` of the ID data.
+        The OOD data, with the same names; all its samples are OOD. None: the samples of
+        the classes `left_out` of the ID data.
 
     folder : str or path-like, default=None
-        Where the folders of IDX files are; see
+        Parent folder of the folders of IDX files; see
         :func:`~skood.datasets.load_idx_images`.
 
     left_out : int or sequence of int, default=None
         Classes of the ID data that are OOD. None: 8 and 9 without `ood_data`, and
-        none with it.
+        no classes with it.
 
     n_train, n_test : int, default=None
-        Numbers of ID rows to train on and to hold out. None: 70 % and 30 % of them,
-        but at most 7,000 and 3,000.
+        Numbers of ID samples to train on and to hold out. None: 70 % and 30 % of them,
+        at most 7,000 and 3,000.
 
     max_epochs : int, default=None
-        Passes over the training rows. None: as many as make 80,000 rows, but at
-        least 10 and at most 40.
+        Passes over the training samples. None: as many as process 80,000 samples, but
+        at least 10 and at most 40.
 
     tpr_min, fpr_max : float, default=0.8, 0.2
-        Least share of ID rows and largest share of OOD rows to accept, in [0, 1].
+        Minimal fraction of ID samples and maximal fraction of OOD samples to accept, in
+        [0, 1].
 
     random_state : int, default=0
         Seeds the split, the network and the isolation forest.
 
     out : str or path-like, default=None
         Folder to write ``table.csv``, ``results.json`` and, if matplotlib is
-        installed, plots to. It is made if it is not there; files of these names in it
+        installed, plots to. It is created if missing; existing files of these names
         are replaced.
 
     verbose : int, default=0
@@ -82,36 +83,36 @@ def run_main_job(
             The report that ``python -m skood`` prints.
         table : list of dict
             One row per method; undefined and unattainable numbers are NaN.
-        options, parts, versions : dict
-            What was asked for, the numbers of rows of each part, and versions of the
-            software.
+            options, parts, versions : dict
+            The given options, the numbers of samples of each part, and versions of
+            the software.
         accuracy : float
-            Of the network, on the held-out ID rows.
-        n_epochs, train_seconds, feature_seconds : int, float, float
-            How long the network was trained, and how long features took.
+            Accuracy of the network on the held-out ID samples.
+            n_epochs, train_seconds, feature_seconds : int, float, float
+            Epochs and duration of the training, and duration of feature extraction.
         common_fpr : float
-            The smallest FPR that all methods reach at a TPR of `tpr_min`.
+            The smallest FPR that all methods attain at a TPR of `tpr_min`.
         y_true, y_pred : ndarray of shape (n_held_out,)
-            Labels of the held-out rows, -1 for OOD rows, and predictions.
+            Labels of the held-out samples, -1 for OOD samples, and predictions.
         is_test : ndarray of shape (n_held_out,), dtype bool
-            The held-out rows of the test part, on which reject options are judged.
+            The held-out samples of the test part, used to evaluate reject options.
         scores : dict of str to ndarray of shape (n_held_out,)
-            Score of each detector, high for ID rows.
+            Score of each detector, high for ID samples.
         classifier, detectors : TorchClassifier, dict of str to detectors
-            The fitted network, and the detectors, which read its features.
+            The fitted network, and the detectors on its features.
         reject_options : dict of str to Bunch
             For each pair of scores `classifier` (a
             :class:`~skood.rejection.RejectOptionClassifier`), `report` (on the test
-            part) and `reasons` (numbers of rejected ID and OOD rows by reason). If
-            the bounds cannot be met on the validation part these are None, and
+            part) and `reasons` (numbers of rejected ID and OOD samples by reason).
+            If the bounds cannot be met on the validation part these are None, and
             `error` is the :class:`~skood.exceptions.InfeasibleError`.
         files : list of Path
-            What was written.
+            The written files.
 
     Raises
     ------
     ValueError
-        If a parameter is invalid or does not fit the data, or a file is broken.
+        If a parameter is invalid or incompatible with the data, or a file is broken.
     OSError
         If a folder or file is missing or cannot be written.
 
@@ -123,12 +124,12 @@ def run_main_job(
 
     Notes
     -----
-    Everything runs on one CPU thread (the network on a GPU if there is one), so that
-    seconds compare, and other work on the machine does not stall it.
+    Everything runs on one CPU thread (the network on a GPU if available), so that
+    seconds are comparable, and independent of other processes on the machine.
 
-    The selective risk in the table is that of the best rule on the rows it is
-    computed on: a figure of merit of the scores. What a rule does on rows on which it
-    was not chosen is in `reject_options`.
+    The selective risk in the table is the risk of the best rule on the same samples: a
+    property of the scores. The performance of a rule on samples not used to select it
+    is in `reject_options`.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the main job is asked for."""
+"""Options of the main job."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -31,33 +31,7 @@ def _check_share(name, value):
 
 @dataclass
 class Options:
-    """Checked parameters of the main job; see `run_main_job`.
-
-    Parameters
-    ----------
-    id_data, ood_data : str or None
-        Names of data.
-
-    folder, out : path-like or None
-        Folders.
-
-    left_out : int, sequence of int or None
-        Classes that are OOD.
-
-    n_train, n_test, max_epochs : int or None
-        Counts.
-
-    tpr_min, fpr_max : float
-        Bounds.
-
-    random_state : int
-        Seed.
-
-    Attributes
-    ----------
-    ood_name : str
-        What the OOD rows are called.
-    """
+    """Validated parameters of the main job; see `run_main_job`."""
 
     id_data: str
     ood_data: str | None
@@ -92,12 +66,13 @@ class Options:
         self.left_out = tuple(self.left_out)
         if self.ood_data is not None and self.left_out:
             raise ValueError(
-                f"The classes {self.left_out} were left out although the OOD rows are "
-                f"those of {self.ood_data!r}; give one or the other."
+                f"The classes {self.left_out} were left out although the OOD data are "
+                f"{self.ood_data!r}; give one or the other."
             )
         if self.ood_data is None and not self.left_out:
             raise ValueError(
-                "There are no OOD rows: leave at least one class out, or give OOD data."
+                "There are no OOD samples: leave out at least one class, or give OOD "
+                "data."
             )
         for name, least in (("n_train", 1), ("n_test", 3), ("max_epochs", 1)):
             if getattr(self, name) is not None:
@@ -112,7 +87,7 @@ class Options:
 
     @property
     def ood_name(self):
-        """What the OOD rows are called."""
+        """Return the name of the OOD data."""
         if self.ood_data is not None:
             return self.ood_data
         return f"its classes {', '.join(map(str, self.left_out))}"

@@ -1,4 +1,4 @@
-"""The results of the main job as files."""
+"""Files of the results of the main job."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -17,7 +17,7 @@ __all__ = ["to_csv", "to_json", "write"]
 
 
 def _number(value):
-    """Return a float that JSON knows; None if it is NaN or infinite."""
+    """Return a float that JSON can represent; None if it is NaN or infinite."""
     return float(value) if math.isfinite(value) else None
 
 
@@ -46,18 +46,7 @@ def _reject_option(option):
 
 
 def to_csv(rows):
-    """Return dicts of the same keys as the text of a CSV file.
-
-    Parameters
-    ----------
-    rows : list of dict
-        At least one.
-
-    Returns
-    -------
-    text : str
-        A line of keys, and one for each dict.
-    """
+    """Return a CSV string of at least one dict, all with the same keys."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, fieldnames=list(rows[0]))
     writer.writeheader()
@@ -66,17 +55,9 @@ def to_csv(rows):
 
 
 def to_json(result):
-    """Return the numbers of a result as nested dicts, ready for JSON.
+    """Return the numbers of a result as nested dicts for JSON.
 
-    Parameters
-    ----------
-    result : Bunch
-        What `run` returns.
-
-    Returns
-    -------
-    content : dict
-        Numbers that are undefined, unattainable or infinite are None.
+    Undefined, unattainable or infinite numbers are None.
     """
     return {
         "versions": result.versions,
@@ -102,20 +83,10 @@ def to_json(result):
 
 
 def write(result, options):
-    """Write the table as CSV, all numbers as JSON, and plots as PNG.
+    """Write the table as CSV, all numbers as JSON, and plots as PNG; return the files.
 
-    Parameters
-    ----------
-    result : Bunch
-        What was found.
-
-    options : Options
-        With the folder `out`.
-
-    Returns
-    -------
-    files : list of Path
-        What was written. Without matplotlib there are no plots, and a warning.
+    They are written to the folder `out` of the options. Without matplotlib plots are
+    omitted, with a warning.
     """
     content = to_json(result)
     files = [options.out / "table.csv", options.out / "results.json"]

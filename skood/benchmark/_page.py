@@ -1,4 +1,4 @@
-"""An HTML page that holds all it needs: style for light, dark and paper; no script."""
+"""Self-contained HTML page: style for light mode, dark mode and print; no script."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -9,7 +9,7 @@ from skood.benchmark._figures import N_COLORS, N_DASHES
 
 __all__ = ["cell", "page", "table"]
 
-# Contrast of all of them with the background is 4.5 or more.
+# The contrast of all colors with the background is at least 4.5.
 _LIGHT = "#0b62b0 #b85000 #137a3b #8e24aa #806000 #c2255c #0b7285 #57534e".split()
 _DARK = "#6cb6ff #ff9f57 #5fd38d #d9a0fa #e6c34a #ff8fb3 #4fd1e5 #bdb7b0".split()
 
@@ -94,7 +94,7 @@ dl.facts dd { margin: 0; overflow-wrap: anywhere; }
 
 
 def _style():
-    """The style sheet, with colors of curves, and those not pointed at made pale."""
+    """Return the style sheet: colors of curves, and fading of unselected curves."""
     text = _STYLE
     for word, colors in (("LIGHT", _LIGHT), ("DARK", _DARK)):
         named = " ".join(f"--c{i}: {color};" for i, color in enumerate(colors))
@@ -108,30 +108,16 @@ def _style():
 
 
 def cell(content, kind="td", name="", scope=""):
-    """Write a cell of a table; the content is HTML."""
+    """Return a cell of a table; the content is HTML."""
     name = f' class="{name}"' if name else ""
     scope = f' scope="{scope}"' if scope else ""
     return f"<{kind}{name}{scope}>{content}</{kind}>"
 
 
 def table(caption, head, rows):
-    """Write a table.
+    """Return a table as HTML; wide tables can be scrolled.
 
-    Parameters
-    ----------
-    caption : str
-        What it is, as HTML.
-
-    head : list of str
-        Cells of the first row, as HTML.
-
-    rows : list of list of str
-        Cells of the others.
-
-    Returns
-    -------
-    html : str
-        The table; what is too wide for the page can be scrolled.
+    `caption`, the cells of `head` and of the `rows` are HTML.
     """
     lines = ["<tr>" + "".join(row) + "</tr>" for row in rows]
     return "\n".join(
@@ -147,21 +133,7 @@ def table(caption, head, rows):
 
 
 def page(title, parts):
-    """Write a page.
-
-    Parameters
-    ----------
-    title : str
-        Plain text.
-
-    parts : iterable of str
-        HTML.
-
-    Returns
-    -------
-    html : str
-        The page.
-    """
+    """Return a page with a plain title and parts in HTML."""
     return "\n".join(
         [
             "<!DOCTYPE html>",

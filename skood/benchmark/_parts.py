@@ -1,4 +1,4 @@
-"""The rows that the main job trains on, tunes on and is judged on."""
+"""Training, validation and test samples of the main job."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,23 +18,10 @@ _TEST_SHARE = 0.3
 
 
 def load(name, folder, left_out=()):
-    """Load images by name.
+    """Load images by name, as a Bunch; see :func:`skood.datasets.load_idx_images`.
 
-    Parameters
-    ----------
-    name : str
-        "digits", "mnist", or the name of a folder in `folder`.
-
-    folder : Path or None
-        Folder of folders of IDX files.
-
-    left_out : tuple of int, default=()
-        Classes whose rows are OOD.
-
-    Returns
-    -------
-    images : Bunch
-        As :func:`skood.datasets.load_idx_images` returns it.
+    `name` is "digits", "mnist", or the name of a folder of IDX files in `folder`. The
+    samples of the classes `left_out` are OOD.
     """
     if name == "digits":
         return load_digits_ood(left_out, as_images=True)
@@ -62,7 +49,7 @@ def load(name, folder, left_out=()):
 
 
 def _check_folder(options):
-    """Raise unless the data folder, if given, is there and has a use."""
+    """Raise an error if the data folder is given but missing or not used."""
     if options.folder is None:
         return
     if not options.folder.is_dir():
@@ -76,23 +63,10 @@ def _check_folder(options):
 
 
 def stratified_order(labels, rng):
-    """Return the rows in a random order whose every stretch holds each class's share.
+    """Return indices in a random order with each class's share in every stretch.
 
-    The j-th of the n rows of a class, in random order, gets the place (j + u) / n
-    with one random u in [0, 1) per class; rows are sorted by their places.
-
-    Parameters
-    ----------
-    labels : ndarray of shape (n_samples,)
-        Class of each row.
-
-    rng : RandomState instance
-        Source of randomness.
-
-    Returns
-    -------
-    order : ndarray of shape (n_samples,), dtype int
-        Row numbers.
+    The j-th of the n samples of a class, in random order, gets the position (j + u) / n
+    with one random u in [0, 1) per class; samples are sorted by their positions.
     """
     place = np.empty(len(labels))
     for label in np.unique(labels):
@@ -102,7 +76,7 @@ def stratified_order(labels, rng):
 
 
 def _sizes(n_rows, options):
-    """Return the numbers of ID rows to train on and to hold out."""
+    """Return the numbers of ID samples to train on and to hold out."""
     n_train, n_test = options.n_train, options.n_test
     if n_test is None:
         n_test = min(_MOST_TEST, round(_TEST_SHARE * n_rows))
@@ -112,20 +86,20 @@ def _sizes(n_rows, options):
         n_train = min(_MOST_TRAIN, n_rows - n_test)
     if n_train < 1 or n_test < 3 or n_train + n_test > n_rows:
         asked = [
-            f"{n} ID rows to {what}"
+            f"{n} ID samples to {what}"
             for n, what in ((options.n_train, "train on"), (options.n_test, "hold out"))
             if n is not None
         ]
         raise ValueError(
-            f"{' and '.join(asked) or 'Training rows and 3 to hold out'} were asked "
-            f"for, but {options.id_data!r} has {n_rows} ID rows in all; at least 3 are "
-            "held out."
+            f"{' and '.join(asked) or 'Training samples and 3 to hold out'} are "
+            f"needed, but {options.id_data!r} has {n_rows} ID samples in all; at "
+            "least 3 are held out."
         )
     return n_train, n_test
 
 
 def _check_classes(X_train, y_train, options):
-    """Raise unless there are classes to learn, with two rows each, that vary."""
+    """Raise an error unless there are classes with two distinct samples each."""
     classes, counts = np.unique(y_train, return_counts=True)
     if len(classes) < 2:
         raise ValueError(
@@ -148,7 +122,7 @@ def _check_classes(X_train, y_train, options):
 
 
 def _load_both(options):
-    """Return images and labels of the ID rows, then those of the OOD rows."""
+    """Return images and labels of the ID samples, then of the OOD samples."""
     _check_folder(options)
     images = load(options.id_data, options.folder, options.left_out)
     is_id = ~images.is_ood
@@ -164,12 +138,12 @@ def _load_both(options):
         if X.shape[1:] != X_ood.shape[1:]:
             raise ValueError(
                 f"Images of {options.id_data!r} are of {X.shape[2]} x {X.shape[3]} "
-                f"pixels, those of {options.ood_data!r} of {X_ood.shape[2]} x "
+                f"pixels, images of {options.ood_data!r} of {X_ood.shape[2]} x "
                 f"{X_ood.shape[3]}; choose data of one size."
             )
     if len(X_ood) < 3:
         raise ValueError(
-            f"{options.ood_name!r} has {len(X_ood)} OOD rows; at least 3 are needed."
+            f"{options.ood_name!r} has {len(X_ood)} OOD samples; at least 3 are needed."
         )
     return X, y, X_ood, y_ood
 
@@ -177,19 +151,11 @@ def _load_both(options):
 def prepare(options):
     """Load the data and split them.
 
-    OOD rows of the validation part are such that are not held out for the table, if
-    there are enough; otherwise they are a third of those, and not in the test part.
-
-    Parameters
-    ----------
-    options : Options
-        What is asked for.
-
-    Returns
-    -------
-    parts : Bunch
-        `X_train`, `y_train`; `X_held`, `y_held` (ID rows, then OOD rows); `is_test`,
-        the held-out rows of the test part; `X_val`, `y_val`; and `sizes`.
+    OOD samples of the validation part are not in the table if there are enough samples;
+    otherwise they are a third of the held-out OOD samples, and not in the test part.
+    Returns a Bunch: `X_train`, `y_train`; `X_held`, `y_held` (ID samples, then OOD
+    samples); `is_test`, a mask of the held-out samples of the test part; `X_val`,
+    `y_val`; and `sizes`.
     """
     X, y, X_ood, y_ood = _load_both(options)
     n_train, n_test = _sizes(len(X), options)
@@ -223,7 +189,7 @@ def prepare(options):
 
 
 def _make_folder(folder):
-    """Make the folder of the results, before the work whose results they are."""
+    """Create the folder of the results before the computation."""
     folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"{folder} cannot be written to.")

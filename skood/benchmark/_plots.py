@@ -1,4 +1,4 @@
-"""The plots of the main job."""
+"""Plots of the main job."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,11 +15,11 @@ from skood.utils._files import replacing
 __all__ = ["plot"]
 
 _MORE_COLORS = ("black", "0.55")
-_LEAST_RISK = 1e-12  # risks below look alike on a logarithmic axis
+_LEAST_RISK = 1e-12  # lower bound of risks on a logarithmic axis
 
 
 def _new_figure(width, height):
-    """Return a figure that is not known to pyplot: no window, nothing to close."""
+    """Return a figure outside pyplot: no window, and it need not be closed."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=120, layout="constrained")
@@ -27,11 +27,11 @@ def _new_figure(width, height):
 
 def _title(options):
     title = f"{options.id_data} (ID) against {options.ood_name} (OOD)"
-    return title.replace("$", r"\$")  # no formula
+    return title.replace("$", r"\$")  # no math mode
 
 
 def _within(score):
-    """Move the most extreme 0.5 % on either side to the edge of the others."""
+    """Clip the most extreme 0.5 % on either side."""
     return np.clip(score, *np.quantile(score, [0.005, 0.995]))
 
 
@@ -49,7 +49,7 @@ def _row(result, name):
 
 
 def _histograms(result, options):
-    """Histograms of all scores."""
+    """Return histograms of all scores."""
     from matplotlib.ticker import MaxNLocator, NullFormatter
 
     figure = _new_figure(12.5, 6.6)
@@ -75,7 +75,7 @@ def _histograms(result, options):
 
 
 def _roc(result, options):
-    """ROC curves of all scores: whole, and where they are good."""
+    """Return ROC curves of all scores: the full range, and a detail."""
     figure = _new_figure(12.5, 5.2)
     axes = figure.subplots(1, 2)
     tpr_min, fpr_max = options.tpr_min, options.fpr_max
@@ -105,7 +105,7 @@ def _roc(result, options):
 
 
 def _risk_coverage(result, options):
-    """Risk-coverage curves of all scores: whole, and near full coverage."""
+    """Return risk-coverage curves of all scores: whole, and near full coverage."""
     figure = _new_figure(12.5, 5.2)
     axes = figure.subplots(1, 2)
     for ax in axes:
@@ -131,7 +131,7 @@ def _risk_coverage(result, options):
 
 
 def _draw_region(ax, point):
-    """Shade what a rule accepts, on the axes as they are."""
+    """Shade the acceptance region of a rule, with unchanged axes."""
     left, right = ax.get_xlim()
     bottom, top = ax.get_ylim()
     a = np.geomspace(left, right, 400)
@@ -145,7 +145,7 @@ def _draw_region(ax, point):
 
 
 def _scatter(ax, result, risk, ood):
-    """Draw the test rows by their two scores, high = reject."""
+    """Plot the test samples by their two scores, high = reject."""
     test = result.is_test
     y_true, y_pred = result.y_true[test], result.y_pred[test]
     a = np.maximum(-result.scores[risk][test], _LEAST_RISK)
@@ -171,7 +171,7 @@ def _scatter(ax, result, risk, ood):
 
 
 def _acceptance(result, options):
-    """The reject options on the two scores of the test rows."""
+    """Return a plot of reject options on the two scores of the test samples."""
     figure = _new_figure(11.5, 5.4)
     axes = figure.subplots(1, len(result.reject_options))
     for ax, (name, option) in zip(axes, result.reject_options.items(), strict=True):
@@ -197,21 +197,7 @@ def _acceptance(result, options):
 
 
 def plot(result, options):
-    """Draw all plots.
-
-    Parameters
-    ----------
-    result : Bunch
-        What was found.
-
-    options : Options
-        With the folder `out`.
-
-    Returns
-    -------
-    files : list of Path
-        The PNG files.
-    """
+    """Write all plots as PNG to the folder `out` of the options; return the files."""
     figures = {
         "score_histograms.png": _histograms,
         "roc_curves.png": _roc,

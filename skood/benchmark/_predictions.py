@@ -1,4 +1,4 @@
-"""Which rows the classifier that detectors read gets wrong."""
+"""Misclassified samples of the classifier used by the detectors."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,19 +15,14 @@ from skood.utils._array_api import to_host
 
 __all__ = ["PREDICTED", "predictor", "wrong_rows"]
 
-#: Name, among detectors, of what predicts classes; no detector has it.
+#: Name of the predictor of classes among detectors; reserved.
 PREDICTED = ""
 
 
 class _Predictions(BaseEstimator):
-    """The number of the predicted class, in the place of a score.
+    """Index of the predicted class as a score.
 
-    So predictions are read with the same forward pass as scores, and kept as they are.
-
-    Parameters
-    ----------
-    estimator : FrozenEstimator
-        The classifier.
+    Predictions then share the forward pass and the cache of scores.
     """
 
     _reads: ClassVar[frozenset] = frozenset({"logits"})
@@ -36,7 +31,7 @@ class _Predictions(BaseEstimator):
         self.estimator = estimator
 
     def fit(self, X, y=None):
-        """There is nothing to fit."""
+        """Do nothing."""
         return self
 
     def score_samples(self, X):
@@ -47,21 +42,10 @@ class _Predictions(BaseEstimator):
 
 
 def predictor(detectors, y):
-    """Return what predicts the classes of rows.
+    """Return a predictor of classes: a dict with at most one FrozenEstimator.
 
-    Parameters
-    ----------
-    detectors : dict of str to object
-        The detectors of a comparison.
-
-    y : ndarray or None
-        Classes of the ID rows.
-
-    Returns
-    -------
-    predictor : dict of str to FrozenEstimator
-        One member with the name `PREDICTED`, if all detectors that read a frozen
-        classifier read the same one, and it knows some of the classes; else none.
+    Its key is `PREDICTED`. It is present if all detectors with a frozen classifier use
+    the same one, and its classes include some of `y`, the classes of the ID samples.
     """
     networks = {
         id(use.network): use.network
@@ -75,7 +59,7 @@ def predictor(detectors, y):
 
 
 def _knows(network, y):
-    """Whether the classes of a classifier are of those in y."""
+    """Return whether the classes of a classifier are among the classes in y."""
     classes = getattr(network, "classes_", None)
     if classes is None or y is None or y.ndim != 1:
         return False
@@ -83,23 +67,10 @@ def _knows(network, y):
 
 
 def wrong_rows(predicting, columns, y):
-    """Tell which rows get another class than theirs.
+    """Return a mask of misclassified samples, of shape (n_samples,).
 
-    Parameters
-    ----------
-    predicting : FrozenEstimator
-        As `predictor` returns it.
-
-    columns : ndarray of shape (n_rows,)
-        Its scores of the rows.
-
-    y : ndarray of shape (n_rows,)
-        Their classes.
-
-    Returns
-    -------
-    wrong : ndarray of shape (n_rows,), dtype bool
-        True for errors.
+    `predicting` is a result of `predictor`, `columns` its scores of the samples, `y`
+    their classes, both of shape (n_samples,).
     """
     classes = predicting.estimator.estimator.classes_
     return np.asarray(classes)[columns.astype(int)] != y

@@ -1,4 +1,4 @@
-"""Comparisons as one page of HTML that needs nothing else."""
+"""Report of comparisons as a self-contained HTML page."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -48,18 +48,10 @@ _EQUAL = (
 
 
 def write_report(path, comparisons, *, title="skood: comparison"):
-    """Write comparisons as a page.
+    """Write comparisons to an HTML file, atomically.
 
-    Parameters
-    ----------
-    path : Path
-        The file; one that is there is replaced when the new one is whole.
-
-    comparisons : list of (str, str, Comparison)
-        Comparisons with their titles, and what they are about in some sentences.
-
-    title : str, default="skood: comparison"
-        Of the page.
+    `comparisons` is a list of (title, description, Comparison); `title` is the title of
+    the page.
     """
     parts = [_facts()]
     if len(comparisons) > 1:
@@ -71,21 +63,7 @@ def write_report(path, comparisons, *, title="skood: comparison"):
 
 
 def leaders(comparison):
-    """Return the metric that was named first, averaged over sets, the best first.
-
-    Parameters
-    ----------
-    comparison : Comparison
-        What was compared.
-
-    Returns
-    -------
-    metric : str
-        Its name.
-
-    means : list of (str, float)
-        Detectors and their averages.
-    """
+    """Return the first metric, and pairs (detector, mean over sets), the best first."""
     metric = comparison.rows[0]["metric"]
     values: dict = {}
     for row in comparison.rows:
@@ -96,7 +74,7 @@ def leaders(comparison):
 
 
 def _header(metric):
-    """Name of a metric, with an arrow to where it is good."""
+    """Return the name of a metric, with an arrow towards better values."""
     return _METRICS[metric][0] + (" ↑" if METRICS[metric][0] > 0 else " ↓")
 
 
@@ -106,7 +84,7 @@ def _list(pairs):
 
 
 def _facts():
-    """When, with what and on what the page was made."""
+    """Return the date, the software and the machine of the report."""
     found = {"Python": platform.python_version(), **versions()}
     machine = platform.system(), platform.machine(), f"{os.cpu_count()} CPUs"
     return _list(
@@ -119,7 +97,7 @@ def _facts():
 
 
 def _overview(comparisons):
-    """A table with a row for each comparison."""
+    """Return a table with a row for each comparison."""
     rows = []
     for i, (name, _, comparison) in enumerate(comparisons):
         metric, means = leaders(comparison)
@@ -159,7 +137,7 @@ def _how_to_read():
 
 
 def _section(anchor, name, text, comparison):
-    """All that is told of a comparison."""
+    """Return the section of a comparison."""
     yield f'<section id="{anchor}"><h2>{escape(name)}</h2>'
     if text:
         yield f"<p>{escape(text)}</p>"
@@ -182,7 +160,7 @@ def _section(anchor, name, text, comparison):
 
 
 def _settings(comparison):
-    """How the comparison was made, in a sentence or two."""
+    """Return a description of the settings of the comparison."""
     given, first = comparison.settings, comparison.rows[0]
     n = len({row["detector"] for row in comparison.rows})
     fitted = (
@@ -203,7 +181,7 @@ def _percent(given):
 
 
 def _sets(comparison):
-    """A table of the sets of OOD rows and their groups."""
+    """Return a table of the sets of OOD samples and their groups."""
     rows = []
     for name, n in comparison.sets.items():
         groups = [g for g, members in comparison.groups.items() if name in members]
@@ -223,7 +201,7 @@ def _sets(comparison):
 
 
 def _metric_table(comparison, metric, with_seconds=False):
-    """A table of one metric: detectors by sets and groups."""
+    """Return a table of one metric: detectors by sets and groups."""
     rows = [row for row in comparison.rows if row["metric"] == metric]
     columns = {row["ood"]: row["is_group"] for row in rows}
     found = {(row["detector"], row["ood"]): row for row in rows}
@@ -250,7 +228,7 @@ def _metric_table(comparison, metric, with_seconds=False):
 
 
 def _second_columns(rows):
-    """Columns of seconds; that of a network if there is one."""
+    """Return the columns of seconds, including network seconds if present."""
     columns = {"fit_seconds": "fit s", "score_seconds": "score s"}
     if any(row["network_seconds"] >= 0.0005 for row in rows):
         columns["network_seconds"] = "network s <small>shared</small>"
@@ -258,7 +236,7 @@ def _second_columns(rows):
 
 
 def _value(row, alpha):
-    """A cell with a value, its interval and its mark."""
+    """Return a cell with a value, its interval and its mark."""
     name = "group" if row["is_group"] else ""
     value = f"{row['value']:.3f}"
     if row["pvalue"] > alpha:
@@ -270,7 +248,7 @@ def _value(row, alpha):
 
 
 def _legend(values):
-    """A list of curves with their values, the best first."""
+    """Return a list of curves with their values, the best first."""
     lines = [
         f'<li class="k{i}">{key(i)}<span>{escape(name)}</span><b>{text}</b></li>'
         for name, (i, text) in values.items()
@@ -287,7 +265,7 @@ def _first_repeat(comparison):
 
 
 def _set_figures(comparison, rows):
-    """ROC curves and histograms of one set of OOD rows."""
+    """Return ROC curves and histograms of one set of OOD samples."""
     scores = comparison.scores[0]
     lines, areas = {}, {}
     for i, name in enumerate(_detectors(comparison)):
@@ -337,7 +315,7 @@ def _round_up(top):
 
 
 def _risk_coverage(comparison):
-    """How the errors of the classifier fall with the share of rows it answers."""
+    """Return risk-coverage curves of the classifier."""
     wrong = comparison.wrong
     if wrong is None:
         return

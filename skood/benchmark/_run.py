@@ -1,4 +1,4 @@
-"""The main job on given rows: network, detectors, reject options."""
+"""The main job on given samples: network, detectors, reject options."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -41,19 +41,19 @@ from skood.utils._progress import progress
 
 __all__ = ["PAIRS", "run"]
 
-#: Pairs of scores: name, the risk-like one and the OOD-like one.
+#: Pairs of scores: name, score for misclassification, score for OOD.
 PAIRS = (("KNN+MSP", "MSP", "KNN"), ("ViM+MSP", "MSP", "ViM"))
 
-_SHOWN_ROWS = 80_000  # what training sees in all its epochs, about
+_SHOWN_ROWS = 80_000  # approximate number of samples processed in all epochs
 _LEAST_EPOCHS, _MOST_EPOCHS = 10, 40
 
 
 @contextmanager
 def _one_thread():
-    """Run torch and the libraries below NumPy on one thread each.
+    """Context manager that runs torch and the libraries below NumPy on one thread each.
 
-    Small networks gain little from more of them, and stall when the threads wait for
-    each other on a machine that has other work.
+    Small networks gain little from more threads, and threads stall if the machine has
+    other work.
     """
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -79,7 +79,7 @@ def _make_network(options, n_train, verbose):
 
 
 def _make_detectors(head, options, n_train):
-    """Return the detectors by name; they read the features that `head` reads."""
+    """Return the detectors by name; they use the features of `head`."""
     forest = IsolationForest(random_state=options.random_state)
     return {
         "MSP": MSP(head),
@@ -87,7 +87,7 @@ def _make_detectors(head, options, n_train):
         "Energy": Energy(head),
         "Entropy": Entropy(head),
         "KNN": KNN(head, n_neighbors=min(5, n_train)),
-        # shrunk, because units of the network that never fire make it singular
+        # shrinkage, since inactive units of the network make it singular
         "Mahalanobis": Mahalanobis(head, covariance=LedoitWolf()),
         "ViM": ViM(head),
         "IsolationForest": SklearnDetector(detector=forest, estimator=head),
@@ -95,14 +95,14 @@ def _make_detectors(head, options, n_train):
 
 
 def _seconds(function, *args):
-    """Call, and return the result and how long it took."""
+    """Call a function, and return the result and the seconds."""
     start = time.perf_counter()
     result = function(*args)
     return result, time.perf_counter() - start
 
 
 def _single_row(name, score, result):
-    """Metrics of one score."""
+    """Return the metrics of one score."""
     y_true, y_pred = result.y_true, result.y_pred
     ranking = ranking_metrics(y_true, score)
     return {
@@ -144,7 +144,7 @@ def _add_risks(rows, scores, result, options):
 
 
 def _compare(detectors, Z_train, y_train, Z_held, result, options, verbose):
-    """Fit and judge all detectors, and their pairs."""
+    """Fit and evaluate all detectors, and their pairs."""
     rows, seconds = [], {}
     for name, detector in progress(
         list(detectors.items()), desc="detectors", verbose=verbose
@@ -166,7 +166,7 @@ def _compare(detectors, Z_train, y_train, Z_held, result, options, verbose):
 
 
 def _tune(head, risk, ood, Z_val, y_val, Z_test, y_test, options):
-    """Choose a rule on the validation part, and judge it on the test part."""
+    """Select a rule on the validation part, and evaluate it on the test part."""
     clf = RejectOptionClassifier(
         head,
         risk_detector=FrozenEstimator(risk),
@@ -205,24 +205,7 @@ def _versions():
 
 
 def run(options, parts, *, verbose=0):
-    """Run the main job on loaded rows.
-
-    Parameters
-    ----------
-    options : Options
-        What is asked for.
-
-    parts : Bunch
-        As `prepare` returns it.
-
-    verbose : int, default=0
-        1 shows progress bars.
-
-    Returns
-    -------
-    result : Bunch
-        See `run_main_job`.
-    """
+    """Run the main job on the `parts` of `prepare`; see `run_main_job`."""
     result = Bunch(
         options=options.to_dict(),
         parts=parts.sizes,

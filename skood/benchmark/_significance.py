@@ -1,4 +1,4 @@
-"""Metrics of scores on the rows and on resamples of them, and which are the best."""
+"""Metrics on resamples, and significance of differences from the best detector."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -21,8 +21,8 @@ from skood.utils._ties import ends_of_ties
 
 __all__ = ["FUNCTIONS", "METRICS", "Resamples", "holm", "pvalues_of_best"]
 
-#: From the name of a metric: its sign, +1 if greater is better, and how it is computed
-#: from numbers of accepted ID and OOD rows.
+#: Name of a metric: its sign, +1 if greater is better, and its function of the numbers
+#: of accepted ID and OOD samples.
 METRICS = {
     "auroc": (1, _auroc),
     "aupr_in": (1, lambda counts: _aupr(counts, "step")),
@@ -31,7 +31,7 @@ METRICS = {
     "detection_error": (-1, _detection_error),
 }
 
-#: From the name of a metric: what computes it from labels and scores.
+#: Name of a metric: its function of labels and scores.
 FUNCTIONS = {
     function.__name__: function
     for function in (auroc, aupr_in, aupr_out, fpr_at_tpr, detection_error)
@@ -39,7 +39,7 @@ FUNCTIONS = {
 
 
 class _Ranking:
-    """Held-out ID rows and OOD rows in the order of their scores, the highest first."""
+    """Held-out ID samples and OOD samples in decreasing order of their scores."""
 
     def __init__(self, id_scores, ood_scores):
         scores = np.concatenate([id_scores, ood_scores])
@@ -50,7 +50,7 @@ class _Ranking:
         self.last = ends_of_ties(scores[order])
 
     def counts(self, id_weights, ood_weights):
-        """Numbers of ID and OOD rows accepted at each score that has a row."""
+        """Return numbers of ID and OOD samples accepted at each distinct score."""
         weights = np.concatenate([id_weights, ood_weights])[self.order]
         accepted = np.cumsum(weights)[self.last]
         accepted_ood = np.cumsum(np.where(self.is_ood, weights, 0))[self.last]
@@ -59,34 +59,15 @@ class _Ranking:
 
 
 class Resamples:
-    """Metrics of all detectors on the i-th resample of the rows, for joblib.
+    """Metrics of all detectors on the i-th resample, for joblib.
 
-    Rows are drawn with replacement, of the ID rows that any repeat holds out, and of
-    each set of OOD rows, as many as there are. A row that is drawn twice counts twice
-    wherever it is held out: repeats share rows, and so are not independent.
-
-    Parameters
-    ----------
-    scores : list of dict
-        As `run_cells` returns them.
-
-    repeats : list of Repeat
-        The ID rows that are held out.
-
-    names : list of str
-        Of the detectors.
-
-    sets : list of str
-        Of the OOD rows.
-
-    groups : list of list of int
-        Sets whose metrics are averaged.
-
-    metrics : list of str
-        Among `METRICS`.
-
-    random_state : RandomState instance
-        Draws the resamples.
+    ID samples held out in any repeat, and each set of OOD samples, are resampled with
+    replacement to their original size. A sample that is drawn twice counts twice in
+    each repeat in which it is held out: repeats share samples, and so are not
+    independent. ``scores`` is the result of `run_cells`, ``repeats`` has the held-out
+    ID samples, ``names`` are the detectors, ``sets`` the sets of OOD samples,
+    ``groups`` lists of sets whose metrics are averaged, ``metrics`` names among
+    `METRICS`, and ``random_state`` a RandomState for the resamples.
     """
 
     def __init__(self, scores, repeats, names, sets, groups, metrics, random_state):
@@ -106,12 +87,10 @@ class Resamples:
         return self._values(*self._draw(i)).mean(axis=0)
 
     def each(self):
-        """Return the metrics on the rows as they are.
+        """Return the metrics on the samples without resampling.
 
-        Returns
-        -------
-        values : ndarray of shape (n_repeats, n_detectors, n_columns, n_metrics)
-            Columns are the sets, and then the groups.
+        They have shape (n_repeats, n_detectors, n_columns, n_metrics); columns are the
+        sets, and then the groups.
         """
         return self._values(
             np.ones(self.n_id, dtype=np.int64),
@@ -119,21 +98,12 @@ class Resamples:
         )
 
     def ends(self, confidence_level):
-        """Return the ends that intervals have at least.
+        """Return minimal ends of intervals.
 
-        They are those of the metrics whose interval needs no resamples, and the values
-        that unseen samples do not rule out; averages over repeats and groups, since
-        the deviation of a mean is at most the mean of the deviations.
-
-        Parameters
-        ----------
-        confidence_level : float
-            Level of the intervals.
-
-        Returns
-        -------
-        ends : ndarray of shape (n_detectors, n_columns, n_metrics, 2)
-            Lower and upper ends. Columns are the sets, and then the groups.
+        The shape is (n_detectors, n_columns, n_metrics, 2). They are the ends of exact
+        intervals of metrics, and the values that unseen samples do not exclude;
+        averages over repeats and groups, since the deviation of a mean is at most the
+        mean of the deviations. Columns are the sets, and then the groups.
         """
         ends = np.mean(
             [
@@ -169,7 +139,7 @@ class Resamples:
         return ends
 
     def _draw(self, i):
-        """How often each row is drawn; of the ID rows, some for each repeat."""
+        """Return how often each sample is drawn; ID samples separately per repeat."""
         rng = np.random.default_rng([*self.entropy, i])
         n = self.held_out.size
         while True:
@@ -204,27 +174,16 @@ class Resamples:
 
 
 def pvalues_of_best(values, draws):
-    r"""P-value of each system for being the best, or one of the best.
+    r"""Return p-values of being one of the best systems, 1 for the best.
 
-    How far system i is behind another is told in standard errors, and its largest
+    The lag of system i behind another is measured in standard errors, and its largest
     lag, :math:`\max_j (\hat\theta_j - \hat\theta_i) / s_{ij}`, is compared with the
     same of the resampled errors :math:`\theta^*_j - \hat\theta_j`. If no system is
-    better than i, it is at most that, whichever system comes out best. Without
-    :math:`s_{ij}`, the standard deviation of the difference of two errors, one system
-    whose values vary much would hide the differences of all others.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_systems,)
-        Greater is better.
-
-    draws : ndarray of shape (n_draws, n_systems)
-        The same on resamples, common to all systems.
-
-    Returns
-    -------
-    pvalues : ndarray of shape (n_systems,)
-        1 for the best.
+    better than i, its lag is at most that of the errors, independent of the observed
+    best system. Without :math:`s_{ij}`, the standard deviation of the difference of two
+    errors, one system of high variance would hide the differences of all others.
+    `values` have shape (n_systems,), greater is better; `draws`, of shape (n_draws,
+    n_systems), are values on common resamples.
     """
     errors = draws - values
     rounding = 1e-12 * max(1.0, np.abs(values).max())
@@ -233,11 +192,11 @@ def pvalues_of_best(values, draws):
         behind, differences = values - values[i], errors - errors[:, [i]]
         scale = differences.std(axis=0)
         varies = scale > rounding
-        if (behind[~varies] > rounding).any():  # worse on every resample alike
+        if (behind[~varies] > rounding).any():  # worse by a constant on every resample
             hits = 0
         elif varies.any():
             largest = (differences[:, varies] / scale[varies]).max(axis=1)
-            # a system is 0 behind itself
+            # the lag of a system behind itself is 0
             lag = max(0.0, (behind[varies] / scale[varies]).max())
             hits = (np.maximum(largest, 0.0) >= lag - 1e-12 * max(1.0, lag)).sum()
         else:
@@ -247,20 +206,12 @@ def pvalues_of_best(values, draws):
 
 
 def holm(pvalues):
-    r"""Adjust p-values for their number, as S. Holm does.
+    r"""Return p-values, of shape (n_tests,), adjusted by Holm's method.
 
     .. math:: \tilde p_{(i)} = \max_{j \le i} \min(1, (m - j + 1) \, p_{(j)})
 
-    Parameters
-    ----------
-    pvalues : ndarray of shape (n_tests,)
-        P-values.
-
-    Returns
-    -------
-    adjusted : ndarray of shape (n_tests,)
-        Hypotheses whose adjusted p-value is at most alpha are rejected; then the
-        probability of a wrong rejection, of any of them, is at most alpha.
+    If hypotheses with adjusted p-value of at most alpha are rejected, the family-wise
+    error rate is at most alpha.
     """
     order = np.argsort(pvalues, kind="stable")
     scaled = pvalues[order] * np.arange(len(pvalues), 0, -1)

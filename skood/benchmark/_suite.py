@@ -1,7 +1,7 @@
-"""The offline suite: five small comparisons of what comes with skood and scikit-learn.
+"""The offline suite: five small comparisons on data of skood and scikit-learn.
 
-A part has a network, or another classifier, that was trained on some ID rows. Detectors
-are fitted on others, and judged on those that are left and on sets of OOD rows.
+A part has a network, or another classifier, trained on some ID samples. Detectors are
+fitted on other samples, and evaluated on the remaining ones and on sets of OOD samples.
 """
 
 # Authors: The skood developers
@@ -53,24 +53,11 @@ __all__ = ["PARTS", "Part"]
 
 @dataclass(frozen=True)
 class Part:
-    """What a part of the suite compares.
+    """Contents of a part of the suite.
 
-    Parameters
-    ----------
-    title, text : str
-        What it is, in a line and in some sentences.
-
-    detectors : dict of str to object
-        Detectors by name.
-
-    X, y : array-like, ndarray
-        ID rows, which no network has seen, and their classes.
-
-    ood : dict of str to array-like
-        Sets of OOD rows.
-
-    groups : dict of str to list of str
-        Groups of them.
+    ``title`` and ``text`` describe it; ``detectors`` maps names to detectors; ``X`` and
+    ``y`` are ID samples not used for the network, and their classes; ``ood`` maps names
+    to sets of OOD samples, and ``groups`` names to lists of them.
     """
 
     title: str
@@ -83,12 +70,12 @@ class Part:
 
 
 def _halves(X, y, seed):
-    """Rows for the classifier, and rows for the comparison."""
+    """Return samples for the classifier, and samples for the comparison."""
     return train_test_split(X, y, test_size=0.6, stratify=y, random_state=seed)
 
 
 def digits(seed):
-    """Handwritten digits, of which two classes are left out; and images of none."""
+    """Return handwritten digits with two left-out classes, and other images."""
     X, y = load_digits(return_X_y=True)
     images = (X / 16).reshape(-1, 1, 8, 8).astype(np.float32)
     is_id = y < 8
@@ -149,7 +136,7 @@ def digits(seed):
 
 
 def tabular(seed):
-    """Measured numbers of one table, and rows that break how they go together."""
+    """Return tabular data, and samples that violate its dependencies."""
     X, y = load_breast_cancer(return_X_y=True)
     X_net, X_id, y_net, y_id = _halves(X, y, seed)
     rng = np.random.default_rng(seed)
@@ -182,7 +169,7 @@ def tabular(seed):
 
 
 def _odd_tables(Z, rng):
-    """Rows made of standardized ones that do not go together, or are measured ill."""
+    """Return standardized samples with broken dependencies or measurement errors."""
     coarse, converted = Z.copy(), Z.copy()
     coarse[rng.random(Z.shape) < 1 / 3] = 0.0
     columns = rng.choice(Z.shape[1], 10, replace=False)
@@ -199,7 +186,7 @@ _KNOWN_SIGNS += ["speed_80", "stop", "toxic", "yield"]
 
 
 def signs(seed):
-    """Generated traffic signs, and signs that cannot be or that nobody has shown."""
+    """Return generated traffic signs, and invalid or unseen signs."""
     kinds = ("color", "shape", "texture", "natural")
     data = make_traffic_signs(
         6000,
@@ -251,7 +238,7 @@ def signs(seed):
 
 
 def graph(seed):
-    """Nodes of a graph, of which one class is left out; and nodes of another graph."""
+    """Return nodes of a graph with a left-out class, and nodes of another graph."""
     nodes, y = make_ood_graph(
         1200, feature_signal=1.5, left_out=3, return_X_y=True, random_state=seed
     )
@@ -285,12 +272,9 @@ def graph(seed):
 
 
 class _OfClasses(BaseEstimator):
-    """A detector that is told the first of several concepts, the class.
+    """Detector fitted on the first of several concepts, the class.
 
-    Parameters
-    ----------
-    detector : object
-        The detector, which is cloned and fitted.
+    ``detector`` is cloned and fitted.
     """
 
     def __init__(self, detector):
@@ -302,12 +286,12 @@ class _OfClasses(BaseEstimator):
         return self
 
     def score_samples(self, X):
-        """Score rows as the detector does."""
+        """Return the scores of the detector."""
         return self.detector_.score_samples(X)
 
 
 def concepts(seed):
-    """Digits that are read by concepts, with rules how they go together."""
+    """Return digits with concepts, and the rules between them."""
     data = load_digit_concepts(left_out=(8, 9))
     X_id, y_id = data.data[~data.is_ood], data.concepts[~data.is_ood]
     forest = ExtraTreesClassifier(40, random_state=seed)
@@ -342,7 +326,7 @@ def concepts(seed):
     )
 
 
-#: The parts of the suite, each made from a seed.
+#: The parts of the suite, functions of a seed.
 PARTS = {
     "digits": digits,
     "tabular": tabular,

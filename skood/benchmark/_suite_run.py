@@ -1,4 +1,4 @@
-"""Run the offline suite, and write what comes out."""
+"""Run of the offline suite, and its files."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -20,40 +20,17 @@ from skood.utils._progress import as_they_come, progress
 
 __all__ = ["FILES", "run_suite"]
 
-#: What is written: the page, the table and all numbers.
+#: Names of the files: the page, the table and all numbers.
 FILES = ("report.html", "benchmark.csv", "benchmark.json")
 
 
 def run_suite(folder, names=None, *, seed=0, repeats=1, n_jobs=None, verbose=0):
-    """Run parts of the suite, and write the report, the table and all numbers.
+    """Run parts of the suite, write report, table and numbers, and return a summary.
 
-    Finished cells are kept in the folder ``cells``: the same call goes on where an
-    interruption left it.
-
-    Parameters
-    ----------
-    folder : Path
-        Where to; it is made.
-
-    names : sequence of str or None, default=None
-        Parts, in this order; None: all.
-
-    seed : int, default=0
-        Seed of all that is drawn.
-
-    repeats : int, default=1
-        Number of splits into rows that detectors are fitted on and others.
-
-    n_jobs : int, default=None
-        Number of joblib jobs, each of which runs parts.
-
-    verbose : int, default=0
-        1 shows progress bars.
-
-    Returns
-    -------
-    text : str
-        A line for each part: the metric, and the detectors that are best on average.
+    Finished cells are stored in the subfolder ``cells``: the same call continues after
+    an interruption. `folder` is created; `names` are parts in order, None for all;
+    `repeats` is the number of splits; `n_jobs` joblib jobs run parts. The summary has a
+    line for each part: the metric, and the detectors that are best on average.
     """
     names = list(PARTS) if names is None else list(names)
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +58,7 @@ def run_suite(folder, names=None, *, seed=0, repeats=1, n_jobs=None, verbose=0):
 
 
 def _run_part(name, cells, seed, repeats, verbose):
-    """Run a part: its name, and its title, text and comparison."""
+    """Run a part; return its name, and its title, text and comparison."""
     with _one_thread():
         part = PARTS[name](seed)
         comparison = run_comparison(
@@ -105,7 +82,7 @@ def _run_part(name, cells, seed, repeats, verbose):
 
 
 def _line(name, comparison):
-    """The best detectors of a part, as a line."""
+    """Return a line with the best detectors of a part."""
     metric, means = leaders(comparison)
     best = ", ".join(f"{detector} {value:.3f}" for detector, value in means[:3])
     return f"{name + ':':<10}{metric} {best}"

@@ -1,4 +1,4 @@
-"""The report of the main job as text."""
+"""Text report of the main job."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,15 +14,8 @@ _WIDTH = 110
 def format_columns(rows):
     """Align rows of cells: the first column to the left, the others to the right.
 
-    Parameters
-    ----------
-    rows : list of list of str
-        Rows of equal length, the header first.
-
-    Returns
-    -------
-    text : str
-        One line per row, and a rule below the header.
+    `rows` are lists of str of equal length, the header first. Returns one line per row,
+    and a rule below the header.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -68,7 +61,7 @@ def _table(result, options):
 
 
 def _notes(result, options):
-    """Explain the columns."""
+    """Return explanations of the columns."""
     tpr, fpr = f"{options.tpr_min:.4g}", f"{options.fpr_max:.4g}"
     notes = (
         "↑ greater is better, ↓ smaller. FPR95: FPR at a TPR of 0.95. AURC and OSCR "
@@ -109,7 +102,7 @@ def _reasons(reasons):
 
 
 def _reject_option(name, option):
-    """Describe one reject option."""
+    """Return a description of one reject option."""
     if option.error is not None:
         reached = option.error
         return (
@@ -136,20 +129,9 @@ def _reject_option(name, option):
 
 
 def format_report(result, options):
-    """Write the report that ``python -m skood`` prints.
+    """Return the report of ``python -m skood``.
 
-    Parameters
-    ----------
-    result : Bunch
-        What was found.
-
-    options : Options
-        What was asked for.
-
-    Returns
-    -------
-    text : str
-        Some 40 lines, at most 120 characters wide unless names are long.
+    It has some 40 lines, at most 120 characters wide unless names are long.
     """
     n_classes = len(result.classifier.classes_)
     head = (

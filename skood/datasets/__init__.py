@@ -1,8 +1,8 @@
-"""Data sets whose out-of-distribution rows are known.
+"""Data sets with known out-of-distribution samples.
 
-Loaders of arrays return a :class:`sklearn.utils.Bunch`; those that read real images
-mark the rows of left-out classes, and `make_reject_option_1d` knows its true
-posteriors. Loaders of graphs return a :class:`skood.graph.NodeSet`.
+Loaders of arrays return a :class:`sklearn.utils.Bunch`. Loaders of real images mark the
+samples of left-out classes, and `make_reject_option_1d` provides the true posteriors.
+Loaders of graphs return a :class:`skood.graph.NodeSet`.
 """
 
 # Authors: The skood developers

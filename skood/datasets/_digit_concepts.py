@@ -1,4 +1,4 @@
-"""What can be said of a handwritten digit besides which one it is."""
+"""Concepts of handwritten digits, such as parity and loops."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -45,7 +45,7 @@ def _as_frame(concepts, caller):
 
 
 def _check_ood_label(ood_label):
-    """Refuse a label of OOD rows that is a value of a concept."""
+    """Raise an error if the label of OOD samples is a value of a concept."""
     for name, values in _DOMAINS.items():
         if ood_label in values:
             raise ValueError(
@@ -63,7 +63,7 @@ def _check_ood_label(ood_label):
     prefer_skip_nested_validation=True,
 )
 def digit_concepts(y, *, ood_label=-1, as_frame=False):
-    """Tell parity, loops, size and curves of digits, as concepts to reason with.
+    """Return concepts of digits: parity, loops, size and curves.
 
     Read more in the :ref:`User Guide <datasets>`.
 
@@ -73,7 +73,7 @@ def digit_concepts(y, *, ood_label=-1, as_frame=False):
         Digits, integers from 0 to 9, such as the labels of MNIST; or `ood_label`.
 
     ood_label : int or str, default=-1
-        Label of OOD rows, which gets into all their concepts.
+        Label of OOD samples, which is set for all their concepts.
 
     as_frame : bool, default=False
         Whether to return a pandas.DataFrame.
@@ -81,21 +81,21 @@ def digit_concepts(y, *, ood_label=-1, as_frame=False):
     Returns
     -------
     concepts : ndarray or DataFrame of shape (n_samples, 5)
-        Text, or `ood_label`: `class` ("0" to "9"), `parity` ("even", "odd"),
+        Strings, or `ood_label`: `class` ("0" to "9"), `parity` ("even", "odd"),
         `has_loop` ("no"; "yes" for 0, 6, 8 and 9), `size` ("small" below 5, "large")
         and `has_curve` ("yes"; "no" for 1, 4 and 7).
 
     Raises
     ------
     ValueError
-        If `y` has other entries, or `ood_label` is the value of a concept.
+        If `y` has other values, or `ood_label` is the value of a concept.
 
     ImportError
         If ``as_frame=True`` and pandas is not installed.
 
     See Also
     --------
-    load_digit_concepts : The same with the images that come with scikit-learn.
+    load_digit_concepts : The same for the images that come with scikit-learn.
 
     Examples
     --------
@@ -137,25 +137,25 @@ def load_digit_concepts(
     as_frame=False,
     return_X_y=False,
 ):
-    """Load scikit-learn's embedded digits with concepts and the rules between them.
+    """Load scikit-learn's digits with concepts and the rules between them.
 
-    The 1797 gray images of 8 x 8 pixels are those of
+    The 1797 gray images of 8 x 8 pixels come from
     :func:`sklearn.datasets.load_digits`, in the same order; nothing is downloaded. A
-    rule for each digit says what :func:`digit_concepts` says of it.
+    rule for each digit gives the concepts of :func:`digit_concepts`.
 
     Read more in the :ref:`User Guide <datasets>`.
 
     Parameters
     ----------
     left_out : int or sequence of int, default=()
-        The digits whose rows are OOD.
+        The digits whose samples are OOD.
 
     ood_label : int or str, default=-1
-        Label of OOD rows, in `target` and in all concepts.
+        Label of OOD samples, in `target` and in all concepts.
 
     as_images : bool, default=False
-        Whether `data` has shape (1797, 1, 8, 8), as convolutional networks want it,
-        rather than (1797, 64).
+        Whether `data` has shape (1797, 1, 8, 8), as for convolutional networks,
+        instead of (1797, 64).
 
     as_frame : bool, default=False
         Whether `concepts` is a pandas.DataFrame.
@@ -169,9 +169,9 @@ def load_digit_concepts(
         data : ndarray of shape (1797, 64) or (1797, 1, 8, 8), dtype float32
             Gray values in [0, 1].
         concepts : ndarray or DataFrame of shape (1797, 5)
-            Text: class, parity, has_loop, size and has_curve; or `ood_label`.
+            Strings: class, parity, has_loop, size and has_curve; or `ood_label`.
         target : ndarray of shape (1797,)
-            The first column of it: "0" to "9", or `ood_label`.
+            The first column of `concepts`: "0" to "9", or `ood_label`.
         concept_names : list of str
             The names of the columns.
         domains : dict
@@ -180,13 +180,13 @@ def load_digit_concepts(
             A rule for each digit that is not left out, such as ``"class=3 ->
             parity=odd and has_loop=no and size=small and has_curve=yes"``.
         is_ood : ndarray of shape (1797,), dtype bool
-            True for the rows of the left-out digits.
+            True for samples of the left-out digits.
         digit : ndarray of shape (1797,), dtype int64
-            The digit, of OOD rows as well.
+            The digit, also of OOD samples.
         left_out : tuple of int
             The left-out digits, sorted.
         DESCR : str
-            Where the data come from.
+            Description and source of the data.
 
     (data, concepts) : tuple if ``return_X_y=True``
         The images and their concepts.
@@ -194,7 +194,7 @@ def load_digit_concepts(
     Raises
     ------
     ValueError
-        If `left_out` names an unknown digit, a digit twice, or all digits; if
+        If `left_out` contains an unknown digit, a digit twice, or all digits; if
         `ood_label` is the value of a concept.
 
     ImportError
@@ -202,8 +202,8 @@ def load_digit_concepts(
 
     See Also
     --------
-    digit_concepts : The concepts of other digits, such as MNIST's.
-    load_digits_ood : The digits alone.
+    digit_concepts : The concepts of other digits, such as the ones of MNIST.
+    load_digits_ood : The digits without concepts.
     make_traffic_signs : Color images with concepts.
 
     Examples

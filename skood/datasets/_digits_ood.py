@@ -1,4 +1,4 @@
-"""The handwritten digits that come with scikit-learn, some of them left out."""
+"""Loader of scikit-learn's handwritten digits with left-out classes."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -39,35 +39,14 @@ def _left_out_labels(left_out, classes):
 
 
 def ood_bunch(images, labels, *, left_out, ood_label, scale, as_images, descr):
-    """Put gray images and their labels into the Bunch that all loaders return.
+    """Return the Bunch of a loader from gray images and their labels.
 
-    Parameters
-    ----------
-    images : ndarray of shape (n_samples, height, width)
-        Gray values.
-
-    labels : ndarray of shape (n_samples,)
-        Integer labels.
-
-    left_out : int, sequence of int or "all"
-        The classes whose rows are OOD.
-
-    ood_label : int or None
-        What the target of an OOD row becomes; None leaves it as it is.
-
-    scale : float
-        What gray values are divided by.
-
-    as_images : bool
-        Whether `data` has shape (n_samples, 1, height, width) or is flat.
-
-    descr : str
-        Description.
-
-    Returns
-    -------
-    bunch : Bunch
-        With `data`, `target`, `is_ood`, `left_out`, `target_names` and `DESCR`.
+    `images` has shape (n_samples, height, width), `labels` integers of shape
+    (n_samples,). `left_out` (int, sequence of int or "all") are the classes whose
+    samples are OOD; `ood_label` replaces their target, None leaves it. Gray values are
+    divided by `scale`; `as_images` selects `data` of shape (n_samples, 1, height,
+    width) instead of flat; `descr` is the description. The Bunch has `data`, `target`,
+    `is_ood`, `left_out`, `target_names` and `DESCR`.
     """
     classes = np.unique(labels)
     left_out = _left_out_labels(left_out, classes)
@@ -113,31 +92,31 @@ def load_digits_ood(
     ood_label=None,
     return_X_y=False,
 ):
-    """Load scikit-learn's embedded digits with some classes out-of-distribution.
+    """Load scikit-learn's digits with some classes out-of-distribution.
 
-    The 1797 gray images of 8 x 8 pixels are those of
+    The 1797 gray images of 8 x 8 pixels come from
     :func:`sklearn.datasets.load_digits`, in the same order; nothing is downloaded.
-    The rows of the classes in `left_out` are the OOD rows: near OOD, for they are
-    digits too.
+    The samples of the classes in `left_out` are OOD: near OOD, since they are digits
+    as well.
 
     Read more in the :ref:`User Guide <datasets>`.
 
     Parameters
     ----------
     left_out : int or sequence of int, default=(7, 8, 9)
-        The classes whose rows are OOD. Empty: none.
+        The classes whose samples are OOD. Empty: none.
 
     scaled : bool, default=True
-        Whether gray values are divided by 16, so that they lie in [0, 1].
+        Whether to divide gray values by 16, so that they lie in [0, 1].
 
     as_images : bool, default=False
-        Whether `data` has shape (1797, 1, 8, 8), as convolutional networks want it,
-        rather than (1797, 64).
+        Whether `data` has shape (1797, 1, 8, 8), as for convolutional networks,
+        instead of (1797, 64).
 
     ood_label : int, default=None
-        What the target of an OOD row becomes. None: it keeps its digit, which is
-        enough for an estimator fitted on the other rows, because a label outside
-        its `classes_` is OOD.
+        Target of OOD samples. None: their target is the digit, which is sufficient
+        for an estimator fitted on the other samples, since a label outside its
+        `classes_` is OOD.
 
     return_X_y : bool, default=False
         Whether to return `(data, target)` instead of a Bunch.
@@ -148,15 +127,15 @@ def load_digits_ood(
         data : ndarray of shape (1797, 64) or (1797, 1, 8, 8), dtype float32
             Gray values.
         target : ndarray of shape (1797,), dtype int64
-            The digit, or `ood_label` for OOD rows if it was given.
+            The digit, or `ood_label` for OOD samples if it was given.
         is_ood : ndarray of shape (1797,), dtype bool
-            True for the rows of the left-out classes.
+            True for samples of the left-out classes.
         left_out : tuple of int
             The left-out classes, sorted.
         target_names : ndarray of shape (10,)
             All digits.
         DESCR : str
-            Where the data come from.
+            Description and source of the data.
 
     (data, target) : tuple if ``return_X_y=True``
         The two arrays.
@@ -164,8 +143,8 @@ def load_digits_ood(
     Raises
     ------
     ValueError
-        If `left_out` names an unknown class, a class twice, or all classes; if
-        `ood_label` is a class that is kept.
+        If `left_out` contains an unknown class, a class twice, or all classes; if
+        `ood_label` is a class that is not left out.
 
     See Also
     --------

@@ -1,4 +1,4 @@
-"""Raw files of published graphs: where they lie, how they are read and fetched."""
+"""Raw files of published graphs: their paths, parsers and downloads."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -33,43 +33,16 @@ _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
 def read_graph(name, root, *, download=False, max_bytes=None):
-    """Read a graph as its files have it.
+    """Return features, adjacency, labels and class names of a graph, without changes.
 
-    Parameters
-    ----------
-    name : str
-        One of those that :func:`skood.datasets.load_graph` knows.
-
-    root : Path
-        Folder of all graphs, laid out as torch_geometric does.
-
-    download : bool, default=False
-        Whether torch_geometric fetches files that are missing.
-
-    max_bytes : int, default=None
-        See :func:`skood.datasets.load_graph`.
-
-    Returns
-    -------
-    X : csr_array of shape (n_nodes, n_features), dtype float32
-        Features.
-
-    adjacency : csr_array of shape (n_nodes, n_nodes), dtype float32
-        Ones at edges.
-
-    labels : ndarray of shape (n_nodes,), dtype int64
-        Numbers of the classes.
-
-    class_names : ndarray of shape (n_classes,) or None
-        Their names, if the files have them.
-
-    Raises
-    ------
-    FileNotFoundError
-        If files are missing and `download` is False.
-
-    ValueError
-        If a file is not what it should be.
+    `name` is a graph of :func:`skood.datasets.load_graph`, `root` the folder of all
+    graphs, in the layout of torch_geometric, which downloads missing files if
+    `download` is True; for `max_bytes` see :func:`skood.datasets.load_graph`. The
+    features are a float32 csr_array of shape (n_nodes, n_features), the adjacency a
+    float32 csr_array of shape (n_nodes, n_nodes) with ones at edges, the labels int64
+    class numbers of shape (n_nodes,), the names of shape (n_classes,), or None if the
+    files have none. Raises a FileNotFoundError if files are missing and `download` is
+    False, and a ValueError for an invalid file.
     """
     if name in _NPZ_FILES:
         dataset, key, folder, file = _NPZ_FILES[name]
@@ -97,14 +70,14 @@ def _is(things):
 
 
 def _fetch(dataset, root, key):
-    """Let a dataset of torch_geometric fetch its raw files, and do no more."""
+    """Download the raw files of a torch_geometric dataset, without processing."""
     base = getattr(import_geometric("datasets", "download=True"), dataset)
     only_raw = {"has_process": False, "load": lambda self, path: None}
     type(dataset, (base,), only_raw)(str(root), key)
 
 
 def _read_npz(path, max_bytes):
-    """Read the three parts of a compressed sparse graph."""
+    """Read the three parts of a graph in compressed sparse format."""
     if zipfile.is_zipfile(path):
         with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
             check_unpacked_size(
@@ -125,7 +98,7 @@ def _read_npz(path, max_bytes):
 
 
 def _rows(file, part):
-    """Return one of the two matrices, its parts checked."""
+    """Return one of the two matrices, after validation of its parts."""
     matrix = sparse.csr_array(
         tuple(file[f"{part}_{what}"] for what in ("data", "indices", "indptr")),
         shape=tuple(int(n) for n in file[f"{part}_shape"]),
@@ -137,20 +110,20 @@ def _rows(file, part):
 
 
 def _text(file, key):
-    """Return an array of text, or None if there is none that needs no pickle."""
+    """Return an array of strings, or None if there is none without pickle."""
     if key not in file.files:
         return None
     try:
         values = file[key]
-    except ValueError:  # pickled objects, which are not read
+    except ValueError:  # pickled objects, not read
         return None
     return values if values.dtype.kind == "U" else None
 
 
 def _read_planetoid(folder, name):
-    """Let torch_geometric read the eight files of Planetoid, which are pickles."""
+    """Read the eight files of Planetoid, which are pickles, with torch_geometric."""
     io = import_geometric("io", f"Reading {name}, a graph of Planetoid,")
-    with warnings.catch_warnings():  # the reader adds a filter for good
+    with warnings.catch_warnings():  # the reader adds a permanent filter
         data = io.read_planetoid_data(str(folder), name)
     X = sparse.csr_array(data.x.numpy())
     edges = data.edge_index.numpy()

@@ -1,4 +1,4 @@
-"""Published graphs, and how their nodes are split when classes are left out."""
+"""Published graphs, and splits of their nodes with left-out classes."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -40,7 +40,7 @@ _OOD_SPLITS = {
     "CoauthorPhysics": ((3, 4), (0, 1), (2, 3), (0, 4), (1, 2)),
 }
 
-# Planetoid's CiteSeer is not the graph of the study: other nodes, other class numbers.
+# Planetoid's CiteSeer differs from the study's: other nodes, other class numbers.
 _GRAPHS = {*_OOD_SPLITS, "CiteSeer"}
 
 
@@ -48,10 +48,10 @@ _GRAPHS = {*_OOD_SPLITS, "CiteSeer"}
     {"name": [StrOptions(set(_OOD_SPLITS))]}, prefer_skip_nested_validation=True
 )
 def paper_ood_splits(name):
-    """Return the classes that are left out of a published graph.
+    """Return the choices of left-out classes for a published graph.
 
     These are the choices of the study of evidential probes [1]_: five for each graph,
-    three for PubMed. :func:`split_nodes` makes the split of each.
+    three for PubMed. :func:`split_nodes` computes the split for each of them.
 
     Read more in the :ref:`User Guide <datasets>`.
 
@@ -60,8 +60,8 @@ def paper_ood_splits(name):
     name : str
         "CoraML", "CiteSeerFull", "PubMed", "AmazonPhoto", "AmazonComputers",
         "CoauthorCS" or "CoauthorPhysics". The CiteSeer of the study is "CiteSeerFull",
-        with 4,230 nodes. Planetoid's "CiteSeer" has 3,327 nodes and numbers its classes
-        by itself, so there are no choices for it.
+        with 4,230 nodes. Planetoid's "CiteSeer" has 3,327 nodes and other class
+        numbers, so that there are no choices for it.
 
     Returns
     -------
@@ -105,10 +105,10 @@ def split_nodes(
 ):
     """Split the nodes of a graph by the protocol of left-out classes.
 
-    First over all classes: of each, `n_train_per_class` nodes are for training; of
-    the other nodes, a part drawn at random is for testing and the rest for
-    validation. Then the nodes of the left-out classes leave the training and the
-    validation part. Those in the test part are its out-of-distribution nodes.
+    First over all classes: `n_train_per_class` nodes of each class are for training; a
+    random part of the other nodes is for testing and the rest for validation. Then the
+    nodes of the left-out classes are removed from the training and the validation part.
+    In the test part they are the out-of-distribution nodes.
 
     Read more in the :ref:`User Guide <datasets>`.
 
@@ -124,11 +124,11 @@ def split_nodes(
         Number of training nodes of each class.
 
     test_size : float or int, default=0.2
-        Share of all nodes, or number of nodes, that are for testing.
+        Fraction of all nodes, or number of nodes, for testing.
 
     random_state : int, RandomState instance or None, default=None
-        Determines the split. With one seed, all choices of left-out classes have the
-        same nodes for testing.
+        Determines the split. For a fixed seed, the test nodes do not depend on the
+        left-out classes.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def split_nodes(
 
 
 def _check_counts(classes, codes, n_train_per_class, n_test):
-    """Refuse parts that the nodes do not suffice for."""
+    """Raise an error if there are too few nodes for the parts."""
     counts = np.bincount(codes)
     if counts.min() < n_train_per_class:
         raise ValueError(
@@ -247,9 +247,9 @@ def load_graph(
 ):
     """Load a published graph from its raw files.
 
-    The files lie where ``torch_geometric.datasets`` expects them, for instance
-    ``root/cora_ml/raw/cora_ml.npz``. They are read as they are: nothing is written to
-    `root`, and nothing is downloaded unless that is asked for.
+    The files must be in the layout of ``torch_geometric.datasets``, for instance
+    ``root/cora_ml/raw/cora_ml.npz``. They are read without conversion: nothing is
+    written to `root`, and nothing is downloaded unless `download` is True.
 
     Read more in the :ref:`User Guide <datasets>`.
 
@@ -259,7 +259,7 @@ def load_graph(
         "CoraML" or "CiteSeerFull" (of ``CitationFull``), "CiteSeer" or "PubMed" (of
         ``Planetoid``), "AmazonPhoto" or "AmazonComputers" (of ``Amazon``), "CoauthorCS"
         or "CoauthorPhysics" (of ``Coauthor``). There are two graphs of CiteSeer:
-        "CiteSeerFull" has 4,230 nodes and 602 features, and is the one of the study of
+        "CiteSeerFull" has 4,230 nodes and 602 features, and is used in the study of
         evidential probes (:func:`paper_ood_splits`); "CiteSeer" has 3,327 nodes and
         3,703 features.
 
@@ -267,37 +267,37 @@ def load_graph(
         Folder of all graphs.
 
     download : bool, default=False
-        Whether torch_geometric fetches raw files that are missing.
+        Whether torch_geometric downloads missing raw files.
 
     binarize : bool, default=True
-        Whether positive features are replaced by ones.
+        Whether to replace positive features by ones.
 
     row_normalize : bool, default=True
-        Whether the features of each node, binarized or not, are divided by the sum of
+        Whether to divide the features of each node, binarized or not, by the sum of
         their magnitudes.
 
     symmetrize : bool, default=True
-        Whether each edge is added in the other direction, too.
+        Whether to add the reverse of each edge.
 
     drop_loops : bool, default=True
-        Whether edges from a node to itself are dropped; torch_geometric always drops
-        those of Planetoid.
+        Whether to drop edges from a node to itself; torch_geometric always drops
+        them for Planetoid.
 
     label_names : bool, default=False
-        Whether labels are the names of the classes, if the file has them, rather than
+        Whether labels are the names of the classes, if the file has them, instead of
         their numbers.
 
     return_X_y : bool, default=False
         Whether to return `(nodes, y)`.
 
     max_bytes : int, default=None
-        Bytes that the arrays of a compressed file may have. None: 100 times those of
-        the file, at least 64 MiB.
+        Maximal size of the arrays of a compressed file in bytes. None: 100 times the
+        size of the file, at least 64 MiB.
 
     Returns
     -------
     nodes : :class:`~skood.graph.NodeSet`
-        All nodes, with sparse features and with labels. Edges have a weight of one.
+        All nodes, with sparse features and labels. Edges have a weight of one.
 
     (nodes, y) : tuple if ``return_X_y=True``
         The nodes and their labels.
@@ -305,21 +305,21 @@ def load_graph(
     Raises
     ------
     FileNotFoundError
-        If files are missing; it says which.
+        If files are missing; the message names them.
 
     ValueError
-        If a file is not such a graph, unpacks to more than `max_bytes`, or has no names
-        of classes.
+        If a file is not such a graph, unpacks to more than `max_bytes`, or has no class
+        names.
 
     See Also
     --------
     paper_ood_splits : Classes to leave out of these graphs.
-    make_ood_graph : A graph without any files.
+    make_ood_graph : A generated graph, without files.
 
     Notes
     -----
-    The files of Planetoid are pickles, which can run any code when they are read: use
-    such files only from a source that you trust. Planetoid's CiteSeer has nodes without
+    The files of Planetoid are pickles, which can run any code when they are loaded: use
+    such files only from a trusted source. Planetoid's CiteSeer has nodes without
     features and without a class, which get the class 0.
 
     Examples
@@ -349,6 +349,6 @@ def load_graph(
         adjacency = sparse.csr_array(adjacency.maximum(adjacency.T))
     if drop_loops:
         first = np.repeat(np.arange(adjacency.shape[0]), np.diff(adjacency.indptr))
-        adjacency.data[first == adjacency.indices] = 0  # which is no edge
+        adjacency.data[first == adjacency.indices] = 0  # removes the edge
     nodes = NodeSet((X, adjacency), labels=labels)
     return (nodes, nodes.labels) if return_X_y else nodes

@@ -1,4 +1,4 @@
-"""Images from files in MNIST's IDX format, and MNIST itself from OpenML."""
+"""Loaders of images in MNIST's IDX format, and of MNIST from OpenML."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -28,7 +28,7 @@ _UBYTE = 0x08
 _IDX_NAME = re.compile(
     r"(?P<prefix>.*?)-?(?P<kind>images|labels)[-.]idx[13]-ubyte(?P<gz>\.gz)?"
 )
-# OpenML's "mnist_784" holds MNIST's own training rows first.
+# OpenML's "mnist_784" has MNIST's own training samples first.
 _N_MNIST_TRAIN = 60_000
 
 
@@ -82,14 +82,14 @@ def _read_idx(path, ndim, max_bytes):
     if n_found != n_expected:
         what = "truncated" if n_found < n_expected else "too long"
         raise ValueError(
-            f"{path} is {what}: its header says shape {shape}, that is {n_expected} "
+            f"{path} is {what}: its header has shape {shape}, that is {n_expected} "
             f"bytes, but {n_found} follow. Copy or download it again."
         )
     return np.frombuffer(content, np.uint8, offset=n_header).reshape(shape)
 
 
 def _subset_of(prefix):
-    """Tell by its name which part a file belongs to."""
+    """Return the subset of a file by its name."""
     if prefix.endswith("train"):
         return "train"
     if prefix.endswith(("t10k", "test")):
@@ -100,7 +100,7 @@ def _subset_of(prefix):
 def _find_pairs(folder):
     """Return {subset: (images, labels)} of the IDX files in `folder`."""
     found: dict[str, dict[str, Path]] = {}
-    # sorted: "a" comes before "a.gz", and the first of two such twins is kept
+    # sorted: "a" comes before "a.gz", and the first of the two is used
     for path in sorted(folder.iterdir()):
         match = _IDX_NAME.fullmatch(path.name)
         if match is not None and path.is_file():
@@ -201,8 +201,8 @@ def load_idx_images(
 ):
     r"""Load labeled gray images from files in MNIST's IDX format.
 
-    MNIST, Fashion-MNIST, KMNIST, EMNIST and notMNIST are distributed as such files.
-    They are read with NumPy alone, compressed by gzip or not.
+    MNIST, Fashion-MNIST, KMNIST, EMNIST and notMNIST are distributed in this format.
+    Files are read with NumPy alone, compressed by gzip or not.
 
     Read more in the :ref:`User Guide <datasets>`.
 
@@ -210,37 +210,37 @@ def load_idx_images(
     ----------
     folder : str or path-like
         Folder with files called ``*-images-idx3-ubyte`` and
-        ``*-labels-idx1-ubyte``, with ``.gz`` appended if compressed; a dot in place
-        of the second dash is understood too. Of a file that is there both
-        compressed and not, the latter is read.
+        ``*-labels-idx1-ubyte``, with ``.gz`` appended if compressed; the second dash
+        may be a dot. If a file exists both compressed and uncompressed, the latter is
+        read.
 
     subset : {"all", "train", "test"}, default="all"
         Which of the files named ``train-…`` and ``t10k-…`` (or ``test-…``) to read.
-        ``"all"`` reads what is there, training rows first.
+        ``"all"`` reads all that exist, training samples first.
 
     images, labels : str or path-like, default=None
-        The two files, if they are called otherwise; relative to `folder`.
+        The two files, if they have other names; relative to `folder`.
 
     left_out : int, sequence of int or "all", default=()
-        The classes whose rows are OOD. ``"all"`` says so of the whole data set, for
-        one that a model trained on another one is tried on.
+        The classes whose samples are OOD. ``"all"`` marks the whole data set as OOD,
+        for a model trained on another data set.
 
     scaled : bool, default=True
-        Whether gray values are divided by 255, so that they lie in [0, 1].
+        Whether to divide gray values by 255, so that they lie in [0, 1].
 
     as_images : bool, default=True
-        Whether `data` has shape (n_samples, 1, height, width) rather than
+        Whether `data` has shape (n_samples, 1, height, width) instead of
         (n_samples, height * width).
 
     ood_label : int, default=None
-        What the target of an OOD row becomes. None: it keeps its label.
+        Target of OOD samples. None: their target is their label.
 
     return_X_y : bool, default=False
         Whether to return `(data, target)` instead of a Bunch.
 
     max_bytes : int, default=None
-        Bytes that the content of a compressed file may have. None: 100 times those of
-        the file, at least 64 MiB.
+        Maximal size of the content of a compressed file in bytes. None: 100 times the
+        size of the file, at least 64 MiB.
 
     Returns
     -------
@@ -250,7 +250,7 @@ def load_idx_images(
         target : ndarray of shape (n_samples,), dtype int64
             Labels.
         is_ood : ndarray of shape (n_samples,), dtype bool
-            True for the rows of the left-out classes.
+            True for samples of the left-out classes.
         left_out : tuple of int
             The left-out classes, sorted.
         target_names : ndarray of shape (n_classes,)
@@ -258,7 +258,7 @@ def load_idx_images(
         filenames : list of str
             The files that were read.
         DESCR : str
-            Where the data come from.
+            Description and source of the data.
 
     (data, target) : tuple if ``return_X_y=True``
         The two arrays.
@@ -268,14 +268,14 @@ def load_idx_images(
     FileNotFoundError
         If the folder or a file is missing.
     ValueError
-        If a file is not a whole IDX file of unsigned bytes with the right number of
-        dimensions, unpacks to more than `max_bytes`, or images and labels do not fit
-        together.
+        If a file is not a complete IDX file of unsigned bytes with the right number of
+        dimensions, unpacks to more than `max_bytes`, or images and labels do not
+        match.
 
     See Also
     --------
     fetch_mnist : Download MNIST.
-    load_digits_ood : Small digits, without any files.
+    load_digits_ood : Small digits, without files.
 
     Examples
     --------
@@ -346,37 +346,38 @@ def fetch_mnist(
     ood_label=None,
     return_X_y=False,
 ):
-    """Fetch MNIST from OpenML, downloading it the first time.
+    """Load MNIST from OpenML, downloading it the first time.
 
     70,000 gray images of handwritten digits, 28 x 28 pixels: 60,000 for training,
-    then 10,000 for testing. The download and its cache are those of
-    :func:`sklearn.datasets.fetch_openml`; reading it needs pandas.
+    then 10,000 for testing. The download and its cache are handled by
+    :func:`sklearn.datasets.fetch_openml`; reading the file requires pandas.
 
     Read more in the :ref:`User Guide <datasets>`.
 
     Parameters
     ----------
     subset : {"all", "train", "test"}, default="all"
-        Which rows to return.
+        Samples to return.
 
     left_out : int, sequence of int or "all", default=()
-        The classes whose rows are OOD.
+        The classes whose samples are OOD.
 
     data_home : str or path-like, default=None
-        Folder of the cache; None is scikit-learn's, ``~/scikit_learn_data``.
+        Folder of the cache; None is the default of scikit-learn,
+        ``~/scikit_learn_data``.
 
     cache : bool, default=True
-        Whether to keep the download in the cache.
+        Whether to cache the download.
 
     scaled : bool, default=True
-        Whether gray values are divided by 255, so that they lie in [0, 1].
+        Whether to divide gray values by 255, so that they lie in [0, 1].
 
     as_images : bool, default=True
-        Whether `data` has shape (n_samples, 1, 28, 28) rather than
+        Whether `data` has shape (n_samples, 1, 28, 28) instead of
         (n_samples, 784).
 
     ood_label : int, default=None
-        What the target of an OOD row becomes. None: it keeps its digit.
+        Target of OOD samples. None: their target is the digit.
 
     return_X_y : bool, default=False
         Whether to return `(data, target)` instead of a Bunch.
@@ -384,14 +385,14 @@ def fetch_mnist(
     Returns
     -------
     mnist : :class:`~sklearn.utils.Bunch`
-        As :func:`load_idx_images` returns it, without `filenames`.
+        As returned by :func:`load_idx_images`, without `filenames`.
 
     (data, target) : tuple if ``return_X_y=True``
         The two arrays.
 
     See Also
     --------
-    load_idx_images : MNIST and its relatives from files on disk.
+    load_idx_images : Load MNIST and similar data sets from files on disk.
 
     Examples
     --------

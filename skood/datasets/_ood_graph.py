@@ -1,4 +1,4 @@
-"""A generated graph whose classes show in its edges and its features."""
+"""Generated graph with classes that determine its edges and features."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -45,12 +45,12 @@ def make_ood_graph(
     return_X_y=False,
     random_state=None,
 ):
-    r"""Generate an undirected graph whose classes show in its edges and its features.
+    r"""Generate an undirected graph with classes that determine edges and features.
 
-    A stochastic block model: the number of edges is fixed, a share `homophily` of
-    them is drawn among all pairs of nodes of one class, and the others among all
-    pairs of nodes of two classes, without repetition. Classes are of equal size, up
-    to one node. Nodes may be without edges.
+    A stochastic block model [1]_: the number of edges is fixed, a fraction `homophily`
+    of them is drawn from all pairs of nodes of one class, and the others from all pairs
+    of nodes of two classes, without repetition. Classes are of equal size, up to one
+    node. Nodes may be isolated.
 
     Read more in the :ref:`User Guide <datasets>`.
 
@@ -60,7 +60,7 @@ def make_ood_graph(
         Number of nodes.
 
     n_classes : int, default=4
-        Number of classes, with those left out.
+        Number of classes, including left-out ones.
 
     n_features : int, default=32
         Number of features.
@@ -69,26 +69,26 @@ def make_ood_graph(
         Average number of neighbors of a node.
 
     homophily : float, default=0.8
-        Share of edges within a class.
+        Fraction of edges within a class.
 
     features : {"gaussian", "words"}, default="gaussian"
         "gaussian": dense float32, with noise of unit variance around the mean of the
         class, which is a random direction of length :math:`s / \sqrt 2`, s being
-        `feature_signal`. "words": sparse ones at the words that a node has; each
-        node draws :math:`\sqrt{n_\text{features}}` words, with repetition, from the
-        probabilities of its class, proportional to :math:`\exp(s\, g)` with standard
-        normal g for each word and class.
+        `feature_signal`. "words": sparse ones at the words of a node; each node draws
+        :math:`\sqrt{n_\text{features}}` words, with repetition, from the probabilities
+        of its class, proportional to :math:`\exp(s\, g)` with standard normal g for
+        each word and class.
 
     feature_signal : float, default=1.0
-        How far classes differ in their features: the root mean square distance
+        Separation of classes by their features: the root mean square distance
         between the means of two classes, in standard deviations, or the spread of the
-        logarithms of words' frequencies. 0: not at all.
+        logarithms of word frequencies. 0: no separation.
 
     left_out : int or sequence of int, default=()
         Classes whose nodes are labeled `ood_label`.
 
     ood_label : int, default=-1
-        Label of those nodes.
+        Label of the nodes of left-out classes.
 
     return_X_y : bool, default=False
         Whether to return `(nodes, y)`.
@@ -107,8 +107,8 @@ def make_ood_graph(
     Raises
     ------
     ValueError
-        If there are fewer nodes than classes, or not as many pairs of nodes as edges
-        are to be drawn.
+        If there are fewer nodes than classes, or fewer pairs of nodes than edges to
+        draw.
 
     See Also
     --------
@@ -117,7 +117,7 @@ def make_ood_graph(
 
     Notes
     -----
-    For classes that are OOD only in the test part, leave `left_out` empty and give
+    For classes that are OOD only in the test part, leave `left_out` empty and pass
     the classes to :func:`split_nodes`, or to
     :class:`~skood.model_selection.LeaveClassesOut`.
 
@@ -166,7 +166,7 @@ def make_ood_graph(
 
 
 def _draw_edges(codes, n_classes, n_edges, homophily, rng):
-    """Return the ends of different edges: first those within classes, then others."""
+    """Return the ends of distinct edges: edges within classes first."""
     order = np.argsort(codes, kind="stable")  # nodes of class 0, of class 1, …
     sizes = np.bincount(codes)
     first = np.cumsum(sizes) - sizes
@@ -184,7 +184,7 @@ def _draw_edges(codes, n_classes, n_edges, homophily, rng):
 
 
 def _draw_pairs(pairs, n_drawn, where, rng):
-    """Draw different pairs of nodes, all alike: their blocks, and numbers there."""
+    """Draw distinct pairs of nodes uniformly: their blocks, and numbers there."""
     last = np.cumsum(pairs)
     n_pairs = int(last[-1])
     if n_drawn > n_pairs:
@@ -194,7 +194,7 @@ def _draw_pairs(pairs, n_drawn, where, rng):
         )
     if n_pairs <= 4 * n_drawn:
         drawn = rng.permutation(n_pairs)[:n_drawn]
-    else:  # few of many: draw, and draw again what came twice
+    else:  # few of many: draw, and redraw duplicates
         drawn = np.empty(0, dtype=np.int64)
         while len(drawn) < n_drawn:
             more = rng.randint(n_pairs, size=n_drawn - len(drawn), dtype=np.int64)
@@ -214,7 +214,7 @@ def _unfold(pair, size):
 
 
 def _draw_gaussian(codes, n_classes, n_features, signal, rng):
-    """Noise of unit variance around a mean for each class."""
+    """Return noise of unit variance around a mean for each class."""
     means = rng.standard_normal((n_classes, n_features))
     means *= signal / np.sqrt(2) / np.linalg.norm(means, axis=1, keepdims=True)
     X = rng.standard_normal((len(codes), n_features)).astype(np.float32)
@@ -223,7 +223,7 @@ def _draw_gaussian(codes, n_classes, n_features, signal, rng):
 
 
 def _draw_words(codes, n_classes, n_features, signal, rng):
-    """Sparse ones at words drawn from the frequencies of the node's class."""
+    """Return sparse ones at words drawn from the word frequencies of each class."""
     logits = signal * rng.standard_normal((n_classes, n_features))
     shares = np.cumsum(np.exp(logits - logits.max(axis=1, keepdims=True)), axis=1)
     shares /= shares[:, -1:]

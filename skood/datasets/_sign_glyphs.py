@@ -1,8 +1,8 @@
 """Pictograms of traffic signs, drawn from strokes.
 
 A stroke is a polyline with a width, in a frame where x goes right and y goes down,
-both from -1 to 1. `glyph_atlas` turns all pictograms into gray pictures once, and
-`sample_glyphs` reads them where the pixels of an image lie.
+both from -1 to 1. `glyph_atlas` renders all pictograms to gray pictures once, and
+`sample_glyphs` interpolates them at the pixels of an image.
 """
 
 # Authors: The skood developers
@@ -19,13 +19,13 @@ _HALF = 1.25  # its half side: the margin stays empty, so that edges fade out
 
 
 def _arc(x, y, radius, start=0, stop=360):
-    """Points of an arc, angles in degrees, clockwise from the right."""
+    """Return points of an arc, angles in degrees, clockwise from the right."""
     angles = np.deg2rad(np.linspace(start, stop, 2 + abs(stop - start) // 24))
     return [(x + radius * np.cos(a), y + radius * np.sin(a)) for a in angles]
 
 
 def _mirrored(strokes):
-    """The same pictogram, left and right exchanged."""
+    """Return the pictogram with left and right exchanged."""
     return [(width, [(-x, y) for x, y in points]) for width, points in strokes]
 
 
@@ -51,8 +51,8 @@ _LETTERS = {  # polylines in the frame of one letter
 
 
 def _text(letters, width=0.26, height=0.6):
-    """Strokes of a word that fills the frame from left to right."""
-    half = 1 / len(letters)  # half the place of a letter
+    """Return the strokes of a word that fills the frame from left to right."""
+    half = 1 / len(letters)  # half the width of a letter
     return [
         (width, [(-1 + half * (2 * i + 1 + 0.8 * x), height * y) for x, y in points])
         for i, letter in enumerate(letters)
@@ -69,7 +69,7 @@ _TURN = [
     (0.36, [(0.2, -0.65), (0.8, -0.1), (0.2, 0.45)]),
 ]
 
-# Pictograms of the signs that there are.
+# Pictograms of the sign classes.
 GLYPHS = {
     "": [],
     "stop": _text("STOP", 0.17, 0.4),
@@ -143,7 +143,7 @@ GLYPHS = {
     ],
 }
 
-# Pictograms that no sign of the classes bears.
+# Pictograms not used by any sign class.
 UNSEEN_GLYPHS = {
     "star": [
         (0.24, [
@@ -201,7 +201,7 @@ UNSEEN_GLYPHS = {
 
 
 def _stroke_distance(x, y, points):
-    """Distance of each point of a grid from a polyline (or from a single point)."""
+    """Return distances of points of a grid from a polyline (or from a point)."""
     starts, ends = (points, points) if len(points) == 1 else (points[:-1], points[1:])
     nearest = np.full(x.shape, np.inf)
     for (x_0, y_0), (x_1, y_1) in zip(starts, ends, strict=True):
@@ -215,13 +215,10 @@ def _stroke_distance(x, y, points):
 
 @lru_cache(maxsize=1)
 def glyph_atlas():
-    """Draw all pictograms.
+    """Return all rendered pictograms, of shape (n_glyphs, 32, 32), dtype float32.
 
-    Returns
-    -------
-    atlas : ndarray of shape (n_glyphs, 32, 32), dtype float32
-        How much ink is in each pixel, in [0, 1]; first `GLYPHS`, then
-        `UNSEEN_GLYPHS`. It is shared by all callers, and read-only.
+    Entries are the ink in each pixel, in [0, 1]; first `GLYPHS`, then `UNSEEN_GLYPHS`.
+    The array is shared by all callers, and read-only.
     """
     pixel = 2 * _HALF / _SIDE
     axis = (np.arange(_SIDE) + 0.5) * pixel - _HALF
@@ -237,20 +234,11 @@ def glyph_atlas():
 
 
 def sample_glyphs(codes, x, y):
-    """Read pictograms at any points, between pixels linearly.
+    """Interpolate pictograms bilinearly at points; zero outside the frame.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_images,), dtype int
-        Which picture of the atlas.
-
-    x, y : ndarray of shape (n_images, height, width), dtype float32
-        Points in the frame of the strokes; outside of it there is no ink.
-
-    Returns
-    -------
-    ink : ndarray of shape (n_images, height, width), dtype float32
-        In [0, 1].
+    `codes` of shape (n_images,) are indices of the atlas; `x` and `y` of shape
+    (n_images, height, width), float32, are points in the frame of the strokes. Returns
+    ink in [0, 1], of the shape of `x`, float32.
     """
     scale = np.float32(_SIDE / (2 * _HALF))
     column = np.clip(x * scale + np.float32(_SIDE / 2 - 0.5), 0, _SIDE - 1.001)

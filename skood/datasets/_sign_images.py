@@ -1,8 +1,8 @@
-"""Pictures of traffic signs: geometry, backgrounds, and what a camera does to them.
+"""Pictures of traffic signs: geometry, backgrounds, and camera effects.
 
-All functions work on a block of images of shape (n_images, 3, 32, 32), float32 in
-[0, 1], and draw from a NumPy generator. Edges are antialiased: a pixel takes on a
-color by how far it lies inside the edge.
+All functions take a block of images of shape (n_images, 3, 32, 32), float32 in
+[0, 1], and draw from a NumPy generator. Edges are antialiased: the color of a pixel
+depends on its distance inside the edge.
 """
 
 # Authors: The skood developers
@@ -38,7 +38,7 @@ _RGB = np.array(
 )  # fmt: skip
 _RED, _BLUE, _YELLOW, _WHITE, _BLACK = range(5)
 _RIM_WIDTH = {"rim": 0.2, "frame": 0.09, "plain": 0.0}
-# half the side of the pictogram, and how far down it is; the radius of the sign is 1
+# half the side of the pictogram, and its vertical offset; the radius of the sign is 1
 _GLYPH_PLACE = {
     "circle": (0.6, 0.0),
     "triangle": (0.41, 0.26),
@@ -55,32 +55,22 @@ def _uniform(rng, low, high, size):
 
 
 def _grid(n_images):
-    """Coordinates of the centers of pixels, from -1 to 1, each (1, 32, 32)."""
+    """Return the coordinates of pixel centers, from -1 to 1, each (1, 32, 32)."""
     axis = ((np.arange(SIDE, dtype=np.float32) + 0.5) * (2 / SIDE) - 1)[None]
     return axis[:, None, :], axis[:, :, None]
 
 
 def _blend(images, color, coverage):
-    """Lay a color for each image, (n, 3), over the images, in place."""
+    """Blend a color for each image, (n, 3), into the images, in place."""
     coverage = coverage[:, None]
     images += coverage * (color[:, :, None, None] - images)
 
 
 def shape_distance(shape, x, y):
-    """Signed distance from the edge of a sign of radius about 1, negative inside.
+    """Return the signed distance from the edge of a sign of radius about 1.
 
-    Parameters
-    ----------
-    shape : str
-        One of `SHAPES`.
-
-    x, y : ndarray
-        Points; y goes down.
-
-    Returns
-    -------
-    distance : ndarray
-        Exact inside; outside, corners count as if edges went on.
+    `shape` is one of `SHAPES`; y goes down. The distance is negative inside and exact
+    there; outside, edges are extended at corners.
     """
     if shape == "circle":
         return np.sqrt(x * x + y * y) - np.float32(1)
@@ -100,7 +90,7 @@ def shape_distance(shape, x, y):
 
 
 def _sign_colors(style, color, rng):
-    """Colors of rim, ground and pictogram of each sign, faded at random."""
+    """Return colors of rim, ground and pictogram of each sign, randomly faded."""
     n_images = len(color)
     light = (color == _WHITE) | (color == _YELLOW)
     is_rim = style == STYLES.index("rim")
@@ -120,19 +110,10 @@ def _sign_colors(style, color, rng):
 def draw_signs(images, shape, color, style, glyph, rotation, rng):
     """Draw one sign into each image, in place.
 
-    Parameters
-    ----------
-    images : ndarray of shape (n_images, 3, 32, 32), dtype float32
-        Backgrounds.
-
-    shape, color, style, glyph : ndarray of shape (n_images,), dtype int
-        Codes in `SHAPES`, `COLORS`, `STYLES` and of the atlas of pictograms.
-
-    rotation : float
-        Largest angle, in degrees.
-
-    rng : numpy.random.Generator
-        Draws place, size, angle, view and fading.
+    `images` are backgrounds. `shape`, `color`, `style` and `glyph`, of shape
+    (n_images,), are codes in `SHAPES`, `COLORS`, `STYLES` and the atlas of pictograms;
+    `rotation` is the largest angle, in degrees. Place, size, angle, view and fading are
+    random.
     """
     n_images = len(images)
     row = (n_images, 1, 1)
@@ -164,7 +145,7 @@ def draw_signs(images, shape, color, style, glyph, rotation, rng):
 
 
 def _smooth_field(n_images, n_knots, rng):
-    """Random fields that change slowly, (n, 3, 32, 32), each about within -1 to 1."""
+    """Return smooth random fields, (n, 3, 32, 32), each about within -1 to 1."""
     knots = rng.standard_normal((n_images, 1, n_knots, n_knots), dtype=np.float32)
     tints = rng.standard_normal((n_images, 3, n_knots, n_knots), dtype=np.float32)
     knots = np.float32(0.45) * knots + np.float32(0.2) * tints
@@ -175,23 +156,10 @@ def _smooth_field(n_images, n_knots, rng):
 
 
 def draw_backgrounds(n_images, clutter, rng):
-    """Draw what may lie behind a sign: sky above, ground below, walls and leaves.
+    """Return backgrounds of signs: sky above, ground below, walls and leaves.
 
-    Parameters
-    ----------
-    n_images : int
-        How many.
-
-    clutter : float
-        Strength of everything but the two colors of sky and ground.
-
-    rng : numpy.random.Generator
-        Draws them.
-
-    Returns
-    -------
-    images : ndarray of shape (n_images, 3, 32, 32), dtype float32
-        The backgrounds; not clipped.
+    `clutter` is the strength of everything except the two colors of sky and ground. The
+    result has shape (n_images, 3, 32, 32), float32, and is not clipped.
     """
     u, v = _grid(n_images)
     row = (n_images, 1, 1)
@@ -218,7 +186,7 @@ def draw_backgrounds(n_images, clutter, rng):
 
 
 def draw_textures(n_images, rng):
-    """Draw gratings and chequers in two colors that fill the image."""
+    """Return gratings and checkers in two colors that fill the image."""
     u, v = _grid(n_images)
     waves = []
     for _ in range(2):
@@ -244,7 +212,7 @@ def draw_textures(n_images, rng):
 
 
 def draw_noise(n_images, rng):
-    """Draw images of independent blocks of 1, 2, 4 or 8 pixels a side."""
+    """Return images of independent blocks of 1, 2, 4 or 8 pixels a side."""
     side = 2 ** rng.integers(4, size=n_images)
     contrast = _uniform(rng, 0.3, 1.0, (n_images, 1, 1, 1))
     images = np.empty((n_images, 3, SIDE, SIDE), dtype=np.float32)
@@ -257,25 +225,16 @@ def draw_noise(n_images, rng):
 
 
 def put_obstacles(images, share, rng):
-    """Let a branch or a pole hide a part of some images, in place.
+    """Hide a part of some images by a branch or a pole, in place.
 
-    Parameters
-    ----------
-    images : ndarray of shape (n_images, 3, 32, 32), dtype float32
-        The images.
-
-    share : float
-        The probability that an image has an obstacle.
-
-    rng : numpy.random.Generator
-        Draws them.
+    `share` is the probability that an image has an obstacle.
     """
     n_images = len(images)
     row = (n_images, 1, 1)
     u, v = _grid(n_images)
     angle = _uniform(rng, 0, 2 * np.pi, row)
     x, y = u * np.cos(angle) + v * np.sin(angle), v * np.cos(angle) - u * np.sin(angle)
-    # half of them are bars across the image, half come in from one side
+    # half are bars across the image, half enter from one side
     bar = np.abs(x - _uniform(rng, -0.7, 0.7, row)) - _uniform(rng, 0.05, 0.16, row)
     edge = _uniform(rng, 0.3, 0.8, row) + np.float32(0.12) * np.sin(
         _uniform(rng, 4, 12, row) * y
@@ -293,16 +252,9 @@ def put_obstacles(images, share, rng):
 class Camera:
     """Lighting, blur and noise.
 
-    Parameters
-    ----------
-    lighting : float
-        Strength of darkness, gradients of light, casts of color and haze.
-
-    blur : float
-        Strength of blur, 0 to 1.
-
-    noise : float
-        Largest standard deviation of the noise of an image.
+    ``lighting`` is the strength of darkness, gradients of light, casts of color and
+    haze; ``blur`` the strength of blur, 0 to 1; ``noise`` the largest standard
+    deviation of the noise of an image.
     """
 
     lighting: float
@@ -310,16 +262,7 @@ class Camera:
     noise: float
 
     def take(self, images, rng):
-        """Change images, in place, to what the camera sees.
-
-        Parameters
-        ----------
-        images : ndarray of shape (n_images, 3, 32, 32), dtype float32
-            The scenes.
-
-        rng : numpy.random.Generator
-            Draws the light and the noise of each image.
-        """
+        """Apply lighting, blur and noise to images (n, 3, 32, 32), in place."""
         n_images = len(images)
         self._light(images, rng)
         amount = _uniform(rng, 0, 0.22 * self.blur, (n_images, 1, 1, 1))
@@ -333,7 +276,7 @@ class Camera:
         np.clip(images, 0, 1, out=images)
 
     def _light(self, images, rng):
-        """Multiply by light that varies over the image, and add haze."""
+        """Multiply by light that varies over the image, and add haze, in place."""
         n_images, s = len(images), self.lighting
         row = (n_images, 1, 1)
         u, v = _grid(n_images)
@@ -347,7 +290,7 @@ class Camera:
 
 
 def _blur_axis(images, amount, axis):
-    """Give each pixel a share of its neighbors along an axis, in place."""
+    """Average each pixel with its neighbors along an axis, in place."""
     first = np.take(images, [0], axis=axis)
     last = np.take(images, [-1], axis=axis)
     padded = np.concatenate([first, images, last], axis=axis)

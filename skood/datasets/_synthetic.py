@@ -1,4 +1,4 @@
-"""A one-dimensional reject-option problem whose posteriors are known."""
+"""One-dimensional reject-option problem with known posteriors."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -22,17 +22,17 @@ _LOG_2PI = np.log(2 * np.pi)
 
 @dataclass(frozen=True)
 class _RejectOption1D:
-    """The densities of `make_reject_option_1d` at any points.
+    """Densities of `make_reject_option_1d` at any points.
 
-    Every method takes an array-like of shape (n_samples,) or (n_samples, 1). The
-    calculations are made with logarithms: they hold far out in the tails too.
+    Every method takes an array-like of shape (n_samples,) or (n_samples, 1).
+    Computations use logarithms, so that they are accurate in the tails as well.
     """
 
     ood_mean: float
     ood_var: float
 
     def _log_joint(self, x):
-        """log p(x, k) for each of the three classes, shape (n_samples, 3)."""
+        """Return log p(x, k) for each of the three classes, shape (n_samples, 3)."""
         x = np.asarray(x, dtype=np.float64).reshape(-1, 1)
         return np.log(_PRIORS) - 0.5 * (_LOG_2PI + (x - _MEANS) ** 2)
 
@@ -42,30 +42,30 @@ class _RejectOption1D:
         return -0.5 * (_LOG_2PI + spread)
 
     def posterior(self, x):
-        """p(k | x) of the classes 1, 2, 3, shape (n_samples, 3)."""
+        """Return p(k | x) of the classes 1, 2, 3, shape (n_samples, 3)."""
         return softmax(self._log_joint(x), axis=1)
 
     def risk(self, x):
-        """Conditional risk 1 - max_k p(k | x) of the Bayes classifier."""
+        """Return the conditional risk 1 - max_k p(k | x) of the Bayes classifier."""
         # the sum of the two smaller posteriors: 1 - max would cancel in the tails
         return np.sort(self.posterior(x), axis=1)[:, :-1].sum(axis=1)
 
     def density_id(self, x):
-        """ID density p_I(x)."""
+        """Return the ID density p_I(x)."""
         return np.exp(logsumexp(self._log_joint(x), axis=1))
 
     def density_ood(self, x):
-        """OOD density p_O(x)."""
+        """Return the OOD density p_O(x)."""
         return np.exp(self._log_ood(x))
 
     def likelihood_ratio(self, x):
-        """g(x) = p_O(x) / p_I(x), high for OOD; inf where it exceeds all floats."""
+        """Return g(x) = p_O(x) / p_I(x), high for OOD; inf on overflow."""
         with np.errstate(over="ignore"):
             return np.exp(self._log_ood(x) - logsumexp(self._log_joint(x), axis=1))
 
 
 def _draw_ood_rows(n_samples, ood_prior, rng):
-    """Return which rows are OOD: drawn if one number is given, exact if two are."""
+    """Return a mask of OOD samples: random for one number, exact for a pair."""
     if isinstance(n_samples, Integral):
         return rng.uniform(size=n_samples) < ood_prior
     sizes = tuple(n_samples)
@@ -101,19 +101,19 @@ def make_reject_option_1d(
     ood_label=-1,
     random_state=None,
 ):
-    r"""Sample the one-dimensional reject-option problem of Franc et al.
+    r"""Generate the one-dimensional reject-option problem of Franc et al. [1]_.
 
-    Three overlapping classes on the real line, and an OOD bump on top of them. All
-    densities are known, so that what an optimal rule can reach is known too: the
-    Bayes classifier errs on a share of 0.2045 of the ID rows.
+    Three overlapping classes on the real line, and an OOD density that overlaps them.
+    All densities are known, and therefore the performance of optimal rules: the error
+    rate of the Bayes classifier is 0.2045 on ID samples.
 
     Read more in the :ref:`User Guide <datasets>`.
 
     Parameters
     ----------
     n_samples : int or tuple (n_id, n_ood), default=1000
-        An int: that many rows, each of them OOD with probability `ood_prior`. A
-        pair: so many ID and so many OOD rows. Either way in random order.
+        An int: the number of samples, each OOD with probability `ood_prior`. A pair:
+        the numbers of ID and of OOD samples. Either way in random order.
 
     ood_mean : float, default=2.0
         Mean of the OOD density.
@@ -122,10 +122,10 @@ def make_reject_option_1d(
         Variance of the OOD density.
 
     ood_prior : float, default=0.25
-        Share of OOD rows if `n_samples` is an int.
+        Probability of OOD samples if `n_samples` is an int.
 
     ood_label : int, default=-1
-        Target of OOD rows; not 1, 2 or 3.
+        Target of OOD samples; not 1, 2 or 3.
 
     random_state : int, RandomState instance or None, default=None
         Determines the sample. Pass an int for reproducible output.
@@ -138,9 +138,9 @@ def make_reject_option_1d(
         target : ndarray of shape (n_samples,)
             Class 1, 2 or 3, or `ood_label`.
         is_ood : ndarray of shape (n_samples,), dtype bool
-            True for OOD rows.
+            True for OOD samples.
         posteriors : ndarray of shape (n_samples, 3)
-            True p(k | x), of OOD rows as well.
+            True p(k | x), also of OOD samples.
         risk : ndarray of shape (n_samples,)
             Risk of the Bayes classifier, 1 - max_k p(k | x).
         likelihood_ratio : ndarray of shape (n_samples,)
@@ -154,13 +154,13 @@ def make_reject_option_1d(
             ``risk(x)``, ``likelihood_ratio(x)``, ``density_id(x)`` and
             ``density_ood(x)``; it can be pickled.
         DESCR : str
-            The densities in words.
+            Description of the densities.
 
     Raises
     ------
     ValueError
         If `ood_label` is one of the classes, or a pair `n_samples` is not two
-        numbers of rows.
+        numbers of samples.
 
     Notes
     -----
@@ -171,9 +171,9 @@ def make_reject_option_1d(
         p(x, 3) = 0.4\, N(x; 3, 1), \\
         p_I(x) &= \sum_k p(x, k), \qquad p_O(x) = N(x; 2, 0.2).
 
-    The paper prints an OOD mean of 3. Neither reading of 0.2, as a variance or as a
-    standard deviation, then gives its Table 1; a mean of 2 and a variance of 0.2
-    do, and so are the defaults.
+    The paper states an OOD mean of 3. Then its Table 1 does not result for 0.2 as a
+    variance or as a standard deviation; it does for a mean of 2 and a variance of 0.2,
+    which are the defaults.
 
     References
     ----------

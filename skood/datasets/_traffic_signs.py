@@ -1,4 +1,4 @@
-"""Generated pictures of traffic signs, and the rules that hold for them."""
+"""Generated pictures of traffic signs, with concepts and rules."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -80,7 +80,7 @@ _LOOKS = np.array(  # codes of shape, color, style and pictogram of each class
 
 
 def _other_looks(column, n_values):
-    """For each class, the looks that differ in one column and are no class's look."""
+    """Return, for each class, looks that differ in one column from all classes."""
     known = {tuple(look) for look in _LOOKS.tolist()}
     others = []
     for look in _LOOKS:
@@ -91,7 +91,7 @@ def _other_looks(column, n_values):
 
 
 def _count_kinds(n_samples, ood):
-    """Return the number of rows of each kind of OOD rows."""
+    """Return the number of samples of each kind of OOD."""
     if isinstance(ood, Mapping):
         unknown = [kind for kind in ood if kind not in _OOD_KINDS]
         if unknown:
@@ -110,7 +110,7 @@ def _count_kinds(n_samples, ood):
                 f"whose sum is at most 1. Got {dict(ood)!r}."
             )
         shares = np.cumsum([ood.get(kind, 0.0) for kind in _OOD_KINDS])
-        # rounded together: never more rows than there are
+        # rounded together: never more samples than `n_samples`
         return np.diff(np.rint(shares * n_samples).astype(int), prepend=0)
     total = round(ood * n_samples)
     return np.array(
@@ -119,9 +119,9 @@ def _count_kinds(n_samples, ood):
 
 
 def _draw_looks(classes, kinds, rng):
-    """Return what each sign looks like, by its class and its kind of OOD.
+    """Return the look of each sign by its class and its kind of OOD.
 
-    The codes of shape, color, style and pictogram, an array (n_samples, 4).
+    Codes of shape, color, style and pictogram, of shape (n_samples, 4).
     """
     looks = _LOOKS[classes]
     for kind, column, n_values in (
@@ -186,12 +186,12 @@ def make_traffic_signs(
     return_X_y=False,
     random_state=None,
 ):
-    r"""Draw pictures of traffic signs, with concepts and the rules between them.
+    r"""Generate pictures of traffic signs, with concepts and the rules between them.
 
-    Color images of 32 x 32 pixels show signs of 29 classes as they stand on roads:
-    `class`, `color` and `shape` of each are known, and a rule for each class says which
-    color and which shape it has. OOD rows break the rules (a blue stop sign, a square
-    one), bear pictograms that no class has, or show no sign at all.
+    Color images of 32 x 32 pixels show signs of 29 classes on roads: `class`, `color`
+    and `shape` of each are known, and a rule for each class gives its color and its
+    shape. OOD samples violate the rules (a blue stop sign, a square one), have
+    pictograms of no class, or show no sign at all.
 
     Read more in the :ref:`User Guide <datasets>`.
 
@@ -201,24 +201,24 @@ def make_traffic_signs(
         Number of images. All classes are equally likely.
 
     ood : float or mapping of kinds to floats, default=0.0
-        Share of OOD rows. A number is divided equally among all kinds. Kinds:
+        Fraction of OOD samples. A number is divided equally among all kinds. Kinds:
 
         - "color": a sign of one of the classes, in a color of another;
         - "shape": a sign of one of the classes, in another shape;
-        - "pictogram": a sign with color and shape of one of the classes, and a
-          pictogram that is unknown, such as a star;
-        - "texture": gratings and chequers that fill the image;
+        - "pictogram": a sign with color and shape of one of the classes, and an unknown
+          pictogram, such as a star;
+        - "texture": gratings and checkers that fill the image;
         - "noise": random colors of pixels or blocks;
-        - "natural": what else lies behind the signs, without one.
+        - "natural": a background without a sign.
 
     rotation : float, default=12.0
-        Largest angle by which signs are turned, in degrees.
+        Largest rotation of signs, in degrees.
 
     occlusion : float, default=0.25
         Probability that a branch or a pole hides a part of the image.
 
     clutter : float, default=1.0
-        How much there is behind the sign, at most 10. 0: sky and ground.
+        Amount of clutter behind the sign, at most 10. 0: only sky and ground.
 
     lighting : float, default=1.0
         Strength of darkness, gradients and casts of the light, and haze; at most 10.
@@ -231,7 +231,8 @@ def make_traffic_signs(
         image; at most 1.
 
     ood_label : int or str, default=-1
-        Label of OOD rows, in `target` and in all concepts; no class, color or shape.
+        Label of OOD samples, in `target` and in all concepts; not a class, color or
+        shape.
 
     as_frame : bool, default=False
         Whether `concepts` and `drawn` are pandas.DataFrames.
@@ -250,7 +251,7 @@ def make_traffic_signs(
         concepts : ndarray or DataFrame of shape (n_samples, 3)
             Names of class, color and shape, or `ood_label` three times.
         target : ndarray of shape (n_samples,)
-            The first column of it: names of classes, or `ood_label`.
+            The first column of `concepts`: names of classes, or `ood_label`.
         concept_names : list of str
             ``["class", "color", "shape"]``.
         domains : dict
@@ -259,14 +260,14 @@ def make_traffic_signs(
             A rule for each class, such as
             ``"class=stop -> color=red and shape=octagon"``.
         is_ood : ndarray of shape (n_samples,), dtype bool
-            True for OOD rows.
+            True for OOD samples.
         ood_kind : ndarray of shape (n_samples,)
-            The kind of an OOD row; "id" for ID rows.
+            The kind of an OOD sample; "id" for ID samples.
         drawn : ndarray or DataFrame of shape (n_samples, 3)
-            What the picture shows, of OOD rows as well: the class whose pictogram it
-            is, color and shape. "" where there is none.
+            Contents of the picture, also of OOD samples: the class of the
+            pictogram, color and shape. "" if there is none.
         DESCR : str
-            The data in words.
+            Description of the data.
 
     (data, concepts) : tuple if ``return_X_y=True``
         The images and their concepts.
@@ -274,8 +275,8 @@ def make_traffic_signs(
     Raises
     ------
     ValueError
-        If `ood` names an unknown kind, or shares that are negative or sum to more than
-        1; if `ood_label` is one of the values of a concept.
+        If `ood` contains an unknown kind, or fractions that are negative or sum to
+        more than 1; if `ood_label` is one of the values of a concept.
 
     ImportError
         If ``as_frame=True`` and pandas is not installed.
@@ -287,12 +288,12 @@ def make_traffic_signs(
     Notes
     -----
     A sign is an edge at a signed distance, a rim, a ground and a pictogram made of
-    strokes; it is turned, scaled, moved and seen from the side, over a random
+    strokes; it is rotated, scaled, moved and seen from the side, over a random
     background. An obstacle may hide a part; light, haze, blur and noise follow.
-    Arrays are of strings if `ood_label` is one, else of objects.
+    Arrays are of strings if `ood_label` is a string, else of objects.
 
-    The number of rows of each kind is exact: `n_samples` times its share, rounded such
-    that the sum is.
+    The number of samples of each kind is exact: `n_samples` times its fraction, rounded
+    such that the sum is exact.
 
     Examples
     --------
@@ -360,7 +361,7 @@ def make_traffic_signs(
 
 
 def _check_ood_label(ood_label):
-    """Refuse a label of OOD rows that is a value of a concept."""
+    """Raise an error if the label of OOD samples is a value of a concept."""
     for name, values in zip(_CONCEPTS, (_CLASSES, COLORS, SHAPES), strict=True):
         if ood_label in values:
             raise ValueError(
@@ -370,7 +371,7 @@ def _check_ood_label(ood_label):
 
 
 def _names_of_drawn(classes, looks, kinds):
-    """Class, color and shape of what each image shows, as text."""
+    """Return class, color and shape of the content of each image as strings."""
     columns = (
         np.where(kinds == "pictogram", "", np.array(_CLASSES)[classes]),
         np.array(COLORS)[looks[:, 1]],

@@ -1,4 +1,4 @@
-"""Logical constraints over concepts: Markov logic networks that know what is odd."""
+"""OOD detection with logical constraints over concepts (Markov logic networks)."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,4 +1,4 @@
-"""What detectors have in common that read concepts and hold them against a logic."""
+"""Base class of OOD detectors that compare predicted concepts with constraints."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -42,10 +42,10 @@ __all__ = ["ConceptDetector"]
 
 
 class ConceptDetector(NamedParts, BaseDetector):
-    """Base class of detectors that hold concepts against constraints.
+    """Base class of OOD detectors that compare predicted concepts with constraints.
 
-    A subclass implements ``_calibrate(reading)``, which returns scores of the held-out
-    rows, and ``_score(X)``.
+    A subclass implements ``_calibrate(reading)``, which returns the scores of the
+    held-out samples, and ``_score(X)``.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class ConceptDetector(NamedParts, BaseDetector):
 
     _parts_parameter = "concepts"
 
-    # Whether constraints count differently, so that explanations have numbers.
+    # Whether constraints have weights, so that explanations contain numbers.
     _is_weighted = True
 
     _parameter_constraints: dict = {
@@ -109,20 +109,20 @@ class ConceptDetector(NamedParts, BaseDetector):
     # -- parameters of the classifiers
 
     def _named_parts(self):
-        """The classifiers by name; that of several concepts joins theirs by "_"."""
+        """Return the classifiers by name; a tuple of concepts is joined by "_"."""
         try:
             return [(part_name(key), one) for key, one in self.concepts if is_key(key)]
         except (TypeError, ValueError):
             return []
 
     def set_params(self, **params):
-        """Set parameters: of the detector, classifiers by name, their parameters.
+        """Set parameters of the detector, classifiers by name, or their parameters.
 
         Parameters
         ----------
         **params : dict
-            Values by name. The classifier of several concepts has their names, joined
-            by "_".
+            Values by name. The name of a classifier of several concepts is their names
+            joined by "_".
 
         Returns
         -------
@@ -155,13 +155,13 @@ class ConceptDetector(NamedParts, BaseDetector):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Training data: what the classifiers and the detector read.
+            Training data for the classifiers and the detector.
 
         y : array-like of shape (n_samples, n_concepts) or (n_samples,), default=None
-            Labels of the concepts: a data frame with a column for each of them, or an
-            array with columns in the order of `concepts`; one column may have one axis.
-            A row is OOD if any of its labels is `ood_label`. None: all rows are ID, and
-            all classifiers must be frozen.
+            Labels of the concepts: a data frame with a column for each concept, or an
+            array with columns in the order of `concepts`; a single column may be 1d. A
+            sample is OOD if any of its labels is `ood_label`. None: all samples are ID,
+            and all classifiers must be frozen.
 
         Returns
         -------
@@ -171,12 +171,12 @@ class ConceptDetector(NamedParts, BaseDetector):
         Raises
         ------
         ValueError
-            If the data or the constraints are invalid. The estimator then is as it was
-            before the call.
+            If the data or the constraints are invalid. The estimator is then left
+            unchanged.
 
         TypeError
-            If `concepts` is no list of (name, classifier), or probabilities are needed
-            that a classifier does not have.
+            If `concepts` is not a list of (name, classifier), or if probabilities are
+            needed that a classifier does not provide.
         """
         with fresh_fit(self):
             self._set_offset(self._fit_rows(X, y))
@@ -209,12 +209,12 @@ class ConceptDetector(NamedParts, BaseDetector):
         return self._calibrate(reading)
 
     def _fit(self, X, y):
-        """Not used: OOD rows may be needed, see ``_fit_rows``."""
+        """Do nothing: OOD samples may be needed, see ``_fit_rows``."""
         raise NotImplementedError
 
     @abstractmethod
     def _calibrate(self, reading):
-        """Learn from the reading of held-out ID rows, and return their scores."""
+        """Calibrate on the reading of held-out ID samples, and return their scores."""
 
     def _fit_normalizer(self, outlier):
         """Fit the survival function of the detector's outlier scores, if any."""
@@ -223,13 +223,13 @@ class ConceptDetector(NamedParts, BaseDetector):
             self.normalizer_ = fit_survival(self.normalizer, outlier)
 
     def _log_sf(self, reading):
-        """Logarithms of the survival probabilities; 0 without a detector."""
+        """Return the log survival probabilities; 0 without a detector."""
         if self.normalizer_ is None:
             return np.zeros(len(reading.codes))
         return self.normalizer_.log_sf(reading.outlier)
 
     def _check_same(self, parts):
-        """Refuse to calibrate on rows that something is fitted on."""
+        """Raise an error if a part is fitted on calibration samples."""
         if self.calibration == "same":
             pairs = [(part.name, part.classifier) for part in parts]
             if self._fits_detector:
@@ -241,7 +241,7 @@ class ConceptDetector(NamedParts, BaseDetector):
         return self.detector is not None and not isinstance(self.detector, str)
 
     def _rows_of(self, X, y, parts):
-        """Labels by concept, the indices of ID rows and those of OOD rows."""
+        """Return labels by concept, indices of ID samples, indices of OOD samples."""
         if y is None:
             fitted = [p for p in parts if not isinstance(p.classifier, FrozenEstimator)]
             if fitted:
@@ -259,7 +259,7 @@ class ConceptDetector(NamedParts, BaseDetector):
         return columns, np.flatnonzero(is_id), np.flatnonzero(~is_id)
 
     def _set_knowledge_base(self, domains):
-        """Read the constraints."""
+        """Parse the constraints."""
         self.knowledge_base_ = KnowledgeBase(self._all_constraints(), domains)
         names = self.knowledge_base_.names
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -268,11 +268,11 @@ class ConceptDetector(NamedParts, BaseDetector):
         self.constraints_ = list(self.knowledge_base_.constraints)
 
     def _all_constraints(self):
-        """The constraints, and those that are added to them."""
+        """Return the constraints, including the ones added to them."""
         return self.constraints
 
     def _check_nested_labels(self, parts, columns, rows):
-        """Refuse what would leave rows of a class out of its own fit."""
+        """Raise an error if a nested fit would leave out all samples of a class."""
         owner = type(self).__name__
         for part in parts:
             for name in part.concepts:
@@ -285,7 +285,7 @@ class ConceptDetector(NamedParts, BaseDetector):
             check_nested_ood_labels("detector", self.detector, labels, owner)
 
     def _fit_parts(self, parts, jobs, random_state):
-        """Fit classifiers and the detector on ID rows that are not held out."""
+        """Fit classifiers and the detector on ID samples that are not held out."""
         names, estimators, *data = zip(*jobs, strict=True)
         jobs = zip(names, with_seeds(estimators, random_state), *data, strict=True)
         fitted = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(
@@ -310,7 +310,7 @@ class ConceptDetector(NamedParts, BaseDetector):
             copy_input_attributes(self, one)
 
     def _jobs(self, parts, X, columns, train, ood_rows):
-        """What is fitted: name, estimator, rows, labels."""
+        """Return the fits to run: (name, estimator, rows, labels)."""
         X = some_rows(X, train)
         jobs = []
         for part in parts:
@@ -324,10 +324,10 @@ class ConceptDetector(NamedParts, BaseDetector):
         return jobs
 
     def _keep_rest(self, fitted):
-        """Keep what else was fitted."""
+        """Store the remaining fitted estimators."""
 
     def score(self, X, y):
-        """Area under the ROC curve of ID against OOD samples.
+        """Return the area under the ROC curve of ID against OOD samples.
 
         Parameters
         ----------
@@ -335,8 +335,8 @@ class ConceptDetector(NamedParts, BaseDetector):
             The samples.
 
         y : array-like of shape (n_samples, n_concepts) or (n_samples,)
-            Labels, as in `fit`. A sample is OOD when any of its labels is `ood_label`,
-            or that of the first concept is not in ``classes_``.
+            Labels, as in `fit`. A sample is OOD if any of its labels is `ood_label`, or
+            if its label of the first concept is not in ``classes_``.
 
         Returns
         -------
@@ -350,11 +350,11 @@ class ConceptDetector(NamedParts, BaseDetector):
 
     @property
     def _needs_proba(self):
-        """Whether scores need the probabilities of concepts."""
+        """Return whether scores need the probabilities of concepts."""
         return isinstance(self.detector_, str)
 
     def _read(self, X):
-        """Codes, probabilities (if needed, else None) and outlier scores of rows."""
+        """Return codes, probabilities (None if not needed) and outlier scores."""
         return read_rows(
             self._readers,
             self.detector_,
@@ -367,7 +367,7 @@ class ConceptDetector(NamedParts, BaseDetector):
 
     @takes_input
     def predict_concepts(self, X):
-        """Read the concepts.
+        """Predict the value of each concept.
 
         Parameters
         ----------
@@ -377,8 +377,8 @@ class ConceptDetector(NamedParts, BaseDetector):
         Returns
         -------
         concepts : ndarray of shape (n_samples, n_concepts)
-            The predicted value of each concept, in the order of ``concepts_``; an array
-            of objects if values of concepts are of different kinds.
+            The predicted value of each concept, in the order of ``concepts_``; of dtype
+            object if the values of the concepts have different types.
         """
         check_is_fitted(self, "offset_")
         domains = self.knowledge_base_.domains
@@ -391,7 +391,7 @@ class ConceptDetector(NamedParts, BaseDetector):
         )
 
     def concept_proba(self, X):
-        """Probabilities of the values of each concept.
+        """Return the probabilities of the values of each concept.
 
         Parameters
         ----------
@@ -402,7 +402,7 @@ class ConceptDetector(NamedParts, BaseDetector):
         -------
         proba : list of ndarray of shape (n_samples, n_values)
             One array for each of ``concepts_``, with columns in the order of
-            ``knowledge_base_.domains``; 0 for values that the classifier has not seen.
+            ``knowledge_base_.domains``; 0 for values not seen by the classifier.
 
         Raises
         ------
@@ -418,24 +418,24 @@ class ConceptDetector(NamedParts, BaseDetector):
 
     @abstractmethod
     def _explained(self, reading):
-        """Outlier scores, penalties, contributions, those of what was read, shares.
+        """Return outlier scores, penalties, two arrays of contributions and shares.
 
-        Contributions are of shape (n_samples, n_constraints): those that make the
-        penalty, and those of the predicted values, which differ where the truth of
-        constraints is an expectation. Shares are the detector's.
+        Contributions are of shape (n_samples, n_constraints): first the terms of the
+        penalty, then the contributions of the predicted values. They differ if the
+        truth of constraints is an expectation. Shares are the terms of the detector.
         """
 
     @takes_input
     def explain(self, X, *, as_frame=False):
-        """Say which constraints each sample breaks, and how much that counts.
+        """Return the constraints that each sample violates and their contributions.
 
         A constraint of weight w that holds to the degree :math:`\\varphi` contributes
 
         .. math:: \\max(w, 0) (1 - \\varphi) + \\max(-w, 0) \\varphi \\ge 0,
 
         which is the same for the negated constraint with weight -w. Contributions sum
-        to the penalty, less that of a sample that breaks nothing; with
-        ``fusion="log"`` both are multiplied by `gamma`, as they are in the score.
+        to the penalty minus the penalty of a sample that violates nothing; with
+        ``fusion="log"`` both are multiplied by `gamma`, as in the score.
 
         Parameters
         ----------
@@ -448,19 +448,19 @@ class ConceptDetector(NamedParts, BaseDetector):
         Returns
         -------
         explanation : list of Bunch, or pandas.DataFrame
-            For each sample: ``concepts``, a dict of the values that were read;
-            ``violated``, the names of the constraints that it breaks (or satisfies,
-            where the weight is negative), those that contribute most first;
-            ``contributions``, a dict of all; ``penalty``; ``detector``, minus the
-            logarithm of the detector's part of the score; ``outlier``, the outlier
-            score; ``is_ood``; ``sentence``. The data frame has a row for each sample,
-            with the index of `X` if it is a data frame, and columns ``concept_NAME``
-            and ``contribution_NAME``.
+            For each sample: ``concepts``, a dict of the predicted values;
+            ``violated``, the names of the constraints that it violates (or satisfies,
+            if the weight is negative), in decreasing order of contribution;
+            ``contributions``, a dict of all contributions; ``penalty``; ``detector``,
+            minus the logarithm of the detector's part of the score; ``outlier``, the
+            outlier score; ``is_ood``; ``sentence``. The data frame has a row for each
+            sample, with the index of `X` if it is a data frame, and columns
+            ``concept_NAME`` and ``contribution_NAME``.
 
         Raises
         ------
         ImportError
-            If a data frame is asked for and pandas is not installed.
+            If `as_frame` is True and pandas is not installed.
         """
         check_is_fitted(self, "offset_")
         reading = self._read(X)

@@ -1,4 +1,4 @@
-"""Read rows: the values of concepts, their probabilities, a detector's scores."""
+"""Values and probabilities of concepts, and scores of the detector, for samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,19 +16,19 @@ from skood.utils._torch import row_chunks
 
 __all__ = ["fit_one", "read_rows", "some_rows"]
 
-# Rows that are read at a time where what a network gives is kept for others.
+# Batch size where the outputs of a network are cached for other estimators.
 _SHARED_ROWS = 8192
 
 
 def some_rows(X, rows):
-    """Rows by index, or the same object if these are all of them in order."""
+    """Return samples by index; the same object if these are all samples in order."""
     if np.array_equal(rows, np.arange(n_rows(X))):
         return X
     return take_rows(X, rows)
 
 
 def fit_one(name, estimator, X, y):
-    """Fit a clone; an error names whose it is."""
+    """Fit a clone; errors contain the name of the estimator."""
     fitted = clone(estimator)
     try:
         if y is not None:
@@ -46,33 +46,13 @@ def fit_one(name, estimator, X, y):
 
 
 def read_rows(parts, detector, X, domains, needs_proba):
-    """Read rows by all classifiers and the detector.
+    """Return the outputs of all classifiers and the detector for the samples X.
 
-    A detector that reads a frozen network of a concept finds what the concept has read:
-    the network runs once.
-
-    Parameters
-    ----------
-    parts : list of ConceptPart
-        With fitted classifiers.
-
-    detector : object, "confidence" or None
-        The fitted detector.
-
-    X : array-like of shape (n_samples, ...)
-        The rows.
-
-    domains : dict of str to list
-        Values of each concept.
-
-    needs_proba : bool
-        Whether to read the probabilities of values, too.
-
-    Returns
-    -------
-    reading : Bunch
-        ``codes`` of shape (n_samples, n_concepts); ``proba``, a list of arrays or None;
-        ``outlier``, minus the scores of the detector, or None.
+    A frozen network of a concept that the detector shares is run only once. With
+    ``needs_proba``, probabilities of values are computed, too. Returns a Bunch:
+    ``codes`` of shape (n_samples, n_concepts); ``proba``, a list of arrays of shape
+    (n_samples, n_values) or None; ``outlier``, minus the scores of the detector, of
+    shape (n_samples,), or None.
     """
     networks = [
         MSP(FrozenEstimator(unwrapped(part.classifier)))
@@ -129,7 +109,7 @@ def _read_chunk(parts, detector, X, domains, needs_proba):
 
 
 def _outlier_scores(detector, X):
-    """Minus the scores of a detector: one number per row, not NaN."""
+    """Return minus the scores of a detector, of shape (n_samples,), without NaN."""
     scores = np.asarray(detector.score_samples(X), dtype=np.float64)
     if scores.shape != (n_rows(X),):
         raise ValueError(

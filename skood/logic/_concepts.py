@@ -1,4 +1,4 @@
-"""Concepts of a detector: who reads them, their labels and their values."""
+"""Concepts of a detector: their classifiers, labels and values."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -35,26 +35,15 @@ __all__ = [
 ]
 
 
-# Longer classes are cut in errors.
+# Longer lists of classes are shortened in errors.
 _MAX_SHOWN = 200
 
 
 class ConceptPart(NamedTuple):
-    """A classifier, and what it reads.
+    """A classifier and the concepts that it predicts.
 
-    Parameters
-    ----------
-    name : str
-        Its name among the parameters.
-
-    concepts : tuple of str
-        The concepts that it reads, several if it has several outputs.
-
-    classifier : object
-        The classifier.
-
-    is_given : bool, default=True
-        Whether it is one of the parameter `concepts`.
+    ``concepts`` has several names if the classifier has several outputs; ``is_given``
+    states whether the classifier is in the parameter `concepts`.
     """
 
     name: str
@@ -64,40 +53,23 @@ class ConceptPart(NamedTuple):
 
 
 def part_name(key):
-    """Return the name of the parameter of a concept, or of a tuple of them."""
+    """Return the name of the parameter of a concept, or of a tuple of concepts."""
     return key if isinstance(key, str) else "_".join(key)
 
 
 def is_key(key):
-    """Tell whether something names a concept, or is a tuple of such names."""
+    """Return whether an object is the name of a concept, or a tuple of names."""
     if isinstance(key, (tuple, list)):
         return len(key) > 0 and all(isinstance(name, str) for name in key)
     return isinstance(key, str)
 
 
 def check_parts(pairs, owner):
-    """Return the classifiers and their concepts, or raise.
+    """Return a list of at least one ConceptPart of (name, classifier) pairs.
 
-    Parameters
-    ----------
-    pairs : list of (str or tuple of str, object)
-        Names of concepts, and their classifiers.
-
-    owner : BaseEstimator
-        Whose parameter it is.
-
-    Returns
-    -------
-    parts : list of ConceptPart
-        At least one.
-
-    Raises
-    ------
-    TypeError
-        If it is no list of pairs, or a classifier is none.
-
-    ValueError
-        If there is none, or a name is taken or not allowed.
+    Raises a TypeError if `pairs` is not a list of pairs or a classifier is invalid,
+    and a ValueError if it is empty, or a name is taken or not allowed. `owner` is the
+    estimator that has the parameter.
     """
     if not isinstance(pairs, (list, tuple)) or not all(
         isinstance(pair, (list, tuple)) and len(pair) == 2 and is_key(pair[0])
@@ -143,31 +115,12 @@ def check_parts(pairs, owner):
 
 
 def label_columns(y, concepts, ood_label):
-    """Return the labels of each concept, and which rows are in-distribution.
+    """Return the labels of each concept, and which samples are ID.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,) or (n_samples, n_concepts), or data frame
-        Labels; a data frame has a column with the name of each concept.
-
-    concepts : list of str
-        Names of the concepts.
-
-    ood_label : int or str
-        A row with this label in any of its columns is OOD.
-
-    Returns
-    -------
-    columns : list of ndarray of shape (n_samples,)
-        Labels of each concept.
-
-    is_id : ndarray of shape (n_samples,), dtype bool
-        Which rows are ID.
-
-    Raises
-    ------
-    ValueError
-        If columns are missing, or labels are.
+    `y` is of shape (n_samples,) or (n_samples, n_concepts), or a data frame with a
+    column for each concept. A sample with `ood_label` in any column is OOD. Returns a
+    list of arrays of shape (n_samples,), and a boolean array of shape (n_samples,).
+    Raises a ValueError if columns or labels are missing.
     """
     if is_frame(y):
         missing = [name for name in concepts if name not in list(y.columns)]
@@ -194,7 +147,7 @@ def label_columns(y, concepts, ood_label):
 
 
 def _known_values(part):
-    """Classes of a frozen classifier, a list of them for each concept, or None."""
+    """Return the classes of a frozen classifier, a list for each concept, or None."""
     if not isinstance(part.classifier, FrozenEstimator):
         return None
     classes = getattr(part.classifier, "classes_", None)
@@ -214,19 +167,19 @@ def _known_values(part):
 
 
 def _shown(classes):
-    """Classes in an error, without what is too long."""
+    """Return classes for an error message, shortened."""
     text = repr(classes)
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 
 def _in_order(values):
-    """Distinct labels, sorted if they can be; whole numbers as integers."""
+    """Return distinct labels, sorted if possible; whole numbers as integers."""
     if all(isinstance(value, float) and value.is_integer() for value in values):
         values = [int(value) for value in values]
     values = list(dict.fromkeys(values))
     try:
         return sorted(values)
-    except TypeError:  # numbers and text
+    except TypeError:  # numbers and strings
         return values
 
 
@@ -239,7 +192,7 @@ def concept_domains(parts, columns, given, ood_label):
         The classifiers.
 
     columns : dict of str to ndarray
-        Labels of ID rows by concept; empty if there are none.
+        Labels of ID samples by concept; empty if there are none.
 
     given : dict or None
         See `MLNDetector`.
@@ -253,7 +206,7 @@ def concept_domains(parts, columns, given, ood_label):
         All values.
 
     observed : dict of str to list
-        Those that classifiers know or are to learn.
+        Values that classifiers have or are to learn.
 
     Raises
     ------
@@ -345,7 +298,7 @@ def predict_proba(part, X, domains):
     Returns
     -------
     probabilities : list of ndarray of shape (n_samples, n_values)
-        Of each concept; 0 for values that the classifier does not know.
+        For each concept; 0 for values not seen by the classifier.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Bars of what broken constraints add to the penalty of samples."""
+"""Bar charts of the contributions of violated constraints to the penalty."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,29 +13,29 @@ from skood.utils._metaestimators import n_rows
 
 __all__ = ["ConstraintContributionDisplay"]
 
-# More bars than this are no picture of single samples any more.
+# Figures with more bars are not readable.
 _MAX_BARS = 40
 
-# Colors are used again with these hatchings.
+# Colors are reused with these hatchings.
 _HATCHES = ("", "//", "..", "xx")
 
-# Longer texts of constraints are cut in the legend.
+# Longer texts of constraints are shortened in the legend.
 _MAX_LETTERS = 60
 
 
 class ConstraintContributionDisplay:
-    r"""Stacked bars of what each broken constraint adds to the penalty of samples.
+    r"""Stacked bars of the contributions of violated constraints to the penalty.
 
     A constraint of weight w that holds to the degree :math:`\varphi` adds
-    :math:`\max(w, 0) (1 - \varphi) + \max(-w, 0) \varphi`. Use `from_estimator` to make
-    a display; the parameters become attributes.
+    :math:`\max(w, 0) (1 - \varphi) + \max(-w, 0) \varphi`. Use `from_estimator` to
+    create a display; the parameters become attributes.
 
     Read more in the :ref:`User Guide <logic>`.
 
     Parameters
     ----------
     contributions : ndarray of shape (n_bars, n_constraints)
-        Not negative.
+        Contributions, non-negative.
 
     names : list of str
         Names of the constraints.
@@ -52,13 +52,12 @@ class ConstraintContributionDisplay:
         The figure.
 
     bars_ : list of BarContainer
-        The parts of the bars that belong to each constraint that is shown, the one
-        that adds most first; in the end those of all others together, if there are
-        others.
+        The bars of each constraint shown, in decreasing order of contribution; the
+        last one is the sum of all other constraints, if there are others.
 
     See Also
     --------
-    MLNDetector : Its ``explain`` gives the numbers.
+    MLNDetector : Its ``explain`` returns the contributions.
 
     Examples
     --------
@@ -80,7 +79,7 @@ class ConstraintContributionDisplay:
     def from_estimator(
         cls, detector, X, y=None, *, labels=None, ax=None, max_constraints=8, **kwargs
     ):
-        """Draw the contributions for some samples, or their means.
+        """Plot the contributions for some samples, or their means.
 
         Parameters
         ----------
@@ -88,20 +87,20 @@ class ConstraintContributionDisplay:
             Fitted. It may be the last step of a Pipeline.
 
         X : array-like of shape (n_samples, ...)
-            The samples: a few, each gets a bar, unless `y` is given.
+            The samples; without `y`, each sample has a bar, so pass only a few.
 
         y : array-like of shape (n_samples,) or (n_samples, n_concepts), default=None
-            Labels. Two bars then show the mean contributions of the ID and of the OOD
-            rows.
+            Labels. If given, two bars show the mean contributions of the ID samples and
+            of the OOD samples.
 
         labels : list of str, default=None
             A label for each bar.
 
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
+            Axes to plot on; None creates a new figure.
 
         max_constraints : int, default=8
-            How many constraints to show, those that add most.
+            Number of constraints to show, in decreasing order of contribution.
 
         **kwargs : dict
             Passed to matplotlib's ``barh``.
@@ -109,7 +108,7 @@ class ConstraintContributionDisplay:
         Returns
         -------
         display : ConstraintContributionDisplay
-            The display, drawn.
+            The plotted display.
 
         Raises
         ------
@@ -117,7 +116,7 @@ class ConstraintContributionDisplay:
             If `detector` has no constraints.
 
         ValueError
-            If `y` has only ID or only OOD rows.
+            If `y` has only ID samples or only OOD samples.
         """
         final, final_X = unwrap(detector, X)
         check_is_fitted(final)
@@ -129,7 +128,7 @@ class ConstraintContributionDisplay:
         names = list(final.knowledge_base_.names)
         if y is None:
             _check_bars(n_rows(final_X))
-        inner = getattr(final, "estimator_", final)  # what a search has found
+        inner = getattr(final, "estimator_", final)  # the result of a search
         values = inner._explained(inner._read(final_X))[2]
         if y is not None:
             is_ood = ood_mask(
@@ -139,8 +138,8 @@ class ConstraintContributionDisplay:
             )
             if is_ood.all() or not is_ood.any():
                 raise ValueError(
-                    f"y has only {'OOD' if is_ood.all() else 'ID'} rows, and means of "
-                    "ID and of OOD rows are drawn. Leave y out for a bar per sample."
+                    f"y has only {'OOD' if is_ood.all() else 'ID'} samples; means "
+                    "of both are plotted. Leave y out for a bar per sample."
                 )
             values = np.array([values[~is_ood].mean(axis=0), values[is_ood].mean(0)])
             labels = ["ID (mean)", "OOD (mean)"] if labels is None else labels
@@ -148,15 +147,15 @@ class ConstraintContributionDisplay:
         return display.plot(ax, max_constraints=max_constraints, **kwargs)
 
     def plot(self, ax=None, *, max_constraints=8, **kwargs):
-        """Draw the bars.
+        """Plot the bars.
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a new figure.
+            Axes to plot on; None creates a new figure.
 
         max_constraints : int, default=8
-            How many constraints to show; the others are added up.
+            Number of constraints to show; the others are summed.
 
         **kwargs : dict
             Passed to matplotlib's ``barh``.
@@ -169,7 +168,7 @@ class ConstraintContributionDisplay:
         Raises
         ------
         ValueError
-            If there are too many bars, or a number of names that does not fit.
+            If there are too many bars, or the number of names does not match.
         """
         values = np.asarray(self.contributions, dtype=np.float64)
         labels = self._check_plot(values)
@@ -183,7 +182,7 @@ class ConstraintContributionDisplay:
             self.bars_ = _draw(ax, parts, len(values), bool(others.size), kwargs)
             ax.set_yticks(range(len(values)), labels)
             ax.invert_yaxis()  # the first sample is on top
-            # beside bars: a last part of no width would hold them to the border
+            # for bars only: a last part of zero width would remove the margin
             largest = values.sum(axis=1).max()
             ax.set_xlim(0, 1.05 * largest if largest > 0 else 1.0)
             ax.set_xlabel("contribution to the penalty (high = OOD)")
@@ -198,7 +197,7 @@ class ConstraintContributionDisplay:
         return self
 
     def _check_plot(self, values):
-        """Return labels, one for each bar; there must be a name for each constraint."""
+        """Return a label for each bar; raise if names and constraints do not match."""
         if values.ndim != 2 or values.shape[1] != len(self.names):
             raise ValueError(
                 "contributions must have a row for each bar and a column for each of "
@@ -219,17 +218,17 @@ def _check_bars(n_bars):
     if not 1 <= n_bars <= _MAX_BARS:
         raise ValueError(
             f"From 1 to {_MAX_BARS} bars fit in a figure, got {n_bars}: choose a few "
-            "rows, such as X[:10], or give y for the means of ID and OOD rows."
+            "samples, such as X[:10], or give y for the ID and OOD means."
         )
 
 
 def _short(name):
-    """Cut a long name."""
+    """Shorten a long name."""
     return name if len(name) <= _MAX_LETTERS else f"{name[: _MAX_LETTERS - 1]}…"
 
 
 def _draw(ax, parts, n_bars, has_others, style):
-    """Draw parts of bars one after the other, and return them."""
+    """Draw the segments of all bars and return them."""
     left, drawn = np.zeros(n_bars), []
     for i, (name, width) in enumerate(parts):
         is_rest = has_others and i == len(parts) - 1

@@ -1,4 +1,4 @@
-"""Say in words which constraints a sample breaks."""
+"""Explanations in words of the constraints that a sample violates."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -13,25 +13,20 @@ from skood.utils._pandas import import_pandas
 __all__ = ["explained_rows", "explanation_frame", "fact", "offense"]
 
 
-# Values that say nothing without the name of their concept.
+# Values without a meaning unless the name of the concept is given.
 _VAGUE = frozenset({"yes", "no", "true", "false", "none", "other", "unknown"})
 
 
 def _word(value):
-    """A name or a value as a word."""
+    """Return a name or a value as a word."""
     return str(value).replace("_", " ")
 
 
 class Sample:
-    """One sample: facts about it, in the words of a formula.
+    """Facts about one sample in the terms of a formula.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_concepts,), dtype int
-        Its values.
-
-    domains : dict of str to list
-        Values of each concept.
+    ``codes`` of shape (n_concepts,) are its values, ``domains`` maps each concept to
+    its list of values.
     """
 
     def __init__(self, codes, domains):
@@ -43,7 +38,7 @@ class Sample:
         }
 
     def truth(self, name, value):
-        """Whether a value says that the concept holds; None if it is no yes or no."""
+        """Return whether a value states that the concept holds; None if not boolean."""
         if isinstance(value, bool):
             return value
         texts = [str(other).casefold() for other in self.domains[name]]
@@ -51,7 +46,7 @@ class Sample:
         return str(value).casefold() in ("yes", "true") if yes_or_no else None
 
     def state(self, name, value):
-        """Say that a concept has a value; a text may be a word of its own."""
+        """Return the phrase for a value of a concept; a string may stand alone."""
         said = self.truth(name, value)
         if said is not None:
             return _word(name) if said else f"not {_word(name)}"
@@ -62,32 +57,22 @@ class Sample:
         return f"{_word(name)} {_word(value)}"
 
     def holds(self, formula):
-        """Tell whether a formula is true."""
+        """Return whether a formula is true."""
         compiled = compile_formula(formula, self.domains)
         return bool(evaluate(compiled, self.columns, {})[0])
 
 
 def _unique(phrases):
-    """Join phrases, each once; after "not" nothing follows that is true."""
+    """Join distinct phrases, negated ones last."""
     once = dict.fromkeys(phrases)
     return " and ".join(sorted(once, key=lambda phrase: phrase.startswith("not ")))
 
 
 def fact(formula, sample):
-    """Say what is true of a sample, as far as a formula asks.
+    """Return the phrase that describes a sample in terms of a formula.
 
-    Parameters
-    ----------
-    formula : Formula
-        True or false, bound to the domains of the sample.
-
-    sample : Sample
-        The sample.
-
-    Returns
-    -------
-    phrase : str
-        Such as "stop sign" or "not octagon (triangle)".
+    `formula` is bound to the domains of the sample. Example of a phrase: "stop sign" or
+    "not octagon (triangle)".
     """
     truth = sample.holds(formula)
     if isinstance(formula, (C, Equals, Same)):
@@ -95,7 +80,7 @@ def fact(formula, sample):
     if isinstance(formula, Not):
         return fact(formula.part, sample)
     if isinstance(formula, Implies):
-        if truth:  # by its left side, or else by its right one
+        if truth:  # described by its left side, or else by its right side
             left = sample.holds(formula.left)
             return fact(formula.right if left else formula.left, sample)
         return f"{fact(formula.left, sample)} and {fact(formula.right, sample)}"
@@ -114,14 +99,14 @@ def fact(formula, sample):
 
 
 def _is_choice(parts):
-    """Tell whether one concept is to have one of several values."""
+    """Return whether a formula requires one concept to have one of several values."""
     return all(isinstance(part, Equals) and part.equal for part in parts) and (
         len({part.name for part in parts}) == 1
     )
 
 
 def _atom(formula, sample):
-    """Say which value a concept has, and which it has not."""
+    """Return the phrase for the value that a concept has, and for its negation."""
     actual = sample.values[formula.name]
     if isinstance(formula, Same):
         other = sample.values[formula.other]
@@ -142,17 +127,10 @@ def _atom(formula, sample):
 
 
 def offense(formula, sample):
-    """Say how a sample breaks a constraint, or satisfies one that it should break.
+    """Return the phrase for the violation of a constraint.
 
-    Parameters
-    ----------
-    formula, sample
-        See `fact`.
-
-    Returns
-    -------
-    phrase : str
-        Such as "stop sign, but not octagon (triangle)".
+    A constraint of negative weight is violated if it is satisfied. Example of a phrase:
+    "stop sign, but not octagon (triangle)". For the parameters see `fact`.
     """
     if sample.holds(formula):
         return f"{fact(formula, sample)}, which is unusual"
@@ -166,27 +144,13 @@ def offense(formula, sample):
 
 
 def _number(contribution):
-    """Write a contribution with its sign, small ones with one digit."""
-    number = contribution + 0.0  # there is no -0
+    """Format a contribution with its sign, small ones with one digit."""
+    number = contribution + 0.0  # avoids -0
     return f"{number:+.1f}" if abs(number) >= 0.05 or not number else f"{number:+.1g}"
 
 
 def explained_rows(detector, reading):
-    """Explain rows that were read.
-
-    Parameters
-    ----------
-    detector : ConceptDetector
-        Fitted.
-
-    reading : Bunch
-        See `read_rows`.
-
-    Returns
-    -------
-    rows : list of Bunch
-        See ``explain``.
-    """
+    """Return a list of Bunch, the explanations of samples; see ``explain``."""
     kb = detector.knowledge_base_
     outlier, penalty, soft, hard, shares = detector._explained(reading)
     all_hold = kb.truth(reading.codes).all(axis=1)
@@ -221,7 +185,7 @@ def explained_rows(detector, reading):
 
 
 def _offense_of(kb, j, sample, detector):
-    """Say how a constraint is broken; that of the ID classifier in its own words."""
+    """Return how a constraint is violated; special case for the ID classifier."""
     formula = kb.formulas[j]
     if isinstance(formula, C) and formula.name not in detector.concepts_:
         return "the classifier of ID rows takes it for OOD"
@@ -229,23 +193,9 @@ def _offense_of(kb, j, sample, detector):
 
 
 def explanation_frame(rows, detector, X):
-    """Return explanations as a pandas.DataFrame.
+    """Return explanations as a pandas.DataFrame with a row for each sample.
 
-    Parameters
-    ----------
-    rows : list of Bunch
-        See `explained_rows`.
-
-    detector : ConceptDetector
-        Fitted.
-
-    X : array-like
-        The rows; a data frame gives its index.
-
-    Returns
-    -------
-    frame : pandas.DataFrame
-        A row for each.
+    If `X` is a data frame, the result has its index.
     """
     pd = import_pandas("explain")
     columns = {

@@ -1,7 +1,7 @@
-"""One outlier score of the penalty of a logic and the survival of a detector's score.
+"""Fusion of the penalty of a logic and a detector's survival probability.
 
-The penalty D(x) is the sum of minus the weights of the constraints that hold, and p(x)
-the share of in-distribution rows to which a detector gives as high an outlier score.
+The penalty D(x) is minus the sum of the weights of the constraints that hold, and
+p(x) the fraction of ID samples to which a detector gives as high an outlier score.
 """
 
 # Authors: The skood developers
@@ -13,31 +13,23 @@ __all__ = ["FUSIONS", "check_product", "fuse"]
 
 FUSIONS = frozenset({"log", "product", "shifted_product"})
 
-# Penalties that differ by no more than this are equal up to rounding.
+# Penalties that differ by at most this are equal up to rounding.
 _ROUNDING = 1e-9
 
-# "none" has survivals that are no probabilities; larger logarithms overflow.
+# Survivals of "none" are not probabilities; larger logarithms overflow.
 _LARGEST_LOG = 700.0
 
 
 def check_product(max_penalty):
-    """Refuse the product where it would turn the order of survivals round.
+    """Raise a ValueError if the product would invert the order of survivals.
 
-    Parameters
-    ----------
-    max_penalty : float
-        The largest penalty of any world.
-
-    Raises
-    ------
-    ValueError
-        If it is positive.
+    This is so if `max_penalty`, the largest penalty of any world, is positive.
     """
     if max_penalty > _ROUNDING:
         raise ValueError(
             "fusion='product' multiplies the penalty by the survival probability, "
-            "which turns its order round where the penalty is positive: a sample would "
-            "be the more outlying, the less the detector objects to it. With these "
+            "which inverts its order where the penalty is positive: a sample would "
+            "be the more outlying, the less outlying its detector score. With these "
             f"weights the penalty can be {max_penalty:.4g}, since a weight is "
             "negative. Use fusion='log', or 'shifted_product', which subtracts the "
             "largest penalty."
@@ -61,10 +53,10 @@ def fuse(penalty, log_sf, *, fusion="log", gamma=1.0, max_penalty=0.0):
         Logarithms of the survival probabilities p.
 
     fusion : {"log", "product", "shifted_product"}, default="log"
-        How.
+        Rule of fusion.
 
     gamma : float, default=1.0
-        Weight of the penalty in "log". Products are of the same order for all.
+        Weight of the penalty in "log". It does not change the order of products.
 
     max_penalty : float, default=0.0
         The largest penalty of any world.
@@ -77,7 +69,7 @@ def fuse(penalty, log_sf, *, fusion="log", gamma=1.0, max_penalty=0.0):
     Raises
     ------
     ValueError
-        If it is "product" and penalties can be positive, see `check_product`.
+        If `fusion` is "product" and penalties can be positive, see `check_product`.
     """
     if fusion == "log":
         return gamma * penalty - log_sf
@@ -86,6 +78,6 @@ def fuse(penalty, log_sf, *, fusion="log", gamma=1.0, max_penalty=0.0):
         shifted = penalty
     else:
         shifted = penalty - max_penalty
-    # samples of the largest penalty are tied, whichever way it was summed up
+    # samples of the largest penalty are tied up to rounding of the sum
     shifted = np.where(shifted > -_ROUNDING * max(1.0, abs(max_penalty)), 0.0, shifted)
     return shifted * np.exp(np.minimum(log_sf, _LARGEST_LOG))

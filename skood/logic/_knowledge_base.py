@@ -1,4 +1,4 @@
-"""Knowledge bases: weighted constraints, and the distribution that they define."""
+"""Knowledge bases: weighted constraints and the distribution defined by them."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -38,7 +38,7 @@ __all__ = ["KnowledgeBase"]
 # A truth table has at most this many entries, and axes.
 _MAX_TABLE, _MAX_AXES = 2**24, 32
 
-# Bytes of the columns and comparisons that are kept at a time: on the CPU so that they
+# Bytes of the columns and comparisons in memory at a time: on the CPU so that they
 # stay in its cache, with at most 2**15 rows; more on a device.
 _BUDGET, _DEVICE_BUDGET = 2**23, 2**28
 _MIN_KEPT = 2**8
@@ -55,12 +55,12 @@ class KnowledgeBase:
         P(z) = \frac{\exp \sum_i w_i \varphi_i(z)}{Z(w)}, \qquad
         D(z) = -\sum_i w_i \varphi_i(z)
 
-    [1]_: of worlds that differ in one constraint, the one that satisfies it is
-    :math:`e^{w_i}` times as probable. :math:`\log Z` is exact: concepts that no
-    constraint names factor out, connected components of the others are independent, and
-    in a component its worlds are grouped by the constraints that they satisfy or, where
-    there are more than :math:`2^{24}` worlds, concepts are eliminated one after the
-    other.
+    [1]_: if two worlds differ in one constraint, the world that satisfies it is
+    :math:`e^{w_i}` times as probable. :math:`\log Z` is exact: concepts without
+    constraints factor out, connected components of the other concepts are independent,
+    and the worlds of a component are grouped by the constraints that they satisfy or,
+    if there are more than :math:`2^{24}` worlds, the concepts are eliminated one by
+    one.
 
     Read more in the :ref:`User Guide <logic>`.
 
@@ -75,20 +75,20 @@ class KnowledgeBase:
 
     method : {"auto", "enumeration", "grouping", "components", "elimination"}, \
 default="auto"
-        How :math:`\log Z` is computed. "enumeration" goes through all worlds,
+        Method to compute :math:`\log Z`. "enumeration" goes through all worlds,
         "grouping" through all distinct truth vectors, "components" groups the worlds of
         each connected component, "elimination" eliminates concepts. "auto" groups each
-        component, or eliminates in those that are too large; where the tables of this
-        are too large, too, weights maximize the pseudo-likelihood, and a warning says
-        so.
+        component, or uses elimination for components that are too large; if the tables
+        of elimination are too large as well, weights maximize the pseudo-likelihood,
+        with a warning.
 
     Attributes
     ----------
     constraints : list of str
-        The constraints as texts.
+        The constraints as strings.
 
     names : list of str
-        Names of the constraints: the keys of a dict, or the texts.
+        Names of the constraints: the keys of a dict, or the strings.
 
     formulas : list of Formula
         The constraints.
@@ -103,35 +103,35 @@ default="auto"
         Number of values of each concept.
 
     scopes : list of tuple of int
-        Columns of the concepts that each constraint names.
+        Columns of the concepts in each constraint.
 
     tables : list of (ndarray of bool or None)
-        Truth of each constraint for all values of these concepts; None where there are
+        Truth of each constraint for all values of its concepts; None if there are
         more than 2**24 combinations, or more than 32 concepts.
 
     method_ : str
-        How :math:`\log Z` is computed.
+        Method used to compute :math:`\log Z`.
 
     components_ : list of dict
-        Of each connected component, its ``concepts``, ``constraints``, ``method``,
+        For each connected component, its ``concepts``, ``constraints``, ``method``,
         ``n_worlds`` and ``n_groups``.
 
     Raises
     ------
     ConstraintSyntaxError
-        If a text is no constraint over the concepts.
+        If a string is not a constraint over the concepts.
 
     ValueError
-        If a formula names an unknown concept or value, or if the method cannot compute
-        :math:`\log Z`.
+        If a formula contains an unknown concept or value, or if the method cannot
+        compute :math:`\log Z`.
 
     TypeError
-        If constraints or domains are of another kind.
+        If constraints or domains are of another type.
 
     See Also
     --------
-    MLNDetector : Detector that reads concepts and penalizes broken constraints.
-    parse_constraint : The language.
+    MLNDetector : Detector that penalizes violated constraints over predicted concepts.
+    parse_constraint : Syntax of constraints.
 
     References
     ----------
@@ -201,8 +201,7 @@ default="auto"
 
         Parameters
         ----------
-        Y : array-like of shape (n_samples, n_concepts) or data frame
-            Labels, in the order of ``concepts``, or in columns with their names.
+        Labels, with columns in the order of ``concepts`` or with their names.
 
         Returns
         -------
@@ -227,7 +226,7 @@ default="auto"
         Returns
         -------
         Y : ndarray of shape (n_samples, n_concepts)
-            Labels, objects if those of concepts are of different kinds.
+            Labels, of dtype object if the labels of the concepts have different types.
         """
         return decode(Z, self.domains)
 
@@ -237,7 +236,7 @@ default="auto"
         return check_codes(Z, self.sizes)
 
     def truth(self, Z):
-        """Tell which constraints each row satisfies.
+        """Return whether each sample satisfies each constraint.
 
         Parameters
         ----------
@@ -247,13 +246,13 @@ default="auto"
         Returns
         -------
         truth : ndarray or tensor of shape (n_samples, n_constraints), dtype bool
-            True where the constraint holds. A tensor, on the same device, where `Z` is
-            one.
+            True where the constraint holds. A tensor on the same device if `Z` is a
+            tensor.
         """
         return self._truth(self._codes(Z))
 
     def _truth(self, Z):
-        """Truth of rows of valid codes."""
+        """Return the truth of rows of valid codes."""
         out: Any = np.empty((len(Z), len(self)), dtype=bool)
         if is_tensor(Z):
             import torch
@@ -273,15 +272,15 @@ default="auto"
             yield rows, (evaluate(part, columns, cache) for part in self._compiled)
 
     def expected(self, P):
-        r"""Probability that each row satisfies each constraint.
+        r"""Return the probability that each sample satisfies each constraint.
 
         .. math:: E_i(x) = \sum_z \varphi_i(z) \prod_k p_k(z_k \mid x)
 
         Parameters
         ----------
         P : list of array-like of shape (n_samples, n_values)
-            Of each concept, the probabilities of its values, which are taken for
-            independent.
+            For each concept, the probabilities of its values. Concepts are assumed to
+            be independent.
 
         Returns
         -------
@@ -291,7 +290,7 @@ default="auto"
         Raises
         ------
         ValueError
-            If a shape is wrong, if rows are no probabilities, or if a constraint has
+            If a shape is wrong, if rows are not probabilities, or if a constraint has
             more than 2**24 worlds.
         """
         P = check_probabilities(P, self.domains)
@@ -306,7 +305,7 @@ default="auto"
         return expected_tables(P, self.scopes, self.tables)
 
     def penalty(self, Z, weights):
-        r"""Penalty of each row: :math:`D(z) = -\sum_i w_i \varphi_i(z)`.
+        r"""Return the penalty of each sample: :math:`D(z) = -\sum_i w_i \varphi_i(z)`.
 
         Parameters
         ----------
@@ -319,18 +318,18 @@ default="auto"
         Returns
         -------
         penalty : ndarray of shape (n_samples,), dtype float64
-            High for rows that break constraints of large weight.
+            High for samples that violate constraints of large weight.
         """
         weights, Z = constraint_weights(weights, len(self)), self._codes(Z)
         out = np.zeros(len(Z))
         for rows, found in self._evaluated(Z):
-            # term by term: rows that satisfy the same constraints are equal exactly
+            # term by term: samples that satisfy the same constraints are exactly tied
             for weight, truth in zip(weights, found, strict=True):
                 out[rows] -= weight * to_numpy(truth)
         return out
 
     def max_penalty(self, weights):
-        """Largest penalty of any world.
+        """Return the largest penalty of any world.
 
         Parameters
         ----------
@@ -345,7 +344,7 @@ default="auto"
         return self._partition.max_penalty(weights)
 
     def log_partition(self, weights):
-        r"""Logarithm of the partition function: :math:`\log Z(w)`.
+        r"""Return the log partition function, :math:`\log Z(w)`.
 
         Parameters
         ----------
@@ -365,7 +364,7 @@ default="auto"
         return self._partition.log_partition(weights)
 
     def expected_truth(self, weights):
-        r"""Probability of each constraint: the gradient of :math:`\log Z`.
+        r"""Return the probability of each constraint: the gradient of :math:`\log Z`.
 
         Parameters
         ----------
@@ -375,21 +374,23 @@ default="auto"
         Returns
         -------
         expected : ndarray of shape (n_constraints,), dtype float64
-            The probability that a world drawn from the network satisfies it.
+            The probability that a world drawn from the network satisfies the
+            constraint.
         """
         return self._partition.expected_truth(weights)
 
     def fit_weights(self, Z, prior=1.0, *, fixed=None):
-        r"""Fit the weights to rows.
+        r"""Fit the weights to samples.
 
-        They minimize the convex :math:`\log Z(w) - w^\top m`, where
+        The weights minimize the convex :math:`\log Z(w) - w^\top m`, where
 
         .. math:: m = \frac{n \bar\varphi + \alpha u}{n + \alpha}
 
-        is the mean truth of the constraints over the rows, :math:`u` that over all
-        worlds, and :math:`\alpha` the prior: the weights are those of the maximum of
-        the likelihood after :math:`\alpha` rows more, spread over all worlds. They are
-        finite for a constraint that no row breaks, too.
+        :math:`\bar\varphi` is the mean truth of the constraints over the samples,
+        :math:`u` the mean truth over all worlds, and :math:`\alpha` the prior: the
+        weights maximize the likelihood of the samples and of :math:`\alpha`
+        pseudo-samples spread over all worlds. They are finite even for a constraint
+        that all samples satisfy.
 
         Parameters
         ----------
@@ -397,22 +398,22 @@ default="auto"
             Codes; or a data frame of labels.
 
         prior : float, default=1.0
-            :math:`\alpha`. With 0 the weights of constraints that all rows satisfy, or
-            none, are unbounded: they are capped, and a warning says so.
+            :math:`\alpha`. With 0 the weights of constraints that hold for all samples,
+            or for no sample, are unbounded: they are capped, with a warning.
 
         fixed : array-like of shape (n_constraints,), default=None
-            Weights that are not fitted; NaN for those that are.
+            Weights that are not fitted; NaN for weights that are fitted.
 
         Returns
         -------
         weights : ndarray of shape (n_constraints,), dtype float64
-            The weights. Those of constraints that hold in all worlds, or in none, are
-            0, and a warning says so.
+            The weights; 0, with a warning, for constraints that hold in all worlds or
+            in no world.
 
         Raises
         ------
         ValueError
-            If there are no rows.
+            If there are no samples.
         """
         Z = self._codes(Z)
         if len(Z) == 0:
@@ -440,16 +441,15 @@ default="auto"
         )
 
     def fit_weights_to(self, mean_truth, n_samples, prior=1.0, *, fixed=None):
-        """Fit the weights to the mean truth of rows that are not at hand.
+        """Fit the weights to the mean truth of the constraints, without the samples.
 
         Parameters
         ----------
         mean_truth : array-like of shape (n_constraints,)
-            Share of the rows that satisfy each constraint, or the mean of the
-            probabilities that they do.
+            Fraction of the samples that satisfy each constraint, or its expectation.
 
         n_samples : int
-            Number of rows.
+            Number of samples.
 
         prior, fixed
             See `fit_weights`.
@@ -477,7 +477,7 @@ default="auto"
         )
 
     def log_probability(self, Z, weights):
-        r"""Log-probability of each row: :math:`\sum_i w_i \varphi_i(z) - \log Z(w)`.
+        r"""Log-probability: :math:`\sum_i w_i \varphi_i(z) - \log Z`.
 
         Parameters
         ----------
@@ -490,13 +490,13 @@ default="auto"
         Returns
         -------
         log_probability : ndarray of shape (n_samples,), dtype float64
-            The log-probabilities. Where ``method_`` is "pseudo-likelihood" a
-            ``ValueError`` says what is left.
+            The log-probabilities. If ``method_`` is "pseudo-likelihood" a
+            ``ValueError`` that names the alternatives is raised.
         """
         return -self.penalty(Z, weights) - self.log_partition(weights)
 
     def pseudo_log_likelihood(self, Z, weights):
-        r"""Log-probability of each value of a row given the others, summed.
+        r"""Return the pseudo-log-likelihood: each value given the others, summed.
 
         .. math:: \sum_d \log P(z_d \mid z_{-d})
 

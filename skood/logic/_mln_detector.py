@@ -1,4 +1,4 @@
-"""The detector that is a Markov logic network over concepts."""
+"""OOD detector with a Markov logic network over predicted concepts."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,31 +24,32 @@ from skood.utils._param_validation import HasMethods, Interval, StrOptions
 
 __all__ = ["MLNDetector"]
 
-# The concept that the supervised variant adds, and its constraint.
+# The concept that is added by `supervised`, and its constraint.
 _IS_ID = "is_id"
 
 
 class MLNDetector(ConceptDetector):
-    r"""Detector that reads concepts and penalizes broken constraints.
+    r"""OOD detector with a Markov logic network over predicted concepts.
 
-    Classifiers read the concepts :math:`z(x)` of a sample, such as its class, its
-    color and its shape. A Markov logic network [1]_ holds them against constraints
+    Classifiers predict the concepts :math:`z(x)` of a sample, such as its class, its
+    color and its shape. A Markov logic network [1]_ evaluates constraints
     :math:`\varphi_i` with weights :math:`w_i` that are fitted to in-distribution (ID)
-    rows, and penalizes what is improbable:
+    samples, and penalizes improbable combinations:
 
     .. math:: D(x) = -\sum_i w_i \varphi_i(z(x)).
 
-    A detector on top sees what concepts do not say. Its outlier score :math:`o(x)`
-    becomes a survival probability :math:`p(x) = P(O_{\text{ID}} \ge o(x))`, and the
-    outlier score of both is, with `fusion` "log",
+    A detector can be combined with the logic to cover deviations that the concepts do
+    not describe. Its outlier score :math:`o(x)` becomes a survival probability
+    :math:`p(x) = P(O_{\text{ID}} \ge o(x))`, and the fused outlier score is, with
+    `fusion` "log",
 
     .. math:: \gamma D(x) - \log \max(p(x), 10^{-12}).
 
-    This has the order of :math:`-e^{-D} p`, which the code of [1]_ computes. Their
-    Equation 8, :math:`D\, p`, turns the order of p round where :math:`D > 0`, and
-    changes where a constraint is replaced by its negation and its weight by minus the
-    weight, which leaves the network the same; "log" and "shifted_product",
-    :math:`(D - \max_z D(z))\, p`, do not.
+    This has the order of :math:`-e^{-D} p`, which the code of [1]_ computes. Equation 8
+    of [1]_, :math:`D\, p`, inverts the order of p where :math:`D > 0`, and changes if a
+    constraint is replaced by its negation and its weight by minus the weight, although
+    the network is the same; "log" and "shifted_product",
+    :math:`(D - \max_z D(z))\, p`, do not have these problems.
 
     Read more in the :ref:`User Guide <logic>`.
 
@@ -56,86 +57,86 @@ class MLNDetector(ConceptDetector):
     ----------
     constraints : list of (str or Formula), or dict of str to (str or Formula)
         The constraints, with names if it is a dict; see `parse_constraint`. ``[]``
-        needs a `detector`.
+        requires a `detector`.
 
     concepts : list of (str or tuple of str, object)
-        Names of concepts and the classifiers that read them. A classifier with several
-        outputs has a tuple of names. They are cloned and fitted on the columns of `y`,
-        unless in a :class:`~sklearn.frozen.FrozenEstimator`. A classifier that sees
-        all columns of `X` may predict its concept from those that show another one,
-        and then no rule is broken: give each its own columns, as a Pipeline that
-        begins with a :class:`~sklearn.compose.ColumnTransformer`.
-        ``set_params(color__C=2)`` changes one; of several concepts their names are
-        joined by "_".
+        Names of concepts and their classifiers. A classifier with several outputs has a
+        tuple of names. Classifiers are cloned and fitted on the columns of `y`, unless
+        wrapped in a :class:`~sklearn.frozen.FrozenEstimator`. A classifier that uses
+        all columns of `X` may predict its concept from the columns of another concept,
+        so that no constraint is violated: restrict each classifier to its own columns,
+        as a Pipeline that begins with a :class:`~sklearn.compose.ColumnTransformer`.
+        ``set_params(color__C=2)`` sets a parameter of one classifier; the names of
+        several concepts are joined by "_".
 
     detector : object, "confidence" or None, default=None
-        An OOD detector, used as given: one with ``estimator=None`` reads `X`. It is
-        fitted on the ID rows and the labels of the first concept, unless frozen.
-        "confidence": the mean over concepts of the largest probability. None: the logic
-        alone.
+        An OOD detector, used as given: a detector with ``estimator=None`` takes `X`. It
+        is fitted on the ID samples and the labels of the first concept, unless frozen.
+        "confidence": the mean over concepts of the largest probability. None: only the
+        logic is used.
 
     fusion : {"log", "product", "shifted_product"}, default="log"
-        How penalty and survival become one score. "product" is refused where the
+        Rule that fuses penalty and survival. "product" raises an error if the
         penalty of some world is positive.
 
     gamma : float, default=1.0
         Weight of the penalty in "log".
 
     normalizer : str, default="genextreme"
-        The distribution of the outlier scores of ID rows, fitted to held-out ones:
+        Distribution of the outlier scores of ID samples, fitted to held-out samples:
         "genextreme", "norm", "gennorm", "lognorm", "uniform" or "empirical".
-        "genextreme" is replaced by "empirical", with a warning, where it does not fit:
+        "genextreme" is replaced by "empirical", with a warning, if it does not fit:
         its shape is at least 1, or its distance from the scores is above 0.1. "none":
-        the detector's scores are logarithms of p already.
+        the scores of the detector are already logarithms of p.
 
     weights : array-like of shape (n_constraints,) or dict of str to float, default=None
-        Weights by constraint, or by its name or text in a dict. Those that are left
-        out, or NaN, are fitted; None: all are.
+        Weights by constraint, or by its name or string in a dict. Missing or NaN
+        weights are fitted; None: all weights are fitted.
 
     prior : float, default=1.0
-        Strength of the prior on the weights, in rows; see
+        Strength of the prior on the weights, in samples; see
         :meth:`KnowledgeBase.fit_weights`.
 
     calibration : float or "same", default=0.2
-        This share of the ID rows is held out: classifiers and the detector are not
-        fitted on them; weights, the survival function and the threshold are. "same":
-        all rows, for classifiers and detectors that are all frozen, and were fitted on
-        *other* rows.
+        Fraction of the ID samples to hold out: weights, the survival function and the
+        threshold are fitted on them, classifiers and the detector on the others.
+        "same": all samples are used for calibration; all classifiers and detectors must
+        be frozen, and fitted on *other* samples.
 
     marginalize : bool, default=False
         Whether the truth of a constraint is its expectation over the probabilities of
-        the classifiers, rather than that of the predicted values. Weights are fitted to
-        predicted values.
+        the classifiers instead of its truth for the predicted values. Weights are
+        fitted to predicted values.
 
     supervised : bool, default=False
-        Whether to learn from the OOD rows in `y`: a classifier tells them from ID rows,
-        and the constraint "is_id", that it takes a sample for ID, is added. Constraints
-        may name the concept ``is_id``.
+        Whether to learn from the OOD samples in `y`: a classifier of ID against OOD
+        samples is fitted, and the constraint "is_id", which holds if it predicts ID, is
+        added. Constraints may contain the concept ``is_id``.
 
     id_estimator : object, default=None
         The classifier for `supervised`, fitted on labels False (OOD) and True (ID).
         None: a clone of the classifier of the first concept.
 
     domains : dict of str to list, default=None
-        Values of concepts, which add to those of the labels and classifiers, and order
-        them; "bool" is short for ``[False, True]``.
+        Values of concepts, in addition to the values in the labels and classifiers, and
+        in this order; "bool" is short for ``[False, True]``.
 
     contamination : float, default=0.05
-        Share of the held-out ID rows to reject.
+        Fraction of the held-out ID samples to reject.
 
     ood_label : int or str, default=-1
-        A row with this label in any column of `y` is OOD, and left out of all ID
+        A sample with this label in any column of `y` is OOD, and excluded from all ID
         statistics.
 
     n_jobs : int, default=None
-        How many classifiers are fitted at once (joblib).
+        Number of classifiers to fit in parallel (joblib).
 
     random_state : int, RandomState instance or None, default=None
-        Draws the samples that are held out, and seeds the classifiers and detectors
-        where their own `random_state` is None.
+        Draws the held-out samples, and seeds the classifiers and detectors with
+        `random_state` None.
 
     verbose : int, default=0
-        Whether joblib shows the progress of the fit.
+        Whether joblib reports the progress of the fit.
 
     Attributes
     ----------
@@ -143,10 +144,10 @@ class MLNDetector(ConceptDetector):
         The constraints over the concepts' values.
 
     constraints_ : list of str
-        The constraints as texts.
+        The constraints as strings.
 
     weights_ : ndarray of shape (n_constraints,)
-        Their weights.
+        Weights of the constraints.
 
     concepts_ : list of str
         Names of the concepts.
@@ -155,7 +156,7 @@ class MLNDetector(ConceptDetector):
         The fitted classifiers by name.
 
     id_estimator_ : object
-        The fitted classifier of ID rows; None without `supervised`.
+        The fitted classifier of ID against OOD samples; None without `supervised`.
 
     detector_ : object
         The fitted detector, "confidence" or None.
@@ -164,10 +165,10 @@ class MLNDetector(ConceptDetector):
         The fitted survival function; None without a detector.
 
     n_calibration_ : int
-        Number of ID rows that weights, survival and threshold are fitted to.
+        Number of ID samples used to fit weights, survival function and threshold.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of these rows are
+        Threshold: at most a fraction `contamination` of the scores of these samples is
         below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
@@ -175,16 +176,17 @@ class MLNDetector(ConceptDetector):
 
     See Also
     --------
-    LogicDetector : Rejects what breaks any constraint.
-    ConstraintSearch : Finds constraints.
-    ConstraintContributionDisplay : Draws which constraints samples break.
+    LogicDetector : Rejects samples that violate any constraint.
+    ConstraintSearch : Searches for constraints.
+    ConstraintContributionDisplay : Plots contributions of violated constraints.
 
     Notes
     -----
-    With the constraints ``[]`` it is its detector, whose scores are normalized.
+    With the constraints ``[]`` the detector reduces to `detector` with normalized
+    scores.
 
-    A frozen network of :func:`skood.nn.pretrained` that both a concept and the detector
-    read runs once per call of a method.
+    A frozen network of :func:`skood.nn.pretrained` shared by a concept and the detector
+    is run once per call of a method.
 
     References
     ----------
@@ -281,7 +283,7 @@ class MLNDetector(ConceptDetector):
                 "constraints=[] and detector=None leave nothing to score samples by. "
                 "Give constraints, or a detector."
             )
-        # before a long fit: it raises for constraints that there are not
+        # before a long fit: raises for unknown constraints
         self._fixed = self._given_weights(self.weights)
 
     def _all_constraints(self):
@@ -298,7 +300,7 @@ class MLNDetector(ConceptDetector):
         return [*constraints, _IS_ID]
 
     def _given_weights(self, weights):
-        """Weights that are given, NaN for the others."""
+        """Return the given weights, NaN for the others."""
         kb = self.knowledge_base_
         fixed = np.full(len(kb), np.nan)
         if weights is None:
@@ -325,7 +327,7 @@ class MLNDetector(ConceptDetector):
         if np.isinf(fixed).any():
             raise ValueError(
                 "weights must be finite, got infinity. A constraint that must not be "
-                "broken has a large weight, say 20; or use LogicDetector."
+                "violated has a large weight, such as 20; or use LogicDetector."
             )
         return fixed
 
@@ -336,21 +338,21 @@ class MLNDetector(ConceptDetector):
         return jobs
 
     def _id_job(self, parts, X, train, ood_rows):
-        """What the classifier of ID rows is fitted on."""
+        """Return the job that fits the classifier of ID samples."""
         estimator = self.id_estimator
         if estimator is None:
             first = parts[0]
             if isinstance(first.classifier, FrozenEstimator) or len(first.concepts) > 1:
                 kind = "has several outputs" if len(first.concepts) > 1 else "is frozen"
                 raise ValueError(
-                    "supervised=True needs an id_estimator, a classifier that tells ID "
-                    f"from OOD rows: that of the first concept, {first.name!r}, {kind} "
-                    "and cannot be cloned for it."
+                    "supervised=True needs an id_estimator, a classifier of ID "
+                    f"against OOD samples: the classifier of the first concept, "
+                    f"{first.name!r}, {kind} and cannot be cloned for it."
                 )
             estimator = first.classifier
         if len(ood_rows) == 0:
             raise ValueError(
-                "supervised=True learns from OOD rows, and no row of y has "
+                "supervised=True learns from OOD samples, and no row of y has "
                 f"ood_label={self.ood_label!r}. Add some, or leave supervised=False."
             )
         rows = np.sort(np.concatenate([train, ood_rows]))
@@ -370,7 +372,7 @@ class MLNDetector(ConceptDetector):
         if list(classes) != [False, True]:
             raise ValueError(
                 "id_estimator must have the classes False (or 0) for OOD and True (or "
-                f"1) for ID rows, got the frozen classes {list(classes)}."
+                f"1) for ID samples, got the frozen classes {list(classes)}."
             )
         self._readers.append(
             ConceptPart(_IS_ID, (_IS_ID,), self.id_estimator_, is_given=False)
@@ -387,7 +389,7 @@ class MLNDetector(ConceptDetector):
         return self._calibration_scores()
 
     def _set_max_penalty(self):
-        # only products need it, and very large knowledge bases do not have it
+        # needed by products only; not available for very large knowledge bases
         self._max_penalty = None
         if self.fusion != "log":
             self._max_penalty = self._largest_penalty()
@@ -403,18 +405,18 @@ class MLNDetector(ConceptDetector):
         )
 
     def set_weights(self, weights):
-        """Replace weights of constraints by hand, and set the threshold anew.
+        """Set weights of constraints, and recompute the threshold.
 
         Parameters
         ----------
         weights : array-like of shape (n_constraints,) or dict of str to float
-            Weights by constraint, or by its name or text in a dict. Those that are left
-            out, or NaN, stay what they are.
+            Weights by constraint, or by its name or string in a dict. Missing or NaN
+            weights are left unchanged.
 
         Returns
         -------
         self : object
-            The detector, with other `weights_` and `offset_`.
+            The detector, with updated `weights_` and `offset_`.
 
         Raises
         ------
@@ -436,13 +438,13 @@ class MLNDetector(ConceptDetector):
         return super()._needs_proba or self.marginalize
 
     def _truth(self, reading):
-        """Truth of the constraints, or its expectation."""
+        """Return the truth of the constraints, or its expectation."""
         if self.marginalize:
             return self.knowledge_base_.expected(reading.proba)
         return self.knowledge_base_.truth(reading.codes)
 
     def _penalty_of(self, truth):
-        # a sum in one order for all rows, whatever their number
+        # summed in the same order for any number of samples
         return -np.einsum("ij,j->i", truth.astype(np.float64), self.weights_)
 
     def _fused(self, penalty, log_sf):
@@ -460,7 +462,7 @@ class MLNDetector(ConceptDetector):
         )
 
     def penalty(self, X):
-        """Penalty of each sample by the constraints.
+        """Return the penalty of each sample by the constraints.
 
         Parameters
         ----------
@@ -490,7 +492,7 @@ class MLNDetector(ConceptDetector):
 
 
 def _contributions(truth, weights):
-    """How much each constraint adds to the least penalty."""
+    """Return the contribution of each constraint to the penalty."""
     truth = np.clip(truth.astype(np.float64), 0.0, 1.0)  # an expectation is rounded
     return np.maximum(weights, 0.0) * (1.0 - truth) + np.maximum(-weights, 0.0) * truth
 
@@ -506,11 +508,11 @@ def _numbers(weights):
 
 
 def _constraint_index(kb, key):
-    """Index of the constraint with a name, or with a text."""
+    """Return the index of the constraint with a name, or with a string."""
     if isinstance(key, str) and key in kb.names:
         return kb.names.index(key)
     texts, text = kb.constraints, None
-    with suppress(ValueError):  # what cannot be read is no constraint
+    with suppress(ValueError):  # not parsable: not a constraint
         if isinstance(key, str):
             text = str(parse(key, kb.domains))
         elif isinstance(key, Formula):

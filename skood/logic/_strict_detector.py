@@ -1,4 +1,4 @@
-"""The strict baseline: a sample that breaks any constraint is out-of-distribution."""
+"""OOD detector that rejects every sample that violates a constraint."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -11,17 +11,18 @@ __all__ = ["LogicDetector"]
 
 
 class LogicDetector(ConceptDetector):
-    r"""Detector that rejects what breaks any constraint.
+    r"""OOD detector that rejects every sample that violates a constraint.
 
-    Classifiers read the concepts :math:`z(x)` of a sample, and its score is
+    Classifiers predict the concepts :math:`z(x)` of a sample, and its score is
 
     .. math:: s(x) = c(x) \prod_i \varphi_i(z(x)),
 
     where :math:`\varphi_i` is 1 if the constraint i holds, else 0, and :math:`c(x)` in
-    (0, 1] is the confidence of a detector [1]_: 1 without one. So all samples that
-    break a constraint have the same score, 0, and constraints that in-distribution (ID)
-    samples sometimes break, or that classifiers read wrongly, cost as much as those
-    that they never do; `MLNDetector` weighs them.
+    (0, 1] is the confidence of a detector [1]_, or 1 without a detector. All samples
+    that violate a constraint therefore have the same score, 0, and constraints that
+    in-distribution (ID) samples sometimes violate, or whose concepts are predicted
+    wrongly, cost as much as constraints that ID samples never violate; `MLNDetector`
+    weights the constraints.
 
     Read more in the :ref:`User Guide <logic>`.
 
@@ -31,40 +32,41 @@ class LogicDetector(ConceptDetector):
         The constraints, with names if it is a dict; see `parse_constraint`.
 
     concepts : list of (str or tuple of str, object)
-        Names of concepts and the classifiers that read them, as in `MLNDetector`.
+        Names of concepts and their classifiers, as in `MLNDetector`.
 
     detector : object, "confidence" or None, default=None
         "confidence": c is the mean over concepts of the largest probability. An OOD
         detector, as in `MLNDetector`: c is the survival probability of its outlier
-        score among those of held-out ID rows. None: c is 1.
+        score under the scores of held-out ID samples. None: c is 1.
 
     normalizer : str, default="genextreme"
         The distribution of outlier scores, as in `MLNDetector`; not used with
         "confidence".
 
     calibration : float or "same", default=0.2
-        The share of the ID rows that is held out, for the survival function and the
-        threshold; "same": all rows, and everything is frozen.
+        Fraction of the ID samples to hold out for the survival function and the
+        threshold; "same": all samples, and everything must be frozen.
 
     domains : dict of str to list, default=None
         Values of concepts, as in `MLNDetector`.
 
     contamination : float, default=0.05
-        Share of the held-out ID rows to reject. Without a detector there are two
-        scores only: if more than this share breaks a constraint, nothing is rejected.
+        Fraction of the held-out ID samples to reject. Without a detector there are two
+        scores only: if more than this fraction violates a constraint, nothing is
+        rejected.
 
     ood_label : int or str, default=-1
-        A row with this label in any column of `y` is OOD, and left out.
+        A sample with this label in any column of `y` is OOD, and excluded.
 
     n_jobs : int, default=None
-        How many classifiers are fitted at once (joblib).
+        Number of classifiers to fit in parallel (joblib).
 
     random_state : int, RandomState instance or None, default=None
-        Draws the samples that are held out, and seeds the classifiers and detectors
-        where their own `random_state` is None.
+        Draws the held-out samples, and seeds the classifiers and detectors with
+        `random_state` None.
 
     verbose : int, default=0
-        Whether joblib shows the progress of the fit.
+        Whether joblib reports the progress of the fit.
 
     Attributes
     ----------
@@ -72,7 +74,7 @@ class LogicDetector(ConceptDetector):
         The constraints over the concepts' values.
 
     constraints_ : list of str
-        The constraints as texts.
+        The constraints as strings.
 
     concepts_ : list of str
         Names of the concepts.
@@ -84,13 +86,13 @@ class LogicDetector(ConceptDetector):
         The fitted detector, "confidence" or None.
 
     normalizer_ : object
-        The fitted survival function; None where there is none.
+        The fitted survival function, or None.
 
     n_calibration_ : int
-        Number of ID rows that survival function and threshold are fitted to.
+        Number of ID samples used to fit survival function and threshold.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of these rows are
+        Threshold: at most a fraction `contamination` of the scores of these samples is
         below it, see :ref:`ties`.
 
     classes_ : ndarray of shape (n_classes,)
@@ -98,7 +100,7 @@ class LogicDetector(ConceptDetector):
 
     See Also
     --------
-    MLNDetector : Weighs constraints by how often ID samples break them.
+    MLNDetector : Weights constraints by how often ID samples violate them.
 
     References
     ----------
@@ -128,14 +130,14 @@ class LogicDetector(ConceptDetector):
     _is_weighted = False
 
     def _fit_normalizer(self, outlier):
-        # confidence is in (0, 1] as it is
+        # confidence is already in (0, 1]
         super()._fit_normalizer(None if isinstance(self.detector, str) else outlier)
 
     def _calibrate(self, reading):
         return self._scores(reading)
 
     def _log_confidence(self, reading):
-        """Logarithm of c."""
+        """Return the logarithm of c."""
         if isinstance(self.detector_, str):
             return np.log(-reading.outlier)
         return self._log_sf(reading)

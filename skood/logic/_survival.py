@@ -1,7 +1,7 @@
-"""Survival functions: what share of in-distribution rows is as outlying as a score.
+"""Survival functions that normalize the outlier scores of detectors.
 
-Scores of detectors have any scale. A survival function that is fitted to the outlier
-scores of in-distribution rows brings them all to probabilities.
+Scores of detectors have any scale. A survival function fitted to the outlier scores
+of ID samples maps them to probabilities.
 """
 
 # Authors: The skood developers
@@ -16,37 +16,29 @@ from skood.utils._warnings import warn
 
 __all__ = ["FLOOR", "NORMALIZERS", "SurvivalFunction", "fit_survival"]
 
-# Survival probabilities are not smaller than this, so that their logarithm is finite.
+# Lower bound of survival probabilities, so that their logarithm is finite.
 FLOOR = 1e-12
 
 NORMALIZERS = frozenset(
     {"genextreme", "norm", "gennorm", "lognorm", "uniform", "empirical", "none"}
 )
 
-# A generalized extreme value distribution that is further from the scores is not used.
+# Largest distance of a generalized extreme value distribution from the scores.
 _MAX_DISTANCE = 0.1
 
 _EULER = 0.5772156649015329
 
-# Where the shift of a log-normal distribution is looked for, in standard deviations
-# below the smallest score; one that is further is a normal distribution.
+# Range of the shift of a log-normal distribution, in standard deviations below the
+# smallest score; with a larger shift it is a normal distribution.
 _LARGEST_SHIFT = 1e3
 _N_SHIFTS = 40
 
 
 class SurvivalFunction:
-    r"""The probability that an ID row is at least as outlying, :math:`P(O \ge o)`.
+    r"""Probability that an ID sample is at least as outlying, :math:`P(O \ge o)`.
 
-    Parameters
-    ----------
-    name : str
-        One of `NORMALIZERS`.
-
-    params : dict of str to float
-        Parameters of the distribution.
-
-    calibration : Calibration, default=None
-        The scores of ID rows, if it is the empirical one.
+    ``name`` is one of `NORMALIZERS`, ``params`` are the parameters of the distribution,
+    and ``calibration`` has the scores of ID samples if the distribution is empirical.
     """
 
     def __init__(self, name, params, calibration=None):
@@ -55,7 +47,7 @@ class SurvivalFunction:
         self.calibration = calibration
 
     def log_sf(self, outlier):
-        """Logarithm of the survival function.
+        """Return the logarithm of the survival function.
 
         Parameters
         ----------
@@ -75,7 +67,7 @@ class SurvivalFunction:
         return np.maximum(log_sf, np.log(FLOOR))
 
     def sf(self, outlier):
-        """Survival function, not below `FLOOR`; see `log_sf`."""
+        """Return the survival function, not below `FLOOR`; see `log_sf`."""
         with np.errstate(over="ignore"):
             return np.exp(self.log_sf(outlier))
 
@@ -102,21 +94,11 @@ class SurvivalFunction:
 
 
 def fit_survival(name, outlier):
-    """Fit a survival function to the outlier scores of ID rows.
+    """Return the survival function of `outlier`, outlier scores of ID samples.
 
-    Parameters
-    ----------
-    name : str
-        One of `NORMALIZERS`.
-
-    outlier : ndarray of shape (n_calibration,)
-        Outlier scores of ID rows, high = OOD, without NaN. Infinities are allowed.
-
-    Returns
-    -------
-    survival : SurvivalFunction
-        The fitted one. The empirical one, with a warning, where the distribution
-        cannot be fitted or, of "genextreme", does not fit.
+    The scores are of shape (n_calibration,), high = OOD, without NaN; infinities are
+    allowed. The result is the empirical function, with a warning, if the distribution
+    `name` (of `NORMALIZERS`) cannot be fitted or, for "genextreme", does not fit.
     """
     outlier = np.asarray(outlier, dtype=np.float64)
     if name == "none":
@@ -137,7 +119,7 @@ def fit_survival(name, outlier):
 
 
 def _fitted(name, outlier):
-    """Return a survival function, or None, and why there is none."""
+    """Return a survival function or None, and the reason for None."""
     n_infinite = int(np.isinf(outlier).sum())
     if n_infinite:
         return None, f"{n_infinite} of the detector's scores are infinite"
@@ -171,7 +153,7 @@ def _fitted(name, outlier):
 
 
 def _distance(survival, outlier):
-    """Largest distance of a distribution function from the empirical one."""
+    """Return the Kolmogorov-Smirnov distance from the empirical distribution."""
     values, counts = np.unique(outlier, return_counts=True)
     above = np.cumsum(counts) / len(outlier)
     below = above - counts / len(outlier)
@@ -185,14 +167,14 @@ def _distance(survival, outlier):
 
 
 def _log_sf_genextreme(z, c):
-    """Of F(z) = exp(-(1 - c z)^(1/c)); c > 0 has an upper end, c < 0 a lower one."""
+    """Return log sf of F(z) = exp(-(1 - c z)^(1/c)), bounded above if c > 0."""
     with np.errstate(invalid="ignore"):
         log_y = np.log1p(np.maximum(-c * z, -1.0)) / c if c != 0.0 else -z
     return np.log(-np.expm1(-np.exp(log_y)))
 
 
 def _l_moments(x):
-    """The first two L-moments, and the ratio of the third to the second."""
+    """Return the first two L-moments, and the ratio of the third to the second."""
     x, n = np.sort(x), len(x)
     i = np.arange(n)
     b0 = np.mean(x)
@@ -208,7 +190,7 @@ def _gumbel(l1, l2):
 
 
 def _genextreme_by_l_moments(x):
-    """Shape c, location and logarithm of the scale, by Hosking's approximation."""
+    """Return shape c, location and log scale, by Hosking's approximation."""
     l1, l2, ratio = _l_moments(x)
     k = 2 / (3 + ratio) - np.log(2) / np.log(3)
     c = k * (7.8590 + 2.9554 * k)
@@ -220,7 +202,7 @@ def _genextreme_by_l_moments(x):
 
 
 def _fit_genextreme(x):
-    """Maximum likelihood, from L-moments; the likelihood has no maximum for c >= 1."""
+    """Return the maximum likelihood fit from L-moments; no maximum for c >= 1."""
 
     def loss(theta):
         c, loc, log_scale = theta
@@ -230,7 +212,7 @@ def _fit_genextreme(x):
         log_y = np.log1p(-c * z) / c if abs(c) > 1e-12 else -z
         return log_scale + np.mean(np.exp(log_y) - (1 - c) * log_y)
 
-    # by its L-moments, a score may be beyond the end of the distribution
+    # a score may be outside the support of the fit by L-moments
     starts = _genextreme_by_l_moments(x), _gumbel(*_l_moments(x)[:2])
     theta = _minimum(loss, *starts)
     if theta is None:
@@ -239,7 +221,7 @@ def _fit_genextreme(x):
 
 
 def _minimum(loss, *starts):
-    """Minimize a smooth function of few variables that is infinite in places."""
+    """Minimize a smooth function of few variables that may be infinite."""
     best = None
     with np.errstate(over="ignore"):
         for start in starts:
@@ -273,13 +255,13 @@ def _fit_norm(x):
 
 
 def _log_sf_gennorm(z, beta):
-    """Of the density proportional to exp(-abs(z)^beta)."""
+    """Return log sf of the density proportional to exp(-abs(z)^beta)."""
     tail = 0.5 * gammaincc(1 / beta, np.abs(z) ** beta)
     return np.where(z > 0, np.log(tail), np.log1p(-tail))
 
 
 def _fit_gennorm(x):
-    """Maximum likelihood; the scale is known given the shape and the location."""
+    """Return the maximum likelihood fit; the scale has a closed form."""
 
     def scale(beta, loc):
         return (beta * np.mean(np.abs(x - loc) ** beta)) ** (1 / beta)
@@ -300,10 +282,10 @@ def _fit_gennorm(x):
 
 
 def _fit_lognorm(x):
-    """Maximum likelihood given the shift, which has a likelihood with a finite range.
+    """Return the maximum likelihood fit, with a bound on the shift.
 
-    The likelihood grows without bound as the shift nears the smallest score; it is
-    kept a share 1/n of the standard deviation away, and so far as it is needed.
+    The likelihood is unbounded as the shift approaches the smallest score; the shift
+    stays 1/n of the standard deviation away from it, if needed.
     """
     least = np.min(x)
 

@@ -1,4 +1,4 @@
-"""Detectors in ONNX: scores without Python, for onnxruntime and what else reads it."""
+"""Export of detectors to ONNX, to compute scores without Python."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

@@ -1,4 +1,4 @@
-"""Detectors as models of ONNX, by converters of skl2onnx."""
+"""Conversion of detectors to ONNX models with converters of skl2onnx."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,7 +14,7 @@ from skood.utils._metaestimators import unwrapped
 
 __all__ = ["register_converters", "to_onnx"]
 
-# From this version on the axes of all reductions are inputs.
+# Since this version the axes of all reductions are inputs.
 _LEAST_OPSET = 18
 
 # Activations of scikit-learn's networks.
@@ -38,11 +38,11 @@ def _import_skl2onnx():
 
 
 def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
-    """Write a fitted detector, or a pipeline that ends in one, as a model of ONNX.
+    """Convert a fitted detector, or a pipeline that ends in one, to an ONNX model.
 
     The model has one input, "X", of shape (n_samples, n_features) and type `dtype`,
-    and two outputs: "label", what ``predict`` returns, and "scores", what
-    ``score_samples`` returns (float64), each of shape (n_samples,).
+    and two outputs: "label", the result of ``predict``, and "scores", the result of
+    ``score_samples`` (float64), each of shape (n_samples,).
 
     Read more in the :ref:`User Guide <interoperation>`.
 
@@ -51,29 +51,29 @@ def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
     estimator : object
         A fitted detector: `MSP`, `MaxLogit`, `Energy`, `Entropy`, `GEN`, `KLMatching`,
         `Mahalanobis`, `RelativeMahalanobis`, `SSD`, `KNN`, `Residual` or `ViM`. It
-        reads arrays (``estimator=None``), a linear classifier or an `MLPClassifier`.
-        Or a :class:`~sklearn.pipeline.Pipeline` of transformers that skl2onnx knows
-        and such a detector.
+        takes arrays (``estimator=None``), or the outputs of a linear classifier or an
+        `MLPClassifier`. Or a :class:`~sklearn.pipeline.Pipeline` of such a detector and
+        transformers supported by skl2onnx.
 
     target_opset : int, default=None
-        Version of ONNX's operators, 18 or more. None: the newest that skl2onnx knows.
+        Version of ONNX's operators, 18 or more. None: the newest one of skl2onnx.
 
     dtype : {np.float64, np.float32}, default=np.float64
-        Type of the input "X"; a runtime refuses all others. The features of torch
+        Type of the input "X"; runtimes reject all others. The features of torch
         networks are float32. The detector computes in float64 from either; the
         transformers of a pipeline compute in `dtype`.
 
     Returns
     -------
     model : onnx.ModelProto
-        The model; ``model.SerializeToString()`` is what a file of it holds.
+        The model; ``model.SerializeToString()`` is the content of its file.
 
     Raises
     ------
     ImportError
         If skl2onnx is not installed.
     TypeError
-        If there is no formula for this kind of detector, or for what it reads.
+        If there is no converter for this kind of detector, or for its classifier.
     ValueError
         If `dtype` is neither float64 nor float32, `target_opset` is too old, the
         metric of `KNN` is not Euclidean, or skl2onnx has no version of a transformer
@@ -113,7 +113,7 @@ def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
     kind = DoubleTensorType if dtype == np.float64 else FloatTensorType
     if isinstance(estimator, Pipeline):
         steps = [one for one in estimator.steps if one[1] not in ("passthrough", None)]
-        estimator = Pipeline(steps)  # skl2onnx does not know that these do nothing
+        estimator = Pipeline(steps)  # skl2onnx has no converter for identity steps
     model = skl2onnx.to_onnx(
         estimator,
         initial_types=[("X", kind([None, estimator.n_features_in_]))],
@@ -125,7 +125,7 @@ def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
 
 
 def _checked_dtype(dtype):
-    """One of the two types that the input of a model may have."""
+    """Return one of the two valid types of the input of a model."""
     try:
         found = np.dtype(dtype)
     except TypeError:
@@ -136,7 +136,7 @@ def _checked_dtype(dtype):
 
 
 def _check_steps(model, pipeline, dtype):
-    """Raise if other converters than ours made what no runtime can load."""
+    """Raise an error if other converters wrote a model that no runtime can load."""
     from onnx import checker, shape_inference
 
     try:
@@ -151,10 +151,10 @@ def _check_steps(model, pipeline, dtype):
 
 
 def register_converters():
-    """Make detectors known to skl2onnx.
+    """Register the converters of detectors in skl2onnx.
 
-    After this ``skl2onnx.to_onnx`` writes models that have them as the last step, also
-    of float32: scores are computed in float64.
+    Afterwards ``skl2onnx.to_onnx`` converts models with detectors as the last step,
+    also in float32: scores are computed in float64.
 
     Raises
     ------
@@ -163,7 +163,7 @@ def register_converters():
 
     See Also
     --------
-    to_onnx : Write a model.
+    to_onnx : Convert a detector to a model.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def _parse(scope, model, inputs, custom_parsers=None):
 
 
 def _outputs_of(operator):
-    """Set the shapes of the outputs: one number for each row."""
+    """Set the shapes of the outputs: one number for each sample."""
     for variable in operator.outputs:
         variable.type.shape = [None]
 
@@ -217,7 +217,7 @@ def _convert(scope, operator, container):
 
 
 def _read(detector, X):
-    """Features and logits of the rows, and how many logits there are."""
+    """Return features and logits of the samples, and the number of logits."""
     if not hasattr(detector, "estimator_"):
         return X, X, detector.n_features_in_
     reader = make_reader(detector.estimator_)

@@ -1,4 +1,4 @@
-"""A graph of ONNX, written as formulas of arrays."""
+"""ONNX graphs written as formulas of arrays."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -9,15 +9,10 @@ __all__ = ["Graph", "Value"]
 
 
 class Graph:
-    """What is added to a graph of ONNX, by way of a container of skl2onnx.
+    """Nodes added to an ONNX graph, through a container of skl2onnx.
 
-    Parameters
-    ----------
-    scope : skl2onnx.common._topology.Scope
-        Gives names.
-
-    container : skl2onnx.common._container.ModelComponentContainer
-        Takes nodes and constants.
+    ``scope`` (skl2onnx.common._topology.Scope) generates names, ``container``
+    (skl2onnx.common._container.ModelComponentContainer) takes nodes and constants.
     """
 
     def __init__(self, scope, container):
@@ -25,11 +20,11 @@ class Graph:
         self.container = container
 
     def value(self, name):
-        """A variable of the graph."""
+        """Return a variable of the graph."""
         return Value(self, name)
 
     def constant(self, array):
-        """An array of float64, of int64 or of booleans as a constant."""
+        """Return an array of float64, of int64 or of booleans as a constant."""
         from onnx.numpy_helper import from_array
 
         array = np.asarray(array)
@@ -62,16 +57,7 @@ class Graph:
 
 
 class Value:
-    """An array of a graph: formulas of it become nodes. Reductions keep the axis.
-
-    Parameters
-    ----------
-    graph : Graph
-        Where it is.
-
-    name : str
-        Its name there.
-    """
+    """An array of a graph: formulas add nodes. Reductions keep the axis."""
 
     def __init__(self, graph, name):
         self.graph = graph
@@ -96,37 +82,37 @@ class Value:
         return self.graph.node("Neg", self)
 
     def apply(self, kind):
-        """A function of each entry, such as "Exp"."""
+        """Return a function of each entry, such as "Exp"."""
         return self.graph.node(kind, self)
 
     def sum(self):
-        """Sum of each row."""
+        """Return the sum of each row."""
         return self.graph.node("ReduceSum", self, [1], keepdims=1)
 
     def max(self):
-        """Largest entry of each row."""
+        """Return the largest entry of each row."""
         return self.graph.node("ReduceMax", self, [1], keepdims=1)
 
     def argmax(self):
-        """Where the first largest entry of each row is."""
+        """Return the index of the first largest entry of each row."""
         return self.graph.node("ArgMax", self, axis=1, keepdims=1)
 
     def smallest(self, k):
-        """Where the k smallest entries of each row are, in their order."""
+        """Return the indices of the k smallest entries of each row, in their order."""
         return self.graph.node(
             "TopK", self, [k], n_outputs=2, axis=1, largest=0, sorted=1
         )
 
     def where(self, other, mask):
-        """These entries where the mask is True, elsewhere others."""
+        """Return this array where the mask is True, and `other` elsewhere."""
         return self.graph.node("Where", mask, self, other)
 
     def or_one(self):
-        """Positive entries, and ones in place of zeros: what can be divided by."""
+        """Return positive entries, and ones in place of zeros, for divisions."""
         positive = self.graph.node("Greater", self, 0.0)
         return self.where(1.0, positive)
 
     def rows_of(self, array):
-        """Rows of an array at these numbers, which are (n_samples, 1)."""
+        """Return rows of an array at these indices, which are (n_samples, 1)."""
         numbers = self.graph.node("Squeeze", self, [1])
         return self.graph.node("Gather", array, numbers, axis=0)

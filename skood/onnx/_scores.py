@@ -1,7 +1,7 @@
-"""The scores of detectors as formulas of a graph.
+"""Scores of detectors as formulas of an ONNX graph.
 
-Each function takes a fitted detector and what it reads, and returns its scores as an
-array of shape (n_samples, 1). The formulas are those of the detectors, in float64.
+Each function takes a fitted detector and its inputs, and returns its scores as an array
+of shape (n_samples, 1). The formulas are the same as in the detectors, in float64.
 """
 
 # Authors: The skood developers
@@ -26,20 +26,20 @@ from skood.detectors import (
 
 __all__ = ["formula_of"]
 
-# In place of the -inf of what has no share in a sum of exponentials.
+# Replaces -inf for terms excluded from a log-sum-exp.
 _FAR_BELOW = float(np.finfo(np.float64).min) / 4
 
 
 def _log1p(x):
-    """log(1 + x) for x >= 0, also where most or all of x is lost beside the 1."""
+    """Return log(1 + x) for x >= 0, also if most or all of x is lost by rounding."""
     whole = x + 1.0
-    added = whole - 1.0  # what is left of x
+    added = whole - 1.0  # x after rounding
     logs = whole.apply("Log") * (x / added.or_one())
     return logs.where(x, x.graph.node("Greater", added, 0.0))
 
 
 def _shifted(logits, temperature, n_classes):
-    """Exponentials without the largest, their sum, shifted logits, the largest."""
+    """Return exponentials without the largest, sum, shifted logits and largest."""
     mask = logits.graph.node("Equal", logits.argmax(), np.arange(n_classes)[None])
     shifted = (logits - logits.max()) / temperature
     exponentials = logits.graph.constant(0.0).where(shifted.apply("Exp"), mask)
@@ -56,7 +56,7 @@ def _squared(rows):
 
 
 def _nearest(points, centers):
-    """Squared distance to the nearest center, from the difference."""
+    """Return the squared distance to the nearest center, from the difference."""
     gaps = points @ (-2.0 * centers.T) + (centers**2).sum(axis=1)
     return _squared(points - gaps.smallest(1).rows_of(centers))
 
@@ -183,5 +183,5 @@ _FORMULAS = {
 
 
 def formula_of(kind=None):
-    """Return the formula of a class of detectors, or the classes that have one."""
+    """Return the formula of a class of detectors, or all classes with one."""
     return list(_FORMULAS) if kind is None else _FORMULAS[kind]

@@ -1,4 +1,4 @@
-"""Files of fitted estimators that run no code of theirs when they are loaded."""
+"""Safe files of fitted estimators: loading them runs no code of the file."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

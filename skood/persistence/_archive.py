@@ -1,9 +1,9 @@
-"""The file: a zip archive of skops with a note of skood's, and a sealed end.
+"""File format: a zip archive of skops with a note of skood and a checksum.
 
-The note, a member of the archive, has the versions that wrote the file. The seal is the
-comment of the archive: the SHA-256 of every byte before it. It finds damage; it has no
-key, so that anyone who edits a file can seal it again. skops can read the archive as
-one of its own.
+The note, a member of the archive, has the versions of the libraries that wrote the
+file. The seal is the comment of the archive: the SHA-256 of every byte before it. It
+detects damage; it has no key, so that anyone can edit a file and seal it again. skops
+can read the archive.
 """
 
 # Authors: The skood developers
@@ -21,8 +21,8 @@ __all__ = ["check_note", "check_seal", "read_note", "seal", "versions"]
 
 _NOTE = "skood.json"
 
-# How states of estimators are laid out. It goes up when they are no longer read as they
-# were; then files of other numbers are refused.
+# Format of the states of estimators. It is increased for incompatible changes; files of
+# other formats are rejected.
 FORMAT = 1
 
 _MARK = b"skood-sha256:"
@@ -31,18 +31,12 @@ _BLOCK_BYTES = 2**20
 
 _UNKNOWN = "unknown"
 
-# How many numbers of a version have to be the same for states to be read alike.
+# Number of components of a version that must be equal for compatible states.
 _COMPARED = {"skood": 2, "scikit-learn": 2, "numpy": 1, "scipy": 1, "torch": 1}
 
 
 def versions():
-    """Versions of what writes a file.
-
-    Returns
-    -------
-    versions : dict of str
-        By name.
-    """
+    """Return the versions of the libraries that write a file, by name."""
     import skood
 
     others = [name for name in (*_COMPARED, "skops") if name != "skood"]
@@ -51,15 +45,15 @@ def versions():
 
 
 def _version(name):
-    """Version of an installed package, which need not be imported for that."""
+    """Return the version of an installed package, without importing it."""
     try:
         return version(name)
-    except PackageNotFoundError:  # it was not installed, but put on the path
+    except PackageNotFoundError:  # not installed, but on the path
         return _UNKNOWN
 
 
 def _digest(stream, n_bytes):
-    """SHA-256 of the first bytes of a stream, in hexadecimal digits."""
+    """Return the SHA-256 of the first bytes of a stream, in hexadecimal digits."""
     found = hashlib.sha256()
     stream.seek(0)
     while n_bytes:
@@ -74,13 +68,8 @@ def _digest(stream, n_bytes):
 def seal(stream, note):
     """Add a note to an archive, and seal it.
 
-    Parameters
-    ----------
-    stream : binary file
-        An archive that can be read, written and sought in.
-
-    note : dict
-        What can be written as JSON; versions and the format are added.
+    `stream` is a seekable binary file for reading and writing; `note` is a dict for
+    JSON, to which versions and the format are added.
     """
     note = {"format": FORMAT, "versions": versions(), **note}
     with ZipFile(stream, "a") as archive:
@@ -93,17 +82,9 @@ def seal(stream, note):
 
 
 def check_seal(stream):
-    """Check that a file is not damaged: its bytes have the SHA-256 at its end.
+    """Raise a ValueError unless the file has a seal that matches its content.
 
-    Parameters
-    ----------
-    stream : binary file
-        It can be read and sought in.
-
-    Raises
-    ------
-    ValueError
-        If it is no sealed file, or was changed or cut.
+    `stream` is a readable and seekable binary file.
     """
     size = stream.seek(0, 2)
     n_bytes = max(0, size - _HEX)
@@ -121,7 +102,7 @@ def check_seal(stream):
     if found != expected:
         raise ValueError(
             "The file was changed or damaged after it was written: the SHA-256 of its "
-            f"content is {found.decode()}, and its seal says {_text(expected)}. "
+            f"content is {found.decode()}, and its seal has {_text(expected)}. "
             "Nothing of it was read. Take the file from where it was written again."
         )
 
@@ -131,22 +112,9 @@ def _text(seal):
 
 
 def read_note(stream):
-    """Read the note of a sealed file.
+    """Return the note of a file with a valid seal, or raise a ValueError.
 
-    Parameters
-    ----------
-    stream : binary file
-        A file whose seal is whole.
-
-    Returns
-    -------
-    note : dict
-        With "format" and "versions", and what `seal` was given.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
+    It has the keys "format" and "versions", and the argument of `seal`.
     """
     stream.seek(0)
     try:
@@ -156,7 +124,7 @@ def read_note(stream):
             _numbers(note["versions"][name], 1)
         if not isinstance(note["format"], int):
             raise TypeError(f"format is {note['format']!r}")
-    except Exception as error:  # a sealed file was made by hand: anything is possible
+    except Exception as error:  # a file sealed by hand may contain anything
         raise ValueError(
             f"The file has a seal, but its note {_NOTE} cannot be read "
             f"({type(error).__name__}: {error}). skood.persistence.dump wrote no such "
@@ -166,27 +134,15 @@ def read_note(stream):
 
 
 def _numbers(text, count):
-    """The first numbers of a version, as text."""
+    """Return the first components of a version, as a string."""
     return tuple(text.split(".")[:count])
 
 
 def check_note(note):
-    """Compare the versions of a file with those that are here.
+    """Compare the versions in the note of a file with the installed versions.
 
-    Parameters
-    ----------
-    note : dict
-        See `read_note`.
-
-    Raises
-    ------
-    ValueError
-        If states of this format are not read.
-
-    Warns
-    -----
-    SkoodWarning
-        If what was learned may be read otherwise.
+    Raises a ValueError if the format is not supported; issues a SkoodWarning if the
+    state may be interpreted differently.
     """
     here, there = versions(), note["versions"]
     if note["format"] != FORMAT:

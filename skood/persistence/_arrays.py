@@ -1,8 +1,8 @@
-"""Arrays of a loaded file that compiled code reads without checking them.
+"""Validation of arrays that compiled code uses without checks.
 
-The predictions of some estimators of scikit-learn are computed by compiled code, which
-takes shapes and indices as they are: of a forged file it would read memory that is not
-its own. So their arrays are compared with one another before anyone predicts.
+The predictions of some estimators of scikit-learn are computed by compiled code that
+does not check shapes and indices: with a forged file it would read memory out of
+bounds. Arrays are therefore validated for consistency before any prediction.
 """
 
 # Authors: The skood developers
@@ -27,17 +27,9 @@ __all__ = ["check_arrays"]
 
 
 def check_arrays(estimator):
-    """Raise if arrays of compiled estimators do not fit together.
+    """Raise a ValueError if arrays of compiled estimators are not consistent.
 
-    Parameters
-    ----------
-    estimator : object
-        What was loaded; all its parts are looked at.
-
-    Raises
-    ------
-    ValueError
-        If a part is not as `fit` of its class makes it.
+    All parts of the loaded `estimator` must be as `fit` of their class makes them.
     """
     found = [
         (_CHECKS[name], part)
@@ -45,11 +37,11 @@ def check_arrays(estimator):
         for kind in type(part).__mro__
         if (name := f"{kind.__module__}.{kind.__qualname__}") in _CHECKS
     ]
-    # boosting comes last: it tries the estimator that it starts with
+    # boosting comes last: it calls its initial estimator
     for check, part in sorted(found, key=lambda pair: pair[0] is check_boosting):
         try:
             check(part)
-        except Exception as error:  # anything can be in a forged file
+        except Exception as error:  # a forged file may contain anything
             raise ValueError(
                 f"The file holds a {type(part).__name__} that is not as fit makes it: "
                 f"{error or type(error).__name__}. Its predictions would read memory "
@@ -65,7 +57,7 @@ def _parts(value):
         part = todo.pop()
         if id(part) in seen or isinstance(part, (str, bytes, int, float, type(None))):
             continue
-        seen[id(part)] = part  # kept alive, so that its id is not given again
+        seen[id(part)] = part  # a reference keeps its id unique
         yield part
         if isinstance(part, dict):
             todo += [*part, *part.values()]
@@ -120,7 +112,7 @@ def _check_support_vectors(svm, n_vectors, n_classes):
             require(matrix.format == "csr", f"{name} is not in CSR format")
             require(matrix.shape == expected, f"{name} has shape {matrix.shape}")
             require(matrix.dtype == np.float64, f"{name} has dtype {matrix.dtype}")
-            # nothing but the values is handed to libsvm
+            # only the values are passed to libsvm
             full = name == "support_vectors_" or matrix.data.size == np.prod(expected)
             require(full, f"{name} has {matrix.data.size} values")
         require(svm.kernel != "precomputed", "a precomputed kernel is never sparse")

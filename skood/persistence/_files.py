@@ -1,4 +1,4 @@
-"""Write and read files of fitted estimators."""
+"""Writing and reading of files of fitted estimators."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -20,7 +20,7 @@ __all__ = ["dump", "dumps", "load", "loads"]
 
 
 def _skops():
-    """Import skops, which skood does not require, or say who needs it."""
+    """Import skops, an optional dependency, or raise an error with instructions."""
     try:
         import skops.io
     except ImportError as error:
@@ -38,9 +38,9 @@ def dump(estimator, file, *, network=True):
     """Write a fitted estimator to a file that is safe to load.
 
     The file is a zip archive in the format of skops: arrays, numbers, and names of
-    types; no code. It notes the versions of what wrote it, and ends with the SHA-256 of
-    all its bytes. A file that is there is replaced when the new one is whole, and keeps
-    its permissions.
+    types; no code. It contains the versions of the libraries that wrote it, and ends
+    with the SHA-256 of all its bytes. An existing file is replaced after the new one is
+    complete, with its permissions preserved.
 
     Read more in the :ref:`User Guide <persistence>`.
 
@@ -50,14 +50,14 @@ def dump(estimator, file, *, network=True):
         An estimator of skood or scikit-learn, or a pipeline of them.
 
     file : str, path or binary file
-        Where to write.
+        Path or binary file for the output.
 
     network : bool, default=True
-        Whether to write the network that the estimator reads. False: only what was
-        learned from it, and the hashes of its weights (see
-        :func:`skood.nn.weight_hash`); ``load(file, network=...)`` then takes that
-        network and no other. A torch module of
-        :func:`skood.nn.pretrained` can be saved in this way only, because it is code.
+        Whether to include the network of the estimator. False: only the state of the
+        estimator, and the hashes of the network's weights (see
+        :func:`skood.nn.weight_hash`); ``load(file, network=...)`` then requires the
+        same network. A torch module of :func:`skood.nn.pretrained` can be saved only in
+        this way, because it is code.
 
     Raises
     ------
@@ -66,11 +66,11 @@ def dump(estimator, file, *, network=True):
     OSError
         If the file cannot be written, for instance on a full disk.
     TypeError
-        If the estimator holds what no such file can hold: a torch module, or something
-        that skops does not know.
+        If the estimator contains objects that cannot be stored: a torch module, or a
+        type not supported by skops.
     ValueError
-        If a function or class in it has no name that it could be found by, or with
-        ``network=False`` it holds no network, or several.
+        If a function or class in it cannot be imported by name, or if
+        ``network=False`` and it contains no network, or several.
 
     See Also
     --------
@@ -110,12 +110,12 @@ def dumps(estimator, *, network=True):
         An estimator of skood or scikit-learn, or a pipeline of them.
 
     network : bool, default=True
-        Whether to write the network that the estimator reads, see :func:`dump`.
+        Whether to include the network of the estimator, see :func:`dump`.
 
     Returns
     -------
     data : bytes
-        What :func:`dump` writes to a file.
+        The content of the file that :func:`dump` writes.
 
     See Also
     --------
@@ -148,7 +148,7 @@ def _write(estimator, stream, network):
         )
     try:
         skops_io.dump(estimator, stream)
-    except OSError:  # the disk is full: no fault of the estimator
+    except OSError:  # the disk is full: not an error of the estimator
         raise
     except Exception as error:
         raise TypeError(
@@ -161,9 +161,9 @@ def _write(estimator, stream, network):
 
 
 def _check_names(estimator, stream):
-    """Raise if a function or class that was written cannot be found again.
+    """Raise an error if a stored function or class cannot be imported again.
 
-    What skops stores is a module and a name: of a lambda, one that the module has not.
+    skops stores a module and a name; the name of a lambda is not in its module.
     """
     with ZipFile(stream) as archive:
         todo = [json.loads(archive.read("schema.json"))]
@@ -189,34 +189,34 @@ def _check_names(estimator, stream):
 
 
 def load(file, *, network=None, trusted=(), max_bytes=None):
-    """Load an estimator that :func:`dump` wrote, without running code of the file.
+    """Load an estimator written by :func:`dump`, without running code of the file.
 
-    The checksum of the file is checked first, then the types that it names: each is one
-    of :func:`trusted_types`, of those that skops trusts, or of `trusted`; if not,
-    nothing is made. The checksum finds damage. It has no key and is no signature:
-    anyone who edits a file can write the checksum that fits. What keeps a forged file
-    from running code is the list of types. Arrays that compiled code of scikit-learn
-    would read without checks are compared with one another.
+    The checksum of the file is verified first, then the types that it contains: each
+    must be in :func:`trusted_types`, trusted by skops, or in `trusted`; otherwise no
+    object is created. The checksum detects damage. It has no key and is not a
+    signature: anyone can edit a file and write a matching checksum. Protection against
+    code in a forged file is provided by the list of types. Arrays that compiled code of
+    scikit-learn uses without checks are validated for consistency.
 
     Read more in the :ref:`User Guide <persistence>`.
 
     Parameters
     ----------
     file : str, path or binary file
-        What :func:`dump` wrote.
+        File written by :func:`dump`.
 
     network : object, default=None
-        The network that the estimator reads, if the file was written with
-        ``network=False``: a torch module, or a fitted classifier that has one. It must
-        have the weights of the one that was there.
+        The network of the estimator, if the file was written with ``network=False``: a
+        torch module, or a fitted classifier that has one. It must have the same weights
+        as the original network.
 
     trusted : list of str, type or function, default=()
-        Further types and functions that the file may name, such as your own module
-        class; those of a file that you did not write may do anything.
+        Further types and functions to allow in the file, such as a custom module class;
+        in a file from an untrusted source they may run any code.
 
     max_bytes : int, default=None
-        Bytes that the content of the file may have when it is unpacked. None: 100
-        times those of the file, at least 64 MiB; `dump` does not compress.
+        Maximal size of the uncompressed content of the file in bytes. None: 100 times
+        the size of the file, at least 64 MiB; `dump` does not compress.
 
     Returns
     -------
@@ -228,11 +228,11 @@ def load(file, *, network=None, trusted=(), max_bytes=None):
     ImportError
         If skops is not installed.
     TypeError
-        If `trusted` or `network` is not what it has to be.
-    ValueError
-        If the file is damaged, names types that are not trusted, unpacks to more than
-        `max_bytes`, holds arrays that do not fit together, is of a format that is not
-        read any more, or `network` is another one.
+        If `trusted` or `network` is of an invalid type.
+        ValueError
+        If the file is damaged, contains types that are not trusted, unpacks to more
+        than `max_bytes`, contains inconsistent arrays, has an unsupported format, or if
+        `network` is a different network.
 
     Warns
     -----
@@ -252,23 +252,23 @@ def load(file, *, network=None, trusted=(), max_bytes=None):
 
 
 def loads(data, *, network=None, trusted=(), max_bytes=None):
-    """Load an estimator from bytes, without running code of theirs.
+    """Load an estimator from bytes, without running code in them.
 
     Read more in the :ref:`User Guide <persistence>`.
 
     Parameters
     ----------
     data : bytes
-        What :func:`dumps` returned.
+        Bytes returned by :func:`dumps`.
 
     network : object, default=None
-        The network that the estimator reads, see :func:`load`.
+        The network of the estimator, see :func:`load`.
 
     trusted : list of str, type or function, default=()
-        Further types and functions that the bytes may name, see :func:`load`.
+        Further types and functions to allow in the bytes, see :func:`load`.
 
     max_bytes : int, default=None
-        Bytes that the content may have when it is unpacked, see :func:`load`.
+        Maximal size of the uncompressed content in bytes, see :func:`load`.
 
     Returns
     -------
@@ -277,7 +277,7 @@ def loads(data, *, network=None, trusted=(), max_bytes=None):
 
     See Also
     --------
-    load : The same from a file, and what is checked.
+    load : The same from a file, with a description of the checks.
     dumps : Write the bytes; the example there loads them.
     """
     return _read(io.BytesIO(data), network, trusted, max_bytes)
@@ -292,13 +292,13 @@ def _read(stream, network, trusted, max_bytes):
     check_note(note)
     stream.seek(0)
     try:
-        # it looks at all types before it makes anything
+        # all types are checked before any object is created
         estimator = skops_io.load(stream, trusted=trusted)
     except Exception as error:
         _check_types(skops_io, stream, trusted)
         raise ValueError(
             f"The estimator, {note.get('estimator')}, could not be made of what the "
-            f"file says ({type(error).__name__}: {error}). It was written by skood "
+            f"file contains ({type(error).__name__}: {error}). It was written by skood "
             f"{note['versions']['skood']} with {_python(note)}: load it there, or fit "
             "the estimator again."
         ) from error
@@ -307,7 +307,7 @@ def _read(stream, network, trusted, max_bytes):
 
 
 def _check_size(stream, max_bytes):
-    """Raise if the file would take much more memory than it has bytes."""
+    """Raise an error if the file would take much more memory than its size."""
     packed = stream.seek(0, 2)
     options = {"packed": packed, "max_bytes": max_bytes, "name": "The file"}
     try:
@@ -315,12 +315,12 @@ def _check_size(stream, max_bytes):
             check_unpacked_size(archive_size(archive), **options)
             n_bytes = _size_as_loaded(archive)
     except (BadZipFile, KeyError, RecursionError, UnicodeDecodeError, JSONDecodeError):
-        return  # what is no archive of skops is refused where it is read
+        return  # other files are rejected when they are read
     check_unpacked_size(n_bytes, **options)
 
 
 def _size_as_loaded(archive):
-    """Bytes of all arrays as often as they are named, and of sparse ones unpacked."""
+    """Return the size of all arrays, per reference, with sparse ones uncompressed."""
     todo, n_bytes, seen = [json.loads(archive.read("schema.json"))], 0, set()
     while todo:
         part = todo.pop()
@@ -344,13 +344,13 @@ def _python(note):
 
 
 def _check_types(skops_io, stream, trusted):
-    """Raise if a file names types that are not trusted."""
+    """Raise an error if a file contains types that are not trusted."""
     stream.seek(0)
     try:
         unknown = skops_io.get_untrusted_types(file=stream)
-    except Exception as error:  # sealed by hand: anything is possible
+    except Exception as error:  # a file sealed by hand may contain anything
         raise ValueError(
-            f"The file has a seal, but what it says cannot be read "
+            f"The file has a seal, but its content cannot be read "
             f"({type(error).__name__}: {error}). skood.persistence.dump wrote no such "
             "file: do not trust it."
         ) from error

@@ -1,4 +1,4 @@
-"""Estimators without the network that they read."""
+"""Removal of the network from an estimator, and its reattachment."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -18,19 +18,11 @@ __all__ = ["DetachedNetwork", "attach", "detach", "find_modules"]
 
 
 class DetachedNetwork:
-    """What is in a file in place of a network: how to know it again.
+    """Placeholder in a file that identifies a network.
 
-    Parameters
-    ----------
-    kind : {"module", "classifier"}
-        Whether a torch module was here, or a classifier that trained one.
-
-    name : str
-        The class of what was here.
-
-    tensors : str
-        What `weight_table` of its weights returned, as JSON: a list in a file of skops
-        takes half a page for each of its items.
+    ``kind`` is "module" for a torch module, "classifier" for a classifier that trained
+    one; ``name`` is its class, and ``tensors`` the result of `weight_table` as JSON,
+    since a list in a file of skops takes half a page per item.
     """
 
     def __init__(self, kind, name, tensors):
@@ -40,15 +32,16 @@ class DetachedNetwork:
 
 
 def _is_module(value):
-    torch = sys.modules.get("torch")  # without torch there are no modules
+    torch = sys.modules.get("torch")  # not imported: no modules
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def _has_own_network(value):
-    """Tell whether a classifier has built its network itself.
+    """Return whether a classifier has built its network itself.
 
-    Such a classifier takes the place of its network: what it needs to run it, such as
-    its optimizer, is its own. `skood.nn.pretrained` only holds one that it was given.
+    The placeholder of such a classifier replaces its network only: the other state,
+    such as the optimizer, is its own. `skood.nn.pretrained` wraps a network that it was
+    given.
     """
     if not isinstance(value, BaseEstimator) or isinstance(value, FrozenEstimator):
         return False
@@ -57,7 +50,7 @@ def _has_own_network(value):
     return not given and _is_module(getattr(value, "module_", None))
 
 
-# What has no parts that are looked into.
+# Types without parts to search.
 _LEAVES = (
     str,
     bytes,
@@ -74,15 +67,15 @@ _LEAVES = (
 
 
 class _Swap:
-    """Copies an estimator where `swap` puts something else in place of a part.
+    """Copy of an estimator in which `swap` replaces parts.
 
-    What has no such part is not copied but shared, and nothing is written into.
-    `swap` is called with a value and its path, and returns what takes its place.
+    Objects without such a part are shared, not copied, and nothing is modified. `swap`
+    is called with a value and its path, and returns its replacement.
     """
 
     def __init__(self, swap):
         self.swap = swap
-        self.done: dict = {}  # by id: the value, which is kept alive, and its copy
+        self.done: dict = {}  # id: (value, copy); references keep ids unique
 
     def __call__(self, value, path):
         if value is None or isinstance(value, _LEAVES):
@@ -121,47 +114,24 @@ class _Swap:
 
 
 def find_modules(estimator):
-    """Where an estimator holds torch modules that it has not built itself.
-
-    Parameters
-    ----------
-    estimator : object
-        The estimator.
-
-    Returns
-    -------
-    paths : list of str
-        Where they are.
-    """
+    """Return paths of torch modules that an estimator has not built itself."""
     found = []
 
     def note(value, path):
         if _is_module(value):
             found.append(path)
             return value
-        return None if _has_own_network(value) else value  # not looked into
+        return None if _has_own_network(value) else value  # not searched
 
     _Swap(note)(estimator, type(estimator).__name__)
     return found
 
 
 def detach(estimator):
-    """Copy an estimator, with a note in place of the network that it reads.
+    """Return a copy of an estimator with a placeholder for its network.
 
-    Parameters
-    ----------
-    estimator : object
-        It stays as it is.
-
-    Returns
-    -------
-    estimator : object
-        A copy; it shares what it learned.
-
-    Raises
-    ------
-    ValueError
-        If it reads no network or several, or is one itself.
+    Fitted attributes are shared. Raises a ValueError if the estimator has no network or
+    several, or is a network itself.
     """
     from skood.nn._weight_hash import weight_table
 
@@ -196,28 +166,11 @@ def detach(estimator):
 
 
 def attach(estimator, network):
-    """Put a network back where `detach` left a note.
+    """Replace the placeholder of `detach` in a loaded estimator, in place.
 
-    Parameters
-    ----------
-    estimator : object
-        What was loaded; it may be written into.
-
-    network : object or None
-        What the user gave.
-
-    Returns
-    -------
-    estimator : object
-        The estimator, complete.
-
-    Raises
-    ------
-    TypeError
-        If `network` is of another kind than what was there.
-    ValueError
-        If there is a note and no network, or the other way round, or the network is
-        another one.
+    Returns the complete estimator. Raises a TypeError if `network` is of another kind
+    than the original, and a ValueError if there is a placeholder without `network`, or
+    the reverse, or if the network is a different one.
     """
     found = []
 
@@ -242,7 +195,7 @@ def attach(estimator, network):
 
 
 def _matching(note, network):
-    """What takes the place of a note, of what the user gave."""
+    """Return the replacement of a placeholder from the given network."""
     from skood.nn._weight_hash import first_difference, weight_table
 
     given = network if _is_module(network) else unwrapped(network)

@@ -1,4 +1,4 @@
-"""Indices in trees of scikit-learn that compiled code follows without checking them."""
+"""Validation of indices in trees of scikit-learn that compiled code does not check."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -24,11 +24,11 @@ def require(condition, message):
 
 
 def _check_nodes(left, right, is_leaf, features, n_features, max_depth=None):
-    """Check that inner nodes have later nodes as children, and features that exist."""
+    """Check that inner nodes have later nodes as children, and valid features."""
     n = len(left)
     inner = np.flatnonzero(~is_leaf)
     left, right = left[inner].astype(np.int64), right[inner].astype(np.int64)
-    # children come after their parents, so that every path ends
+    # children come after their parents, so that every path is finite
     for children in (left, right):
         within = (children > inner) & (children < n)
         require(within.all(), f"a child is not a later one of {n} nodes")
@@ -48,7 +48,7 @@ def _check_nodes(left, right, is_leaf, features, n_features, max_depth=None):
 
 def check_tree(tree):
     """Check the nodes of a decision tree."""
-    # before any array is asked for, which would have this many nodes
+    # before accessing any array, which would have this many nodes
     require(
         0 < tree.node_count <= tree.capacity,
         f"node_count is {tree.node_count} of {tree.capacity}",
@@ -77,7 +77,7 @@ def check_tree_estimator(estimator):
 
 
 def check_boosting(estimator):
-    """Check the trees of a GradientBoostingClassifier or of a regressor."""
+    """Check the trees of a gradient boosting classifier or regressor."""
     if "estimators_" not in vars(estimator):
         return
     trees, n_columns = estimator.estimators_, estimator.n_trees_per_iteration_
@@ -101,7 +101,7 @@ def check_boosting(estimator):
 
 
 def check_hist_boosting(estimator):
-    """Check the trees of a HistGradientBoostingClassifier or of a regressor."""
+    """Check the trees of a histogram gradient boosting classifier or regressor."""
     if "_predictors" not in vars(estimator):
         return
     n_features = estimator.n_features_in_
@@ -152,7 +152,7 @@ def check_neighbor_tree(tree):
     data, index, nodes, bounds = (np.asarray(part) for part in state[:4])
     leaf_size, n_levels, n_nodes = state[4:7]
     n, n_features = data.shape
-    # queries divide by it, and the levels follow from it
+    # queries divide by it, and it determines the levels
     require(leaf_size >= 1, f"leaf_size is {leaf_size}")
     depth = int(np.log2(max(1, (n - 1) / leaf_size)) + 1)
     require(n_levels == depth, f"{n} rows have {depth} levels, not {n_levels}")

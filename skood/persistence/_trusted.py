@@ -1,28 +1,29 @@
-"""Names of what files of skood may hold."""
+"""Names of types allowed in files of skood."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 __all__ = ["trusted_types"]
 
-# Below `skood.`, by module. What is here may be made, and called, with whatever a file
-# says. So only that is here which then does no more than compute: nothing that opens a
-# file, starts a program or imports what it is told. A test says if a name is missing.
+# Below `skood.`, by module. Types listed here may be created, and called, with any
+# content of a file. Therefore only types that do nothing except computing are listed:
+# none that opens files, starts programs or imports modules by name. Completeness is
+# tested.
 _OURS = {
     "base": "UncertaintyDetector",
-    "combine._combiners": (
+    "combine._multiple_tests": (
         "BenjaminiHochberg BenjaminiYekutieli Bonferroni DOSStorey Naive Storey Vote"
     ),
-    "combine._committee": "Calibration",
+    "combine._members": "Calibration",
     "combine._dsde": "DSDE",
-    "combine._ensemble": "DetectorEnsemble",
-    "combine._global_tests": "Cauchy Fisher HarmonicMean Stouffer",
+    "combine._detector_ensemble": "DetectorEnsemble",
+    "combine._combination_tests": "Cauchy Fisher HarmonicMean Stouffer",
     "detectors._cadref": "CADRef",
     "detectors._caref": "CARef PredictedMeans",
     "detectors._energy": "Energy",
     "detectors._entropy": "Entropy",
     "detectors._fdbd": "FDBD",
-    "detectors._gaussian": "Whitening",
+    "detectors._common._gaussian": "Whitening",
     "detectors._gen": "GEN",
     "detectors._gmm": "GMM",
     "detectors._grad_norm": "GradNorm",
@@ -31,7 +32,7 @@ _OURS = {
     "detectors._knn": "KNN",
     "detectors._mahalanobis": "Mahalanobis",
     "detectors._max_logit": "MaxLogit",
-    "detectors._moments": "ClassMoments",
+    "detectors._common._class_moments": "ClassMoments",
     "detectors._msp": "MSP",
     "detectors._multi_layer_mahalanobis": "MultiLayerMahalanobis",
     "detectors._nci": "NCI",
@@ -40,7 +41,7 @@ _OURS = {
     "detectors._odin": "ODIN",
     "detectors._openmax": "OpenMax",
     "detectors._pnml": "PNML",
-    "detectors._principal": "PrincipalSpace",
+    "detectors._common._principal_space": "PrincipalSpace",
     "detectors._rank_feat": "RankFeat",
     "detectors._relation": "Relation",
     "detectors._relative_mahalanobis": "RelativeMahalanobis",
@@ -48,22 +49,22 @@ _OURS = {
     "detectors._she": "SHE",
     "detectors._sklearn": "SklearnDetector",
     "detectors._ssd": "SSD",
-    "detectors._streaming": "RowSample",
+    "detectors._common._partial_fit": "RowSample",
     "detectors._vim": "ViM",
-    "epistemic._batch_ensemble": "BatchEnsembleClassifier",
-    "epistemic._batch_layers": "batch_ensemble",
-    "epistemic._dropout": "MCDropout",
-    "epistemic._ensembles": "DeepEnsemble",
-    "epistemic._hmc": "HMC",
-    "epistemic._laplace": "Laplace",
-    "epistemic._mixture_laplace": "MixtureLaplace",
-    "epistemic._packed_ensemble": "PackedEnsembleClassifier",
-    "epistemic._packed_layers": "pack",
-    "epistemic._quam": "QUAM",
-    "epistemic._quam_regressor": "QUAMRegressor",
-    "epistemic._sgmcmc": "CyclicalSGHMC",
-    "epistemic._shared_members": "NetworkFactory",
-    "epistemic._snapshots": "SnapshotEnsemble",
+    "epistemic.implicit._batch_ensemble": "BatchEnsembleClassifier",
+    "epistemic.implicit._batch_layers": "batch_ensemble",
+    "epistemic._mc_dropout": "MCDropout",
+    "epistemic._deep_ensemble": "DeepEnsemble",
+    "epistemic.mcmc._hmc": "HMC",
+    "epistemic.laplace._laplace": "Laplace",
+    "epistemic.laplace._mixture_laplace": "MixtureLaplace",
+    "epistemic.implicit._packed_ensemble": "PackedEnsembleClassifier",
+    "epistemic.implicit._packed_layers": "pack",
+    "epistemic.quam._quam": "QUAM",
+    "epistemic.quam._quam_regressor": "QUAMRegressor",
+    "epistemic.mcmc._sgmcmc": "CyclicalSGHMC",
+    "epistemic.implicit._implicit_ensemble": "NetworkFactory",
+    "epistemic._snapshot_ensemble": "SnapshotEnsemble",
     "evidential._classifier": "EvidentialClassifier",
     "evidential._losses": "EvidentialLoss",
     "evidential._probe": "EvidentialProbe",
@@ -74,15 +75,15 @@ _OURS = {
     "graph._pretrained": "_PretrainedGraph",
     "graph._propagation": "Propagation",
     "logic._concepts": "ConceptPart",
-    "logic._detector": "MLNDetector",
-    "logic._elimination": "Elimination EliminationPlan _Step",
-    "logic._grouping": "GroupedWorlds",
-    "logic._knowledge": "KnowledgeBase",
-    "logic._language": "And C Equals Iff Implies Not Or Same Xor",
-    "logic._logic_detector": "LogicDetector",
-    "logic._normalizers": "SurvivalFunction",
-    "logic._partition": "Component Partition _Intractable",
-    "logic._search": "ConstraintSearch",
+    "logic._mln_detector": "MLNDetector",
+    "logic.inference._variable_elimination": "Elimination EliminationPlan _Step",
+    "logic.inference._truth_vectors": "GroupedWorlds",
+    "logic._knowledge_base": "KnowledgeBase",
+    "logic.language._formulas": "And C Equals Iff Implies Not Or Same Xor",
+    "logic._strict_detector": "LogicDetector",
+    "logic._survival": "SurvivalFunction",
+    "logic.inference._partition": "Component Partition _Intractable",
+    "logic.search._constraint_search": "ConstraintSearch",
     "metrics._ranking": "aupr_in aupr_out auroc detection_error fpr_at_tpr",
     "metrics._rule_scorers": "_RuleScorer",
     "metrics._scorers": "_MisclassificationScorer _OODScorer",
@@ -90,12 +91,12 @@ _OURS = {
     "model_selection._split": "LeaveClassesOut OODStratifiedKFold",
     "nn._classifier": "TorchClassifier",
     "nn._extractor": "FeatureExtractor",
-    "nn._head": "LinearHead",
+    "nn._linear_head": "LinearHead",
     "nn._heads": "MultiHeadFactory",
     "nn._multi_head": "MultiHeadClassifier",
     "nn._one_head": "HeadClassifier",
     "nn._pretrained": "_PretrainedClassifier",
-    "nn._reading": "Reading",
+    "nn._outputs": "Reading",
     "persistence._network": "DetachedNetwork",
     "rectifiers._ash": "ASH",
     "rectifiers._dice": "DICE",
@@ -104,13 +105,13 @@ _OURS = {
     "rectifiers._scale": "SCALE",
     "rectifiers._vra": "VRA",
     "rejection._classifier": "RejectOptionClassifier",
-    "rejection._cost": "BoundedImprovement CostBased PlugInCost",
-    "rejection._operating_point": "OperatingPoint",
-    "rejection._reason": "Reference",
-    "rejection._rules": "BoundedAbstention BoundedPrecisionRecall BoundedTPRFPR",
+    "decision._cost_rules": "BoundedImprovement CostBased PlugInCost",
+    "decision._operating_point": "OperatingPoint",
+    "rejection._explanation": "Reference",
+    "decision._bounded_rules": "BoundedAbstention BoundedPrecisionRecall BoundedTPRFPR",
 }
 
-# Of scikit-learn, plain Python that skops does not trust by itself.
+# Of scikit-learn, plain Python that skops does not trust by default.
 _OF_SKLEARN = (
     "sklearn.calibration._CalibratedClassifier",
     "sklearn.calibration._SigmoidCalibration",
@@ -119,8 +120,8 @@ _OF_SKLEARN = (
     "sklearn.utils._bunch.Bunch",
 )
 
-# Of scikit-learn, compiled: what they are given as indices is not checked, so that a
-# forged file could crash Python or read memory that is not its own.
+# Of scikit-learn, compiled: indices are not checked, so that a forged file could crash
+# Python or read memory out of bounds.
 _COMPILED = (
     "sklearn.metrics._dist_metrics.EuclideanDistance64",
     "sklearn.neighbors._ball_tree.BallTree",
@@ -130,30 +131,31 @@ _COMPILED = (
 
 
 def trusted_types(*, compiled=False):
-    """List the names of types that files of skood's estimators hold.
+    """List the names of types in files of skood's estimators.
 
-    They are the classes of skood's estimators and of what they learn, and a few of
-    scikit-learn, beyond those that skops trusts by itself. Making them runs no program,
-    imports no module that a file names and opens no file, whatever they are made of.
+    They are the classes of skood's estimators and of their fitted attributes, and a few
+    of scikit-learn, in addition to the types that skops trusts by default. Creating
+    them runs no program, imports no module named in a file and opens no file, for any
+    arguments.
 
     Read more in the :ref:`User Guide <persistence>`.
 
     Parameters
     ----------
     compiled : bool, default=False
-        Whether to list the compiled trees of scikit-learn too, which forests,
-        ``IsolationForest`` and ``LocalOutlierFactor`` are made of. They do not check
-        the indices that a file gives them: a forged one can crash Python or read
-        memory. Trust them in files only whose source you trust.
+        Whether to include the compiled trees of scikit-learn, which are used by
+        forests, ``IsolationForest`` and ``LocalOutlierFactor``. They do not check
+        the indices in a file: a forged file can crash Python or read memory. Trust
+        them only in files from a trusted source.
 
     Returns
     -------
     names : list of str
-        Modules and names, sorted: what `trusted` of :func:`skops.io.load` takes.
+        Sorted names with modules, for `trusted` of :func:`skops.io.load`.
 
     See Also
     --------
-    load : Load a file, trusting these.
+    load : Load a file with these types trusted.
 
     Examples
     --------
@@ -168,22 +170,9 @@ def trusted_types(*, compiled=False):
 
 
 def names_of(trusted):
-    """Names of types and functions that a user trusts.
+    """Return the full names of a list of types, functions or names.
 
-    Parameters
-    ----------
-    trusted : list of str, type or function
-        What the user gave.
-
-    Returns
-    -------
-    names : list of str
-        Modules and names.
-
-    Raises
-    ------
-    TypeError
-        If it is something else.
+    Raises a TypeError for other objects.
     """
     if isinstance(trusted, (list, tuple, set, frozenset)):
         names = [
@@ -201,5 +190,5 @@ def names_of(trusted):
 
 
 def is_compiled(name):
-    """Tell whether a type is listed by ``trusted_types(compiled=True)`` only."""
+    """Return whether a type is in ``trusted_types(compiled=True)`` only."""
     return name in _COMPILED

@@ -95,10 +95,10 @@ class RejectionReport:
     def _rows(self):
         """Return name, estimate and meaning of each defined rate."""
         meanings = {
-            "tpr": f"{self.n_accepted_id} of {self.n_id} ID rows accepted",
-            "fpr": f"{self.n_accepted_ood} of {self.n_ood} OOD rows accepted",
+            "tpr": f"{self.n_accepted_id} of {self.n_id} ID samples accepted",
+            "fpr": f"{self.n_accepted_ood} of {self.n_ood} OOD samples accepted",
             "coverage": "accepted share of all rows",
-            "risk": "mean loss of the accepted ID rows",
+            "risk": "mean loss of the accepted ID samples",
             "precision": f"share of ID among accepted, {self.ood_prior} of rows OOD",
         }
         rows = [(name, getattr(self, name), text) for name, text in meanings.items()]

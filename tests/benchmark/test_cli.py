@@ -155,7 +155,7 @@ def test_bad_arguments(line, text, capsys):
             "--id alone --ood noise --data {folder}",
             "{folder}/alone/t10k-images-idx3-ub",
         ),
-        ("--train 5000", "5000 ID rows to train on were asked for, but 'digits' has 1"),
+        ("--train 5000", "5000 ID samples to train on are needed, but 'digits' has 1"),
         ("--out {folder}/file", "{folder}/file is a file; results are written to a f"),
         ("--out {folder}/file/x", "[Errno 20] Not a directory: '{folder}/file/x'"),
     ],

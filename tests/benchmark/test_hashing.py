@@ -244,9 +244,7 @@ def test_another_process_gets_the_same():
 
 
 def test_unknown_content():
-    with pytest.raises(
-        TypeError, match=r"The content of a lock cannot be told: .*Leave"
-    ):
+    with pytest.raises(TypeError, match=r"The content of a lock is unknown: .*Leave"):
         content_hash(KNN(n_neighbors=threading.Lock()))
 
 

@@ -58,10 +58,10 @@ def test_folders_become_paths(tmp_path):
         (
             {"ood_data": "letters", "left_out": (8,)},
             ValueError,
-            r"The classes \(8,\) were left out although the OOD rows are those of "
+            r"The classes \(8,\) were left out although the OOD data are "
             "'letters'; give one or the other",
         ),
-        ({"left_out": ()}, ValueError, "no OOD rows: leave at least one class out"),
+        ({"left_out": ()}, ValueError, "no OOD samples: leave out at least one"),
         ({"n_train": 0}, ValueError, "n_train must be at least 1, got 0"),
         ({"n_test": 2}, ValueError, "n_test must be at least 3, got 2"),
         ({"max_epochs": 1.5}, TypeError, "max_epochs must be an integer, got 1.5"),

@@ -205,7 +205,7 @@ def test_mnist_that_cannot_be_fetched(monkeypatch, error):
         (
             {"id_data": "digits"},
             ValueError,
-            "'digits' are of 8 x 8 pixels, those of 'b",
+            "'digits' are of 8 x 8 pixels, images of 'b",
         ),
         (
             {"id_data": "digits", "ood_data": None},
@@ -215,15 +215,15 @@ def test_mnist_that_cannot_be_fetched(monkeypatch, error):
         (
             {"n_train": 1001},
             ValueError,
-            "1001 ID rows to train on were asked for, but 'a' has 1000 ID rows in all; "
-            "at least 3",
+            "1001 ID samples to train on are needed, but 'a' has 1000 ID samples in "
+            "all; at least 3",
         ),
         (
             {"n_train": 998, "n_test": 3},
             ValueError,
-            "998 ID rows to train on and 3 ID rows to hold out were asked for",
+            "998 ID samples to train on and 3 ID samples to hold out are needed",
         ),
-        ({"n_test": 1000}, ValueError, "1000 ID rows to hold out were asked for, but"),
+        ({"n_test": 1000}, ValueError, "1000 ID samples to hold out are needed, but"),
         ({"n_train": 4}, ValueError, "Of the 4 training rows only one is of class 1"),
         ({"n_train": 1}, ValueError, "All ID training rows of 'a' are of class 0; a"),
         (
@@ -259,9 +259,13 @@ def test_more_invalid(write_idx, numbered, tmp_path):
     write_idx("tiny", numbered(3), [0, 1, 0])
     write_idx("same", np.full((40, 4, 4), 7), np.arange(40) % 2)
     folder = write_idx("b", numbered(30), np.arange(30) % 2)
-    with pytest.raises(ValueError, match="'two' has 2 OOD rows; at least 3 are needed"):
+    with pytest.raises(
+        ValueError, match="'two' has 2 OOD samples; at least 3 are needed"
+    ):
         prepare(options(id_data="b", ood_data="two", folder=folder))
-    with pytest.raises(ValueError, match="Training rows and 3 to hold out were asked"):
+    with pytest.raises(
+        ValueError, match="Training samples and 3 to hold out are needed"
+    ):
         prepare(options(id_data="tiny", folder=folder))
     with pytest.raises(ValueError, match="images of 'same' in one class are the same"):
         prepare(options(id_data="same", folder=folder))

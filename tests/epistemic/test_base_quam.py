@@ -16,7 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
-from skood.epistemic import QUAM, _searching
+from skood.epistemic import QUAM
+from skood.epistemic.quam import _base_quam as _searching
 from skood.epistemic.quam._base_quam import (
     _schedule,
     check_loader,

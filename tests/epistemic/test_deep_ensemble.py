@@ -30,7 +30,8 @@ from sklearn.utils import get_tags
 from torch import nn
 
 from skood.base import UncertaintyDetector
-from skood.epistemic import DeepEnsemble, _ensembles
+from skood.epistemic import DeepEnsemble
+from skood.epistemic import _deep_ensemble as _ensembles
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier
 

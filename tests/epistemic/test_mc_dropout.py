@@ -22,7 +22,9 @@ from torch import nn
 from torch.nn import functional
 
 from skood.base import UncertaintyDetector
-from skood.epistemic import MCDropout, _dropout, _thinned
+from skood.epistemic import MCDropout
+from skood.epistemic import _mc_dropout as _dropout
+from skood.nn import _dropout_masks as _thinned
 from skood.nn import TorchClassifier, pretrained
 
 NET = TorchClassifier(

@@ -15,7 +15,8 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
 from torch import nn
 
-from skood.epistemic import QUAM, _searching
+from skood.epistemic import QUAM
+from skood.epistemic.quam import _base_quam as _searching
 from skood.nn import pretrained
 from tests.epistemic._lenet import N_CLASSES, digits, lenet, plain_search
 from tests.nn._conv_net import perceptron_in_torch

@@ -25,7 +25,8 @@ from skood.base import UncertaintyDetector
 from skood.detectors import MSP, Entropy
 from skood.evidential import EvidentialProbe
 from skood.exceptions import SkoodWarning
-from skood.graph import GraphPosteriorNetwork, NodeSet, Propagation, _flows, propagate
+from skood.graph import GraphPosteriorNetwork, NodeSet, Propagation, propagate
+from skood.graph import _radial_flows as _flows
 from skood.graph._base_node_classifier import BaseGraphClassifier
 from skood.graph._tensors import graph_tensors
 from skood.utils._torch import seeded

@@ -491,8 +491,8 @@ def test_errors():
     is_id = ~(y == -1).any(axis=1)
     with pytest.raises(
         ValueError,
-        match=r"objective='auroc' needs OOD rows, at least 2 with test=0\.2, and y has "
-        r"0 that are labeled ood_label=-1\. Add some, such as rows of classes that "
+        match=r"objective='auroc' needs OOD samples, at least 2 with test=0\.2, and y "
+        r"has 0 that are labeled ood_label=-1\. Add some, such as rows of classes that "
         r"are left out, or search with objective='likelihood', which needs none\.",
     ):
         search.fit(X[is_id], y[is_id])
@@ -503,9 +503,9 @@ def test_errors():
         search.fit(X[one], y[one])
     with pytest.raises(
         ValueError,
-        match=r"ConstraintSearch cannot search with fusion='product': it needs weights "
-        r"that are not negative, and those of candidates may be\. Use fusion='log' or "
-        r"'shifted_product'\.",
+        match=r"ConstraintSearch cannot search with fusion='product': it needs "
+        r"non-negative weights, and candidates may have negative ones\. Use "
+        r"fusion='log' or 'shifted_product'\.",
     ):
         ConstraintSearch(planted_detector(fusion="product")).fit(X, y)
     with pytest.raises(ValueError, match="The 'estimator' parameter"):

@@ -71,7 +71,7 @@ def test_means_of_id_and_ood_rows():
     assert display.labels == ["a", "b"]
     for part, word in ((X[:9], "ID"), (X[-9:], "OOD")):
         labels = Y[:9] if word == "ID" else Y[-9:]
-        with pytest.raises(ValueError, match=f"y has only {word} rows"):
+        with pytest.raises(ValueError, match=f"y has only {word} samples"):
             ConstraintContributionDisplay.from_estimator(one, part, labels)
 
 

@@ -40,7 +40,7 @@ def test_log_has_the_order_of_the_exponential_form():
 def test_product():
     found = fuse(D[:3], np.log(P[:3]), fusion="product")
     np.testing.assert_allclose(found, [-2.7, -0.003, 0.0], rtol=1e-12)
-    text = r"turns its order round .* can be 1\.5.*fusion='log'.*'shifted_product'"
+    text = r"inverts its order .* can be 1\.5.*fusion='log'.*'shifted_product'"
     with pytest.raises(ValueError, match=text):
         fuse(D, np.log(P), fusion="product")
     with pytest.raises(ValueError, match=text):
@@ -101,7 +101,7 @@ def test_negating_all_constraints_and_weights_changes_nothing():
     assert aurocs[False]["plain"] - aurocs[True]["plain"] > 0.1
     # so that the product is refused there
     _, penalty, log_p, largest = _relabeled(True)
-    with pytest.raises(ValueError, match="turns its order round"):
+    with pytest.raises(ValueError, match="inverts its order"):
         fuse(penalty, log_p, fusion="product", max_penalty=largest)
 
 

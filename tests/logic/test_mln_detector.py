@@ -345,7 +345,7 @@ def test_set_weights_that_the_product_refuses_change_nothing():
     X, y = signs(100)
     one = mln(fusion="product").fit(X, y)
     weights, offset = one.weights_.copy(), one.offset_
-    with pytest.raises(ValueError, match="turns its order round"):
+    with pytest.raises(ValueError, match="inverts its order"):
         one.set_weights([-1.0, -1.0])
     np.testing.assert_array_equal(one.weights_, weights)
     assert one.offset_ == offset

@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skood.exceptions import ConstraintSyntaxError, SkoodError
-from skood.logic import C, KnowledgeBase, _parser, parse_constraint
+from skood.logic import C, KnowledgeBase, parse_constraint
+from skood.logic.language import _parser
 from skood.logic.language._compiler import compile_formula, evaluate
 from skood.logic.language._formulas import And, Iff, Implies, Not, Or, Xor
 from tests.logic._formulas import DOMAINS, formulas, holds, texts, worlds

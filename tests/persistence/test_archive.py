@@ -114,7 +114,7 @@ def test_a_changed_byte_has_a_message():
     found = hashlib.sha256(changed[:-64]).hexdigest()
     message = (
         f"The file was changed or damaged after it was written: the SHA-256 of its "
-        f"content is {found}, and its seal says {DATA[-64:].decode()}. Nothing of it "
+        f"content is {found}, and its seal has {DATA[-64:].decode()}. Nothing of it "
         "was read. Take the file from where it was written again."
     )
     with pytest.raises(ValueError) as error:
@@ -200,13 +200,13 @@ def test_nothing_of_a_forged_file_is_run(evil, tmp_path):
     ],
 )
 def test_a_schema_that_makes_no_sense(change):
-    with pytest.raises(ValueError, match=r"what it says cannot be read \(\w+: "):
+    with pytest.raises(ValueError, match=r"its content cannot be read \(\w+: "):
         loads(forged(change))
 
 
 def test_members_that_are_missing():
     arrays = [n for n in ZipFile(io.BytesIO(DATA)).namelist() if n.endswith(".npy")]
-    with pytest.raises(ValueError, match="what it says cannot be read"):
+    with pytest.raises(ValueError, match="its content cannot be read"):
         loads(forged(drop=arrays))
 
 
@@ -216,7 +216,7 @@ def test_what_cannot_be_made():
         return schema
 
     message = (
-        r"The estimator, LinearHead, could not be made of what the file says "
+        r"The estimator, LinearHead, could not be made of what the file contains "
         rf"\(\w+: .*\). It was written by skood {skood.__version__} with python \S+, "
         rf"scikit-learn {sklearn.__version__}, skops \S+: load it there, or fit the"
     )

@@ -9,7 +9,8 @@ import pytest
 import torch
 from sklearn.exceptions import NotFittedError
 
-from skood.rectifiers import ASH, LTS, SCALE, VRA, ReAct, _base
+from skood.rectifiers import ASH, LTS, SCALE, VRA, ReAct
+from skood.rectifiers import _base_rectifier as _base
 
 ALL = [
     ReAct(),

@@ -274,16 +274,16 @@ def test_text():
     report = report_of([1, 1, 1, 0, 1, 0], [0, 0, 1, 0], [0] * 4 + [1] * 2, 0.9, 0.25)
     assert str(report).splitlines() == [
         "             value  90 % interval     ",
-        "tpr         0.7500  [0.2486, 0.9873]    3 of 4 ID rows accepted",
-        "fpr         0.5000  [0.0253, 0.9747]    1 of 2 OOD rows accepted",
+        "tpr         0.7500  [0.2486, 0.9873]    3 of 4 ID samples accepted",
+        "fpr         0.5000  [0.0253, 0.9747]    1 of 2 OOD samples accepted",
         "coverage    0.6667  [0.2713, 0.9372]    accepted share of all rows",
-        "risk        0.3333  [0.0170, 0.8646]    mean loss of the accepted ID rows",
+        "risk        0.3333  [0.0170, 0.8646]    mean loss of the accepted ID samples",
         "precision   0.8182  [0.3710, 0.9958]    share of ID among accepted, "
         "0.25 of rows OOD",
     ]
     unbounded = report_of([1, 1], [0.5, 1], [0, 0], possible=None)
     assert str(unbounded).splitlines()[3] == (
-        "risk        0.7500  unknown             mean loss of the accepted ID rows"
+        "risk        0.7500  unknown             mean loss of the accepted ID samples"
     )
     without_ood = str(report_of([1], [0], [0])).splitlines()
     assert [line.split()[0] for line in without_ood[1:]] == ["tpr", "coverage", "risk"]

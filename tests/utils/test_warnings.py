@@ -17,7 +17,8 @@ from sklearn.preprocessing import StandardScaler
 
 from skood.detectors import Mahalanobis
 from skood.exceptions import SkoodWarning
-from skood.rejection import BoundedTPRFPR, _guarantee, certify
+from skood.decision import _certify as _guarantee
+from skood.rejection import BoundedTPRFPR, certify
 from skood.utils import _warnings
 from skood.utils._warnings import quiet, warn
 

@@ -1,4 +1,4 @@
-"""Expected truth of constraints where the values of concepts are uncertain."""
+"""Expected truth of constraints under uncertain values of concepts."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -9,36 +9,21 @@ from skood.utils._torch import row_chunks, to_numpy
 
 __all__ = ["check_probabilities", "expected_tables"]
 
-# Entries of the tables, and of what they are summed to, that are held at a time.
+# Entries of the tables and of their sums in memory at a time.
 _MAX_ENTRIES = 2**22
 
 # Rows that are summed at a time.
 _ROWS = 64
 
-# Probabilities may sum to 1 within this: those of networks are in float32 or float16.
+# Tolerance of sums of probabilities: networks return float32 or float16.
 _MAX_ROUNDING = 1e-2
 
 
 def check_probabilities(P, domains):
-    """Return the probabilities of the values of concepts in float64, or raise.
+    """Return probabilities of the values of concepts in float64.
 
-    Parameters
-    ----------
-    P : list of array-like of shape (n_samples, n_values)
-        One for each concept.
-
-    domains : dict of str to list
-        The concepts and their values.
-
-    Returns
-    -------
-    P : list of ndarray of shape (n_samples, n_values)
-        The same.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, or rows are no probabilities.
+    `P` is a list of arrays of shape (n_samples, n_values), one for each concept. Raises
+    a ValueError if shapes do not match or rows are not probabilities.
     """
     if len(P) != len(domains):
         raise ValueError(
@@ -53,7 +38,7 @@ def check_probabilities(P, domains):
                 f"{p.shape}."
             )
         off = np.abs(p.sum(axis=1) - 1)
-        if not ((p >= 0).all() and (off <= _MAX_ROUNDING).all()):  # so if there is NaN
+        if not ((p >= 0).all() and (off <= _MAX_ROUNDING).all()):  # also true for NaN
             raise ValueError(
                 f"Probabilities of the concept {name!r} are negative, or NaN, or do "
                 "not sum to 1 in each row."
@@ -62,25 +47,13 @@ def check_probabilities(P, domains):
 
 
 def expected_tables(P, scopes, tables):
-    r"""Expectation of truth tables over independent concepts.
+    r"""Return the expectation of truth tables over independent concepts.
 
     .. math:: E_i = \sum_z \varphi_i(z) \prod_k p_k(z_k)
 
-    Parameters
-    ----------
-    P : list of ndarray of shape (n_samples, n_values)
-        Probabilities of the values of each concept.
-
-    scopes : list of tuple of int
-        Concepts of each constraint.
-
-    tables : list of ndarray of bool
-        Truth of each constraint for all values of these concepts.
-
-    Returns
-    -------
-    expected : ndarray of shape (n_samples, n_constraints)
-        The expectations, those of a row the same beside any other rows.
+    `P` is a list of arrays of shape (n_samples, n_values), `scopes` the concepts of
+    each constraint, and `tables` its truth for all their values. Returns an array of
+    shape (n_samples, n_constraints); a row does not depend on the other rows.
     """
     out = np.empty((len(P[0]), len(scopes)))
     groups: dict = {}
@@ -97,7 +70,7 @@ def expected_tables(P, scopes, tables):
 def _summed(tables, P):
     """Sum tables of the same concepts over their values."""
     flat = tables.reshape(len(tables), -1).astype(np.float64)
-    # always as many rows, the last ones filled up: then all are summed in the same way
+    # padded to a constant number of rows, so that all sums have the same order
     n_rows = min(_ROWS, max(1, _MAX_ENTRIES // flat.shape[1]))
     out = np.empty((len(P[0]), tables.shape[-1]))
     for start in range(0, len(out), n_rows):

@@ -1,4 +1,4 @@
-"""Newton's method for convex functions that may be flat, or fall without end."""
+"""Newton's method for convex functions that may be flat or unbounded."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -9,46 +9,37 @@ from skood.utils._linalg import symmetric_eigh
 
 __all__ = ["RIDGE", "Fit", "minimum"]
 
-# Where the optimum is at infinity, RIDGE · |w|² / 2 is added: a constraint that always
-# holds then gets the weight w at which it is broken with probability RIDGE · w.
+# If the optimum is at infinity, RIDGE · |w|² / 2 is added: a constraint that always
+# holds then gets the weight w such that it is violated with probability RIDGE · w.
 RIDGE = 1e-9
 
-# The optimum is at infinity if a step is longer than this where the gradient is less
-# than that: at a finite one, steps go to zero faster than gradients.
+# The optimum is at infinity if a step is longer than this while the gradient is less
+# than that: at a finite optimum, steps vanish faster than gradients.
 _LONG_STEP = 0.1
 _NO_GRADIENT = 1e-13
 
-# Steps that are shorter than this share of the weights end the search.
+# The search ends at steps shorter than this fraction of the weights.
 _SHORT_STEP = 1e-7
 
-# What is added to the Hessian, in gradients: steps stay finite where it vanishes, and
-# converge as fast near the optimum, where the gradient does.
+# Added to the Hessian, in gradients: steps stay finite where the Hessian vanishes, and
+# convergence near the optimum, where the gradient vanishes, is as fast.
 _DAMPING = 1e-3
 
 _MAX_ITER = 500
 _MAX_HALVINGS = 60
 
-# Weights that are as many times the fixed ones (or one) are no weights: the mean truths
+# Weights this many times the fixed ones (or one) are invalid: the mean truths
 # contradict the constraints.
 _MAX_WEIGHT = 1e4
 
 
 class Fit:
-    """A convex function of some weights, and how it is minimized.
+    """A convex function of some weights, and its minimization.
 
-    Parameters
-    ----------
-    value, derivatives : callable
-        Of all weights: the function; its gradient and Hessian.
-
-    free : ndarray of shape (n_weights,), dtype bool
-        Weights that are fitted.
-
-    tol : float
-        Largest absolute gradient.
-
-    ridge : float
-        Added in the direction of zero weights.
+    ``value`` and ``derivatives`` are callables of all weights that return the function,
+    and its gradient and Hessian; ``free`` of shape (n_weights,) masks the weights to
+    fit; ``tol`` is the largest absolute gradient, and ``ridge`` the strength of a
+    ridge.
     """
 
     def __init__(self, value, derivatives, free, tol, ridge=0.0):
@@ -78,8 +69,9 @@ class Fit:
     def minimize(self, start):
         """Find the minimum of least norm by Newton's method from `start`.
 
-        Weights that are not asked for stay. Sets ``weights``, ``gradient`` (its largest
-        entry), ``converged``, and ``unbounded``: which weights would grow without end.
+        Weights that are not free are left unchanged. Sets ``weights``, ``gradient``
+        (its largest entry), ``converged``, and ``unbounded``, a mask of unbounded
+        weights.
         """
         self.weights = np.where(self.asked & ~self.free, 0.0, start)
         own = self.weights[self.free]
@@ -108,7 +100,7 @@ class Fit:
             self.weights = further
 
     def _search(self, weights, step, slope):
-        """Return weights along a step that are better by enough, or None."""
+        """Return weights along a step with sufficient decrease, or None."""
         start = self.value(weights)
         rounding = 8 * np.finfo(np.float64).eps * max(1.0, abs(start))
         share = 1.0
@@ -145,12 +137,9 @@ def _damped_solution(hessian, gradient):
 
 
 def minimum(fit, start, at_infinity):
-    """Minimize from `start`, with a ridge where the optimum is at infinity.
+    """Minimize from `start`, with a ridge if the optimum is at infinity.
 
-    Parameters
-    ----------
-    at_infinity : ndarray of bool
-        Weights that are known to be unbounded.
+    `at_infinity` masks weights that are known to be unbounded.
     """
     origin = np.where(fit.asked, 0.0, start)
     if not at_infinity.any():

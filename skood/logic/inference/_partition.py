@@ -1,13 +1,13 @@
-r"""The partition function of weighted constraints over discrete concepts, exactly.
+r"""Exact partition function of weighted constraints over discrete concepts.
 
 The probability of a world z, a value for each concept, is
 
 .. math:: P(z) = \frac{1}{Z(w)} \exp \sum_i w_i \varphi_i(z), \qquad
           Z(w) = \sum_z \exp \sum_i w_i \varphi_i(z),
 
-with φ_i(z) one where constraint i holds and zero elsewhere. The first derivatives of
-log Z are the expected truths, the second ones their covariance. Concepts that no
-constraint touches only count; constraints that share no concepts are independent.
+with φ_i(z) one if constraint i holds and zero otherwise. The first derivatives of
+log Z are the expected truths, the second ones their covariance. Concepts without
+constraints add a constant; constraints that share no concepts are independent.
 """
 
 # Authors: The skood developers
@@ -27,8 +27,8 @@ _METHODS = ("auto", "enumeration", "grouping", "components", "elimination")
 # From the most to the least exact.
 _TIERS = ("grouping", "elimination", "pseudo-likelihood")
 
-# Up to this many groups grouping is always quick; beyond, "auto" takes elimination
-# where all its tables together have at most a sixteenth of the entries.
+# Up to this many groups grouping is always fast; beyond, "auto" uses elimination if
+# all its tables together have at most a sixteenth of the entries.
 _MANY_GROUPS = 2**16
 _CHEAPER = 16
 
@@ -54,12 +54,12 @@ def constraint_weights(weights, n_constraints):
 
 
 def _count(number):
-    """Write a whole number that may be larger than any float."""
+    """Format an integer that may be larger than any float."""
     return f"{number:.3g}" if number < 1e9 else f"10^{math.log10(number):.1f}"
 
 
 class _Intractable:
-    """A component that is too large: all that it has is why."""
+    """A component that is too large; it has only a reason."""
 
     n_groups = None
 
@@ -78,7 +78,7 @@ class Component:
     Attributes
     ----------
     concepts, constraints : list of int
-        Which, in ascending order.
+        Their indices, in ascending order.
 
     method : str
         "grouping", "elimination" or "pseudo-likelihood".
@@ -87,7 +87,7 @@ class Component:
         Number of worlds of its concepts.
 
     solver : GroupedWorlds, Elimination or _Intractable
-        What computes; its weights are those of the *canonical* constraints, which are
+        Solver; its weights are the weights of the *canonical* constraints, which are
         false in at least half of the worlds.
     """
 
@@ -103,10 +103,10 @@ class Partition:
     r"""Exact log partition function of weighted constraints, and its derivatives.
 
     A constraint is a *factor*: the concepts of its scope, and its truth for all their
-    values. Factors are brought into a canonical form: concepts that the truth does not
-    depend on are left out of the scope, and a constraint that holds in more than half
-    of the worlds is replaced by its negation (with minus its weight). So nothing
-    changes, to the last digit, when a constraint is negated.
+    values. Factors are brought into a canonical form: concepts that do not affect the
+    truth are removed from the scope, and a constraint that holds in more than half
+    of the worlds is replaced by its negation (with minus its weight). Results are
+    therefore exactly the same if a constraint is negated.
 
     Parameters
     ----------
@@ -115,18 +115,18 @@ class Partition:
 
     factors : list of (scope, table)
         The scope is a sorted tuple of concept indices, the table a bool array of shape
-        ``sizes[scope]``, or ``None`` where that is too large.
+        ``sizes[scope]``, or ``None`` if it is too large.
 
     method : str, default="auto"
         - "enumeration": all worlds of all concepts, each on its own (for tests);
         - "grouping": all worlds of the concepts in constraints, grouped by truth;
         - "components": connected components of the constraints, each grouped;
         - "elimination": components, each by variable elimination;
-        - "auto": components, each by what is quickest and exact; a component that is
-          too large for all is left to pseudo-likelihood.
+        - "auto": components, each by the fastest exact method; a component that is
+          too large for all methods is left to pseudo-likelihood.
 
     max_worlds : int, default=2**24
-        Largest number of worlds that are passed through.
+        Largest number of worlds that are enumerated.
 
     max_table : int, default=2**26
         Largest number of entries of a table of variable elimination, and of all
@@ -135,7 +135,7 @@ class Partition:
     Attributes
     ----------
     method_ : str
-        The least exact of what "auto" chose for the components, from "grouping" over
+        The least exact method chosen by "auto" for the components, from "grouping" over
         "elimination" to "pseudo-likelihood"; else `method`.
 
     constant_ : ndarray of shape (n_constraints,), dtype bool
@@ -147,7 +147,7 @@ class Partition:
     Raises
     ------
     ValueError
-        If factors do not fit, or the method asked for is not feasible.
+        If factors do not match, or the given method is not feasible.
     """
 
     def __init__(
@@ -174,11 +174,11 @@ class Partition:
         self.method_ = least[-1] if method == "auto" else method
 
     def _canonical(self, factors):
-        """Set the factors in canonical form, and how each was brought there."""
+        """Set the factors in canonical form, and their transformations."""
         self._factors = []
         self._flipped = np.zeros(len(factors), dtype=bool)
         self.constant_ = np.zeros(len(factors), dtype=bool)
-        # the mean truth of the canonical constraints; NaN where it is not known
+        # the mean truth of the canonical constraints; NaN if unknown
         self._uniform = np.full(len(factors), np.nan)
         for i, (scope, table) in enumerate(factors):
             scope = tuple(int(c) for c in scope)
@@ -197,7 +197,7 @@ class Partition:
             self._factors.append(_reduced(scope, table))
 
     def _check_scope(self, i, scope):
-        """Raise for a scope that is not sorted, or not of these concepts."""
+        """Raise an error for a scope that is not sorted, or has unknown concepts."""
         inside = all(0 <= c < len(self.sizes) for c in scope)
         if not inside or list(scope) != sorted(set(scope)):
             raise ValueError(
@@ -218,7 +218,7 @@ class Partition:
         return table
 
     def _components(self):
-        """Return the components, without what solves them."""
+        """Return the components, without solvers."""
         varying = [i for i, (scope, _) in enumerate(self._factors) if scope]
         if not varying:
             return []
@@ -245,7 +245,7 @@ class Partition:
         return Component(concepts, constraints, n_worlds)
 
     def _solver(self, part):
-        """Return the method of a component, and what computes its moments."""
+        """Return the method of a component, and its solver."""
         place = {c: k for k, c in enumerate(part.concepts)}
         sizes = [self.sizes[c] for c in part.concepts]
         factors = [self._factors[i] for i in part.constraints]
@@ -281,7 +281,7 @@ class Partition:
         )
 
     def _too_large(self, part, known, plan):
-        """Return why a component cannot be solved."""
+        """Return the reason why a component cannot be solved."""
         text = (
             f"{len(part.constraints)} constraints tie {len(part.concepts)} concepts "
             f"together, with {_count(part.n_worlds)} worlds "
@@ -298,7 +298,7 @@ class Partition:
 
     @property
     def components_(self):
-        """The components, as dicts: what is in them and what they take."""
+        """Return the components as dicts: their contents, method and cost."""
         return [
             {
                 "concepts": list(part.concepts),
@@ -311,15 +311,15 @@ class Partition:
         ]
 
     def canonical_truth(self, truth):
-        """Return mean truths of the canonical constraints, or those of ours back."""
+        """Return mean truths of the canonical constraints, or invert this map."""
         return np.where(self._flipped, 1.0 - truth, truth)
 
     def canonical_weights(self, weights):
-        """Return weights of the canonical constraints, or those of ours back."""
+        """Return weights of the canonical constraints, or invert this map."""
         return np.where(self._flipped, 0.0 - weights, weights)
 
     def _prepared(self, weights):
-        """Return checked weights, and those of the canonical constraints."""
+        """Return validated weights, and the canonical weights."""
         weights = constraint_weights(weights, self.n_constraints)
         return weights, self.canonical_weights(weights)
 
@@ -398,7 +398,7 @@ class Partition:
         Returns
         -------
         penalty : float
-            It is reached.
+            The maximum over all worlds.
         """
         weights, canonical = self._prepared(weights)
         return -float(weights[self._flipped].sum()) + sum(
@@ -411,17 +411,17 @@ class Partition:
         Parameters
         ----------
         canonical : bool, default=False
-            Whether that of the canonical constraints is wanted.
+            Whether to return the truth of the canonical constraints.
 
         Returns
         -------
         truth : ndarray of shape (n_constraints,)
-            The share of the worlds in which each constraint holds.
+            The fraction of the worlds in which each constraint holds.
 
         Raises
         ------
         ValueError
-            If there is no table of a constraint.
+            If a constraint has no table.
         """
         if np.isnan(self._uniform).any():
             raise ValueError(
@@ -432,7 +432,7 @@ class Partition:
 
 
 def _reduced(scope, table):
-    """Leave out the concepts that a truth does not depend on."""
+    """Remove concepts that do not affect the truth."""
     kept = list(scope)
     for axis in range(table.ndim - 1, -1, -1):
         first = table.take([0], axis=axis)

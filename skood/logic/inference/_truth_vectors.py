@@ -1,8 +1,8 @@
-"""The worlds of some concepts, counted by which constraints hold in them.
+"""Worlds of concepts grouped by truth vectors.
 
-The probability of a world depends on its truth vector alone: which constraints hold. So
-all worlds are passed through once, in blocks, and what is kept is each distinct truth
-vector, packed into words of 64 bits, with the number of its worlds.
+The probability of a world depends only on its truth vector: the constraints that hold.
+All worlds are enumerated once, in blocks, and each distinct truth vector, packed into
+words of 64 bits, is stored with the number of its worlds.
 """
 
 # Authors: The skood developers
@@ -20,16 +20,16 @@ __all__ = [
     "unpack_bits",
 ]
 
-# Little-endian on every machine, so that the bytes of a word are in the order of bits.
+# Little-endian on every machine, so that the bytes of a word are in bit order.
 _WORD = np.dtype("<u8")
 
-# Worlds of a block times constraints: what is held of indices while grouping.
+# Worlds of a block times constraints: memory for indices while grouping.
 _BLOCK_ENTRIES = 2**22
 
 # Worlds in a block.
 _BLOCK_WORLDS = (2**12, 2**17)
 
-# Groups that wait before they are merged with those found before.
+# Groups in a buffer before they are merged with previous groups.
 _PENDING = 2**20
 
 # Truth values that are unpacked at once, as float64.
@@ -52,23 +52,10 @@ def unpack_bits(words, m):
 
 
 def distinct_columns(words, counts=None):
-    """Return the distinct columns of words, in order, and how often each occurs.
+    """Return the distinct columns of words in order, and the sum of their weights.
 
-    Parameters
-    ----------
-    words : ndarray of shape (n_words, n)
-        At least one column.
-
-    counts : ndarray of shape (n,), default=None
-        Weight of each column; ``None``: one.
-
-    Returns
-    -------
-    words : ndarray of shape (n_words, n_distinct)
-        The distinct columns.
-
-    counts : ndarray of shape (n_distinct,)
-        The sum of the weights of each.
+    `words` has shape (n_words, n), n >= 1, and `counts` shape (n,), None for ones. The
+    results have shapes (n_words, n_distinct) and (n_distinct,).
     """
     if len(words) == 1 and counts is None:
         found, counts = np.unique(words[0], return_counts=True)
@@ -96,11 +83,12 @@ def _flat_index(sizes, strides):
 
 
 class _Blocks:
-    """Walk through all worlds, a block of them at once, and pack their truth.
+    """Enumerate all worlds in blocks, and pack their truth.
 
     The last axes, whose worlds make a block, are added from the last to the first: a
-    constraint is looked up as soon as all its axes are there, so that one on few axes
-    costs the worlds of those and the later ones, not of the whole block.
+    constraint is looked up as soon as all its axes are included, so that the cost of a
+    constraint on few axes is the worlds of these and the later axes, not the whole
+    block.
     """
 
     def __init__(self, sizes, scopes, tables):
@@ -117,13 +105,14 @@ class _Blocks:
         self.outer, self.inner = ordered[:cut], ordered[cut:]
         self.n_words = -(-len(scopes) // 64)
         self.lookups: list = [[] for _ in range(len(self.inner) + 1)]
-        place = np.argsort(order)  # place[axis] is where the axis is in `ordered`
+        # place[axis] is the position of the axis in `ordered`
+        place = np.argsort(order)
         for i, (scope, table) in enumerate(zip(scopes, tables, strict=True)):
             level, lookup = self._lookup(i, place[list(scope)], table)
             self.lookups[level].append(lookup)
 
     def _lookup(self, i, places, table):
-        """Return the level of a constraint and how its truth is looked up there."""
+        """Return the level of a constraint and its lookup at this level."""
         cut = len(self.outer)
         axes = np.argsort(places)
         places, table = places[axes], table.transpose(axes)
@@ -152,7 +141,7 @@ class _Blocks:
 
 
 class GroupedWorlds:
-    """The worlds of some concepts in groups of equal truth, with their exact moments.
+    """Worlds of concepts in groups of equal truth, with their exact moments.
 
     Parameters
     ----------
@@ -179,7 +168,7 @@ class GroupedWorlds:
 
     @property
     def groups(self):
-        """Packed truth of shape (n_words, n_groups), and worlds of each group."""
+        """Return packed truth, of shape (n_words, n_groups), and world counts."""
         if self._groups is None:
             blocks = _Blocks(self.sizes, self.scopes, self.tables)
             if self.merge:
@@ -191,7 +180,7 @@ class GroupedWorlds:
 
     @property
     def n_groups(self):
-        """Number of groups."""
+        """Return the number of groups."""
         return len(self.groups[1])
 
     def _chunks(self):
@@ -252,7 +241,7 @@ class GroupedWorlds:
 
 
 def _merged(blocks):
-    """Return the distinct columns of all blocks, merged now and then."""
+    """Return the distinct columns of all blocks, merged at intervals."""
     kept, waiting = [], 0
     for words in blocks:
         kept.append(distinct_columns(words))
@@ -265,7 +254,7 @@ def _merged(blocks):
 def merge_columns(kept):
     """Return the distinct columns of several blocks, and the sums of their weights.
 
-    The list of blocks is empty afterwards: memory is given back while they are joined.
+    The list of blocks is empty afterwards: memory is released during concatenation.
     """
     if len(kept) == 1:
         return kept.pop()

@@ -1,12 +1,12 @@
-r"""The partition function of constraints on many concepts, one concept at a time.
+r"""Exact partition function of constraints by variable elimination.
 
-Concepts are summed out one by one: the tables of all factors that have the concept are
+Concepts are summed out one by one: the tables of all factors with the concept are
 added, and the logarithm of the sum of exponentials over its values is a new factor,
 
 .. math:: m(x_{N}) = \log \sum_{x_d} \exp \sum_{f \ni d} f(x_d, x_N).
 
-The order is that of least fill. First derivatives are those of a reverse pass over the
-steps, second ones the derivative of both passes along each weight.
+The order is min-fill. First derivatives come from a reverse pass over the steps, second
+derivatives from the derivative of both passes along each weight.
 """
 
 # Authors: The skood developers
@@ -18,21 +18,21 @@ import numpy as np
 
 __all__ = ["Elimination", "EliminationPlan"]
 
-# Entries of the tables that are held for several weights at once.
+# Entries of the tables in memory for several weights at once.
 _BATCH_ENTRIES = 2**21
 
 
 class _Step:
-    """One concept summed out: which factors are added, and how they are laid out.
+    """A concept summed out: the factors that are added, and their layout.
 
     Attributes
     ----------
     axis : int
-        Where the concept is among the axes of the table.
+        Position of the concept among the axes of the table.
 
     inputs : list of tuple
-        For each factor: its number, its shape in the table (1 where it does not have
-        the concept), and the axes over which the table is summed to give its marginal.
+        For each factor: its number, its shape in the table (1 for missing concepts),
+        and the axes over which the table is summed to give its marginal.
     """
 
     def __init__(self, concept, joint, factors, sizes):
@@ -54,7 +54,7 @@ def _bits(mask):
 
 
 class EliminationPlan:
-    """In which order concepts are summed out, and what that takes.
+    """Order in which concepts are summed out, and its cost.
 
     Parameters
     ----------
@@ -73,13 +73,13 @@ class EliminationPlan:
         Whether no table is larger than allowed.
 
     largest : int
-        Entries of the largest table; of the one that is too large if not feasible.
+        Entries of the largest table; of the table that is too large if not feasible.
 
     entries : int
         Entries of all tables.
 
     steps : list
-        What is done; empty if not feasible.
+        The steps; empty if not feasible.
     """
 
     def __init__(self, sizes, scopes, max_table):
@@ -102,7 +102,7 @@ class EliminationPlan:
 
     @staticmethod
     def _order(sizes, scopes):
-        """Yield each concept, and those of its table, in the order of least fill.
+        """Yield each concept, and the concepts of its table, in min-fill order.
 
         Ties are broken by the size of the table, then by the number of the concept.
         """
@@ -143,7 +143,7 @@ class EliminationPlan:
 
 
 class Elimination:
-    """The exact moments of connected constraints, by variable elimination.
+    """Exact moments of connected constraints, by variable elimination.
 
     Parameters
     ----------
@@ -169,9 +169,9 @@ class Elimination:
         return total
 
     def _forward(self, weights, largest=False):
-        """Return all factors, flat, with the messages after the constraints'.
+        """Return all factors, flat, with the messages after the factors of constraints.
 
-        With `largest`, the maximum is taken in place of the log-sum-exp.
+        With `largest`, the maximum replaces the log-sum-exp.
         """
         factors = [
             w * table.ravel() for w, table in zip(weights, self.tables, strict=True)
@@ -193,7 +193,7 @@ class Elimination:
         return message.reshape(message.shape[:-1] + shape)
 
     def _conditional(self, k, factors):
-        """Return the probabilities of a concept, given those of its table."""
+        """Return the probabilities of a concept, given the rest of its table."""
         step = self.plan.steps[k]
         total = self._joined(step, factors)
         total -= self._message(k, factors)
@@ -202,7 +202,7 @@ class Elimination:
         return total
 
     def _spread(self, k, marginal, adjoints):
-        """Give each factor of a step its share of a marginal (or of its tangent)."""
+        """Add to each factor of a step its part of a marginal (or of its tangent)."""
         step = self.plan.steps[k]
         lead = marginal.ndim - len(step.shape)
         for number, _, axes in step.inputs:
@@ -210,7 +210,7 @@ class Elimination:
             adjoints[number] = share.reshape((*marginal.shape[:lead], -1))
 
     def _roots(self, adjoint, lead=()):
-        """Return a list of adjoints, where only that of the last message is known."""
+        """Return a list of adjoints in which only the last message has one."""
         n_factors = len(self.tables) + len(self.plan.steps)
         return [None] * (n_factors - 1) + [np.full((*lead, 1), adjoint)]
 

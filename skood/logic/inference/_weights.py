@@ -1,12 +1,12 @@
-r"""Weights of constraints: the maximum of the likelihood, or of the pseudo-likelihood.
+r"""Weights of constraints by maximum likelihood or maximum pseudo-likelihood.
 
-With the mean truth :math:`\bar\varphi` of n rows, the mean truth u of all worlds, and α
-pseudo-rows, the weights minimize the convex
+With the mean truth :math:`\bar\varphi` of n samples, the mean truth u of all worlds,
+and α pseudo-samples, the weights minimize the convex
 
 .. math:: \log Z(w) - w^\top m, \qquad m = \frac{n \bar\varphi + \alpha u}{n + \alpha}.
 
-Weights that the rows do not tell apart (constraints that are equal, or each other's
-negation) share: of all minima, that of the least norm is taken.
+If the samples do not determine weights (constraints that are equal, or each other's
+negation), the minimum of least norm is returned.
 """
 
 # Authors: The skood developers
@@ -27,11 +27,11 @@ from skood.utils._warnings import warn
 
 __all__ = ["fit_pseudo_weights", "fit_weights", "pseudo_log_likelihood"]
 
-# Pseudo-rows of the prior of the pseudo-likelihood, drawn with this seed.
+# Pseudo-samples of the prior of the pseudo-likelihood, drawn with this seed.
 _N_PSEUDO_ROWS = 1000
 _PSEUDO_SEED = 0
 
-# Truth values that are held at once.
+# Truth values in memory at once.
 _CHUNK = 2**21
 
 
@@ -46,10 +46,10 @@ def fit_weights(
     start=None,
     names=None,
 ):
-    r"""Weights of the maximum of the likelihood, given the mean truth of rows.
+    r"""Fit weights by maximum likelihood to the mean truth of samples.
 
-    They minimize :math:`\log Z(w) - w^\top m`, where :math:`m` is the mean truth of `n`
-    rows and `prior` pseudo-rows that are spread over all worlds.
+    The weights minimize :math:`\log Z(w) - w^\top m`, where :math:`m` is the mean truth
+    of `n` samples and `prior` pseudo-samples that are spread over all worlds.
 
     Parameters
     ----------
@@ -58,33 +58,33 @@ def fit_weights(
         ``covariance`` and ``uniform_truth``.
 
     mean_truth : array-like of shape (n_constraints,)
-        The share of the rows in which each constraint holds.
+        The fraction of the samples for which each constraint holds.
 
     n : float
-        Number of rows.
+        Number of samples.
 
     prior : float, default=1.0
-        Number of pseudo-rows. With 0 the weight of a constraint that all rows satisfy,
-        or none, is at infinity: then :math:`10^{-9} |w|^2 / 2` is added, which leaves
-        it at about 18 + log((1 - u) / u), if its truth in all worlds is u, and a
-        warning says so.
+        Number of pseudo-samples. With 0 the weight of a constraint that holds for all
+        samples, or for no sample, is at infinity: then :math:`10^{-9} |w|^2 / 2` is
+        added, which leaves it at about 18 + log((1 - u) / u), if its truth in all
+        worlds is u, with a warning.
 
     fixed : array-like of shape (n_constraints,), default=None
-        Weights that are not fitted; NaN for those that are.
+        Weights that are not fitted; NaN for weights that are fitted.
 
     tol : float, default=1e-8
         Largest absolute gradient at the end.
 
     start : array-like of shape (n_constraints,), default=None
-        Where the search starts; it does not change the result beyond rounding.
+        Start of the search; it does not change the result beyond rounding.
 
     names : list of str, default=None
-        What warnings call the constraints.
+        Names of the constraints in warnings.
 
     Returns
     -------
     weights : ndarray of shape (n_constraints,), dtype float64
-        Finite. Those of constraints that always or never hold are 0, with a warning.
+        Finite; 0, with a warning, for constraints that always or never hold.
     """
     mean_truth = np.asarray(mean_truth, dtype=np.float64)
     if mean_truth.ndim != 1 or not ((mean_truth >= 0) & (mean_truth <= 1)).all():
@@ -136,7 +136,7 @@ def _fit_block(solver, target, free, start, tol):
 
 
 def _given(fixed, start, m):
-    """Return checked weights that are fixed (NaN: not), and those to start at."""
+    """Return validated fixed weights (NaN: not fixed), and the start."""
     fixed = np.full(m, np.nan) if fixed is None else np.asarray(fixed, dtype=float)
     if fixed.shape != (m,) or np.isinf(fixed).any():
         raise ValueError(
@@ -148,7 +148,7 @@ def _given(fixed, start, m):
 
 
 def _check_counts(n, prior):
-    """Raise unless there are rows, or pseudo-rows, to fit to."""
+    """Raise an error unless there are samples, or pseudo-samples, to fit to."""
     if not (n >= 0 and 0 <= prior < np.inf and n + prior > 0):
         raise ValueError(
             "Weights need rows or pseudo-rows: n and prior must be at least 0, and "
@@ -195,18 +195,11 @@ def _warn_fits(fits, m, tol, names):
 
 
 class _Conditionals:
-    """The distribution of each concept given the others, for weighted rows.
+    """Distribution of each concept given the others, for weighted rows.
 
     For each concept the rows are grouped by the truth of its constraints under each of
-    its values.
-
-    Parameters
-    ----------
-    truth, sizes, scopes, Z
-        See `fit_pseudo_weights`.
-
-    row_weights : ndarray of shape (n_rows,)
-        They sum to one.
+    its values. For `truth`, `sizes`, `scopes`, `Z` see `fit_pseudo_weights`;
+    `row_weights` of shape (n_rows,) sum to one.
     """
 
     def __init__(self, truth, sizes, scopes, Z, row_weights):
@@ -258,7 +251,7 @@ class _Conditionals:
 
 
 def _row_chunks(Z, sizes, scopes):
-    """Yield slices of rows, and the rows, so that memory is bounded."""
+    """Yield slices of rows, and the rows, in chunks of bounded memory."""
     step = max(1, _CHUNK // max(1, max(sizes) * len(scopes)))
     for start in range(0, len(Z), step):
         rows = slice(start, start + step)
@@ -289,19 +282,19 @@ def fit_pseudo_weights(
     start=None,
     names=None,
 ):
-    r"""Weights of the maximum of the pseudo-likelihood of rows.
+    r"""Fit weights by maximum pseudo-likelihood to samples.
 
-    They maximize the mean over `Z` and `prior` pseudo-rows of
+    They maximize the mean over `Z` and `prior` pseudo-samples of
 
     .. math:: \sum_d \log P(z_d \mid z_{-d}),
 
-    which needs no sum over worlds. The pseudo-rows are 1000 worlds drawn uniformly,
-    always the same, which together weigh as much as `prior` rows.
+    which needs no sum over worlds. The pseudo-samples are 1000 fixed worlds drawn
+    uniformly, which together weigh as much as `prior` samples.
 
     Parameters
     ----------
     truth : callable
-        Takes codes of shape (n, n_concepts); returns which constraints hold, of shape
+        Maps codes of shape (n, n_concepts) to the truth of the constraints, of shape
         (n, n_constraints).
 
     sizes : sequence of int
@@ -311,7 +304,7 @@ def fit_pseudo_weights(
         Concepts of each constraint.
 
     Z : ndarray of shape (n_samples, n_concepts), dtype int
-        Codes of the rows.
+        Codes of the samples.
 
     prior, fixed, tol, start, names
         See `fit_weights`.
@@ -319,8 +312,8 @@ def fit_pseudo_weights(
     Returns
     -------
     weights : ndarray of shape (n_constraints,), dtype float64
-        Finite. Those of constraints that a change of one concept of a row never makes
-        or breaks are 0, with a warning.
+        Finite; 0, with a warning, for constraints whose truth is not changed by a
+        change of one concept of any row.
     """
     Z = _codes(Z, sizes)
     m = len(scopes)
@@ -360,7 +353,7 @@ def _codes(Z, sizes):
 
 
 def pseudo_log_likelihood(truth, sizes, scopes, Z, weights):
-    r"""Pseudo-log-likelihood of each row, :math:`\sum_d \log P(z_d \mid z_{-d})`.
+    r"""Return the pseudo-log-likelihood, :math:`\sum_d \log P(z_d \mid z_{-d})`.
 
     Parameters
     ----------
@@ -373,7 +366,7 @@ def pseudo_log_likelihood(truth, sizes, scopes, Z, weights):
     Returns
     -------
     pseudo_log_likelihood : ndarray of shape (n_samples,), dtype float64
-        One number per row, which does not depend on the other rows.
+        One number per sample, which does not depend on the other samples.
     """
     Z = _codes(Z, sizes)
     weights = constraint_weights(weights, len(scopes))
@@ -382,7 +375,7 @@ def pseudo_log_likelihood(truth, sizes, scopes, Z, weights):
     out = np.full(len(Z), -float(np.log(alone).sum()))
     for rows, part in _row_chunks(Z, sizes, scopes):
         for concept, members, values in _alternatives(truth, sizes, scopes, part):
-            # sums term by term: those of a row are the same in any batch
+            # sums term by term: the same in any batch
             energies = [
                 sum(w * value[:, k] for k, w in enumerate(weights[list(members)]))
                 for value in values

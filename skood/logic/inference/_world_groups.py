@@ -1,7 +1,7 @@
-"""Worlds in groups that satisfy the same constraints, and one more constraint.
+"""Groups of worlds that satisfy the same constraints, and splits by a candidate.
 
-A candidate constraint splits groups. For its weight it is enough to know how many
-worlds of each group satisfy it; the groups are only split once it is accepted.
+A candidate constraint splits groups. Its weight only requires the number of worlds
+of each group that satisfy it; the groups are split once it is accepted.
 """
 
 # Authors: The skood developers
@@ -16,25 +16,19 @@ from skood.utils._linalg import symmetric_eigh
 
 __all__ = ["Groups", "Split", "inverse_of", "minimized"]
 
-# The weights are found where no gradient is larger: as many digits as a fit from
-# scratch has.
+# Largest gradient at the solution: as many digits as a fit from scratch has.
 _TOLERANCE = 1e-11
 
-# From where the constraints were before, a handful of steps is enough.
+# Starting from the previous constraints, a few steps are enough.
 _MAX_STEPS = 60
 _MAX_HALVINGS = 30
 
 
 class Groups(GroupedWorlds):
-    """Worlds of some concepts in groups that satisfy the same constraints.
+    """Worlds of concepts in groups that satisfy the same constraints.
 
-    Parameters
-    ----------
-    index : ndarray of int, one axis for each concept
-        The group of each world.
-
-    truth : ndarray of shape (n_groups, n_constraints), dtype bool
-        Which constraints the worlds of each group satisfy.
+    ``index`` has an axis for each concept, and contains the group of each world;
+    ``truth`` of shape (n_groups, n_constraints) is the truth of the constraints.
     """
 
     def __init__(self, index, truth):
@@ -43,20 +37,20 @@ class Groups(GroupedWorlds):
         self.counts = np.bincount(index.ravel(), minlength=len(truth)).astype(float)
         self.features = truth.astype(np.float64)
         self._log_counts = np.log(self.counts)
-        self._small = self.features, self._log_counts  # what the base class sums over
+        self._small = self.features, self._log_counts  # summed by the base class
         self._uniform = self.counts @ self.features / index.size
         self._kept: dict = {}
 
     def without(self, column):
-        """Take a constraint out; groups that now satisfy the same stay apart."""
+        """Remove a constraint; groups that are now equal are not merged."""
         return Groups(self.index, np.delete(self.truth, column, axis=1))
 
     def uniform_truth(self):
-        """Share of the worlds that satisfy each constraint."""
+        """Return the fraction of the worlds that satisfy each constraint."""
         return self._uniform
 
     def evaluate(self, weights):
-        """Logarithm of the partition function, and its gradient."""
+        """Return the log partition function and its gradient."""
         log_z, p = self._normalized(weights)
         return log_z, p @ self.features
 
@@ -64,20 +58,10 @@ class Groups(GroupedWorlds):
         return _normalized(self.features @ weights + self._log_counts)
 
     def marginal(self, weights, axes):
-        """Probabilities of the values of some concepts.
+        """Return the probabilities of the values of some concepts, an axis for each.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (n_constraints,)
-            The weights. What they give is kept for the next concepts.
-
-        axes : tuple of int
-            The axes of the concepts, in increasing order.
-
-        Returns
-        -------
-        probabilities : ndarray
-            An axis for each of the concepts.
+        `weights` has shape (n_constraints,), and their result is cached for the next
+        concepts; `axes` are the axes of the concepts, in increasing order.
         """
         key = weights.tobytes()
         if key not in self._kept:
@@ -88,15 +72,10 @@ class Groups(GroupedWorlds):
 
 
 class Split:
-    """Groups, some of whose worlds satisfy one more constraint.
+    """Groups, partly split by one more constraint.
 
-    Parameters
-    ----------
-    groups : Groups
-        The groups.
-
-    truth : ndarray of bool
-        The worlds that satisfy the constraint; broadcasts to the worlds of the groups.
+    ``truth`` is a mask of the worlds that satisfy the constraint, which broadcasts to
+    the worlds of the groups.
     """
 
     def __init__(self, groups, truth):
@@ -107,7 +86,7 @@ class Split:
         self._n_false = groups.counts - self._n_true
 
     def done(self):
-        """Return the groups that there are then."""
+        """Return the groups after the split."""
         index = 2 * self.groups.index + self._truth
         present = np.bincount(index.ravel(), minlength=2 * len(self._n_true)) > 0
         (old,) = np.nonzero(present)
@@ -115,7 +94,7 @@ class Split:
         return Groups((np.cumsum(present) - 1)[index], truth)
 
     def uniform_truth(self):
-        """Share of the worlds that satisfy each constraint."""
+        """Return the fraction of the worlds that satisfy each constraint."""
         last = self._n_true.sum() / self.groups.index.size
         return np.append(self.groups.uniform_truth(), last)
 
@@ -125,41 +104,32 @@ class Split:
         shift = max(weights[-1], 0.0)
         true = self._n_true * math.exp(weights[-1] - shift)
         mass = self._n_false * math.exp(-shift) + true
-        with np.errstate(divide="ignore", invalid="ignore"):  # of a step too far
+        with np.errstate(divide="ignore", invalid="ignore"):  # for too large steps
             log_z, p = _normalized(truth @ weights[:-1] + np.log(mass) + shift)
             return log_z, p, true / mass
 
     def evaluate(self, weights):
-        """Logarithm of the partition function, and its gradient."""
+        """Return the log partition function and its gradient."""
         log_z, p, last = self._moments(weights)
         return log_z, np.append(p @ self.groups.features, p @ last)
 
     def log_partition(self, weights):
-        """Logarithm of the partition function of these concepts."""
+        """Return the log partition function of these concepts."""
         return self._moments(weights)[0]
 
     def max_penalty(self, weights):
-        """Largest penalty of any world."""
+        """Return the largest penalty of any world."""
         last = -weights[-1]
         most = np.where(self._n_false > 0, max(last, 0.0), last)
         most[self._n_true == 0] = 0.0
         return float(np.max(most - self.groups.features @ weights[:-1]))
 
     def inverse_hessian(self, weights, inverse):
-        """Inverse of the covariance at weights near those of the groups.
+        """Return the inverse covariance at weights near the weights of the groups.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (n_constraints,)
-            The weights.
-
-        inverse : ndarray of shape (n_constraints - 1, n_constraints - 1)
-            That of the groups.
-
-        Returns
-        -------
-        inverse : ndarray of shape (n_constraints, n_constraints)
-            Positive definite, and close.
+        `inverse`, of shape (n_constraints - 1, n_constraints - 1), is the inverse for
+        the groups. The result, of shape (n_constraints, n_constraints), is approximate
+        and positive definite.
         """
         truth = self.groups.features
         _, p, last = self._moments(weights)
@@ -167,7 +137,7 @@ class Split:
         covariance = (p * last) @ truth - mean * (p @ truth)
         column = inverse @ covariance
         variance = mean * (1.0 - mean)
-        # that of others is of slightly other weights: what is left must be positive
+        # computed for slightly different weights: the complement must be positive
         rest = max(variance - covariance @ column, 1e-3 * variance)
         edge = np.append(column, -1.0)
         larger = np.zeros((len(weights), len(weights)))
@@ -176,7 +146,7 @@ class Split:
 
 
 def _normalized(logits):
-    """Logarithm of a sum of exponentials, and their shares."""
+    """Return the log-sum-exp and the softmax."""
     top = float(logits.max())
     p = np.exp(logits - top)
     total = float(p.sum())
@@ -185,9 +155,9 @@ def _normalized(logits):
 
 
 def inverse_of(covariance, free):
-    """Inverse of a covariance in the weights that are free, 0 in the others.
+    """Return the inverse of a covariance for free weights, 0 for the others.
 
-    Directions in which nothing varies have none.
+    Directions of zero variance are excluded.
     """
     inverse = np.zeros_like(covariance)
     if free.any():
@@ -201,27 +171,10 @@ def inverse_of(covariance, free):
 def minimized(evaluate, target, weights, inverse, free):
     r"""Minimize :math:`\log Z(w) - w^\top m` by a quasi-Newton method (BFGS).
 
-    Parameters
-    ----------
-    evaluate : callable
-        Returns :math:`\log Z` and its gradient.
-
-    target : ndarray of shape (n_constraints,)
-        The mean truth m.
-
-    weights : ndarray of shape (n_constraints,)
-        Where to start.
-
-    inverse : ndarray of shape (n_constraints, n_constraints)
-        Approximate inverse of the Hessian there; 0 for weights that are not free.
-
-    free : ndarray of shape (n_constraints,), dtype bool
-        Weights that do not stay as they are.
-
-    Returns
-    -------
-    weights : ndarray of shape (n_constraints,) or None
-        The weights. None if they were not found in a few steps.
+    `evaluate` returns :math:`\log Z` and its gradient, `target` is the mean truth m,
+    `weights` the start, and `inverse`, of shape (n_constraints, n_constraints), an
+    approximate inverse of the Hessian, 0 for weights that are not `free`. Returns the
+    weights, or None if the method does not converge in a few steps.
     """
     log_z, mean = evaluate(weights)
     value, gradient = log_z - weights @ target, np.where(free, mean - target, 0.0)
@@ -230,7 +183,7 @@ def minimized(evaluate, target, weights, inverse, free):
             return weights
         step = -(inverse @ gradient)
         slope = float(gradient @ step)
-        if slope >= 0.0:  # the inverse knows no way
+        if slope >= 0.0:  # not a direction of descent
             return None
         rounding = 8 * np.finfo(np.float64).eps * max(1.0, abs(log_z))
         for _ in range(_MAX_HALVINGS):
@@ -248,7 +201,7 @@ def minimized(evaluate, target, weights, inverse, free):
 
 
 def _updated(inverse, step, change):
-    """The inverse Hessian after a step that changed the gradient by so much."""
+    """Return the inverse Hessian after a step and its change of the gradient."""
     curvature = float(step @ change)
     if curvature <= 0.0:
         return inverse

@@ -1,7 +1,7 @@
-"""Compile formulas to Boolean operations over columns of codes.
+"""Compiler of formulas to Boolean operations on columns of codes.
 
-A compiled formula is a nested tuple: what to do, then its operands. It is evaluated on
-arrays of NumPy or tensors of torch alike, which share the operators.
+A compiled formula is a nested tuple of an operation and its operands. It is evaluated
+on NumPy arrays or torch tensors, which share the operators.
 """
 
 # Authors: The skood developers
@@ -26,7 +26,7 @@ __all__ = ["bind", "comparisons", "compile_formula", "evaluate", "truth_table"]
 
 
 def _values(name, domains):
-    """Values of a concept, or an error that names the concepts."""
+    """Return the values of a concept, or raise an error that lists the concepts."""
     if name not in domains:
         raise ValueError(
             f"Unknown concept {brief(name)}. "
@@ -36,25 +36,11 @@ def _values(name, domains):
 
 
 def bind(formula, domains):
-    """Return a formula whose concepts and values are those of the domains, or raise.
+    """Return the formula with the concepts and values of the domains.
 
-    Parameters
-    ----------
-    formula : Formula
-        A formula.
-
-    domains : dict of str to list
-        Checked domains.
-
-    Returns
-    -------
-    formula : Formula
-        The same with the domains' own values: 1 in place of "1" where the value is 1.
-
-    Raises
-    ------
-    ValueError
-        If a concept or a value is unknown, or two concepts cannot be compared.
+    Values are replaced by the domains' own: 1 in place of "1" if the value is 1. Raises
+    a ValueError if a concept or value is unknown, or two concepts cannot be compared.
+    `domains` is validated by `check_domains`.
     """
     if isinstance(formula, C):
         values = _values(formula.name, domains)
@@ -96,21 +82,10 @@ def bind(formula, domains):
 
 
 def compile_formula(formula, domains):
-    """Compile a formula that is bound to domains.
+    """Compile a formula bound to `domains`, whose order is the order of the columns.
 
-    Parameters
-    ----------
-    formula : Formula
-        A formula that `bind` returned.
-
-    domains : dict of str to list
-        The domains; their order is that of the columns.
-
-    Returns
-    -------
-    compiled : tuple
-        ``("value", column, code)``, ``("same", column, column)`` or an operation and
-        its operands.
+    Returns ``("value", column, code)``, ``("same", column, column)`` or a tuple of an
+    operation and its operands.
     """
     columns = {name: column for column, name in enumerate(domains)}
 
@@ -136,7 +111,7 @@ def compile_formula(formula, domains):
 
 
 def comparisons(compiled):
-    """Comparisons of concepts with values in a compiled formula, each once."""
+    """Return the distinct comparisons of concepts with values in a compiled formula."""
     kind, *rest = compiled
     if kind in ("value", "same"):
         return {compiled} if kind == "value" else set()
@@ -145,23 +120,10 @@ def comparisons(compiled):
 
 
 def evaluate(compiled, columns, cache):
-    """Evaluate a compiled formula.
+    """Evaluate a compiled formula on codes of each concept; do not modify the result.
 
-    Parameters
-    ----------
-    compiled : tuple
-        See `compile_formula`.
-
-    columns : sequence of array
-        Codes of each concept: NumPy arrays or torch tensors that broadcast.
-
-    cache : dict
-        Comparisons that were made before on the same columns; more are added.
-
-    Returns
-    -------
-    truth : array of bool
-        Not to be written into.
+    `columns` are NumPy arrays or torch tensors that broadcast; `cache`, a dict, stores
+    comparisons made on the same columns.
     """
     kind, *rest = compiled
     if kind == "value":
@@ -186,23 +148,10 @@ def evaluate(compiled, columns, cache):
 
 
 def truth_table(compiled, scope, sizes):
-    """Truth of a compiled formula for all values of the concepts that it names.
+    """Return the truth of a compiled formula for all values of the concepts in `scope`.
 
-    Parameters
-    ----------
-    compiled : tuple
-        See `compile_formula`.
-
-    scope : tuple of int
-        Columns of these concepts.
-
-    sizes : tuple of int
-        Number of values of every concept.
-
-    Returns
-    -------
-    table : ndarray of bool of shape ``sizes[scope[0]], sizes[scope[1]], …``
-        The truth values.
+    `sizes` are the numbers of values of every concept. The table has the shape
+    ``sizes[scope[0]], sizes[scope[1]], …``.
     """
     shape = tuple(sizes[column] for column in scope)
     grid = np.ogrid[tuple(slice(size) for size in shape)]

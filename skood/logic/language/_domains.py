@@ -1,4 +1,4 @@
-"""Concepts and their values."""
+"""Validation of concepts and their values."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,34 +12,19 @@ from skood.logic.language._formulas import plain_value, spell
 
 __all__ = ["brief", "check_domains", "known", "value_code"]
 
-# An error lists at most this many names.
+# Errors list at most this many names.
 _MAX_LISTED = 20
 
-# An error shows at most this many characters of a name.
+# Errors show at most this many characters of a name.
 _MAX_SHOWN = 76
 
 
 def check_domains(domains):
-    """Return concepts and their values in plain Python, or raise.
+    """Return concepts and their values as a dict of lists of plain Python objects.
 
-    Parameters
-    ----------
-    domains : dict of str to (list or "bool")
-        Values of each concept: str, bool, int or finite float. "bool" is short for
-        ``[False, True]``.
-
-    Returns
-    -------
-    domains : dict of str to list
-        A copy.
-
-    Raises
-    ------
-    TypeError
-        If it is no such dict. Sets are refused, too: they have no order.
-
-    ValueError
-        If a concept has no values, or some that cannot be told apart.
+    Values are str, bool, int or finite float; "bool" is short for ``[False, True]``.
+    Raises a TypeError if `domains` is not such a dict (sets have no order), and a
+    ValueError if a concept has no values, or ambiguous ones.
     """
     if not hasattr(domains, "items"):
         raise TypeError(
@@ -57,7 +42,7 @@ def check_domains(domains):
 
 
 def _check_values(name, values):
-    """Values of one concept, a list of plain Python objects, or raise."""
+    """Return the values of one concept as a list of plain Python objects."""
     if isinstance(values, str) and values == "bool":
         return [False, True]
     if isinstance(values, (str, bytes, dict, set, frozenset)) or not hasattr(
@@ -83,7 +68,7 @@ def _check_values(name, values):
 
 
 def value_code(values, value):
-    """Index of a value in a list, by equality or else by how it is written, or -1."""
+    """Return the index of a value by equality or else by its string, or -1."""
     value = value.item() if isinstance(value, np.generic) else value
     if value in values:
         return values.index(value)
@@ -121,23 +106,9 @@ def brief(thing):
 
 
 def known(kind, name, names):
-    """Tell what there is, and what may be meant, where a name is unknown.
+    """Return sentences for an error that list known names and suggest a similar one.
 
-    Parameters
-    ----------
-    kind : str
-        What is named.
-
-    name : str
-        The name.
-
-    names : list
-        What there is.
-
-    Returns
-    -------
-    hint : str
-        Sentences for an error.
+    `kind` describes the `names`, `name` is the unknown name.
     """
     listed = ", ".join(spell(other) for other in names[:_MAX_LISTED]) or "none"
     more = len(names) - _MAX_LISTED

@@ -1,4 +1,4 @@
-"""Labels of concepts as codes, and back."""
+"""Encoding of labels of concepts as codes, and decoding."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,12 +12,12 @@ __all__ = ["check_codes", "decode", "encode", "is_frame", "narrow_columns"]
 
 
 def is_frame(Y):
-    """Tell whether `Y` is a data frame: its columns have names."""
+    """Return whether `Y` is a data frame: its columns have names."""
     return hasattr(Y, "columns") and hasattr(Y, "__getitem__")
 
 
 def _columns(Y, domains):
-    """Columns of labels, one array per concept."""
+    """Return the columns of labels, one array per concept."""
     names = list(domains)
     if is_frame(Y):
         columns = list(Y.columns)
@@ -34,7 +34,7 @@ def _columns(Y, domains):
             )
         return [np.asarray(Y[name]) for name in names]
     if not is_tensor(Y) and not isinstance(Y, np.ndarray):
-        Y = np.array(Y, dtype=object)  # NumPy would turn numbers beside text into text
+        Y = np.array(Y, dtype=object)  # mixed arrays would be converted to str
     Y = to_numpy(Y)
     if Y.ndim == 1 and len(names) == 1:
         Y = Y[:, None]
@@ -76,14 +76,14 @@ def encode(Y, domains):
 
 
 class _Codes(dict):
-    """Codes of the values of a concept; what is asked for once is kept."""
+    """Codes of the values of a concept, cached."""
 
     def __init__(self, name, values):
         super().__init__({value: code for code, value in enumerate(values)})
         self.name, self.values_ = name, values
 
     def __missing__(self, label):
-        # what is missing in a table is no value, even if its text is one
+        # missing entries are not values, even if their string is a value
         plain = isinstance(label, (str, bool, int, float, np.generic))
         code = value_code(self.values_, label) if plain and label == label else -1
         if code < 0:
@@ -112,7 +112,7 @@ def decode(Z, domains):
 
 
 def _labels(values):
-    """Values as an array from which each is got back as it is."""
+    """Return values as an array that preserves their types."""
     labels = np.array(values)
     if [(type(v), v) for v in labels.tolist()] != [(type(v), v) for v in values]:
         labels = np.empty(len(values), dtype=object)
@@ -121,28 +121,10 @@ def _labels(values):
 
 
 def check_codes(Z, sizes):
-    """Return codes as an array or tensor of integers, or raise.
+    """Return codes of shape (n_samples, n_concepts) as an array or tensor of integers.
 
-    Parameters
-    ----------
-    Z : array-like or tensor of shape (n_samples, n_concepts)
-        The index of the value of each concept.
-
-    sizes : sequence of int
-        Number of values of each concept.
-
-    Returns
-    -------
-    Z : ndarray or tensor of shape (n_samples, n_concepts)
-        The same.
-
-    Raises
-    ------
-    TypeError
-        If they are no integers.
-
-    ValueError
-        If the shape is another one, or a code is not among those of its concept.
+    `sizes` are the numbers of values of each concept. Raises a TypeError if codes are
+    not integers, and a ValueError if the shape is wrong or a code is out of range.
     """
     if is_tensor(Z):
         integer = not (Z.is_floating_point() or Z.is_complex())
@@ -159,7 +141,7 @@ def check_codes(Z, sizes):
             "labels into codes with encode(), or give a data frame."
         )
     for j, size in enumerate(sizes if len(Z) else ()):
-        # torch knows no minimum of some kinds of integers
+        # torch has no minimum for some integer dtypes
         column = Z[:, j].long() if is_tensor(Z) else Z[:, j]
         low, high = int(column.min()), int(column.max())
         if low < 0 or high >= size:
@@ -171,21 +153,10 @@ def check_codes(Z, sizes):
 
 
 def narrow_columns(Z, sizes):
-    """Return the columns of codes one after the other, in as few bytes as will do.
+    """Return the columns of valid codes contiguously, in the smallest integer dtype.
 
-    Parameters
-    ----------
-    Z : ndarray or tensor of shape (n_samples, n_concepts)
-        Valid codes.
-
-    sizes : sequence of int
-        Number of values of each concept.
-
-    Returns
-    -------
-    columns : ndarray or tensor of shape (n_concepts, n_samples)
-        The codes, which compare with any code of their concept. (Tensors of few bits
-        would compare with what is left of a number that does not fit.)
+    The result has shape (n_concepts, n_samples), and compares with any code of its
+    concept. (Tensors of few bits would compare with an overflowed number.)
     """
     if not is_tensor(Z):
         return np.ascontiguousarray(Z.T, dtype=np.min_scalar_type(max(sizes) - 1))

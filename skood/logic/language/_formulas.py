@@ -1,7 +1,7 @@
-"""Formulas over concepts: the words of a constraint, and how they are written.
+"""Formulas over concepts: their classes and string representation.
 
-A formula is a tree of small immutable objects. It says nothing of what its concepts'
-values are until it is bound to domains, see `skood.logic.language._compiler`.
+A formula is a tree of small immutable objects. The values of its concepts are unknown
+until it is bound to domains, see `skood.logic.language._compiler`.
 """
 
 # Authors: The skood developers
@@ -34,16 +34,16 @@ __all__ = [
 
 KEYWORDS = frozenset({"and", "or", "xor", "not"})
 
-# What need not be quoted: a word, or a number.
+# Names that need no quotes: a word, or a number.
 WORD = re.compile(r"-?\d[\w.]*|\w[\w.]*")
 
-# Deeper formulas, and deeper parentheses, could exhaust the stack where they are read,
-# written or compiled. The text of a formula has fewer parentheses than levels.
+# Deeper formulas, and deeper parentheses, could exhaust the stack when they are parsed,
+# written or compiled. The string of a formula has fewer parentheses than levels.
 MAX_DEPTH = 50
 
 
 def spell(name):
-    """Write a name or a value: as it is if it is a plain word, else in quotes."""
+    """Return a name or a value as a string, in quotes unless it is a plain word."""
     text = str(name)
     if WORD.fullmatch(text) and text.lower() not in KEYWORDS:
         return text
@@ -52,20 +52,9 @@ def spell(name):
 
 
 def plain_value(value, name):
-    """Return a value of a concept in plain Python, or raise.
+    """Return a value (str, bool, int or float, also of NumPy) as a plain Python object.
 
-    Parameters
-    ----------
-    value : str, bool, int or float, also of NumPy
-        The value.
-
-    name : str
-        Name of the concept, for the error.
-
-    Returns
-    -------
-    value : str, bool, int or float
-        The value.
+    Raises an error that contains `name`, the name of the concept, if it is invalid.
     """
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, (str, bool, int)):
@@ -79,11 +68,11 @@ def plain_value(value, name):
 
 
 class Formula:
-    """A formula over concepts; `C` makes the simplest.
+    """A formula over concepts; `C` is the simplest one.
 
     Formulas are combined by ``~`` (not), ``&`` (and), ``^`` (exclusive or), ``|``
-    (or), ``>>`` (implies) and ``.iff()``. ``str`` writes a formula in the language that
-    :func:`parse_constraint` reads.
+    (or), ``>>`` (implies) and ``.iff()``. ``str`` returns a formula in the syntax of
+    :func:`parse_constraint`.
     """
 
     precedence: ClassVar[int] = 7
@@ -105,7 +94,7 @@ class Formula:
         return Not(self)
 
     def iff(self, other):
-        """Tell that this formula holds where another one does, and only there.
+        """Return the equivalence of this formula and another one.
 
         Parameters
         ----------
@@ -120,7 +109,7 @@ class Formula:
         return Iff(self, _checked(other))
 
     def concepts(self):
-        """Names of the concepts of the formula, each once, in order of appearance.
+        """Return the distinct names of the concepts, in order of appearance.
 
         Returns
         -------
@@ -147,17 +136,17 @@ class Formula:
         return self
 
     def _parts(self):
-        """The formulas that this one is made of."""
+        """Return the operands of this formula."""
         return ()
 
     def _written(self, part, loosest):
-        """Write a part, in parentheses if it binds less tightly than `loosest`."""
+        """Return a part as a string, in parentheses if it binds less than `loosest`."""
         text = str(part)
         return text if part.precedence >= loosest else f"({text})"
 
 
 def _checked(formula):
-    """Refuse what is no formula."""
+    """Raise an error if the argument is not a formula."""
     if not isinstance(formula, Formula):
         raise TypeError(
             f"A formula can only be combined with a formula, got {formula!r}. Write "
@@ -167,14 +156,14 @@ def _checked(formula):
 
 
 def _combined(kind, left, right):
-    """Combine two formulas by an operator, or leave it to the other operand."""
+    """Combine two formulas by an operator, or return NotImplemented."""
     if not isinstance(right, Formula):
         return NotImplemented
     return kind((left, right)) if issubclass(kind, _Joined) else kind(left, right)
 
 
 def _set_depth(formula, parts):
-    """Store how deep a formula is, or raise."""
+    """Store the depth of a formula, or raise an error."""
     depth = 1 + max(part.depth for part in parts)
     if depth > MAX_DEPTH:
         raise ValueError(
@@ -188,7 +177,7 @@ def _set_depth(formula, parts):
 class C(Formula):
     """A concept, by its name.
 
-    Alone it is the formula that a two-valued concept has its second value.
+    On its own it is the formula that a two-valued concept has its second value.
 
     Read more in the :ref:`User Guide <logic>`.
 
@@ -199,7 +188,7 @@ class C(Formula):
 
     See Also
     --------
-    parse_constraint : Read a formula from a text.
+    parse_constraint : Parse a formula from a string.
 
     Examples
     --------
@@ -221,7 +210,7 @@ class C(Formula):
         object.__setattr__(self, "name", str(self.name))
 
     def eq(self, value):
-        """Tell that the concept has a value, or the value of another concept.
+        """Return the formula that the concept has a value, or the value of a concept.
 
         Parameters
         ----------
@@ -236,12 +225,12 @@ class C(Formula):
         return self._compared(value, True)
 
     def ne(self, value):
-        """Tell that the concept does not have a value, or that of another concept.
+        """Return the formula that the concept does not have a value.
 
         Parameters
         ----------
         value : str, int, float, bool or C
-            The value, or a concept with the same values.
+            The value, or a concept with the same values, whose value must then differ.
 
         Returns
         -------
@@ -251,7 +240,7 @@ class C(Formula):
         return self._compared(value, False)
 
     def isin(self, values):
-        """Tell that the concept has one of several values.
+        """Return the formula that the concept has one of several values.
 
         Parameters
         ----------
@@ -295,7 +284,7 @@ class C(Formula):
 
 @dataclass(frozen=True, repr=False)
 class Equals(Formula):
-    """A concept has, or has not, a value.
+    """Formula that a concept has, or does not have, a value.
 
     Parameters
     ----------
@@ -330,7 +319,7 @@ class Equals(Formula):
 
 @dataclass(frozen=True, repr=False)
 class Same(Formula):
-    """Two concepts have, or have not, the same value.
+    """Formula that two concepts have, or do not have, the same value.
 
     Parameters
     ----------
@@ -359,7 +348,7 @@ class Same(Formula):
 
 @dataclass(frozen=True, repr=False)
 class Not(Formula):
-    """A formula does not hold.
+    """Negation of a formula.
 
     Parameters
     ----------
@@ -386,12 +375,12 @@ class Not(Formula):
 
 @dataclass(frozen=True, repr=False)
 class _Joined(Formula):
-    """Formulas joined by an operator that is associative: a chain is one formula.
+    """Formulas joined by an associative operator: a chain is one formula.
 
     Parameters
     ----------
     parts : tuple of Formula
-        At least two; those of the same kind are taken apart.
+        At least two; nested formulas of the same operator are flattened.
     """
 
     parts: tuple
@@ -421,19 +410,19 @@ class _Joined(Formula):
 
 
 class And(_Joined):
-    """All of several formulas hold."""
+    """Conjunction: all of several formulas hold."""
 
     word, sign, precedence = "and", "&", 5
 
 
 class Xor(_Joined):
-    """An odd number of several formulas hold."""
+    """Exclusive disjunction: an odd number of several formulas holds."""
 
     word, sign, precedence = "xor", "^", 4
 
 
 class Or(_Joined):
-    """At least one of several formulas holds."""
+    """Disjunction: at least one of several formulas holds."""
 
     word, sign, precedence = "or", "|", 3
 
@@ -466,7 +455,7 @@ class _Pair(Formula):
 
 
 class Implies(_Pair):
-    """Where one formula holds, so does another."""
+    """Implication: if the left formula holds, so does the right one."""
 
     sign, precedence = "->", 2
 
@@ -475,7 +464,7 @@ class Implies(_Pair):
 
 
 class Iff(_Pair):
-    """One formula holds where another one does, and only there."""
+    """Equivalence: both formulas hold, or neither does."""
 
     sign, precedence = "<->", 1
 

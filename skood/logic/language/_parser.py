@@ -1,4 +1,4 @@
-"""Read constraints from text, operators by precedence; nothing is ever executed."""
+"""Parser of constraints by operator precedence; text is never executed."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -45,7 +45,7 @@ _TOKEN = re.compile(
 
 
 class _Token(NamedTuple):
-    """A piece of text: a sign or keyword, a name, or the end."""
+    """A token: a sign or keyword, a name, or the end."""
 
     kind: str  # "sign" (also keywords), "name", "end"
     text: str
@@ -56,7 +56,7 @@ class _Token(NamedTuple):
 
 
 def _tokens(text):
-    """Cut a text into tokens."""
+    """Split a string into tokens."""
     tokens, position = [], 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -77,7 +77,7 @@ def _tokens(text):
 
 
 def _unreadable(text, position):
-    """The error of a character that begins no token."""
+    """Return the error for a character that starts no token."""
     character = text[position]
     if character in "'\"":
         message = "this quote is not closed"
@@ -95,7 +95,7 @@ def _unreadable(text, position):
 
 
 class _Parser:
-    """One pass over the tokens of a text."""
+    """Recursive parser of the tokens of a string."""
 
     def __init__(self, text, domains):
         self.text = text
@@ -106,26 +106,26 @@ class _Parser:
 
     @property
     def token(self):
-        """The token that is read next."""
+        """Return the next token."""
         return self.tokens[self.index]
 
     def error(self, message, token=None):
-        """The error at a token, by default at the next one."""
+        """Return the error at a token, by default at the next one."""
         position = (token or self.token).position
         return ConstraintSyntaxError(message, self.text, position)
 
     def at(self, *signs):
-        """Tell whether the next token is one of some signs."""
+        """Return whether the next token is one of some signs."""
         return self.token.kind == "sign" and self.token.text in signs
 
     def take(self, *signs):
-        """Read the next token if it is one of some signs, and tell whether it was."""
+        """Consume the next token if it is one of some signs; return whether it was."""
         found = self.at(*signs)
         self.index += found
         return found
 
     def parse(self):
-        """Read the whole text."""
+        """Parse the whole string."""
         if self.token.kind == "end":
             raise self.error("the constraint is empty")
         formula = self.formula()
@@ -141,7 +141,7 @@ class _Parser:
         raise self.error(f"expected an operator or the end, got {self.token}")
 
     def formula(self, loosest=Iff.precedence):
-        """An operand, and what operators join to it, none looser than `loosest`."""
+        """Parse an operand and its operators with at least the precedence `loosest`."""
         left, last = self.operand(), None
         while self.at(*_OPERATORS):
             operator = self.token
@@ -172,7 +172,7 @@ class _Parser:
             raise self.error(str(error).rstrip("."), token) from None
 
     def operand(self):
-        """Negations, and what they negate: ``'not' not | atom``."""
+        """Parse negations and their operand: ``'not' not | atom``."""
         first, n_negations = self.token, 0
         while self.take("not"):
             n_negations += 1
@@ -182,7 +182,7 @@ class _Parser:
         return formula
 
     def atom(self):
-        """A formula in parentheses, a name, or a comparison."""
+        """Parse a formula in parentheses, a name, or a comparison."""
         opening = self.token
         if not self.take("("):
             return self.concept()
@@ -200,7 +200,7 @@ class _Parser:
         return formula
 
     def concept(self):
-        """A concept alone, or compared."""
+        """Parse a concept alone, or in a comparison."""
         name = self.token
         if name.kind != "name":
             raise self.error(f"expected a concept, 'not' or '(', got {name}")
@@ -225,7 +225,7 @@ class _Parser:
         return C(name.text)
 
     def comparison(self, name):
-        """What follows the name: ``('=' | '!=') (value | name)``."""
+        """Parse the part after the name: ``('=' | '!=') (value | name)``."""
         equal = self.token.text == "="
         self.index += 1
         right = self.token
@@ -253,16 +253,16 @@ class _Parser:
 
 
 def parse(text, domains):
-    """Read a constraint over domains that were checked; see `parse_constraint`."""
+    """Parse a constraint over validated domains; see `parse_constraint`."""
     if not isinstance(text, str):
         raise TypeError(f"A constraint must be a str, got {brief(text)}.")
     return _Parser(text, domains).parse()
 
 
 def parse_constraint(text, domains):
-    """Read a constraint from text.
+    """Parse a constraint from a string.
 
-    The language, from the loosest operator to the tightest::
+    The grammar, from the operator of lowest precedence to the highest::
 
         iff         := implication ['<->' implication]
         implication := or ['->' or]
@@ -272,11 +272,11 @@ def parse_constraint(text, domains):
         not         := 'not' not | atom
         atom        := '(' iff ')' | name | name ('=' | '!=') (value | name)
 
-    A name alone stands for a two-valued concept that has its second value. What is
-    right of '=' is a value of the concept on the left or, if there is no such value,
-    a concept with the same values. Operators may be written in upper case; names and
-    values are case-sensitive. Names and values that are no plain words are quoted.
-    Nothing of the text is ever executed.
+    A name alone requires a two-valued concept, and means that it has its second value.
+    The right side of '=' is a value of the concept on the left or, if there is no such
+    value, a concept with the same values. Operators may be written in upper case; names
+    and values are case-sensitive. Names and values other than plain words are quoted.
+    The text is never executed.
 
     Read more in the :ref:`User Guide <logic>`.
 
@@ -291,20 +291,20 @@ def parse_constraint(text, domains):
     Returns
     -------
     formula : Formula
-        The constraint. ``str(formula)`` writes it again.
+        The constraint. ``str(formula)`` is a string that parses to it.
 
     Raises
     ------
     ConstraintSyntaxError
-        If the text is no constraint over these concepts. It is a ``ValueError``, and
-        shows where.
+        If the text is not a constraint over these concepts. It is a ``ValueError``,
+        and shows the position.
 
     TypeError
-        If `text` is no str, or `domains` no dict of lists.
+        If `text` is not a str, or `domains` not a dict of lists.
 
     See Also
     --------
-    C : Formulas without text.
+    C : Formulas built in Python.
     KnowledgeBase : Weighted constraints.
 
     Examples
@@ -326,7 +326,7 @@ Its values: red, blue. Did you mean 'red'?
 
 
 def read_constraints(constraints, domains):
-    """Names (or None) and formulas of constraints."""
+    """Return names (or None) and formulas of constraints."""
     names = None
     if isinstance(constraints, (str, Formula)) or not hasattr(constraints, "__iter__"):
         raise TypeError(

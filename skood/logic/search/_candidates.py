@@ -1,4 +1,4 @@
-"""Candidates of a search for constraints, and which of them say the same."""
+"""Candidate constraints of a search, and their equivalence."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -15,7 +15,7 @@ from skood.utils._param_validation import Interval, Options, StrOptions, validat
 
 __all__ = ["constraint_candidates", "truth_key"]
 
-# More formulas than this take minutes to list, and hours to try.
+# Listing more formulas takes minutes, and trying them hours.
 _MAX_LISTED = 1_000_000
 
 
@@ -28,11 +28,11 @@ _MAX_LISTED = 1_000_000
     prefer_skip_nested_validation=True,
 )
 def constraint_candidates(domains, depth=2, distinct=True):
-    r"""List the constraints that a search may try.
+    r"""List the candidate constraints of a search.
 
-    A literal says that a concept has, or has not, a value. The candidates of depth 1
-    are the literals; those of depth 2 are the implications between two literals
-    :math:`l \to l'` too [1]_; and those of depth d the rules
+    A literal is the formula that a concept has, or does not have, a value. The
+    candidates of depth 1 are the literals; depth 2 adds the implications between two
+    literals :math:`l \to l'` [1]_; and depth d adds the rules
 
     .. math:: l_1 \land \dots \land l_{d-1} \to l_d
 
@@ -47,32 +47,33 @@ def constraint_candidates(domains, depth=2, distinct=True):
     domains : dict of str to (list or "bool")
         Values of each concept; "bool" is short for ``[False, True]``. A concept with
         the values False and True, or 0 and 1, has the literals ``name`` and ``not
-        name``; one with two other values ``name = value`` for both of them; and one
-        with more ``name = value`` and ``name != value`` for each of them.
+        name``; a concept with two other values ``name = value`` for each value; and a
+        concept with more values ``name = value`` and ``name != value`` for each value.
 
     depth : int, default=2
-        Most literals of a candidate, at least 1.
+        Maximal number of literals of a candidate, at least 1.
 
     distinct : bool or "signed", default=True
-        Which candidates are left out. True: those that are always true or always
-        false, and those with the truth table of an earlier one or of its negation
+        Candidates to exclude. True: candidates that are always true or always false,
+        and candidates with the truth table of an earlier one or of its negation
         (a constraint and its negation with minus its weight are the same model).
-        "signed": a constraint and its negation are two. False: none.
+        "signed": as True, but a constraint and its negation are distinct. False:
+        nothing is excluded.
 
     Returns
     -------
     candidates : list of Formula
-        Literals first, then implications, in the order of the concepts. Of candidates
-        that say the same, the first.
+        Literals first, then implications, in the order of the concepts; the first of
+        equivalent candidates.
 
     Raises
     ------
     ValueError
-        If there are more than a million to list.
+        If there are more than a million candidates.
 
     See Also
     --------
-    ConstraintSearch : Select some of them by what they contribute to detection.
+    ConstraintSearch : Select candidates by their contribution to detection.
 
     References
     ----------
@@ -119,7 +120,7 @@ def constraint_candidates(domains, depth=2, distinct=True):
 
 
 def _literals(name, values):
-    """Literals of one concept; a concept with one value says nothing."""
+    """Return the literals of one concept; none for a concept with one value."""
     if len(values) == 1:
         return []
     if values == [0, 1]:  # or [False, True]
@@ -134,7 +135,7 @@ def _literals(name, values):
 
 
 def _count(sizes, depth):
-    """Number of candidates, from the number of literals of each concept."""
+    """Return the number of candidates, from the numbers of literals of concepts."""
     total = sum(sizes)
     # elementary symmetric polynomials: ways to choose literals of different concepts
     longest = min(depth - 1, len(sizes))
@@ -160,24 +161,12 @@ def _listed(literals, depth):
 
 
 def truth_key(scope, table, *, signed=False):
-    """Key of a constraint that those with the same truth table have, too.
+    """Return a key shared by all constraints with the same truth table, or None.
 
-    Parameters
-    ----------
-    scope : tuple of int
-        The concepts of the table, in increasing order.
-
-    table : ndarray of bool
-        Truth for all values of these concepts, one axis for each.
-
-    signed : bool, default=False
-        Whether a constraint and its negation have different keys.
-
-    Returns
-    -------
-    key : tuple or None
-        The concepts on which the truth depends, and the truth for their values. None
-        if it depends on nothing.
+    `table` is the truth for all values of the concepts in `scope`, which is in
+    increasing order. With `signed`, a constraint and its negation have different keys.
+    The key is the concepts on which the truth depends, and the truth for their values;
+    None for a constant.
     """
     concepts = []
     for axis in reversed(range(table.ndim)):

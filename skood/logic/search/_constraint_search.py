@@ -1,4 +1,4 @@
-"""Search for constraints that help a detector."""
+"""Greedy search for constraints that improve a detector."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -32,80 +32,80 @@ __all__ = ["ConstraintSearch"]
 
 
 class ConstraintSearch(FoundDetector):
-    r"""Detector that finds its constraints by a greedy search.
+    r"""OOD detector that learns its constraints by a greedy search.
 
-    Of a list of candidates, those are added to the constraints of an
-    :class:`MLNDetector` that improve it on validation rows [1]_. With the constraints
-    :math:`S` that were accepted so far, and J the objective of the detector with
-    weights fitted to held-out ID rows, a candidate c is accepted where
+    Candidates are added to the constraints of an :class:`MLNDetector` if they improve
+    it on validation samples [1]_. With the accepted constraints :math:`S`, and J the
+    objective of the detector with weights fitted to held-out ID samples, a candidate c
+    is accepted if
 
     .. math:: J(S \cup \{c\}) > J(S) + \delta_{\min}.
 
-    J is the area under the ROC curve of the fused score on validation rows, of which
-    some are OOD. The classifiers of the concepts and the detector are fitted once, on
-    rows of their own; what the search reports, it measures on test rows that it has not
-    seen.
+    J is the area under the ROC curve of the fused score on ID and OOD validation
+    samples. The classifiers of the concepts and the detector are fitted once, on
+    separate samples; results are reported on test samples that the search does not
+    use.
 
     Read more in the :ref:`User Guide <logic>`.
 
     Parameters
     ----------
     estimator : MLNDetector
-        The detector to improve. Its constraints, often none, are where the search
-        starts, and stay; its `weights`, `prior`, `fusion`, `gamma` and `calibration`
-        are those of the result. Its fusion must not be "product".
+        The detector to improve. Its constraints, if any, are the start of the search,
+        and are never removed; its `weights`, `prior`, `fusion`, `gamma` and
+        `calibration` are used for the result. Its fusion must not be "product".
 
     candidates : list of (str or Formula), default=None
         Constraints that may be added. None: :func:`constraint_candidates` of the
-        concepts, up to `depth`. Those that are always or never true, or that say the
-        same as another one or as its negation, are not tried.
+        concepts, up to `depth`. Constant candidates, and candidates that are equivalent
+        to another one or to its negation, are not tried.
 
     depth : int, default=2
-        Most literals of a candidate, if `candidates` is None.
+        Maximal number of literals of a candidate, if `candidates` is None.
 
     objective : {"auroc", "likelihood"}, default="auroc"
-        What is to grow. "auroc" needs OOD rows in ``y``. "likelihood", the mean
-        log-probability of the concepts of ID validation rows, needs none: it finds what
-        the concepts have to do with each other, whether that helps to tell OOD rows or
-        not.
+        Objective to maximize. "auroc" requires OOD samples in ``y``. "likelihood", the
+        mean log-probability of the concepts of ID validation samples, requires none: it
+        finds dependencies between concepts, which may or may not help to detect OOD
+        samples.
 
     order : {"listed", "random", "gain"}, default="listed"
-        In which order candidates are tried. "listed" and "random" try each of them
-        once. "gain" ranks them by how much the likelihood of the held-out ID rows would
-        grow, which is the Kullback-Leibler divergence of their observed from their
-        predicted truth [2]_; of the first `n_refits` the best is added, then all others
-        are ranked again, until none of them improves the objective.
+        Order in which candidates are tried. "listed" and "random" try each candidate
+        once. "gain" ranks them by the increase of the likelihood of the held-out ID
+        samples, which is the Kullback-Leibler divergence of their observed from their
+        predicted truth [2]_; the best of the first `n_refits` is added, then all others
+        are ranked again, until no candidate improves the objective.
 
     n_refits : int, default=20
-        How many candidates are tried in each round of the order "gain".
+        Number of candidates to try in each round of the order "gain".
 
     min_improvement : float, default=0.001
         :math:`\delta_{\min}`, at least 0.
 
     max_constraints : int, default=None
-        Most constraints to add. None: no limit.
+        Maximal number of constraints to add. None: no limit.
 
     prune : bool, default=True
-        Whether to take constraints out again, at the end, without which the objective
-        is not lower.
+        Whether to remove constraints at the end if the objective does not decrease
+        without them.
 
     validation : float, default=0.2
-        Share of the ID rows that the objective is computed on.
+        Fraction of the ID samples used for the objective.
 
     test : float, default=0.2
-        Share of the ID rows that are kept for the report; may be 0. Of the OOD rows,
-        validation and test rows are as many in proportion, and with a supervised
-        `estimator` the same shares.
+        Fraction of the ID samples held out for the report; may be 0. OOD samples are
+        divided between validation and test in the same proportion, and with a
+        supervised `estimator` by the same fractions.
 
     contamination : float, default=0.05
-        Share of the held-out ID rows to reject. It takes the place of the estimator's.
+        Fraction of the held-out ID samples to reject. Overrides the estimator's.
 
     ood_label : int or str, default=-1
-        Label of OOD rows in ``y``. It takes the place of the estimator's.
+        Label of OOD samples in ``y``. Overrides the estimator's.
 
     random_state : int, RandomState instance or None, default=None
-        Which rows are for what, and the order "random". The estimator has a
-        `random_state` of its own.
+        Controls the splits and the order "random". The estimator has its own
+        `random_state`.
 
     verbose : int, default=0
         1 shows a progress bar.
@@ -113,32 +113,32 @@ class ConstraintSearch(FoundDetector):
     Attributes
     ----------
     estimator_ : MLNDetector
-        The detector with the constraints that were found.
+        The detector with the constraints of the search.
 
     constraints_ : list of str
-        Its constraints: those of the start, then those that were found.
+        Its constraints: the initial ones, then the ones found.
 
     found_ : list of str
-        Those that were found, in the order in which they were.
+        The constraints found, in the order in which they were added.
 
     weights_ : ndarray of shape (n_constraints,)
-        Their weights.
+        Weights of the constraints.
 
     validation_auroc_, baseline_validation_auroc_ : float or None
-        AUROC on the validation rows, and that of the detector's own scores, without
-        any logic (0.5 if there is no detector). None without OOD rows. Constraints were
-        chosen for the first, which is optimistic.
+        AUROC on the validation samples, of the result and of the detector's own scores
+        without logic (0.5 without a detector). None without OOD samples. The first is
+        optimistic, since constraints were selected by it.
 
     test_auroc_, baseline_test_auroc_ : float or None
-        The same on the test rows, which the search has not seen. None if there are
-        none.
+        The same on the test samples, which the search does not use. None if there are
+        no such samples.
 
     n_validation_, n_test_ : tuple of (int, int)
-        Numbers of ID and of OOD rows.
+        Numbers of ID and OOD samples.
 
     offset_ : float
-        Threshold: at most a share `contamination` of the scores of the ID rows that
-        the estimator holds out to calibrate are below it, see :ref:`ties`.
+        Threshold: at most a fraction `contamination` of the scores of the ID samples
+        that the estimator holds out for calibration is below it, see :ref:`ties`.
 
     concepts_ : list of str
         Names of the concepts.
@@ -149,7 +149,7 @@ class ConstraintSearch(FoundDetector):
     See Also
     --------
     MLNDetector : The detector that is improved.
-    constraint_candidates : What is tried.
+    constraint_candidates : The default candidates.
 
     References
     ----------
@@ -160,8 +160,8 @@ class ConstraintSearch(FoundDetector):
 
     Examples
     --------
-    Two concepts, each read from a feature; the second follows from the first, except
-    in OOD samples:
+    Two concepts, each predicted from a feature; the second follows from the first,
+    except in OOD samples:
 
     >>> import numpy as np
     >>> from sklearn.tree import DecisionTreeClassifier
@@ -243,11 +243,11 @@ class ConstraintSearch(FoundDetector):
         Parameters
         ----------
         X : array-like of shape (n_samples, ...)
-            Training data: what the classifiers and the detector read.
+            Training data for the classifiers and the detector.
 
         y : array-like of shape (n_samples, n_concepts) or (n_samples,), default=None
-            Labels of the concepts, as in :meth:`MLNDetector.fit`. A row is OOD if any
-            of its labels is `ood_label`.
+            Labels of the concepts, as in :meth:`MLNDetector.fit`. A sample is OOD if
+            any of its labels is `ood_label`.
 
         Returns
         -------
@@ -257,9 +257,8 @@ class ConstraintSearch(FoundDetector):
         Raises
         ------
         ValueError
-            If there are no OOD rows and the objective needs them, or if data,
-            parameters or candidates are invalid. The estimator then is as it was before
-            the call.
+            If there are no OOD samples and the objective requires them, or if data,
+            parameters or candidates are invalid. The estimator is then left unchanged.
         """
         with fresh_fit(self):
             self._fit(X, y)
@@ -281,7 +280,7 @@ class ConstraintSearch(FoundDetector):
         )
         y_train = None if y is None else take_rows(y, rows.train)
         detector.fit(take_rows(X, rows.train), y_train)
-        # the rows that it has held out, read once more: weights are fitted to them
+        # outputs for its held-out samples, to which weights are fitted
         own = np.setdiff1d(rows.train, ood_rows)
         seed = detector.random_state
         ((_, held_out),) = calibration_folds(len(own), None, detector.calibration, seed)
@@ -296,16 +295,16 @@ class ConstraintSearch(FoundDetector):
         self._report("test", read, np.isin(rows.test, ood_rows))
 
     def _unfitted(self):
-        """A clone of the estimator, whose logic is replaced in the end."""
+        """Return a clone of the estimator, whose logic is replaced at the end."""
         if self.estimator.fusion == "product":
             raise ValueError(
                 "ConstraintSearch cannot search with fusion='product': it needs "
-                "weights that are not negative, and those of candidates may be. Use "
+                "non-negative weights, and candidates may have negative ones. Use "
                 "fusion='log' or 'shifted_product'."
             )
         detector = clone(self.estimator)
         seed = detector.random_state
-        if not isinstance(seed, Integral):  # the rows to hold out are drawn twice
+        if not isinstance(seed, Integral):  # the held-out samples are drawn twice
             seed = int(check_random_state(seed).randint(np.iinfo(np.int32).max))
         detector.set_params(
             contamination=self.contamination,
@@ -313,7 +312,7 @@ class ConstraintSearch(FoundDetector):
             random_state=seed,
         )
         if self._scores_nothing(detector, detector.constraints):
-            # it must have something to score samples by
+            # it needs constraints or a detector to compute scores
             first = check_parts(detector.concepts, detector)[0].concepts[0]
             always, weights = C(first).eq(C(first)), detector.weights
             if isinstance(weights, dict):
@@ -325,22 +324,22 @@ class ConstraintSearch(FoundDetector):
 
     @staticmethod
     def _scores_nothing(detector, constraints):
-        """Tell whether a detector would have nothing to score samples by."""
+        """Return whether a detector has neither constraints nor a detector."""
         return not constraints and detector.detector is None and not detector.supervised
 
     def _check_rows(self, ood_rows):
-        """Refuse to search without the rows that decide."""
+        """Raise an error if samples required by the objective are missing."""
         needed = 2 if self.test > 0.0 else 1
         if self.objective == "auroc" and len(ood_rows) < needed:
             raise ValueError(
-                f"objective='auroc' needs OOD rows, at least {needed} with test="
+                f"objective='auroc' needs OOD samples, at least {needed} with test="
                 f"{self.test}, and y has {len(ood_rows)} that are labeled ood_label="
                 f"{self.ood_label!r}. Add some, such as rows of classes that are left "
                 "out, or search with objective='likelihood', which needs none."
             )
 
     def _search(self, detector, calibration, read, is_ood, rng):
-        """Search, and keep what was tried and what was found."""
+        """Run the search, and store its history and result."""
         kb = detector.knowledge_base_
         pool, kinds = pool_of(detector, calibration, read)
         start = pool.candidates(kb, detector._fixed)
@@ -386,7 +385,7 @@ class ConstraintSearch(FoundDetector):
             greedy.prune()
 
     def _warn(self, greedy, before):
-        """Say where nothing was found, or not all was tried."""
+        """Warn if nothing was found, or some candidates were not tried."""
         if greedy.inexact:
             warn(
                 f"{len(greedy.inexact)} of {len(greedy.candidates)} candidates were "
@@ -405,7 +404,7 @@ class ConstraintSearch(FoundDetector):
             )
 
     def _finish(self, detector, calibration):
-        """Give the detector its constraints, and fit their weights."""
+        """Set the constraints of the detector, and fit their weights."""
         given, weights = self.estimator.constraints, self.estimator.weights
         n_added = len(detector.constraints) - len(given)  # see _unfitted
         if self._scores_nothing(detector, [*given, *self.found_]):
@@ -421,7 +420,7 @@ class ConstraintSearch(FoundDetector):
         else:
             detector.set_params(constraints=[*given, *self.found_])
         if weights is not None and not isinstance(weights, dict):
-            # those found come after the ones given, and before "is_id"
+            # found constraints are placed after the given ones and before "is_id"
             unknown = np.full(len(self.found_), np.nan)
             weights = np.insert(detector._fixed[n_added:], len(given), unknown)
         detector.set_params(weights=weights)
@@ -432,7 +431,7 @@ class ConstraintSearch(FoundDetector):
         copy_input_attributes(self, detector)
 
     def _report(self, name, read, is_ood):
-        """Keep AUROCs with and without logic, where there are rows of both kinds."""
+        """Store AUROCs with and without logic, if there are ID and OOD samples."""
         found = baseline = None
         if is_ood.any() and not is_ood.all():
             labels, detector = np.where(is_ood, -1, 0), self.estimator_
@@ -446,10 +445,10 @@ class ConstraintSearch(FoundDetector):
 
     @property
     def search_history_(self):
-        """What was tried, in order: a pandas.DataFrame.
+        """Return the candidates that were tried, in order, as a pandas.DataFrame.
 
         Columns: ``candidate``; ``gain``, see `order`; the objective ``before`` and
-        ``after``; ``accepted``; ``kept``, whether it was not taken out again;
+        ``after``; ``accepted``; ``kept``, whether it was not removed by pruning;
         ``seconds``.
         """
         check_is_fitted(self, "offset_")

@@ -1,4 +1,4 @@
-"""What a search does with the detector that it has found."""
+"""Base class of a detector that delegates to the detector found by a search."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,14 +12,14 @@ __all__ = ["FoundDetector"]
 
 
 def _of_estimator(name):
-    """An attribute that is one of ``estimator_``, and changes with it."""
+    """Return a property that delegates to ``estimator_``."""
     return property(
         lambda self: getattr(self.estimator_, name), doc=f"``estimator_.{name}``."
     )
 
 
 class FoundDetector(BaseDetector):
-    """Base class of a detector that does what its ``estimator_`` does.
+    """Base class of a detector that delegates to its ``estimator_``.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class FoundDetector(BaseDetector):
         return self.estimator_._score(X)
 
     def score(self, X, y):
-        """Area under the ROC curve of ID against OOD samples.
+        """Return the area under the ROC curve of ID against OOD samples.
 
         Parameters
         ----------
@@ -59,7 +59,7 @@ class FoundDetector(BaseDetector):
 
     @takes_input
     def predict_concepts(self, X):
-        """Read the concepts; see :meth:`MLNDetector.predict_concepts`.
+        """Predict the concepts; see :meth:`MLNDetector.predict_concepts`.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class FoundDetector(BaseDetector):
         return self.estimator_.predict_concepts(X)
 
     def concept_proba(self, X):
-        """Probabilities of concepts; see :meth:`MLNDetector.concept_proba`.
+        """Return the probabilities of concepts; see :meth:`MLNDetector.concept_proba`.
 
         Parameters
         ----------
@@ -91,7 +91,7 @@ class FoundDetector(BaseDetector):
         return self.estimator_.concept_proba(X)
 
     def penalty(self, X):
-        """Penalty of each sample; see :meth:`MLNDetector.penalty`.
+        """Return the penalty of each sample; see :meth:`MLNDetector.penalty`.
 
         Parameters
         ----------
@@ -107,18 +107,18 @@ class FoundDetector(BaseDetector):
         return self.estimator_.penalty(X)
 
     def set_weights(self, weights):
-        """Replace weights by hand; see :meth:`MLNDetector.set_weights`.
+        """Set weights of constraints; see :meth:`MLNDetector.set_weights`.
 
         Parameters
         ----------
         weights : array-like of shape (n_constraints,) or dict of str to float
-            Weights by constraint, or by its name or text in a dict.
+            Weights by constraint, or by its name or string in a dict.
 
         Returns
         -------
         self : object
-            The detector, with other `weights_` and `offset_`. What it reports of
-            validation and test rows stays that of the weights before.
+            The detector, with updated `weights_` and `offset_`. The reported validation
+            and test results are not recomputed.
         """
         check_is_fitted(self, "offset_")
         self.estimator_.set_weights(weights)
@@ -126,7 +126,7 @@ class FoundDetector(BaseDetector):
 
     @takes_input
     def explain(self, X, *, as_frame=False):
-        """Say which constraints each sample breaks; see :meth:`MLNDetector.explain`.
+        """Return the violated constraints of samples; see :meth:`MLNDetector.explain`.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""The greedy search itself: constraints go in one by one while the objective grows."""
+"""Greedy search: constraints are added one by one while the objective increases."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,18 +16,10 @@ __all__ = ["Candidate", "Greedy", "Validation"]
 
 
 class Candidate(NamedTuple):
-    """A constraint that may be added.
+    """A candidate constraint.
 
-    Parameters
-    ----------
-    text : str
-        The constraint.
-
-    factor : Factor
-        What the network sees of it.
-
-    truth : ndarray of shape (n_kinds,), dtype float64
-        Its truth in each kind of validation row.
+    ``text`` is the constraint, ``factor`` its `Factor` in the network, and ``truth``,
+    of shape (n_kinds,), its truth in each kind of validation samples.
     """
 
     text: str
@@ -36,24 +28,11 @@ class Candidate(NamedTuple):
 
 
 class Validation:
-    """Rows that decide.
+    """Validation samples and the objective on them.
 
-    Parameters
-    ----------
-    is_ood : ndarray of shape (n_samples,), dtype bool
-        Which rows are OOD.
-
-    kinds : ndarray of shape (n_samples,), dtype int
-        Rows of the same kind have the same concepts.
-
-    log_sf : ndarray of shape (n_samples,) or float
-        What the detector adds, see `fuse`.
-
-    fusion, gamma
-        See `fuse`.
-
-    objective : {"auroc", "likelihood"}
-        What is to grow.
+    ``is_ood`` of shape (n_samples,) masks OOD samples; samples with the same concepts
+    have the same ``kinds``; ``log_sf`` (of shape (n_samples,) or float), ``fusion`` and
+    ``gamma`` are arguments of `fuse`; ``objective`` is "auroc" or "likelihood".
     """
 
     def __init__(self, is_ood, kinds, log_sf, *, fusion, gamma, objective):
@@ -67,7 +46,7 @@ class Validation:
         self._share = np.bincount(kinds[~is_ood], minlength=n_kinds) / np.sum(~is_ood)
 
     def value(self, model, candidates):
-        """The objective of a fitted network of these constraints."""
+        """Return the objective of a fitted network of these constraints."""
         penalty = np.zeros(len(self._share))
         for weight, candidate in zip(model.weights, candidates, strict=True):
             penalty -= weight * candidate.truth
@@ -84,27 +63,11 @@ class Validation:
 
 
 class Greedy:
-    """A network that constraints are added to while an objective grows.
+    """A network to which constraints are added while an objective increases.
 
-    Parameters
-    ----------
-    model : SearchModel
-        The fitted network of the start.
-
-    start : list of Candidate
-        Its constraints, which stay.
-
-    candidates : list of Candidate
-        What may be added.
-
-    validation : Validation
-        What is to grow.
-
-    min_improvement : float
-        By how much it has to.
-
-    max_constraints : int or None
-        How many constraints may be added.
+    ``model`` is the fitted `SearchModel` of the start, with the constraints ``start``,
+    which are not removed. At most ``max_constraints`` of ``candidates`` are added if
+    they increase the objective of ``validation`` by more than ``min_improvement``.
     """
 
     def __init__(
@@ -128,7 +91,7 @@ class Greedy:
         return self.start + [self.candidates[i] for i in found]
 
     def _try(self, i, model, started):
-        """Fit the network with a candidate, and write down what comes of it."""
+        """Fit the network with a candidate, and record the result."""
         gain = self.model.gain(self.candidates[i].factor)
         value = self.validation.value(model.fit(), self._chosen([*self.found, i]))
         accepted = value > self.value + self.min_improvement
@@ -148,22 +111,16 @@ class Greedy:
         return model
 
     def _gain(self, i):
-        """Gain of a candidate, or None."""
+        """Return the gain of a candidate, or None."""
         gain = self.model.gain(self.candidates[i].factor)
         if gain is None:
             self.inexact.add(i)
         return gain
 
     def in_order(self, order, bar):
-        """Try each candidate once, and keep it if the objective grows.
+        """Try candidates once in an order, and add the ones that help.
 
-        Parameters
-        ----------
-        order : iterable of int
-            The candidates.
-
-        bar : progress
-            Is told.
+        `bar` is a progress bar that is updated.
         """
         for i in order:
             if len(self.found) >= self.n_most:
@@ -178,21 +135,15 @@ class Greedy:
             bar.update(1)
 
     def by_gain(self, n_refits, bar):
-        """Add the best of the candidates with the largest gains, until none is good.
+        """Add the best candidate of the largest gains, until no candidate improves.
 
-        Parameters
-        ----------
-        n_refits : int
-            How many candidates are fitted in each round.
-
-        bar : progress
-            Is told.
+        `n_refits` candidates are fitted in each round; `bar` is a progress bar.
         """
         rest = list(range(len(self.candidates)))
         while rest and len(self.found) < self.n_most:
             gains = {i: self._gain(i) for i in rest}
             rest = [i for i in rest if gains[i] is not None]
-            ranked = sorted(rest, key=lambda i: -gains[i])  # of equal gains, the first
+            ranked = sorted(rest, key=lambda i: -gains[i])  # stable for ties
             best = None
             for i in ranked[:n_refits]:
                 started = perf_counter()
@@ -211,10 +162,10 @@ class Greedy:
             self._show(bar)
 
     def prune(self):
-        """Take constraints out again while the objective does not fall.
+        """Remove constraints while the objective does not decrease.
 
-        The one without which it is highest is the first to go; of several, the one that
-        was added last.
+        The constraint with the best objective without it is removed first; of ties, the
+        one added last.
         """
         while self.found:
             best = None
@@ -232,13 +183,7 @@ class Greedy:
             self.model = model.settled()
 
     def written(self):
-        """What was tried, with whether it is still there.
-
-        Returns
-        -------
-        columns : dict of str to (list or ndarray)
-            Of equal lengths.
-        """
+        """Return the history of the search as a dict of columns of equal lengths."""
         tried = self.history["candidate"]
         accepted = np.array(self.history["accepted"], dtype=bool)
         return {

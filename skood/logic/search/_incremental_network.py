@@ -1,8 +1,8 @@
-"""The network of a search: constraints are added to it and taken out one by one.
+"""Markov logic network to which constraints are added and removed one by one.
 
-Only the connected component that a constraint belongs to is touched. Its worlds are
-kept in groups that satisfy the same constraints, and one more constraint splits these
-groups: nothing is enumerated again.
+Only the connected component of a constraint is updated. Its worlds are stored in
+groups that satisfy the same constraints, and one more constraint splits these groups,
+without another enumeration.
 """
 
 # Authors: The skood developers
@@ -21,33 +21,23 @@ from skood.utils._warnings import quiet
 
 __all__ = ["Component", "Factor", "SearchModel"]
 
-# Components with more worlds than this eliminate concepts, for each candidate anew:
+# Components with more worlds use elimination, for each candidate from scratch:
 # splitting their groups would take as long.
 _MAX_WORLDS = 2**18
 
-# Entries of the tables that elimination may make; what needs more is not tried.
+# Largest number of entries of the tables of elimination; others are not tried.
 _MAX_TABLE = 2**18
 
-# With a smaller prior weights may be at infinity, which takes another solver.
+# With a smaller prior weights may be at infinity, which requires another solver.
 _LEAST_PRIOR = 1e-3
 
 
 class Factor(NamedTuple):
-    """A constraint as the network sees it.
+    """A constraint as a factor of the network.
 
-    Parameters
-    ----------
-    scope : tuple of int
-        The concepts that it names, in increasing order.
-
-    table : ndarray of bool
-        Its truth for all values of these concepts.
-
-    mean_truth : float
-        Share of the calibration rows that satisfy it.
-
-    fixed : float, default=nan
-        Its weight, if it is not to be fitted.
+    ``scope`` are its concepts in increasing order, ``table`` its truth for all their
+    values, ``mean_truth`` the fraction of the calibration samples that satisfy it, and
+    ``fixed`` its weight, NaN if it is fitted.
     """
 
     scope: tuple
@@ -57,18 +47,11 @@ class Factor(NamedTuple):
 
 
 class Component(NamedTuple):
-    """Concepts that constraints connect.
+    """Concepts connected by constraints.
 
-    Parameters
-    ----------
-    concepts : tuple of int
-        The concepts, in increasing order.
-
-    members : tuple of int
-        The constraints, by their place in the network.
-
-    worlds : Groups, Split, Partition or None
-        What sums over the values of the concepts. None if they are too many to group.
+    ``concepts`` are in increasing order, ``members`` the positions of the constraints
+    in the network, and ``worlds`` (Groups, Split, Partition or None) sums over the
+    values of the concepts; None if there are too many to group.
     """
 
     concepts: tuple
@@ -77,18 +60,11 @@ class Component(NamedTuple):
 
 
 class SearchModel:
-    """A network of constraints, to which more are added; it is never changed.
+    """An immutable network of constraints that can be extended.
 
-    Parameters
-    ----------
-    sizes : tuple of int
-        Number of values of each concept.
-
-    n_samples : int
-        Number of calibration rows.
-
-    prior : float
-        Number of pseudo-rows that are spread over all worlds.
+    ``sizes`` are the numbers of values of each concept, ``n_samples`` the number of
+    calibration samples, and ``prior`` the number of pseudo-samples spread over all
+    worlds.
     """
 
     def __init__(self, sizes, n_samples, prior):
@@ -113,18 +89,9 @@ class SearchModel:
     # -- constraints in and out
 
     def extended(self, factor):
-        """Add a constraint with its fixed weight, or the best beside those there are.
+        """Return the larger network with a `Factor`, not yet fitted.
 
-        Parameters
-        ----------
-        factor : Factor
-            The constraint.
-
-        Returns
-        -------
-        model : SearchModel or None
-            The larger network, not yet fitted. None where sums over the component of
-            the constraint are too large to be exact.
+        None if sums over the component of the constraint are too large to be exact.
         """
         factors = (*self.factors, factor)
         base = self._base(factor.scope)
@@ -151,18 +118,9 @@ class SearchModel:
         return model
 
     def without(self, member):
-        """Take a constraint out.
+        """Return the network without the constraint at a position, not yet fitted.
 
-        Parameters
-        ----------
-        member : int
-            Its place in the network.
-
-        Returns
-        -------
-        model : SearchModel or None
-            The smaller network, not yet fitted. None where sums are too large to be
-            exact.
+        None if sums are too large to be exact.
         """
         rest = [i for i in range(len(self.factors)) if i != member]
         (old,) = [c for c in self.components if member in c.members]
@@ -190,13 +148,7 @@ class SearchModel:
         return model
 
     def settled(self):
-        """Split the groups by the constraint that was added last.
-
-        Returns
-        -------
-        model : SearchModel
-            The same network, to be extended.
-        """
+        """Return the network with groups split by the last constraint."""
         components = [
             c._replace(worlds=c.worlds.done()) if isinstance(c.worlds, Split) else c
             for c in self.components
@@ -204,7 +156,7 @@ class SearchModel:
         return self._like(self.factors, self.weights, tuple(components))
 
     def _base(self, scope):
-        """The component that a constraint on these concepts would belong to."""
+        """Return the component that a constraint on these concepts would belong to."""
         joined = [c for c in self.components if not set(c.concepts).isdisjoint(scope)]
         concepts = tuple(sorted(set(scope).union(*(c.concepts for c in joined))))
         if concepts not in self._bases:
@@ -217,7 +169,7 @@ class SearchModel:
         return self._bases[concepts]
 
     def _partition(self, concepts, factors):
-        """Exact sums over the values of concepts, from scratch; None if too large."""
+        """Return exact sums over the values of concepts; None if too large."""
         axis = {concept: a for a, concept in enumerate(concepts)}
         local = [(tuple(axis[j] for j in f.scope), f.table) for f in factors]
         partition = Partition(
@@ -234,7 +186,7 @@ class SearchModel:
         return self.weights[list(component.members)]
 
     def _inverse_of(self, base):
-        """Inverse of the covariance of its constraints where the network is."""
+        """Return the inverse of the covariance of its constraints."""
         if base.members not in self._inverses:
             factors = [self.factors[i] for i in base.members]
             covariance = base.worlds.covariance(self._weights_of(base))
@@ -243,27 +195,18 @@ class SearchModel:
         return self._inverses[base.members]
 
     def _target(self, component):
-        """Mean truth of the rows and of the prior's pseudo-rows."""
+        """Return the mean truth of the samples and of the prior's pseudo-samples."""
         observed = np.array([self.factors[i].mean_truth for i in component.members])
         uniform = component.worlds.uniform_truth()
         n, prior = self.n_samples, self.prior
         return (n * observed + prior * uniform) / (n + prior)
 
     def gain(self, factor):
-        """Increase of the mean log-likelihood that a constraint promises.
+        """Return the increase of the mean log-likelihood by a constraint, in nats.
 
-        That of the best weight while all others stay: the Kullback-Leibler divergence
-        of its observed from its predicted truth.
-
-        Parameters
-        ----------
-        factor : Factor
-            The constraint.
-
-        Returns
-        -------
-        gain : float or None
-            The divergence, in nats. None where sums are too large to be exact.
+        The increase for the best weight while all others are fixed: the
+        Kullback-Leibler divergence of its observed from its predicted truth. None if
+        sums are too large to be exact.
         """
         observed, predicted = self._observed(factor), self._predicted(factor)
         if predicted is None:
@@ -272,12 +215,12 @@ class SearchModel:
         return float(divergence + rel_entr(1.0 - observed, 1.0 - predicted))
 
     def _observed(self, factor):
-        """Mean truth of a constraint in the rows and the prior's pseudo-rows."""
+        """Return the mean truth of a constraint in samples and pseudo-samples."""
         total = self.n_samples * factor.mean_truth + self.prior * factor.table.mean()
         return total / (self.n_samples + self.prior)
 
     def _predicted(self, factor):
-        """Probability of a constraint that is not there, or None."""
+        """Return the probability of a constraint not in the network, or None."""
         base = self._base(factor.scope)
         if isinstance(base.worlds, Groups):
             if factor.scope not in self._marginals:
@@ -297,13 +240,7 @@ class SearchModel:
         return min(max(float(predicted), tiny), 1.0 - tiny)
 
     def fit(self):
-        """Fit the weights of the component that has changed, from where they are.
-
-        Returns
-        -------
-        self : SearchModel
-            The network.
-        """
+        """Fit the weights of the component that has changed, with a warm start."""
         if self._changed is None:
             return self
         component = self._changed
@@ -316,7 +253,7 @@ class SearchModel:
         return self
 
     def _refitted(self, component):
-        """Weights near the present ones, or None if they are not to be found."""
+        """Return weights near the current ones, or None without convergence."""
         if self._inverse is None or self.prior < _LEAST_PRIOR:
             return None
         target, worlds = self._target(component), component.worlds
@@ -327,11 +264,11 @@ class SearchModel:
         return minimized(worlds.evaluate, target, weights, inverse, free)
 
     def _fitted(self, component):
-        """Weights by the solver that needs no start."""
+        """Return the weights of the solver that needs no start."""
         worlds = component.worlds
         factors = [self.factors[i] for i in component.members]
         with quiet():
-            # the last fit, of the constraints that were found, repeats what matters
+            # the last fit, with the constraints found, repeats relevant warnings
             return fit_weights(
                 worlds.done() if isinstance(worlds, Split) else worlds,
                 np.array([factor.mean_truth for factor in factors]),
@@ -343,7 +280,7 @@ class SearchModel:
     # -- sums over all worlds
 
     def log_partition(self):
-        """Logarithm of the partition function over all concepts."""
+        """Return the log partition function over all concepts."""
         touched = {j for c in self.components for j in c.concepts}
         free = sum(math.log(s) for j, s in enumerate(self.sizes) if j not in touched)
         return free + sum(
@@ -351,7 +288,7 @@ class SearchModel:
         )
 
     def max_penalty(self):
-        """Largest penalty of any world."""
+        """Return the largest penalty of any world."""
         return sum(c.worlds.max_penalty(self._weights_of(c)) for c in self.components)
 
 
@@ -360,7 +297,7 @@ def _is_free(factor):
 
 
 def _smaller(inverse, place):
-    """Inverse of a covariance without one of its rows and columns."""
+    """Return the inverse of a covariance without one of its rows and columns."""
     rest = np.delete(np.arange(len(inverse)), place)
     column, corner = inverse[rest, place], inverse[place, place]
     inverse = inverse[np.ix_(rest, rest)]
@@ -368,13 +305,13 @@ def _smaller(inverse, place):
 
 
 def _aligned(values, scope, concepts):
-    """Give an array over some concepts an axis of length one for each of the others."""
+    """Reshape an array over some concepts to broadcast over all concepts."""
     lengths = dict(zip(scope, values.shape, strict=True))
     return values.reshape([lengths.get(concept, 1) for concept in concepts])
 
 
 def _joined(components, concepts, shape):
-    """Groups of the worlds of several components and of concepts beside them."""
+    """Return groups of the worlds of several components and of further concepts."""
     index, truth = np.zeros(shape, dtype=np.int64), np.empty((1, 0), dtype=bool)
     for component in components:
         other = component.worlds

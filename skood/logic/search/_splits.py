@@ -1,4 +1,4 @@
-"""Rows of a search, and what constraints say of them."""
+"""Splits of the samples of a search, and the truth of constraints on them."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,13 +16,7 @@ __all__ = ["Pool", "Rows", "distinct", "grown", "pool_of", "split_rows"]
 
 
 class Rows(NamedTuple):
-    """Indices of the rows of a search, sorted.
-
-    Parameters
-    ----------
-    train, validation, test : ndarray of int
-        What the detector is fitted on; what decides; what is reported.
-    """
+    """Sorted indices of the training, validation and test samples of a search."""
 
     train: np.ndarray
     validation: np.ndarray
@@ -30,32 +24,12 @@ class Rows(NamedTuple):
 
 
 def split_rows(id_rows, ood_rows, validation, test, rng, *, keep_ood):
-    """Draw rows for validation and test.
+    """Draw validation and test samples.
 
-    Parameters
-    ----------
-    id_rows, ood_rows : ndarray of int
-        The rows.
-
-    validation, test : float
-        Shares of the ID rows. Of OOD rows, those in proportion.
-
-    rng : RandomState
-        Draws. ID rows are drawn first: whatever OOD rows there are changes nothing.
-
-    keep_ood : bool
-        Whether the detector learns from OOD rows, too: then they are split as ID rows
-        are.
-
-    Returns
-    -------
-    rows : Rows
-        The rows.
-
-    Raises
-    ------
-    ValueError
-        If nothing is left to fit.
+    `validation` and `test` are fractions of the ID samples; OOD samples are divided in
+    the same proportion or, with `keep_ood` (the detector learns from OOD samples),
+    split by the same fractions. ID samples are drawn first, so that OOD samples do not
+    affect their split. Raises a ValueError if no samples are left to fit.
     """
     parts = [_drawn(id_rows, validation, test, rng, "ID")]
     if len(ood_rows) and keep_ood:
@@ -68,7 +42,7 @@ def split_rows(id_rows, ood_rows, validation, test, rng, *, keep_ood):
 
 
 def _share(n, share):
-    """A share of rows in whole ones, at least one if it is not zero."""
+    """Return a fraction of samples as an integer, at least one if not zero."""
     return max(1, round(share * n)) if share > 0.0 else 0
 
 
@@ -85,18 +59,12 @@ def _drawn(rows, validation, test, rng, kind):
 
 
 class Pool:
-    """What constraints say of the rows of a search.
+    """Truth of constraints on the samples of a search.
 
-    Parameters
-    ----------
-    codes : ndarray of shape (n_samples, n_concepts)
-        Codes of calibration rows.
-
-    kinds : ndarray of shape (n_kinds, n_concepts)
-        Codes of the kinds of validation rows.
-
-    proba : list of ndarray of shape (n_kinds, n_values) or None
-        Probabilities of the values of each concept, if truth is an expectation.
+    ``codes``, of shape (n_samples, n_concepts), are codes of calibration samples,
+    ``kinds``, of shape (n_kinds, n_concepts), codes of the kinds of validation samples,
+    and ``proba``, a list of arrays of shape (n_kinds, n_values) or None, probabilities
+    of the values of each concept, if truth is an expectation.
     """
 
     def __init__(self, codes, kinds, proba):
@@ -105,25 +73,10 @@ class Pool:
         self._proba = proba
 
     def candidates(self, kb, fixed):
-        """Take up constraints, without those that always or never hold.
+        """Return a list of `Candidate` without constraints that always or never hold.
 
-        Parameters
-        ----------
-        kb : KnowledgeBase
-            The constraints.
-
-        fixed : ndarray of shape (n_constraints,)
-            Their weights, NaN for those that are fitted.
-
-        Returns
-        -------
-        candidates : list of Candidate
-            In the order of the constraints.
-
-        Raises
-        ------
-        ValueError
-            If a constraint has no truth table.
+        `kb` contains the constraints, `fixed` of shape (n_constraints,) their weights,
+        NaN if fitted. Raises a ValueError if a constraint has no truth table.
         """
         total = np.zeros(len(kb))
         for rows in row_chunks(len(self._codes), max(len(kb), 1)):
@@ -148,20 +101,9 @@ class Pool:
 
 
 def distinct(candidates, known):
-    """Leave out constraints that say what an earlier one says, or its negation does.
+    """Return candidates that are not equivalent to an earlier one or its negation.
 
-    Parameters
-    ----------
-    candidates : list of Candidate
-        The constraints.
-
-    known : list of Candidate
-        Those that come before all of them.
-
-    Returns
-    -------
-    candidates : list of Candidate
-        The others, in their order.
+    The candidates in `known` precede all of them.
     """
     seen, found = set(), []
     for n, candidate in enumerate([*known, *candidates]):
@@ -173,23 +115,10 @@ def distinct(candidates, known):
 
 
 def pool_of(detector, calibration, read):
-    """What constraints say of the rows, and of what kind each validation row is.
+    """Return the `Pool` of a fitted detector, and the kind of each validation sample.
 
-    Parameters
-    ----------
-    detector : MLNDetector
-        A fitted detector.
-
-    calibration, read : Bunch
-        What it reads in calibration and in validation rows.
-
-    Returns
-    -------
-    pool : Pool
-        Takes up constraints.
-
-    kinds : ndarray of shape (n_samples,), dtype int
-        The kind of each validation row.
+    `calibration` and `read` are the outputs of its classifiers and detector for
+    calibration and validation samples.
     """
     if detector.marginalize:
         pool = Pool(calibration.codes, read.codes, read.proba)
@@ -199,25 +128,9 @@ def pool_of(detector, calibration, read):
 
 
 def grown(model, start):
-    """Add the constraints that a search starts from.
+    """Add the initial constraints of a search, and return the fitted network.
 
-    Parameters
-    ----------
-    model : SearchModel
-        The empty network.
-
-    start : list of Candidate
-        The constraints.
-
-    Returns
-    -------
-    model : SearchModel
-        The fitted network.
-
-    Raises
-    ------
-    ValueError
-        If sums are too large to be exact.
+    Raises a ValueError if sums are too large to be exact.
     """
     for candidate in start:
         larger = model.extended(candidate.factor)
