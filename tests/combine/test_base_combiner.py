@@ -23,8 +23,8 @@ from skood.combine import (
     Naive,
     Storey,
     Vote,
-    _base,
 )
+from skood.combine import _base_combiner as _base
 from tests.combine._combiners import ALL, STEP_UP, mixed_pvalues
 
 # No division by zero, and no NaN on the way.

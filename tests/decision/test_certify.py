@@ -11,13 +11,13 @@ import pytest
 from scipy.stats import beta, binom, norm
 
 from skood.decision import Problem
+from skood.decision import _certify as _guarantee
 from skood.exceptions import NotCertifiableError, SkoodWarning
 from skood.rejection import (
     BoundedAbstention,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
     OperatingPoint,
-    _guarantee,
     accept,
     certify,
     max_accepted_ood,

@@ -14,6 +14,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.datasets import make_reject_option_1d
+from skood.decision import _finite_space as _finite
 from skood.exceptions import InfeasibleError
 from skood.rejection import (
     BaseRule,
@@ -24,7 +25,6 @@ from skood.rejection import (
     CostBased,
     Linear,
     PlugInCost,
-    _finite,
     solve,
     solve_finite,
 )

@@ -28,9 +28,9 @@ from skood.epistemic import (
     Laplace,
     MCDropout,
     MixtureLaplace,
-    _laplace,
     member_uncertainty,
 )
+from skood.epistemic.laplace import _laplace
 from skood.nn import TorchClassifier, pretrained
 from skood.nn._functional_network import OpenNetwork
 from skood.rejection import RejectOptionClassifier

@@ -24,8 +24,8 @@ from torch.nn import functional
 from skood.base import UncertaintyDetector
 from skood.epistemic import MCDropout
 from skood.epistemic import _mc_dropout as _dropout
-from skood.nn import _dropout_masks as _thinned
 from skood.nn import TorchClassifier, pretrained
+from skood.nn import _dropout_masks as _thinned
 
 NET = TorchClassifier(
     module_params={"hidden": (8,), "dropout": 0.4},

@@ -25,8 +25,8 @@ from skood.graph import (
     GraphClassifier,
     GraphPosteriorNetwork,
     Propagation,
-    _base,
 )
+from skood.graph import _base_node_classifier as _base
 from skood.graph._base_node_classifier import check_widths
 from skood.graph._node_set import Graph
 from skood.nn import FeatureExtractor

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from skood.logic.inference import _grouping
+from skood.logic.inference import _truth_vectors as _grouping
 from skood.logic.inference import _variable_elimination as _elimination
 from skood.logic.inference._partition import Partition
 from skood.logic.inference._truth_vectors import (

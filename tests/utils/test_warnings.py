@@ -15,9 +15,9 @@ from joblib import Parallel, delayed
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from skood.decision import _certify as _guarantee
 from skood.detectors import Mahalanobis
 from skood.exceptions import SkoodWarning
-from skood.decision import _certify as _guarantee
 from skood.rejection import BoundedTPRFPR, certify
 from skood.utils import _warnings
 from skood.utils._warnings import quiet, warn
