@@ -25,8 +25,8 @@ from skood.graph import (
     GraphClassifier,
     GraphPosteriorNetwork,
     Propagation,
+    _node_set,
 )
-from skood.graph import _base_node_classifier as _base
 from skood.graph._base_node_classifier import check_widths
 from skood.graph._node_set import Graph
 from skood.nn import FeatureExtractor
@@ -194,7 +194,7 @@ def test_predictions_on_arrays_keep_nothing(monkeypatch):
         most[0] = max(most[0], len(alive))
 
     monkeypatch.setattr(Graph, "__init__", counted)
-    monkeypatch.setattr(_base, "_MAX_ROWS", 45)
+    monkeypatch.setattr(_node_set, "_MAX_ROWS", 45)
     with _no_search_for_cycles():
         for call in (clf.predict, clf._outputs, Energy(FrozenEstimator(clf)).fit):
             call(X)

@@ -26,8 +26,7 @@ from torch import nn
 
 from skood.datasets import make_ood_graph
 from skood.exceptions import SkoodWarning
-from skood.graph import GraphClassifier, NodeSet
-from skood.graph import _base_node_classifier as _base
+from skood.graph import GraphClassifier, NodeSet, _node_set
 from skood.graph._modules import GCN
 from skood.graph._tensors import graph_tensors
 from tests.graph._messy import messy_graph
@@ -206,7 +205,7 @@ def test_long_arrays_are_run_in_blocks(monkeypatch):
     X = NODES.features
     clf = GraphClassifier(**QUICK).fit(X, Y)
     expected = clf.predict_logits(X)
-    monkeypatch.setattr(_base, "_MAX_ROWS", 50)
+    monkeypatch.setattr(_node_set, "_MAX_ROWS", 50)
     np.testing.assert_array_equal(clf.predict_logits(X), expected)
     np.testing.assert_array_equal(clf._outputs(X), expected)
 
