@@ -27,6 +27,7 @@ from torch import nn
 from skood.datasets import make_ood_graph
 from skood.exceptions import SkoodWarning
 from skood.graph import GraphClassifier, NodeSet, _node_set
+from skood.graph import _base_node_classifier as _base
 from skood.graph._modules import GCN
 from skood.graph._tensors import graph_tensors
 from tests.graph._messy import messy_graph
