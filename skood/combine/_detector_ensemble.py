@@ -91,7 +91,8 @@ class DetectorEnsemble(BaseDetectorEnsemble):
     ----------
     named_detectors_ : Bunch
         The fitted members by name; with cross-conformal calibration, the members of the
-        first fold.
+        first fold. Only their scores are used: their own thresholds come from
+        training samples and may reject more than `contamination` of new ID samples.
 
     estimator_ : object
         The fitted classifier, if `estimator` is given; with folds, that of the first.
