@@ -29,6 +29,7 @@ from skood.rejection import (
     BoundedAbstention,
     BoundedTPRFPR,
     RejectOptionClassifier,
+    accept,
 )
 from tests.rejection._problem import (
     X_NEW,
@@ -252,3 +253,16 @@ def test_other_detectors_of_a_network(images):
     for detector in (clf.risk_detector_, clf.ood_detector_):
         assert detector.estimator_.estimator is clf.estimator_
     assert clf.operating_point_.tpr >= 0.8
+
+
+def test_score_pair_is_compared_with_the_threshold():
+    clf = make_clf(risk_detector=MaxLogit()).fit(X, Y)
+    risk, ood = clf.score_pair(X_NEW)
+    assert_allclose(risk, clf.risk_detector_.score_samples(X_NEW))
+    assert_allclose(ood, clf.ood_detector_.score_samples(X_NEW))
+    accepted = accept(clf.operating_point_, -risk, -ood)
+    assert_array_equal(accepted, clf.accept_proba(X_NEW) > 0)
+    one = make_clf(ood_detector=None, rule=BoundedAbstention(0.2)).fit(X, Y)
+    risk, ood = one.score_pair(X_NEW)
+    assert ood is None
+    assert_allclose(risk, one.predict_proba(X_NEW).max(axis=1) - 1, atol=1e-12)
