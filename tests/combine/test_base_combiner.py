@@ -197,7 +197,7 @@ def test_corrections(m):
 @pytest.mark.parametrize(
     ("P", "message"),
     [
-        ([0.1, 0.2], r"Got the shape \(2,\).*one sample pass P.reshape\(1, -1\), for"),
+        ([0.1, 0.2], r"Got the shape \(2,\).*one sample pass P.reshape\(1, -1\), of"),
         (0.3, r"P must have the shape \(n_samples, n_detectors\).*Got the shape \(\)"),
         (np.ones((2, 2, 2)), r"Got the shape \(2, 2, 2\)"),
         (np.ones((3, 0)), r"Got the shape \(3, 0\)"),

@@ -700,7 +700,7 @@ def test_failure_of_the_program_solver_is_no_result(monkeypatch):
         status, message = 4, "Numerical difficulties."
 
     monkeypatch.setattr(_finite, "linprog", lambda *args, **kwargs: _Failed())
-    with pytest.raises(RuntimeError, match=r"linprog says: Numerical difficulties\."):
+    with pytest.raises(RuntimeError, match=r"linprog: Numerical difficulties\."):
         solve_finite(P_ID, P_OOD, RISK, BoundedTPRFPR(0.6, 0.3))
 
 
