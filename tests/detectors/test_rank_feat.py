@@ -212,7 +212,7 @@ def test_maps_that_are_not_finite(method, value):
 
     X = np.random.default_rng(0).normal(size=(20, 4, 4))
     detector = RankFeat(pretrained(Hides().double()), layer="body", method=method)
-    with pytest.raises(ValueError, match="layer='body' gave NaN or infinity, of which"):
+    with pytest.raises(ValueError, match="layer='body' gave NaN or infinity, so that"):
         detector.fit(X)
 
 
