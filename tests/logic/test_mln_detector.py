@@ -440,7 +440,7 @@ def test_constraints_may_name_the_concept():
         ),
         ({"constraints": ["is_id"]}, None, "Rename it, or leave it out"),
         ({"constraints": [C("is_id")]}, None, "adds the constraint 'is_id'"),
-        ({}, "frozen", "that of the first concept, 'class', is frozen and cannot"),
+        ({}, "frozen", "classifier of the first concept, 'class', is frozen and"),
         ({}, "several", "'class_color', has several outputs"),
         ({"y": "id"}, None, "no row of y has ood_label=-1. Add some"),
         (
