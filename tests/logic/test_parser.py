@@ -321,7 +321,7 @@ def test_nothing_of_a_text_can_be_executed():
         *("eval", "exec", "compile", "getattr", "setattr", "globals", "locals"),
         *("__import__", "import_module", "literal_eval", "vars", "open", "query"),
     }
-    sources = ("_language", "_domains", "_parser", "_compiler")
+    sources = ("_formulas", "_domains", "_parser", "_compiler")
     for name in sources:
         tree = ast.parse((FOLDER / f"{name}.py").read_text(encoding="utf-8"))
         nodes = list(ast.walk(tree))
@@ -337,7 +337,11 @@ def test_nothing_of_a_text_can_be_executed():
                 imported.update(alias.name for alias in node.names)
         assert imported <= {
             *("collections", "dataclasses", "difflib", "math", "re", "typing"),
-            *("numpy", "skood.exceptions", *(f"skood.logic.{s}" for s in sources)),
+            *(
+                "numpy",
+                "skood.exceptions",
+                *(f"skood.logic.language.{s}" for s in sources),
+            ),
         }
 
 
