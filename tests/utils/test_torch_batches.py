@@ -257,7 +257,7 @@ class Image:
     ("item", "named"),
     [
         ({"pixels": 1}, "an item with a dict"),
-        ((Image(), 0), "an item with a tests.utils.test_dataset.Image"),
+        ((Image(), 0), "an item with a tests.utils.test_torch_batches.Image"),
         ("text", "an item with a str"),
     ],
 )
