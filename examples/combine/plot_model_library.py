@@ -1,7 +1,7 @@
 r"""
-=============================
+===============================
 Combining a library of networks
-=============================
+===============================
 
 Which of several networks is best for the detection of OOD images? Geng et al. [1]_
 combine all of them. Each network, with a score such as the largest softmax probability

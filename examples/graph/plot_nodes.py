@@ -122,7 +122,7 @@ with threadpool_limits(limits=1):
 
 # %%
 # Figure of the graph
-# ----------------
+# -------------------
 #
 # Linked nodes attract each other, and all repel each other, in proportion to their
 # degrees [1]_. The colors of the right panels exclude the extreme 2 % on

@@ -127,7 +127,7 @@ def train_is_id(signs, outliers, kinds, seed, max_epochs=6):
 
 # %%
 # Features
-# -------
+# --------
 #
 # A network is its body and its head, and the output of its body is computed once. In
 # the study a sample is the concatenation of the outputs of all bodies: each classifier

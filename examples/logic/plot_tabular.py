@@ -221,7 +221,7 @@ print(f"chosen: {station.gamma}; on test passages {station.score(X_test, y_test)
 
 # %%
 # Data frames of explanations
-# ---------------------
+# ---------------------------
 #
 # The predicted values, the violated rules, and their contributions to the penalty. The
 # index, here a number plate, is the index of the table. The last vehicle is a large

@@ -76,7 +76,7 @@ def fit(rule, **detectors):
 
 # %%
 # Two settings, two rules
-# ---------------------
+# -----------------------
 #
 # The classifier and the detector are the same in both settings; the rule accepts a
 # sample if :math:`a + \mu b` stays below a threshold, for a risk score a (one minus

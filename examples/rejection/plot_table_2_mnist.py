@@ -119,9 +119,9 @@ for y_held, y_pred, _ in splits:
 #
 # - at a TPR of at least 0.8 and an FPR of at most 0.2;
 # - at a TPR of at least 0.8 and the smallest FPR that all methods attain, so that all
-# of   them have a number;
+#   of them have a number;
 # - at a precision of at least 0.9 and a recall of at least 0.8, if half of the samples
-# in   deployment are OOD. This is an FPR of about 0.09.
+#   in deployment are OOD. This is an FPR of about 0.09.
 #
 # The last column is the smallest FPR that a method attains at a TPR of 0.8. The AUPR is
 # for the proportions of the held-out samples. Pairs have no AUROC: they are not one

@@ -76,8 +76,7 @@ class PrecisionRecallDisplay(BoundDisplay):
     --------
     double_score_precision_recall_curve : The numbers.
     DoubleScoreROCDisplay : TPR and FPR, which do not depend on a prior.
-    sklearn.metrics.PrecisionRecallDisplay : The curve of one score at the class ratio
-    of the sample.
+    sklearn.metrics.PrecisionRecallDisplay : The curve of one score at the class ratio.
 
     Examples
     --------
