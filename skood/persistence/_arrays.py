@@ -88,8 +88,9 @@ def _check_svm(svm):
     _check_array(svm, "support_", np.int32, (n_vectors,))
     _check_array(svm, "_n_support", np.int32, (n_classes,))
     counts = svm._n_support.astype(np.int64)
-    require((counts >= 0).all() and (counts <= n_vectors).all(), "_n_support is wrong")
-    if is_classifier:
+    require((counts >= 0).all(), "_n_support is wrong")
+    if is_classifier:  # predictions of other kinds do not use it
+        require((counts <= n_vectors).all(), "_n_support is wrong")
         require(counts.sum() == n_vectors, "_n_support does not sum to len(support_)")
     _check_array(svm, "_intercept_", np.float64, (n_pairs,))
     n_proba = np.size(svm._probA)
