@@ -206,7 +206,8 @@ def test_threshold_from_5000_rows():
     reading = detector._read_all(Z, validated=False).rows(rows)
     scores = detector._score_rows(reading, rows)  # without themselves
     assert detector.offset_ == pytest.approx(middle_of_gap(scores, 0.1), rel=1e-12)
-    assert np.all(scores <= detector.score_samples(Z[rows]))
+    # equal, up to rounding, where a sample is not among its own neighbors
+    assert np.all(scores <= detector.score_samples(Z[rows]) * (1 + 1e-12))
 
 
 @pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-9), (np.float32, 1e-5)])
