@@ -16,8 +16,8 @@ from ``--inits`` initializations. With
 each run, and runs that are in this file are not done again.
 
 All models of an initialization read the same trained network, those that do not train
-their own. An ensemble is of the networks of ten initializations, the first of which is
-its own: of the five initializations of a split, the ensembles overlap.
+their own. An ensemble has the networks of ten initializations; the first one is
+its own, so that the ensembles of the five initializations of a split overlap.
 
 The columns, all but the seconds in percent, and means over splits and initializations:
 

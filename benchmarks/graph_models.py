@@ -164,7 +164,7 @@ def dropout(case, number):
 
 
 def ensemble(case, number):
-    """The entropy of the mean of networks; those of initializations overlap."""
+    """The entropy of the mean of networks; ensembles share networks."""
     members = [case.network(number + i) for i in range(N_MEMBERS)]
     networks, network_seconds = zip(*members, strict=True)
     model, seconds = timed(DeepEnsemble(list(networks)), case.train, case.y_train)

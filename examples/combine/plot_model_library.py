@@ -22,7 +22,7 @@ and shows which networks reject.
 # Known and OOD images
 # --------------------
 #
-# The digits included in scikit-learn, two of which are not used for training: 0
+# The digits included in scikit-learn, with two not used for training: 0
 # and 1 in the first run, 2 and 3 in the second, and so on. Of the others 600 train, and
 # half of the rest is for the p-values, half for the test. Besides unknown digits there
 # are mirrored digits (without the symmetric ones), digits with permuted quarters,

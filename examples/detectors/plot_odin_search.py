@@ -64,7 +64,7 @@ def search(X, y):
 # -------------
 #
 # Two digits are for the test only, as OOD images, and not used in the search. It has
-# the other eight, two of which are left out in each of four folds. To
+# the other eight, with two left out in each of four folds. To
 # estimate the variation, each pair of digits is used for the test once.
 LEFT_OUT = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
 

@@ -321,8 +321,8 @@ def _rings(incoming, seeds):
         yield ring
         reached = np.zeros_like(ring)
         if len(hearing):
-            told = ring[incoming.indices]
-            reached[hearing] = np.bitwise_or.reduceat(told, starts)
+            received = ring[incoming.indices]
+            reached[hearing] = np.bitwise_or.reduceat(received, starts)
         ring = reached & ~seen
         seen |= ring
 

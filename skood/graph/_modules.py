@@ -170,16 +170,16 @@ class SAGE(_GraphNetwork):
         return _OwnAndNeighbors(n_in, n_out)
 
     def _hidden(self, graph, layer, h):
-        told = _map_and_aggregate(graph, "mean", layer.neighbors, h)
-        return told + layer.own(h)
+        received = _map_and_aggregate(graph, "mean", layer.neighbors, h)
+        return received + layer.own(h)
 
     def _embedding(self, graph, h):
         return torch.cat([graph.aggregate("mean", h), h], dim=1)
 
     def _embedding_map(self, graph, h, weight):
         of_neighbors, of_own = weight.chunk(2, dim=1)
-        told = graph.aggregate("mean", functional.linear(h, of_neighbors))
-        return told + functional.linear(h, of_own)
+        received = graph.aggregate("mean", functional.linear(h, of_neighbors))
+        return received + functional.linear(h, of_own)
 
 
 class APPNP(_GraphNetwork):

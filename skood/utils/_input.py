@@ -91,15 +91,19 @@ def clear_errors(X):
         if not _is_raw(error):
             raise
         if _in_validation(error):
-            raise ValueError(
+            clear: Exception = ValueError(
                 f"The input cannot be converted to an array of numbers: {error}"
-            ) from error
-        if _holds_numbers(X):
+            )
+        elif _holds_numbers(X):
             raise
-        raise TypeError(
-            f"X must hold numbers, or what the first step of a pipeline takes; got "
-            f"{type(X).__name__} with values of another kind: {error}"
-        ) from error
+        else:
+            clear = TypeError(
+                f"X must hold numbers, or what the first step of a pipeline takes; got "
+                f"{type(X).__name__} with values of another kind: {error}"
+            )
+        for note in getattr(error, "__notes__", ()):  # such as the name of a member
+            clear.add_note(note)
+        raise clear from error
 
 
 @contextmanager

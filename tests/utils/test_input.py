@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import check_array
 
 from skood.detectors import KNN, MSP, Mahalanobis, ViM
 from skood.epistemic import Laplace
@@ -161,3 +162,15 @@ def test_list_of_tensors_is_an_array():
     with pytest.raises(ValueError, match="Complex data not supported") as raised:
         KNN(n_neighbors=3).fit(many, Y[:40])
     assert len(str(raised.value)) < 1000
+
+
+def test_notes_of_an_error_are_kept():
+    huge = np.array([[10**400, 1]], dtype=object)
+    with pytest.raises(ValueError, match="cannot be converted") as raised:
+        with clear_errors(huge):
+            try:
+                check_array(huge)
+            except OverflowError as error:
+                error.add_note("This happened in fitting 'a'.")
+                raise
+    assert raised.value.__notes__ == ["This happened in fitting 'a'."]

@@ -215,7 +215,7 @@ def search(tail, points, task, n_searches, batches, schedule, judges=None):
     weights = task.start(tail, n_searches)
     optimizer = _adam(weights, schedule)
     steps = make_steps(tail, weights, len(points))
-    said, training, attacks, judged = [], [], [], []
+    predicted, training, attacks, judged = [], [], [], []
     for step in range(schedule.n_steps + 1):
         rows, answers = batches[step]
         logits = steps.forward(rows, points)
@@ -225,7 +225,7 @@ def search(tail, points, task, n_searches, batches, schedule, judges=None):
             outputs = task.outputs(logits[1])
             training_loss = task.training_loss(logits[0], answers)
             attack = task.attack_loss(outputs)
-        said.append(outputs.detach().clone())  # the steps reuse their memory
+        predicted.append(outputs.detach().clone())  # the steps reuse their memory
         training.append(training_loss.detach())
         attacks.append(attack.detach())
         if judges is not None:
@@ -240,7 +240,7 @@ def search(tail, points, task, n_searches, batches, schedule, judges=None):
             steps.backward(*torch.autograd.grad(loss, logits))
             optimizer.step()
     return Found(
-        torch.stack(said),
+        torch.stack(predicted),
         torch.stack(training),
         torch.stack(attacks),
         torch.stack(judged or training),
