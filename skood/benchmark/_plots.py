@@ -8,9 +8,9 @@ from sklearn.metrics import roc_curve
 
 from skood.benchmark._parts import OOD
 from skood.metrics import RiskCoverageDisplay, ScoreHistogramDisplay
-from skood.metrics._plot._risk_coverage_display import COLORS, DASHES
 from skood.rejection import accept
 from skood.utils._files import replacing
+from skood.utils._plotting import COLORS, DASHES
 
 __all__ = ["plot"]
 

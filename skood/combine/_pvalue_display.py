@@ -10,8 +10,8 @@ import numpy as np
 from skood.combine._base_ensemble import BaseDetectorEnsemble
 from skood.combine._multiple_tests import BenjaminiHochberg, DOSStorey
 from skood.combine._pvalues import reaches
-from skood.metrics._plot._risk_coverage_display import COLORS, get_axes, long_names
-from skood.metrics._scorers import unwrap
+from skood.utils._metaestimators import unwrap
+from skood.utils._plotting import COLORS, get_axes, long_names
 from skood.utils._torch import to_numpy
 
 __all__ = ["PValuePlotDisplay"]

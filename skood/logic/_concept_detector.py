@@ -29,12 +29,16 @@ from skood.logic._explain import explained_rows, explanation_frame
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._survival import NORMALIZERS, fit_survival
 from skood.logic.language._encoding import decode
-from skood.metrics._scorers import concept_columns
 from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels, plain_labels
-from skood.utils._metaestimators import copy_input_attributes, n_rows, with_seeds
+from skood.utils._metaestimators import (
+    concept_columns,
+    copy_input_attributes,
+    n_rows,
+    with_seeds,
+)
 from skood.utils._named_estimators import NamedParts
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 

@@ -6,10 +6,9 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skood.metrics._plot._risk_coverage_display import COLORS, get_axes
-from skood.metrics._scorers import concept_columns, unwrap
 from skood.utils._labels import ood_mask
-from skood.utils._metaestimators import n_rows
+from skood.utils._metaestimators import concept_columns, n_rows, unwrap
+from skood.utils._plotting import COLORS, get_axes
 
 __all__ = ["ConstraintContributionDisplay"]
 

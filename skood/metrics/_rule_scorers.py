@@ -7,10 +7,11 @@ import numpy as np
 
 from skood.decision import BoundedPrecisionRecall, BoundedTPRFPR, CostBased, search
 from skood.metrics._scorer_losses import check_loss, largest_loss
-from skood.metrics._scorers import known_classes, ood_rows, unwrap
+from skood.metrics._scorers import ood_rows
 from skood.metrics._selective_risk import reject_scores
 from skood.utils._labels import check_labels
 from skood.utils._losses import per_sample_loss
+from skood.utils._metaestimators import known_classes, unwrap
 
 __all__ = [
     "make_cost_scorer",

@@ -15,16 +15,18 @@ from skood.metrics._ranking import (
     detection_error,
     fpr_at_tpr,
 )
-from skood.utils._labels import check_labels, ood_mask, single_column
-from skood.utils._metaestimators import unwrapped, warn_of_known_classes
+from skood.utils._labels import check_labels, ood_mask
+from skood.utils._metaestimators import (
+    concept_columns,
+    known_classes,
+    unwrap,
+    warn_of_known_classes,
+)
 
 __all__ = [
-    "concept_columns",
-    "known_classes",
     "make_misclassification_scorer",
     "make_ood_scorer",
     "ood_rows",
-    "unwrap",
 ]
 
 _COMPONENTS = ("epistemic", "aleatoric", "total")
@@ -37,78 +39,6 @@ _METRICS = {
     "fpr_at_tpr": (fpr_at_tpr, False),
     "detection_error": (detection_error, False),
 }
-
-
-def unwrap(estimator, X):
-    """Return the estimator inside searches, pipelines and frozen ones, and its `X`.
-
-    Parameters
-    ----------
-    estimator : object
-        A fitted estimator. `X` is transformed by the steps of a pipeline before the
-        last.
-
-    X : array-like
-        Input of `estimator`.
-
-    Returns
-    -------
-    estimator : object
-        The innermost estimator.
-
-    X : array-like
-        Its input.
-    """
-    while True:
-        estimator = unwrapped(estimator)
-        if not isinstance(getattr(estimator, "steps", None), list):
-            return estimator, X
-        for _, step in estimator.steps[:-1]:
-            if step is not None and not isinstance(step, str):
-                X = step.transform(X)
-        estimator = estimator.steps[-1][1]
-
-
-def known_classes(*estimators):
-    """Return the `classes_` of the first estimator that has them, or None."""
-    for estimator in estimators:
-        classes = getattr(estimator, "classes_", None)
-        if classes is not None:
-            return np.asarray(classes)
-    return None
-
-
-def concept_columns(y, estimator):
-    """Return labels with the columns of an estimator's concepts.
-
-    Parameters
-    ----------
-    y : array-like
-        Labels.
-
-    estimator : object
-        A fitted estimator; estimators of concepts have ``concepts_``. It may be in
-        searches, pipelines and frozen ones.
-
-    Returns
-    -------
-    y : array-like
-        The columns in the order of the concepts, if `y` has columns of their names;
-        otherwise `y`.
-    """
-    while True:
-        estimator = unwrapped(estimator)
-        if not isinstance(getattr(estimator, "steps", None), list):
-            break
-        estimator = estimator.steps[-1][1]
-    names = getattr(estimator, "concepts_", None)
-    if names is None:
-        return y
-    columns = list(getattr(y, "columns", []))
-    if all(name in columns for name in names):
-        y = y[list(names)]
-    # a single column becomes 1-D, to avoid warnings about column vectors
-    return single_column(y)
 
 
 def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):

@@ -11,7 +11,7 @@ from sklearn.utils import _safe_indexing, check_random_state, get_tags
 
 from skood.utils._batches import as_rows
 from skood.utils._input import named_errors
-from skood.utils._labels import check_one_kind
+from skood.utils._labels import check_one_kind, single_column
 from skood.utils._torch import is_tensor
 from skood.utils._warnings import warn
 
@@ -19,10 +19,13 @@ __all__ = [
     "bind",
     "check_given",
     "check_one_column",
+    "concept_columns",
     "copy_input_attributes",
     "fit_wrapped",
+    "known_classes",
     "n_rows",
     "take_rows",
+    "unwrap",
     "unwrapped",
     "warn_of_known_classes",
     "with_seeds",
@@ -39,6 +42,52 @@ def unwrapped(estimator):
             estimator = estimator.best_estimator_
         else:
             return estimator
+
+
+def unwrap(estimator, X):
+    """Return the estimator inside searches, pipelines and frozen ones, and its input.
+
+    `X` is transformed by the steps of a pipeline before the last.
+    """
+    while True:
+        estimator = unwrapped(estimator)
+        if not isinstance(getattr(estimator, "steps", None), list):
+            return estimator, X
+        for _, step in estimator.steps[:-1]:
+            if step is not None and not isinstance(step, str):
+                X = step.transform(X)
+        estimator = estimator.steps[-1][1]
+
+
+def known_classes(*estimators):
+    """Return the `classes_` of the first estimator that has them, or None."""
+    for estimator in estimators:
+        classes = getattr(estimator, "classes_", None)
+        if classes is not None:
+            return np.asarray(classes)
+    return None
+
+
+def concept_columns(y, estimator):
+    """Return the columns of `y` that are concepts of a fitted estimator.
+
+    They are in the order of its `concepts_`; `y` is returned if it has no columns of
+    their names, or the estimator has no concepts. The estimator may be in searches,
+    pipelines and frozen ones.
+    """
+    while True:
+        estimator = unwrapped(estimator)
+        if not isinstance(getattr(estimator, "steps", None), list):
+            break
+        estimator = estimator.steps[-1][1]
+    names = getattr(estimator, "concepts_", None)
+    if names is None:
+        return y
+    columns = list(getattr(y, "columns", []))
+    if all(name in columns for name in names):
+        y = y[list(names)]
+    # a single column becomes 1-D, to avoid warnings about column vectors
+    return single_column(y)
 
 
 def warn_of_known_classes(estimator, y, is_ood, ood_label):

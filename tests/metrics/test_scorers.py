@@ -31,8 +31,8 @@ from skood.metrics import (
     make_ood_scorer,
     make_selective_risk_scorer,
 )
-from skood.metrics._scorers import concept_columns
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
+from skood.utils._metaestimators import concept_columns
 from tests.metrics._scored import Classify, Detector, ProbabilityDetector, rows
 
 RNG = np.random.RandomState(0)

@@ -5,8 +5,8 @@
 
 import numpy as np
 
-from skood.metrics._plot._risk_coverage_display import COLORS, get_axes
-from skood.metrics._scorers import unwrap
+from skood.utils._metaestimators import unwrap
+from skood.utils._plotting import COLORS, get_axes
 
 __all__ = ["AdversarialModelDisplay"]
 

@@ -20,14 +20,14 @@ from skood.metrics._plot._rejector import (
     detector_names,
     read_rejector,
 )
-from skood.metrics._plot._risk_coverage_display import (
+from skood.metrics._selective_risk import reject_scores
+from skood.metrics._two_score_curves import double_score_roc_curve
+from skood.utils._plotting import (
     COLORS,
     DASHES,
     get_axes,
     long_names,
 )
-from skood.metrics._selective_risk import reject_scores
-from skood.metrics._two_score_curves import double_score_roc_curve
 
 __all__ = [
     "BoundDisplay",

@@ -8,8 +8,8 @@ import numpy as np
 from skood.decision import BoundedPrecisionRecall, precision_at
 from skood.metrics._plot._double_score_roc_display import BoundDisplay
 from skood.metrics._plot._rejector import detector_names, read_rejector
-from skood.metrics._plot._risk_coverage_display import get_axes
 from skood.metrics._two_score_curves import double_score_precision_recall_curve
+from skood.utils._plotting import get_axes
 
 __all__ = ["PrecisionRecallDisplay"]
 

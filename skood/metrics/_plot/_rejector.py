@@ -6,8 +6,7 @@
 import numpy as np
 
 from skood.decision import OperatingPoint
-from skood.metrics._scorers import unwrap
-from skood.utils._metaestimators import unwrapped
+from skood.utils._metaestimators import unwrap, unwrapped
 
 __all__ = ["check_names", "check_point", "detector_names", "read_rejector"]
 

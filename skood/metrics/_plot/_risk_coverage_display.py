@@ -1,44 +1,17 @@
-"""Risk-coverage display, and helpers of all displays."""
+"""Risk-coverage display."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from contextlib import contextmanager
-
 import numpy as np
 
 from skood.metrics._risk_coverage import aurc, id_mask, risk_coverage_curve
-from skood.metrics._scorers import known_classes, unwrap
 from skood.utils._labels import ood_mask
 from skood.utils._losses import per_sample_loss
+from skood.utils._metaestimators import known_classes, unwrap
+from skood.utils._plotting import COLORS, DASHES, get_axes, long_names
 
 __all__ = ["RiskCoverageDisplay"]
-
-# Colors of Okabe and Ito, which are distinguishable for color-blind readers; lines also
-# differ in their dashes, histograms in their hatching.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-DASHES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)))
-
-
-@contextmanager
-def get_axes(ax, owner):
-    """Yield the axes to draw on; None makes a new figure, closed on an error."""
-    if ax is not None:
-        yield ax
-        return
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError as exc:
-        raise ImportError(
-            f"{owner}.plot needs matplotlib, which is not installed. Install it by "
-            'pip install "skood[plot]".'
-        ) from exc
-    figure, ax = plt.subplots()
-    try:
-        yield ax
-    except BaseException:
-        plt.close(figure)
-        raise
 
 
 class RiskCoverageDisplay:
@@ -422,12 +395,3 @@ def _curve_label(name, area):
     if area is None:
         return name
     return f"AURC = {area:.4f}" if name is None else f"{name} (AURC = {area:.4f})"
-
-
-def long_names(kwargs, *, patch=False):
-    """Return keyword arguments of an artist by their long names: color for c."""
-    from matplotlib import lines, patches
-    from matplotlib.cbook import normalize_kwargs
-
-    artist = patches.Polygon if patch else lines.Line2D
-    return normalize_kwargs(kwargs, artist)

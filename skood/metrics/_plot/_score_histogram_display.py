@@ -5,9 +5,9 @@
 
 import numpy as np
 
-from skood.metrics._plot._risk_coverage_display import COLORS, get_axes, long_names
 from skood.metrics._ranking import check_ood, check_scores, require_both
-from skood.metrics._scorers import known_classes, unwrap
+from skood.utils._metaestimators import known_classes, unwrap
+from skood.utils._plotting import COLORS, get_axes, long_names
 
 __all__ = ["ScoreHistogramDisplay"]
 
