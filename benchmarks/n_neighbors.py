@@ -40,7 +40,7 @@ from skood.detectors import KNN, NNGuide, SklearnDetector
 from skood.exceptions import SkoodWarning
 from skood.graph import GraphClassifier
 from skood.metrics import auroc
-from skood.nn import TorchClassifier, split
+from skood.nn import TorchClassifier, TrainingOptions, split
 
 NUMBERS = (1, 2, 3, 5, 7, 10, 20, 50, 100)
 RULES = {
@@ -121,7 +121,10 @@ def mnist(seed, folder):
     ):
         Z, labels = X[is_id], y[is_id]
         network = TorchClassifier(
-            max_epochs=4, lr=0.01, lr_schedule="one_cycle", random_state=seed
+            max_epochs=4,
+            lr=0.01,
+            training=TrainingOptions(lr_schedule="one_cycle"),
+            random_state=seed,
         ).fit(Z[:3000], labels[:3000])
         body, head = split(network)
         Z = body.transform(Z)

@@ -45,7 +45,7 @@ from skood.combine import (
     conformal_pvalues,
 )
 from skood.metrics import auroc, fpr_at_tpr
-from skood.nn import TorchClassifier, pretrained
+from skood.nn import TorchClassifier, TrainingOptions, pretrained
 
 
 def convolution(n_in, n_out, *, stride=1, norm=True):
@@ -212,7 +212,7 @@ def train_cross_entropy(body, X, y, *, n_views, seed, n_copies=8):
         module_params={"body": body},
         max_epochs=n_views // n_copies,
         lr=0.01,
-        lr_schedule="one_cycle",
+        training=TrainingOptions(lr_schedule="one_cycle"),
         random_state=seed,
     ).fit(copies.numpy(), np.tile(y, n_copies))
     return FrozenEstimator(network)

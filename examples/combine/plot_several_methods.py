@@ -55,13 +55,13 @@ from skood.detectors import (
     MultiLayerMahalanobis,
     ViM,
 )
-from skood.nn import TorchClassifier
+from skood.nn import TorchClassifier, TrainingOptions
 
 network = TorchClassifier(
     module_params={"hidden": 64, "dropout": 0.2},
     max_epochs=25,
     lr=0.01,
-    lr_schedule="one_cycle",
+    training=TrainingOptions(lr_schedule="one_cycle"),
     random_state=0,
 )
 dsde = DSDE(

@@ -124,7 +124,7 @@ from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
 from skood.metrics import auroc, fpr_at_tpr
-from skood.nn import TorchClassifier, split
+from skood.nn import TorchClassifier, TrainingOptions, split
 
 
 def ood_images(X_id, X_unknown):
@@ -166,7 +166,7 @@ def run(left_out):
             module_params={"hidden": 64, "dropout": 0.2},
             max_epochs=n_epochs,
             lr=0.01,
-            lr_schedule="one_cycle",
+            training=TrainingOptions(lr_schedule="one_cycle"),
             random_state=0,
         ).fit,
         X_train,

@@ -49,13 +49,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
 
 from skood.detectors import KNN
-from skood.nn import FeatureExtractor, TorchClassifier
+from skood.nn import FeatureExtractor, TorchClassifier, TrainingOptions
 
 network = TorchClassifier(
     module_params={"hidden": 64, "dropout": 0.2},
     max_epochs=25,
     lr=0.01,
-    lr_schedule="one_cycle",
+    training=TrainingOptions(lr_schedule="one_cycle"),
     random_state=0,
 )
 

@@ -16,7 +16,7 @@ from sklearn.datasets import make_moons
 from sklearn.frozen import FrozenEstimator
 
 from skood.epistemic import HMC
-from skood.nn import TorchClassifier
+from skood.nn import TorchClassifier, TrainingOptions
 
 # Width and height of the picture: the moons with a margin of about their own size.
 EXTENT = (-3.0, 4.0, -2.5, 3.0)
@@ -46,7 +46,7 @@ def fit_network(X, y, random_state=0):
     network = TorchClassifier(
         module_params={"hidden": (100, 100)},
         max_epochs=500,
-        weight_decay=1e-4,
+        training=TrainingOptions(weight_decay=1e-4),
         random_state=random_state,
     )
     return network.fit(X, y)

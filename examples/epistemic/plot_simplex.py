@@ -29,7 +29,7 @@ import numpy as np
 from sklearn.datasets import make_blobs
 from threadpoolctl import threadpool_limits
 
-from skood.nn import TorchClassifier
+from skood.nn import TorchClassifier, TrainingOptions
 
 CENTERS = np.array([[-4.0, -2.0], [4.0, -2.0], [0.0, 2.0 * np.sqrt(2.0)]])
 COLORS = ["#0072B2", "#E69F00", "#009E73"]
@@ -45,7 +45,7 @@ def make_network(**module_params):
         max_epochs=60,
         batch_size=50,
         lr=0.01,
-        weight_decay=1e-4,
+        training=TrainingOptions(weight_decay=1e-4),
         random_state=0,
     )
 

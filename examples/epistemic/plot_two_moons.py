@@ -34,7 +34,7 @@ from _two_moons import EXTENT, agreement, epistemic_maps, make_data, make_grid, 
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
 
-from skood.nn import TorchClassifier
+from skood.nn import TorchClassifier, TrainingOptions
 
 SIDE = 20
 
@@ -49,7 +49,7 @@ def make_network(**module_params):
         max_epochs=60,
         batch_size=50,
         lr=0.01,
-        weight_decay=1e-4,
+        training=TrainingOptions(weight_decay=1e-4),
         random_state=0,
     )
 

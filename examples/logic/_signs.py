@@ -29,7 +29,7 @@ from torch import nn
 from skood.datasets import make_traffic_signs
 from skood.detectors import MSP, SHE, Energy, Mahalanobis, ViM
 from skood.metrics import aupr_in, auroc, fpr_at_tpr
-from skood.nn import MultiHeadClassifier, TorchClassifier, split
+from skood.nn import MultiHeadClassifier, TorchClassifier, TrainingOptions, split
 from skood.rectifiers import DICE, ReAct
 
 CONCEPTS = ["class", "color", "shape"]
@@ -96,7 +96,7 @@ def training(seed, max_epochs):
         "max_epochs": max_epochs,
         "lr": 3e-3,
         "batch_size": 64,
-        "lr_schedule": "one_cycle",
+        "training": TrainingOptions(lr_schedule="one_cycle"),
         "random_state": seed,
     }
 

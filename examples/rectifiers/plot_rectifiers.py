@@ -27,7 +27,7 @@ from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
 from skood.datasets import load_digits_ood
-from skood.nn import TorchClassifier, split
+from skood.nn import TorchClassifier, TrainingOptions, split
 
 LEFT_OUT = [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
 
@@ -44,7 +44,7 @@ def train(left_out):
         module_params={"hidden": 64, "dropout": 0.2},
         max_epochs=25,
         lr=0.01,
-        lr_schedule="one_cycle",
+        training=TrainingOptions(lr_schedule="one_cycle"),
         random_state=0,
     )
     return split(network.fit(X_train[known], y_train[known]))

@@ -63,7 +63,7 @@ from sklearn.model_selection import train_test_split
 from threadpoolctl import threadpool_limits
 
 from skood.detectors import KNN, MSP, Energy, Mahalanobis, MaxLogit, ViM
-from skood.nn import TorchClassifier, split
+from skood.nn import TorchClassifier, TrainingOptions, split
 
 N_SPLITS = 3
 
@@ -80,7 +80,7 @@ def run(seed):
         module_params={"hidden": 128, "dropout": 0.2},
         max_epochs=n_epochs,
         lr=0.01,
-        lr_schedule="one_cycle",
+        training=TrainingOptions(lr_schedule="one_cycle"),
         random_state=seed,
     ).fit(X_train, y_train)
     body, head = split(network)

@@ -35,7 +35,7 @@ from skood.detectors import (
 )
 from skood.exceptions import InfeasibleError
 from skood.metrics import aurc, oscr, ranking_metrics, selective_risk_at
-from skood.nn import TorchClassifier, split
+from skood.nn import TorchClassifier, TrainingOptions, split
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 from skood.utils._progress import progress
 
@@ -72,7 +72,7 @@ def _make_network(options, n_train, verbose):
         module_params={"hidden": 128, "dropout": 0.2},
         max_epochs=epochs,
         lr=0.01,
-        lr_schedule="one_cycle",
+        training=TrainingOptions(lr_schedule="one_cycle"),
         random_state=options.random_state,
         verbose=verbose,
     )

@@ -45,7 +45,7 @@ from skood.detectors import (
 from skood.evidential import EvidentialProbe
 from skood.graph import GraphClassifier, Propagation
 from skood.logic import MLNDetector
-from skood.nn import TorchClassifier, split
+from skood.nn import TorchClassifier, TrainingOptions, split
 from skood.rectifiers import ASH, ReAct
 
 __all__ = ["PARTS", "Part"]
@@ -85,7 +85,7 @@ def digits(seed):
         module_params={"hidden": 64, "dropout": 0.2},
         max_epochs=40,
         lr=0.01,
-        lr_schedule="one_cycle",
+        training=TrainingOptions(lr_schedule="one_cycle"),
         random_state=seed,
     ).fit(X_net, y_net)
     net = FrozenEstimator(network)
@@ -206,7 +206,7 @@ def signs(seed):
         max_epochs=30,
         lr=0.01,
         batch_size=64,
-        lr_schedule="one_cycle",
+        training=TrainingOptions(lr_schedule="one_cycle"),
         random_state=seed,
     ).fit(X_net, y_net)
     net = FrozenEstimator(network)

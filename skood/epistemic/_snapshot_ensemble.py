@@ -13,6 +13,7 @@ from sklearn.base import clone
 from skood.epistemic._deep_ensemble import MemberBlocks
 from skood.nn import TorchClassifier
 from skood.nn._training_data import check_target, check_weights, with_class_weight
+from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._metaestimators import check_one_column, copy_input_attributes
 from skood.utils._param_validation import Interval, StrOptions, fit_context
@@ -171,13 +172,14 @@ class SnapshotEnsemble(MemberBlocks):
     def _check_estimator(self):
         """Raise if the estimator is invalid, or has a schedule or early stopping."""
         self.estimator._validate_params()
-        if self.estimator.lr_schedule is not None:
+        options = training_options(self.estimator)
+        if options.lr_schedule is not None:
             raise ValueError(
                 "SnapshotEnsemble changes the learning rate itself, in cosine cycles "
                 f"from lr={self.estimator.lr}: its estimator must have "
-                f"lr_schedule=None, got {self.estimator.lr_schedule!r}."
+                f"lr_schedule=None, got {options.lr_schedule!r}."
             )
-        if self.estimator.early_stopping:
+        if options.early_stopping:
             raise ValueError(
                 "SnapshotEnsemble trains to the end of each cycle, and cannot stop "
                 "early: set early_stopping=False of its estimator."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from skood.nn._extractor import FeatureExtractor
 from skood.nn._linear_head import LinearHead, split
 from skood.nn._pretrained import pretrained
+from skood.nn._training_options import TrainingOptions
 from skood.nn._weight_hash import weight_hash
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ __all__ = [
     "LinearHead",
     "MultiHeadClassifier",
     "TorchClassifier",
+    "TrainingOptions",
     "pretrained",
     "split",
     "weight_hash",

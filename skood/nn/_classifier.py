@@ -14,7 +14,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skood.nn._logits import LogitsMixin
 from skood.nn._training import (
-    OPTIMIZERS,
     TrainingNet,
     forward,
     make_net,
@@ -31,6 +30,11 @@ from skood.nn._training_data import (
     stratified_split,
     weighted_rows,
 )
+from skood.nn._training_options import (
+    TrainingOptions,
+    training_options,
+    with_training_options,
+)
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise, is_torch_data
 from skood.utils._estimator import SkoodEstimator
@@ -40,8 +44,6 @@ from skood.utils._progress import progress
 from skood.utils._torch import check_tensor, is_tensor, resolve_device, training
 
 __all__ = ["TorchClassifier"]
-
-_NET_PARAMS = ("optimizer", "lr", "weight_decay", "batch_size", "max_epochs")
 
 
 class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
@@ -80,36 +82,16 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         Number of passes over the training samples; with early stopping at most.
 
     lr : float, default=1e-3
-        Learning rate, the start of `lr_schedule` (for "one_cycle": its peak).
+        Learning rate, the start of a schedule (for "one_cycle": its peak).
 
     batch_size : int, default=128
         Number of samples per training step. A last batch of one sample is joined to the
         batch before it.
 
-    optimizer : {"adam", "adamw", "sgd"}, default="adam"
-        The optimizer. "sgd" has a momentum of 0.9.
-
-    weight_decay : float, default=0.0
-        Strength of the penalty on all parameters; for "adamw" decoupled from the
-        gradient.
-
-    lr_schedule : {"cosine", "step", "one_cycle"} or None, default=None
-        How `fit` changes the learning rate: to zero along a half cosine; by 1/10
-        after each third of `max_epochs`; up to `lr` and down again, step by
-        step. None: not at all. `partial_fit` always uses `lr`.
-
-    early_stopping : bool, default=False
-        Hold out validation samples, stop when their loss no longer falls, and
-        return to the weights with the smallest validation loss.
-
-    validation_fraction : float, default=0.1
-        Fraction of the samples held out, stratified by class.
-
-    n_iter_no_change : int, default=10
-        Number of epochs without an improvement by `tol` before early stopping.
-
-    tol : float, default=1e-4
-        Smallest decrease of the validation loss that counts.
+    training : TrainingOptions, default=None
+        Optimizer, weight decay, learning rate schedule and early stopping, see
+        :class:`TrainingOptions`. None: Adam with a constant learning rate, without
+        weight decay and without early stopping.
 
     class_weight : {"balanced"}, dict or None, default=None
         Weights of the classes, multiplied with `sample_weight`. "balanced" gives
@@ -168,7 +150,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         \frac{\sum_i w_i \left(\log \sum_k e^{l_k(x_i; \theta)} -
         l_{y_i}(x_i; \theta)\right)}{\sum_i w_i} + \frac{\lambda}{2} \|\theta\|^2
 
-    by steps on batches, where :math:`\lambda` is `weight_decay`; with a `criterion`,
+    by steps on batches, where :math:`\lambda` is the weight decay; with a `criterion`,
     its losses replace the cross-entropies. Samples of weight zero are left out.
     Features should be scaled.
 
@@ -202,13 +184,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
         "lr": [Interval(Real, 0, None, closed="neither")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "optimizer": [StrOptions(set(OPTIMIZERS))],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
-        "lr_schedule": [StrOptions({"cosine", "step", "one_cycle"}), None],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "n_iter_no_change": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
+        "training": [TrainingOptions, None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
         "random_state": ["random_state"],
         "device": [str, torch.device],
@@ -224,13 +200,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         max_epochs=200,
         lr=1e-3,
         batch_size=128,
-        optimizer="adam",
-        weight_decay=0.0,
-        lr_schedule=None,
-        early_stopping=False,
-        validation_fraction=0.1,
-        n_iter_no_change=10,
-        tol=1e-4,
+        training=None,
         class_weight=None,
         random_state=None,
         device="auto",
@@ -242,13 +212,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         self.max_epochs = max_epochs
         self.lr = lr
         self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.lr_schedule = lr_schedule
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
+        self.training = training
         self.class_weight = class_weight
         self.random_state = random_state
         self.device = device
@@ -276,9 +240,10 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
             The fitted classifier.
         """
         with fresh_fit(self):
+            options = training_options(self)
             X = self._check_rows(X, reset=True)
             rows = self._new_rows(X, y, sample_weight)
-            self._fit_new(rows, self.max_epochs, self.lr_schedule)
+            self._fit_new(rows, self.max_epochs, options)
         return self
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -306,11 +271,13 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         self : TorchClassifier
             The fitted classifier.
         """
-        self._check_partial_options()
+        options = training_options(self).set_params(lr_schedule=None)
+        self._check_partial_options(options)
         if hasattr(self, "classes_"):
             self._check_classes_again(classes)
             X = self._check_rows(X, reset=False)
-            self._train_on(self._rows_of_known_classes(X, y, sample_weight))
+            rows = self._rows_of_known_classes(X, y, sample_weight)
+            self._train_on(rows, options.weight_decay)
             return self
         if classes is None:
             raise ValueError(
@@ -320,11 +287,29 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         with fresh_fit(self):
             self._learn_classes(classes, y)
             X = self._check_rows(X, reset=True)
-            self._fit_new(self._rows_of_known_classes(X, y, sample_weight), 1)
+            rows = self._rows_of_known_classes(X, y, sample_weight)
+            self._fit_new(rows, 1, options)
         return self
 
-    def _check_partial_options(self):
-        if self.early_stopping:
+    def set_params(self, **params):
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters of the classifier, and those of its `training` as
+            ``training__weight_decay``, also if it is None.
+
+        Returns
+        -------
+        self : TorchClassifier
+            The classifier.
+        """
+        return super().set_params(**with_training_options(self, params))
+
+    def _check_partial_options(self, options):
+        """Raise if an option needs all the data."""
+        if options.early_stopping:
             raise ValueError(
                 "partial_fit trains for one epoch and cannot stop early: set "
                 "early_stopping=False."
@@ -387,8 +372,9 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     # --- training ------------------------------------------------------------
 
-    # Class of the net.
+    # Class of the net, and default options that differ from those of `TrainingOptions`.
     _net_kind = TrainingNet
+    _training_defaults: dict = {}
 
     def _n_logits(self):
         """Return the width of the output of the network."""
@@ -398,14 +384,14 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         """Return the network factory; a subclass may wrap the user's `module`."""
         return self.module
 
-    def _fit_new(self, rows, epochs, lr_schedule=None):
+    def _fit_new(self, rows, epochs, options):
         """Build a network and train it; set the fitted attributes at the end."""
         random_state = check_random_state(self.random_state)
         seed = int(random_state.randint(np.iinfo(np.int32).max))
         valid = None
-        if self.early_stopping:
+        if options.early_stopping:
             parts = stratified_split(
-                rows.codes, self.validation_fraction, np.random.RandomState(seed)
+                rows.codes, options.validation_fraction, np.random.RandomState(seed)
             )
             rows, valid = (rows.subset(indices) for indices in parts)
         config = {
@@ -415,7 +401,11 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
             "n_classes": self._n_logits(),
             "criterion": copy.deepcopy(self.criterion),
             "seed": seed,
-            **{name: getattr(self, name) for name in _NET_PARAMS},
+            "optimizer": options.optimizer,
+            "lr": self.lr,
+            "weight_decay": options.weight_decay,
+            "batch_size": self.batch_size,
+            "max_epochs": self.max_epochs,
         }
         device = resolve_device(self.device)
         bar = progress(epochs, desc=type(self).__name__, verbose=self.verbose)
@@ -426,15 +416,15 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
                 rows,
                 valid=valid,
                 epochs=epochs,
-                lr_schedule=lr_schedule,
-                patience=self.n_iter_no_change,
-                tol=self.tol,
+                lr_schedule=options.lr_schedule,
+                patience=options.n_iter_no_change,
+                tol=options.tol,
                 bar=bar,
             )
         self._net_config = config
         self._finish(net, [], history)
 
-    def _train_on(self, rows):
+    def _train_on(self, rows, weight_decay):
         """Train the network for one more epoch; restore it if this fails."""
         net = self.net_
         net.batch_size = self.batch_size
@@ -443,7 +433,7 @@ class TorchClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         bar = progress(1, desc=type(self).__name__, verbose=self.verbose)
         with training(seed, net.device), restored_on_error(net), bar:
             for group in net.optimizer_.param_groups:
-                group.update(lr=self.lr, weight_decay=self.weight_decay)
+                group.update(lr=self.lr, weight_decay=weight_decay)
             history = train(net, rows, epochs=1, bar=bar)
         self._finish(net, self.history_, history)
 

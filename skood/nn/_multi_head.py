@@ -68,32 +68,15 @@ class MultiHeadClassifier(
         Number of passes over the training samples; with early stopping at most.
 
     lr : float, default=1e-3
-        Learning rate, the start of `lr_schedule`.
+        Learning rate, the start of a schedule.
 
     batch_size : int, default=128
         Number of samples per training step.
 
-    optimizer : {"adam", "adamw", "sgd"}, default="adam"
-        The optimizer. "sgd" has a momentum of 0.9.
-
-    weight_decay : float, default=0.0
-        Strength of the penalty on all parameters.
-
-    lr_schedule : {"cosine", "step", "one_cycle"} or None, default=None
-        Learning rate schedule of `fit`, see `TorchClassifier`.
-
-    early_stopping : bool, default=False
-        Hold out validation samples, stop when their loss no longer falls, and
-        return to the weights with the smallest validation loss.
-
-    validation_fraction : float, default=0.1
-        Fraction of the samples held out, stratified by their combination of labels.
-
-    n_iter_no_change : int, default=10
-        Number of epochs without an improvement by `tol` before early stopping.
-
-    tol : float, default=1e-4
-        Smallest decrease of the validation loss that counts.
+    training : TrainingOptions, default=None
+        Optimizer, weight decay, learning rate schedule and early stopping, see
+        :class:`TrainingOptions`; validation samples are stratified by their combination
+        of labels. None: as in `TorchClassifier`.
 
     class_weight : {"balanced"}, dict, list or None, default=None
         Weights of the classes, multiplied with `sample_weight`. For several columns, a
@@ -161,7 +144,7 @@ class MultiHeadClassifier(
         + \frac{\lambda}{2} \|\theta, W, b\|^2
 
     where :math:`a_k` are the `head_weights` scaled to a sum of one, :math:`\ell` is the
-    cross-entropy or the `criterion`, and :math:`\lambda` is `weight_decay`: hard
+    cross-entropy or the `criterion`, and :math:`\lambda` is the weight decay: hard
     parameter sharing [1]_. Seeds, interrupts, pickles and precision are as in
     `TorchClassifier`.
 
@@ -215,13 +198,7 @@ class MultiHeadClassifier(
         max_epochs=200,
         lr=1e-3,
         batch_size=128,
-        optimizer="adam",
-        weight_decay=0.0,
-        lr_schedule=None,
-        early_stopping=False,
-        validation_fraction=0.1,
-        n_iter_no_change=10,
-        tol=1e-4,
+        training=None,
         class_weight=None,
         random_state=None,
         device="auto",
@@ -234,13 +211,7 @@ class MultiHeadClassifier(
             max_epochs=max_epochs,
             lr=lr,
             batch_size=batch_size,
-            optimizer=optimizer,
-            weight_decay=weight_decay,
-            lr_schedule=lr_schedule,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            tol=tol,
+            training=training,
             class_weight=class_weight,
             random_state=random_state,
             device=device,

@@ -168,8 +168,8 @@ class LabelColumns(_Classifier):
                 f"arrays of labels, got {classes!r}."
             )
 
-    def _check_partial_options(self):
-        super()._check_partial_options()
+    def _check_partial_options(self, options):
+        super()._check_partial_options(options)
         if isinstance(self.class_weight, list) and "balanced" in self.class_weight:
             raise ValueError(
                 "class_weight='balanced' needs all the data, which partial_fit does "

@@ -97,6 +97,7 @@ _OURS = {
     "nn._one_head": "HeadClassifier",
     "nn._pretrained": "_PretrainedClassifier",
     "nn._outputs": "Reading",
+    "nn._training_options": "TrainingOptions",
     "persistence._network": "DetachedNetwork",
     "rectifiers._ash": "ASH",
     "rectifiers._dice": "DICE",

@@ -225,7 +225,9 @@ def test_loss_is_the_mean_of_the_members(iris, quick):
 def test_step_is_that_of_the_mean(iris, quick):
     """One step of plain gradient descent on all rows, by autograd alone."""
     X, y = iris
-    quick.set_params(batch_size=200, max_epochs=1, optimizer="sgd", lr=0.1).fit(X, y)
+    quick.set_params(
+        batch_size=200, max_epochs=1, training__optimizer="sgd", lr=0.1
+    ).fit(X, y)
     network = initial_network(quick)
     logits = network.members(torch.as_tensor(X).float())
     codes = torch.as_tensor(y)
@@ -251,7 +253,12 @@ def test_criterion(weighted):
 
 def test_early_stopping_looks_at_the_mixture(iris, quick):
     X, y = iris
-    quick.set_params(early_stopping=True, max_epochs=60, lr=0.05, n_iter_no_change=3)
+    quick.set_params(
+        training__early_stopping=True,
+        max_epochs=60,
+        lr=0.05,
+        training__n_iter_no_change=3,
+    )
     quick.fit(X, y)
     assert quick.n_iter_ < 60
     losses = [row["valid_loss"] for row in quick.history_]

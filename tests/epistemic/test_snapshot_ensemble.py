@@ -30,7 +30,7 @@ def data():
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_members_are_those_of_a_loop(data, optimizer):
     X, y = data
-    base = clone(NET).set_params(optimizer=optimizer)
+    base = clone(NET).set_params(training__optimizer=optimizer)
     clf = SnapshotEnsemble(base, n_members=3).fit(X, y)
     net, members = clone(base), []
     for t in range(12):
@@ -98,9 +98,13 @@ def test_what_it_refuses(data):
     X, y = data
     base = clone(NET)
     with pytest.raises(ValueError, match="must have lr_schedule=None, got 'cosine'"):
-        SnapshotEnsemble(clone(base).set_params(lr_schedule="cosine")).fit(X, y)
+        SnapshotEnsemble(clone(base).set_params(training__lr_schedule="cosine")).fit(
+            X, y
+        )
     with pytest.raises(ValueError, match="set early_stopping=False of its estimator"):
-        SnapshotEnsemble(clone(base).set_params(early_stopping=True)).fit(X, y)
+        SnapshotEnsemble(clone(base).set_params(training__early_stopping=True)).fit(
+            X, y
+        )
     for epochs in (0, 2.5, "many"):
         bad = clone(base).set_params(max_epochs=epochs)
         with pytest.raises(ValueError, match="'max_epochs' parameter of TorchClassif"):

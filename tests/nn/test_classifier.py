@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_sp
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler, scale
 
-from skood.nn import TorchClassifier
+from skood.nn import TorchClassifier, TrainingOptions
 from skood.nn._training_data import stratified_split
 from tests.nn._networks import DoublePerceptron, Linear, Normalized
 
@@ -94,11 +94,11 @@ def test_without_hidden_layer_it_is_logistic_regression(iris):
     decay = 0.01
     clf = TorchClassifier(
         Linear,
-        optimizer="sgd",
+        training=TrainingOptions(
+            optimizer="sgd", lr_schedule="cosine", weight_decay=decay
+        ),
         lr=0.5,
-        lr_schedule="cosine",
         max_epochs=2000,
-        weight_decay=decay,
         **FULL_BATCH,
     ).fit(X, y)
     reference = LogisticRegression(
@@ -113,10 +113,10 @@ def test_without_hidden_layer_it_is_logistic_regression(iris):
 def test_each_optimizer_with_each_schedule_learns(optimizer, schedule, iris):
     X, y = iris
     clf = TorchClassifier(
-        optimizer=optimizer,
-        lr_schedule=schedule,
+        training=TrainingOptions(
+            optimizer=optimizer, lr_schedule=schedule, weight_decay=1e-4
+        ),
         lr=0.1 if optimizer == "sgd" else 0.02,
-        weight_decay=1e-4,
         max_epochs=60,
         random_state=0,
     )
@@ -133,9 +133,8 @@ def test_weights_are_repetitions(optimizer, class_weight, iris):
     weight = np.random.RandomState(0).randint(4, size=len(X))
     clf = TorchClassifier(
         DoublePerceptron,  # Adam amplifies the rounding of float32 sums
-        optimizer=optimizer,
+        training=TrainingOptions(optimizer=optimizer, weight_decay=0.1),
         class_weight=class_weight,
-        weight_decay=0.1,
         max_epochs=100,
         lr=0.01,
         **FULL_BATCH,
@@ -151,7 +150,7 @@ def test_weights_are_repetitions(optimizer, class_weight, iris):
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_equal_weights_are_no_weights(early_stopping, iris, quick):
     X, y = iris
-    quick.set_params(early_stopping=early_stopping)
+    quick.set_params(training__early_stopping=early_stopping)
     expected = clone(quick).fit(X, y).predict_logits(X)
     for weight in (np.ones(150), np.full(150, 0.1), 150 * [7]):
         logits = clone(quick).fit(X, y, sample_weight=weight).predict_logits(X)
@@ -199,10 +198,9 @@ def test_early_stopping_returns_to_the_best_weights():
     X, y = rng.normal(size=(120, 10)), rng.randint(3, size=120)  # nothing to learn
     weight = rng.uniform(size=120)
     clf = TorchClassifier(
-        early_stopping=True,
-        validation_fraction=0.25,
-        n_iter_no_change=4,
-        tol=0,
+        training=TrainingOptions(
+            early_stopping=True, validation_fraction=0.25, n_iter_no_change=4, tol=0
+        ),
         lr=0.01,
         random_state=0,
     ).fit(X, y, sample_weight=weight)
@@ -222,7 +220,8 @@ def test_early_stopping_returns_to_the_best_weights():
 def test_early_stopping_counts_only_gains_above_tol(iris):
     X, y = iris
     clf = TorchClassifier(
-        early_stopping=True, tol=10.0, n_iter_no_change=3, random_state=0
+        training=TrainingOptions(early_stopping=True, tol=10.0, n_iter_no_change=3),
+        random_state=0,
     ).fit(X, y)
     assert clf.n_iter_ == 4  # the first epoch is a gain over nothing
     losses = [row["valid_loss"] for row in clf.history_]
@@ -231,19 +230,21 @@ def test_early_stopping_counts_only_gains_above_tol(iris):
 
 def test_early_stopping_with_a_class_of_one_row(iris):
     X, y = np.vstack([iris[0], [[9.0, 9, 9, 9]]]), np.append(iris[1], 3)
-    clf = TorchClassifier(early_stopping=True, random_state=0).fit(X, y)
+    clf = TorchClassifier(
+        training=TrainingOptions(early_stopping=True), random_state=0
+    ).fit(X, y)
     assert_array_equal(clf.classes_, [0, 1, 2, 3])
     assert clf.predict_proba(X).shape == (151, 4)
 
 
 def test_early_stopping_without_validation_rows(quick):
-    quick.set_params(early_stopping=True)
+    quick.set_params(training__early_stopping=True)
     with pytest.raises(ValueError, match=r"0\.1 of 2 rows leaves none beside"):
         quick.fit([[0.0], [1.0]], [0, 1])
 
 
 def test_history(iris, quick):
-    quick.set_params(lr_schedule="cosine", lr=0.02).fit(*iris)
+    quick.set_params(training__lr_schedule="cosine", lr=0.02).fit(*iris)
     assert quick.n_iter_ == 5
     assert [row["epoch"] for row in quick.history_] == [1, 2, 3, 4, 5]
     expected = 0.01 * (1 + np.cos(np.pi * np.arange(5) / 5))
@@ -261,7 +262,9 @@ def test_same_seed_same_network_and_global_generator_untouched(
     early_stopping, iris, quick
 ):
     X, y = iris
-    quick.set_params(module=Normalized, batch_size=32, early_stopping=early_stopping)
+    quick.set_params(
+        module=Normalized, batch_size=32, training__early_stopping=early_stopping
+    )
     logits = []
     for torch_seed in (1, 2):
         with torch.random.fork_rng():
@@ -270,7 +273,7 @@ def test_same_seed_same_network_and_global_generator_untouched(
             clf = clone(quick).fit(X, y)
             logits.append(clf.predict_logits(X))
             pickle.loads(pickle.dumps(clf))
-            clf.set_params(early_stopping=False).partial_fit(X, y)
+            clf.set_params(training__early_stopping=False).partial_fit(X, y)
             assert torch.equal(torch.get_rng_state(), before)
     assert_array_equal(logits[0], logits[1])
     other = clone(quick).set_params(random_state=1).fit(X, y)
@@ -353,7 +356,7 @@ def test_infinite_logits(iris, quick):
 
 
 def test_diverging_training(iris, quick):
-    quick.set_params(optimizer="sgd", lr=1e30)
+    quick.set_params(training__optimizer="sgd", lr=1e30)
     with pytest.raises(ValueError, match=r"Training diverged: in epoch 1 .* Lower lr"):
         quick.fit(*iris)
     assert not hasattr(quick, "classes_")
@@ -387,8 +390,8 @@ def test_metadata_routing(iris, quick):
 
 def test_verbose(iris, quick, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")  # the bar shows what fits
-    quick.set_params(verbose=1, early_stopping=True).fit(*iris)
-    quick.set_params(early_stopping=False).partial_fit(*iris)
+    quick.set_params(verbose=1, training__early_stopping=True).fit(*iris)
+    quick.set_params(training__early_stopping=False).partial_fit(*iris)
     out, err = capsys.readouterr()
     assert out == ""
     assert "TorchClassifier" in err

@@ -59,8 +59,8 @@ def test_partial_fit_is_one_epoch(iris, quick):
 
 def test_partial_fit_goes_on_after_fit(iris, quick):
     X, y = iris
-    clf = quick.set_params(lr_schedule="cosine", lr=0.01).fit(X, y)
-    clf.set_params(lr=0.02, batch_size=50, weight_decay=0.5)
+    clf = quick.set_params(training__lr_schedule="cosine", lr=0.01).fit(X, y)
+    clf.set_params(lr=0.02, batch_size=50, training__weight_decay=0.5)
     clf.partial_fit(X[:90], y[:90]).partial_fit(X[60:], y[60:])
     assert clf.n_iter_ == 7
     assert clf.history_[-1]["lr"] == 0.02  # the schedule is over
@@ -98,7 +98,11 @@ def test_partial_fit_on_some_of_the_classes(iris, quick):
         ({}, {}, "classes must be passed on the first call to partial_fit"),
         ({}, {"classes": [0]}, r"At least two classes are needed, got \[0\]"),
         ({}, {"classes": [0, 1]}, r"label 2, which is not among the classes \[0, 1\]"),
-        ({"early_stopping": True}, {"classes": [0, 1, 2]}, "set early_stopping=False"),
+        (
+            {"training__early_stopping": True},
+            {"classes": [0, 1, 2]},
+            "set early_stopping=False",
+        ),
         ({"class_weight": "balanced"}, {"classes": [0, 1, 2]}, "weights as a dict"),
     ],
 )
@@ -134,21 +138,21 @@ def interrupt():
 
 @pytest.mark.parametrize("early_stopping", [False, True])
 def test_interrupted_first_fit(early_stopping, iris, quick, interrupt):
-    quick.set_params(module=Interrupting, early_stopping=early_stopping)
+    quick.set_params(module=Interrupting, training__early_stopping=early_stopping)
     before = torch.get_rng_state()
     interrupt(3)
     with pytest.raises(KeyboardInterrupt):
         quick.fit(*iris)
     with pytest.raises(NotFittedError):
         quick.predict(iris[0])
-    assert set(vars(quick)) == set(quick.get_params())
+    assert set(vars(quick)) == set(quick.get_params(deep=False))
     assert torch.equal(torch.get_rng_state(), before)
     interrupt(3)
     with pytest.raises(KeyboardInterrupt):
-        quick.set_params(early_stopping=False, batch_size=10).partial_fit(
+        quick.set_params(training__early_stopping=False, batch_size=10).partial_fit(
             *iris, classes=[0, 1, 2]
         )
-    assert set(vars(quick)) == set(quick.get_params())
+    assert set(vars(quick)) == set(quick.get_params(deep=False))
 
 
 def test_interrupted_refit_keeps_the_earlier_one(iris, digits, quick, interrupt):
@@ -202,7 +206,7 @@ def by_skops(clf):
 @pytest.mark.parametrize("optimizer", ["adam", "sgd"])
 def test_persistence(copied, module, optimizer, iris, quick):
     X, y = iris[0], np.array(["x", "y", "z"], dtype=object)[iris[1]]
-    clf = quick.set_params(module=module, optimizer=optimizer).fit(X, y)
+    clf = quick.set_params(module=module, training__optimizer=optimizer).fit(X, y)
     other = copied(clf)
     assert_array_equal(other.predict(X), clf.predict(X))
     assert_array_equal(other.predict_logits(X), clf.predict_logits(X))
@@ -254,14 +258,16 @@ _MODES = pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_training_in_a_mode_of_the_caller(mode, optimizer, iris, quick):
     """What is trained, or loaded, in inference mode can be trained on outside of it."""
     X, y = iris
-    quick.set_params(module=Normalized, optimizer=optimizer, early_stopping=True)
+    quick.set_params(
+        module=Normalized, training__optimizer=optimizer, training__early_stopping=True
+    )
     expected = clone(quick).fit(X, y)
     with mode():
         clf = clone(quick).fit(X, y)
         loaded = pickle.loads(pickle.dumps(expected))
     logits = expected.predict_logits(X)
     for one in (expected, clf, loaded):
-        one.set_params(early_stopping=False)
+        one.set_params(training__early_stopping=False)
         assert_array_equal(one.predict_logits(X), logits)
         one.partial_fit(X, y)
         with mode():

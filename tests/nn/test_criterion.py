@@ -64,9 +64,9 @@ def quick():
 def test_cross_entropy_is_the_default(iris, quick):
     X, y = iris
     weight = np.linspace(0, 2, 150)
-    expected = clone(quick).set_params(early_stopping=True)
+    expected = clone(quick).set_params(training__early_stopping=True)
     expected.fit(X, y, sample_weight=weight)
-    clf = quick.set_params(early_stopping=True, criterion=cross_entropy)
+    clf = quick.set_params(training__early_stopping=True, criterion=cross_entropy)
     clf.fit(X, y, sample_weight=weight)
     assert clf.history_ == expected.history_
     assert_array_equal(clf.predict_logits(X), expected.predict_logits(X))

@@ -19,11 +19,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from torch import nn
 
-from skood.nn import MultiHeadClassifier, TorchClassifier
+from skood.nn import MultiHeadClassifier, TorchClassifier, TrainingOptions
 from skood.nn._training_data import stratified_split
 from skood.utils._torch import training
 from tests.nn._networks import Body, Flat, margin_loss
 
+EARLY = TrainingOptions(early_stopping=True)
+SGD = TrainingOptions(optimizer="sgd")
+ONE_CYCLE = TrainingOptions(lr_schedule="one_cycle")
 FULL_BATCH = {"batch_size": 10**6, "device": "cpu", "random_state": 0}
 
 
@@ -58,9 +61,9 @@ def whole(input_shape, n_classes, width=8, dropout=0.0):
         (None, None, {}),
         (None, None, {"module_params": {"hidden": (7, 5), "dropout": 0.5}}),
         (Body, whole, {"module_params": {"width": 6, "dropout": 0.3}}),
-        (None, None, {"early_stopping": True, "class_weight": "balanced"}),
-        (None, None, {"class_weight": {0: 1, 1: 3, 2: 0.5}, "optimizer": "sgd"}),
-        (Body, whole, {"criterion": margin_loss, "lr_schedule": "one_cycle"}),
+        (None, None, {"training": EARLY, "class_weight": "balanced"}),
+        (None, None, {"class_weight": {0: 1, 1: 3, 2: 0.5}, "training": SGD}),
+        (Body, whole, {"criterion": margin_loss, "training": ONE_CYCLE}),
     ],
 )
 @pytest.mark.parametrize("form", [np.ravel, np.atleast_2d, pd.DataFrame])
@@ -81,8 +84,8 @@ def test_one_column_is_a_torch_classifier(body, network, params, form, iris):
         expected.score(X, y, sample_weight=weight), rel=1e-15
     )
     if params.get("class_weight") != "balanced":
-        clf.set_params(early_stopping=False).partial_fit(X, y, classes=[0, 1, 2])
-        expected.set_params(early_stopping=False).partial_fit(X, np.ravel(y))
+        clf.set_params(training=None).partial_fit(X, y, classes=[0, 1, 2])
+        expected.set_params(training=None).partial_fit(X, np.ravel(y))
         assert_array_equal(clf.predict_logits(X), expected.predict_logits(X))
 
 
@@ -134,10 +137,9 @@ def test_naive_loop(optimizer, head_weights, class_weight, iris):
         Body,
         head_weights=head_weights,
         class_weight=class_weight,
-        optimizer=optimizer,
+        training=TrainingOptions(optimizer=optimizer, weight_decay=0.05),
         max_epochs=4,
         lr=0.1,
-        weight_decay=0.05,
         **FULL_BATCH,
     ).fit(X, codes, sample_weight=own)
 
@@ -167,7 +169,7 @@ def test_all_heads_train_the_body(iris):
     X, y = iris
     other = y.copy()
     other[:, 1] = np.random.RandomState(2).permutation(y[:, 1])
-    options = {"optimizer": "sgd", "lr": 0.1, "max_epochs": 20, **FULL_BATCH}
+    options = {"training": SGD, "lr": 0.1, "max_epochs": 20, **FULL_BATCH}
     alone = MultiHeadClassifier(Body, **options).fit(X, y[:, 0]).transform(X)
 
     def distances(head_weights):
@@ -187,12 +189,16 @@ def linear(input_shape, n_classes):
 def test_heads_that_share_nothing_are_trained_apart(iris):
     """Without a body, scaling a loss by a is scaling its penalty by 1 / a."""
     X, y = iris
-    options = {"optimizer": "sgd", "max_epochs": 600, "lr": 0.3, **FULL_BATCH}
+    options = {"max_epochs": 600, "lr": 0.3, **FULL_BATCH}
     clf = MultiHeadClassifier(
-        Flat, head_weights=[1, 3, 1], weight_decay=0.02, **options
+        Flat,
+        head_weights=[1, 3, 1],
+        training=TrainingOptions(optimizer="sgd", weight_decay=0.02),
+        **options,
     ).fit(X, y)
     for k, share in enumerate([0.2, 0.6, 0.2]):
-        one = TorchClassifier(linear, weight_decay=0.02 / share, **options)
+        decay = TrainingOptions(optimizer="sgd", weight_decay=0.02 / share)
+        one = TorchClassifier(linear, training=decay, **options)
         expected = one.fit(X, y[:, k]).predict_proba(X)
         assert_allclose(clf.predict_proba(X)[k], expected, atol=1e-4)
 
@@ -217,7 +223,7 @@ def test_criterion_of_each_head(iris):
     clf = MultiHeadClassifier(
         Body,
         criterion=margin_loss,
-        optimizer="sgd",
+        training=SGD,
         lr=1e-9,
         max_epochs=1,
         **FULL_BATCH,
@@ -258,7 +264,7 @@ def test_weights_are_repetitions(class_weight, iris):
 def test_class_weight_acts_on_its_head_only(iris):
     """Rows of weight zero for one head train the others."""
     X, y = iris
-    options = {"optimizer": "sgd", "max_epochs": 30, "lr": 0.1, **FULL_BATCH}
+    options = {"training": SGD, "max_epochs": 30, "lr": 0.1, **FULL_BATCH}
     class_weight = [{0: 1, 1: 1, 2: 0}, None, None]
     clf = MultiHeadClassifier(Flat, class_weight=class_weight, **options).fit(X, y)
     plain = MultiHeadClassifier(Flat, **options).fit(X, y)
@@ -292,11 +298,11 @@ def test_early_stopping(iris):
     """Validation loss and exact matches are those of the rows held out."""
     X, y = iris
     clf = MultiHeadClassifier(
-        early_stopping=True,
-        validation_fraction=0.25,
+        training=TrainingOptions(
+            early_stopping=True, validation_fraction=0.25, n_iter_no_change=7
+        ),
         head_weights=[1, 2, 1],
         max_epochs=60,
-        n_iter_no_change=7,
         lr=0.02,
         random_state=3,
     ).fit(X, y)

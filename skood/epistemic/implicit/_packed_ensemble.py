@@ -70,27 +70,9 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
     batch_size : int, default=128
         Number of samples per training step; all members see each sample.
 
-    optimizer : {"adam", "adamw", "sgd"}, default="adam"
-        The optimizer.
-
-    weight_decay : float, default=0.0
-        Strength of the penalty on all parameters.
-
-    lr_schedule : {"cosine", "step", "one_cycle"} or None, default=None
-        Learning rate schedule of `fit`.
-
-    early_stopping : bool, default=False
-        Hold out validation samples, and return to the weights with the smallest
-        validation loss of the mixture.
-
-    validation_fraction : float, default=0.1
-        Fraction of the samples held out.
-
-    n_iter_no_change : int, default=10
-        Number of epochs without an improvement by `tol` before early stopping.
-
-    tol : float, default=1e-4
-        Smallest decrease of the validation loss that counts.
+    training : TrainingOptions, default=None
+        Further options of training, see :class:`~skood.nn.TrainingOptions`. None: as in
+        `TorchClassifier`.
 
     class_weight : {"balanced"}, dict or None, default=None
         Weights of the classes.
@@ -188,13 +170,7 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
         max_epochs=200,
         lr=1e-3,
         batch_size=128,
-        optimizer="adam",
-        weight_decay=0.0,
-        lr_schedule=None,
-        early_stopping=False,
-        validation_fraction=0.1,
-        n_iter_no_change=10,
-        tol=1e-4,
+        training=None,
         class_weight=None,
         random_state=None,
         device="auto",
@@ -206,13 +182,7 @@ class PackedEnsembleClassifier(SharedMembersClassifier):
             max_epochs=max_epochs,
             lr=lr,
             batch_size=batch_size,
-            optimizer=optimizer,
-            weight_decay=weight_decay,
-            lr_schedule=lr_schedule,
-            early_stopping=early_stopping,
-            validation_fraction=validation_fraction,
-            n_iter_no_change=n_iter_no_change,
-            tol=tol,
+            training=training,
             class_weight=class_weight,
             random_state=random_state,
             device=device,

@@ -1,0 +1,130 @@
+"""Options of training that are rarely changed."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._param_validation import Interval, StrOptions
+
+__all__ = ["TrainingOptions", "training_options", "with_training_options"]
+
+_DEFAULTS = {
+    "optimizer": "adam",
+    "weight_decay": 0.0,
+    "early_stopping": False,
+    "validation_fraction": 0.1,
+    "n_iter_no_change": 10,
+    "tol": 1e-4,
+}
+
+
+class TrainingOptions(SkoodEstimator):
+    """Optimizer, weight decay, learning rate schedule and early stopping.
+
+    Options of estimators that train a torch network, in their parameter `training`.
+    Each option is None by default, the default of the estimator. The values in
+    parentheses are defaults of :class:`TorchClassifier`; other estimators document
+    theirs where they differ.
+
+    Read more in the :ref:`User Guide <torch_classifier>`.
+
+    Parameters
+    ----------
+    optimizer : {"adam", "adamw", "sgd"}, default=None
+        The optimizer ("adam"). "sgd" has a momentum of 0.9.
+
+    weight_decay : float, default=None
+        Strength of the penalty on all parameters (0.0); for "adamw" decoupled from the
+        gradient.
+
+    lr_schedule : {"cosine", "step", "one_cycle"} or None, default=None
+        How `fit` changes the learning rate: to zero along a half cosine; by 1/10
+        after each third of `max_epochs`; up to `lr` and down again, step by
+        step. None: not at all. `partial_fit` always uses `lr`.
+
+    early_stopping : bool, default=None
+        Hold out validation samples, stop when their loss no longer falls, and
+        return to the weights with the smallest validation loss (False).
+
+    validation_fraction : float, default=None
+        Fraction of the samples held out, stratified by class (0.1).
+
+    n_iter_no_change : int, default=None
+        Number of epochs without an improvement by `tol` before early stopping (10).
+
+    tol : float, default=None
+        Smallest decrease of the validation loss that counts (1e-4).
+
+    See Also
+    --------
+    TorchClassifier : Classifier that trains a network.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from skood.nn import TorchClassifier, TrainingOptions
+    >>> X, y = load_iris(return_X_y=True)
+    >>> options = TrainingOptions(optimizer="adamw", lr_schedule="cosine")
+    >>> clf = TorchClassifier(max_epochs=20, training=options, random_state=0)
+    >>> search = GridSearchCV(clf, {"training__weight_decay": [0.0, 0.1]}, cv=2)
+    >>> sorted(search.fit(X, y).best_params_)
+    ['training__weight_decay']
+    """
+
+    _parameter_constraints: dict = {
+        "optimizer": [StrOptions({"adam", "adamw", "sgd"}), None],
+        "weight_decay": [Interval(Real, 0, None, closed="left"), None],
+        "lr_schedule": [StrOptions({"cosine", "step", "one_cycle"}), None],
+        "early_stopping": ["boolean", None],
+        "validation_fraction": [Interval(Real, 0, 1, closed="neither"), None],
+        "n_iter_no_change": [Interval(Integral, 1, None, closed="left"), None],
+        "tol": [Interval(Real, 0, None, closed="left"), None],
+    }
+
+    def __init__(
+        self,
+        *,
+        optimizer=None,
+        weight_decay=None,
+        lr_schedule=None,
+        early_stopping=None,
+        validation_fraction=None,
+        n_iter_no_change=None,
+        tol=None,
+    ):
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.lr_schedule = lr_schedule
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+
+
+def training_options(estimator):
+    """Return valid options with the estimator's defaults in place of None, or raise.
+
+    The estimator has the parameter `training`; defaults of its class that differ from
+    those of `TorchClassifier` are in the dict ``_training_defaults``.
+    """
+    options = {**_DEFAULTS, **estimator._training_defaults}
+    if estimator.training is not None:
+        estimator.training._validate_params()
+        given = estimator.training.get_params(deep=False)
+        options.update({k: value for k, value in given.items() if value is not None})
+    return TrainingOptions(**options)
+
+
+def with_training_options(estimator, params):
+    """Return arguments of `set_params` that allow nested names if `training` is None.
+
+    ``set_params(training__tol=0.0)`` replaces a `training` of None by `TrainingOptions`
+    first.
+    """
+    nested = any(name.startswith("training__") for name in params)
+    if nested and params.get("training", estimator.training) is None:
+        return {**params, "training": TrainingOptions()}
+    return params
