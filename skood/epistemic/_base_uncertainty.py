@@ -1,4 +1,4 @@
-"""Base classes of uncertainty classifiers with many members."""
+"""Base class of uncertainty classifiers with many members."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -7,31 +7,27 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
+from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import check_is_fitted
 
 from skood.base import UncertaintyMixin
-from skood.epistemic._measures import member_uncertainty, normalized
+from skood.epistemic._measures import member_uncertainty
 from skood.utils._batches import blockwise, joined
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._linalg import check_no_overflow
+from skood.utils._log_proba import log_proba_of
 from skood.utils._metaestimators import (
     check_one_column,
+    check_takes_weight,
     copy_input_attributes,
     fit_wrapped,
     wrapped_tags,
 )
 from skood.utils._param_validation import HasMethods, StrOptions
 
-__all__ = [
-    "BaseMembers",
-    "Block",
-    "MembersMixin",
-    "check_takes_weight",
-    "log_proba_of",
-]
+__all__ = ["BaseMembers", "Block"]
 
 
 @dataclass(frozen=True)
@@ -55,55 +51,24 @@ class Block:
     reference: np.ndarray | None = None
 
 
-def log_proba_of(estimator, X):
-    """Return the log-probabilities of a fitted classifier in the best precision.
+class BaseMembers(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
+    """Base class of classifiers whose uncertainty is the disagreement of many members.
 
-    Float64, of shape (n_samples, n_classes), ``-inf`` where a probability is zero. The
-    classifier has ``predict_logits``, ``predict_log_proba`` or ``predict_proba``.
-    Float32 outputs are normalized as well.
+    A subclass implements ``fit``, which sets ``classes_`` and, unless there is no given
+    model, ``estimator_``; and ``_blocks(X)``, which yields a `Block` for consecutive
+    samples. It has the parameters ``estimator`` and ``setting``.
     """
-    if hasattr(estimator, "predict_logits"):
-        logits = np.asarray(estimator.predict_logits(X), dtype=np.float64)
-        return log_softmax(logits, axis=1)
-    with np.errstate(divide="ignore"):
-        if hasattr(estimator, "predict_log_proba"):
-            log_p = np.asarray(estimator.predict_log_proba(X), dtype=np.float64)
-        else:
-            log_p = np.log(np.asarray(estimator.predict_proba(X), dtype=np.float64))
-    return normalized(log_p, f"What {type(estimator).__name__} predicts")
 
-
-def check_takes_weight(estimator, sample_weight):
-    """Raise if there are sample weights that an unfitted estimator does not take."""
-    if sample_weight is None or isinstance(estimator, FrozenEstimator):
-        return
-    if not has_fit_parameter(estimator, "sample_weight"):
-        raise ValueError(
-            f"sample_weight was passed, but {type(estimator).__name__} has no "
-            "sample_weight in its fit. Leave it out, or use an estimator that has."
-        )
-
-
-class MembersMixin(UncertaintyMixin):
-    """Mixin for classifiers that average the probabilities of many members.
-
-    The class implements ``_blocks``, ``_setting`` and ``_reference_log_proba`` and has
-    the attribute ``classes_``.
-    """
+    _parameter_constraints: dict = {
+        "estimator": [HasMethods(["fit", "predict_proba"])],
+        "setting": [StrOptions({"auto", "a", "b"})],
+    }
 
     classes_: np.ndarray
 
     @abstractmethod
     def _blocks(self, X):
         """Yield a `Block` for consecutive samples; memory is bounded by the blocks."""
-
-    @abstractmethod
-    def _setting(self):
-        """Return "a" or "b"."""
-
-    @abstractmethod
-    def _reference_log_proba(self, X):
-        """Return the log-probabilities of the given model."""
 
     @blockwise(axis=1)
     def predict_members(self, X):
@@ -188,20 +153,6 @@ class MembersMixin(UncertaintyMixin):
             for block in self._blocks(X)
         ]
         return joined(parts)
-
-
-class BaseMembers(MembersMixin, ClassifierMixin, SkoodEstimator):
-    """Base class of classifiers whose uncertainty is the disagreement of many members.
-
-    A subclass implements ``_fit(X, y)``, which sets ``estimator_``, the given model,
-    and ``classes_``; and ``_blocks(X)``, which yields a `Block` for consecutive
-    samples. It has the parameters ``estimator`` and ``setting``.
-    """
-
-    _parameter_constraints: dict = {
-        "estimator": [HasMethods(["fit", "predict_proba"])],
-        "setting": [StrOptions({"auto", "a", "b"})],
-    }
 
     def _setting(self):
         """Resolve "auto": "b" for a given, frozen model."""

@@ -12,17 +12,14 @@ from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_consistent_length
 
-from skood.epistemic._base_uncertainty import (
-    BaseMembers,
-    Block,
-    check_takes_weight,
-    log_proba_of,
-)
+from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.graph._node_set import NodeSet
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._labels import check_labels, sortable_labels
+from skood.utils._log_proba import log_proba_of
 from skood.utils._metaestimators import (
     check_one_column,
+    check_takes_weight,
     copy_input_attributes,
     n_rows,
     take_rows,
@@ -36,8 +33,8 @@ from skood.utils._warnings import warn
 __all__ = [
     "GRAPH_BYTES",
     "DeepEnsemble",
-    "MemberBlocks",
     "check_members",
+    "ensemble_blocks",
     "row_blocks",
 ]
 
@@ -48,19 +45,7 @@ GRAPH_BYTES = 2**30
 _N_COMPARED = 100
 
 
-class MemberBlocks(BaseMembers):
-    """Base class of ensembles of fitted classifiers in ``estimators_``."""
-
-    def _blocks(self, X):
-        setting = self._setting()
-        for rows in row_blocks(X, 32 * len(self.estimators_) * len(self.classes_)):
-            yield Block(
-                np.stack([log_proba_of(member, rows) for member in self.estimators_]),
-                reference=self._reference_log_proba(rows) if setting == "b" else None,
-            )
-
-
-class DeepEnsemble(MemberBlocks):
+class DeepEnsemble(BaseMembers):
     r"""Deep ensemble: classifiers trained in the same way from different seeds.
 
     The prediction is the mean of the members' probabilities
@@ -311,6 +296,9 @@ class DeepEnsemble(MemberBlocks):
             f"{advice}."
         )
 
+    def _blocks(self, X):
+        return ensemble_blocks(self, X)
+
     def _setting(self):
         """Resolve "auto": "b" if there is a reference."""
         if self.setting != "auto":
@@ -349,6 +337,17 @@ def row_blocks(X, bytes_per_row):
         return
     for chunk in chunks:
         yield take_rows(X, np.arange(chunk.start, chunk.stop))
+
+
+def ensemble_blocks(ensemble, X):
+    """Yield a `Block` for consecutive samples, from the members in `estimators_`."""
+    members, n_classes = ensemble.estimators_, len(ensemble.classes_)
+    given = ensemble._reference_log_proba if ensemble._setting() == "b" else None
+    for rows in row_blocks(X, 32 * len(members) * n_classes):
+        yield Block(
+            np.stack([log_proba_of(member, rows) for member in members]),
+            reference=None if given is None else given(rows),
+        )
 
 
 def _codes(owner, X, y, sample_weight):

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.special import logsumexp
 from sklearn.utils import Bunch
 
+from skood.utils._log_proba import normalized
 from skood.utils._param_validation import StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
@@ -19,14 +20,10 @@ __all__ = [
     "kl_divergence",
     "kl_divergence_gaussian",
     "member_uncertainty",
-    "normalized",
 ]
 
 # Finite logarithm of a zero probability.
 _LOG_TINY = float(np.log(np.finfo(np.float64).tiny))
-
-# Smaller logarithms of sums of probabilities are not corrected.
-_NORMALIZED = 1e-12
 
 # Two log-probabilities that are closer are subtracted with care (cancellation).
 _CLOSE = 1.0
@@ -57,28 +54,6 @@ def _log_proba(log_proba, name="log_proba"):
         raise ValueError(f"{name} has infinite values: give log-probabilities.")
     log_proba = normalized(log_proba, name)
     return np.where(np.isneginf(log_proba), _LOG_TINY, log_proba)
-
-
-def normalized(log_proba, name="log_proba"):
-    """Normalize log-probabilities up to rounding, or raise for larger deviations.
-
-    They have the shape (..., n_classes), and are called `name` in the error.
-    """
-    total = logsumexp(log_proba, axis=-1, keepdims=True)
-    if np.isnan(total).any():
-        raise ValueError(
-            f"{name} has NaN among the probabilities: logits overflow. Scale X, or "
-            "look at the outputs of the network."
-        )
-    if np.any(np.abs(np.expm1(total)) > 1e-3):
-        raise ValueError(
-            f"{name} must hold the logarithms of probabilities, but these sum to "
-            f"{float(np.exp(total.min())):.3g} to {float(np.exp(total.max())):.3g}. "
-            "Pass np.log(predict_proba(X)), or scipy.special.log_softmax(logits, -1)."
-        )
-    # rounding of the input is not corrected: confident predictions would lose digits
-    total[np.abs(total) < _NORMALIZED] = 0.0
-    return log_proba - total
 
 
 def entropy(log_proba):

@@ -10,7 +10,8 @@ from numbers import Integral
 import numpy as np
 from sklearn.base import clone
 
-from skood.epistemic._deep_ensemble import MemberBlocks
+from skood.epistemic._base_uncertainty import BaseMembers
+from skood.epistemic._deep_ensemble import ensemble_blocks
 from skood.nn import TorchClassifier
 from skood.nn._training_data import check_target, check_weights, with_class_weight
 from skood.nn._training_options import training_options
@@ -22,7 +23,7 @@ from skood.utils._progress import progress
 __all__ = ["SnapshotEnsemble"]
 
 
-class SnapshotEnsemble(MemberBlocks):
+class SnapshotEnsemble(BaseMembers):
     r"""Snapshot ensemble: networks at the ends of the cycles of one training run.
 
     The learning rate falls along half a cosine, is reset, and falls again: with `lr`
@@ -206,6 +207,9 @@ class SnapshotEnsemble(MemberBlocks):
         for member in members:
             member.set_params(lr=self.estimator.lr)
         return members
+
+    def _blocks(self, X):
+        return ensemble_blocks(self, X)
 
     def _setting(self):
         """Resolve "auto": there is no given model."""

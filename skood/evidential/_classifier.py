@@ -10,7 +10,6 @@ import torch
 from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from skood.epistemic._base_uncertainty import check_takes_weight
 from skood.evidential._dirichlet_uncertainty import (
     DirichletMixin,
     evidential_uncertainty,
@@ -24,6 +23,7 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import (
     check_one_column,
+    check_takes_weight,
     copy_input_attributes,
     wrapped_tags,
 )

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from skood.base import UncertaintyMixin
-from skood.epistemic._measures import entropy
+from skood.epistemic import entropy
 from skood.evidential._subjective import vacuity
 from skood.graph._node_set import NodeSet
 

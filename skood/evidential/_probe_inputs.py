@@ -12,13 +12,13 @@ from sklearn.base import is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_consistent_length
 
-from skood.epistemic._base_uncertainty import log_proba_of
 from skood.evidential._dirichlet_uncertainty import evidential_uncertainty
 from skood.evidential._probe_training import CAP
 from skood.graph._node_set import NodeSet
 from skood.nn._sklearn_network import predicts_softmax, read
 from skood.nn._training_data import check_target, stratified_split
 from skood.utils._labels import label_codes
+from skood.utils._log_proba import log_proba_of
 from skood.utils._torch import to_numpy
 
 __all__ = [

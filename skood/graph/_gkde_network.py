@@ -12,7 +12,6 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skood.epistemic._base_uncertainty import log_proba_of
 from skood.evidential._dirichlet_uncertainty import DirichletMixin
 from skood.evidential._losses import EVIDENCES, EvidentialLoss
 from skood.graph._base_node_classifier import BaseGraphClassifier
@@ -23,6 +22,7 @@ from skood.graph._node_set import NodeSet
 from skood.graph._reader import graph_reader
 from skood.utils._input import takes_input
 from skood.utils._labels import label_codes
+from skood.utils._log_proba import log_proba_of
 from skood.utils._metaestimators import unwrapped
 from skood.utils._param_validation import HasMethods, Interval, StrOptions
 

@@ -8,6 +8,7 @@ from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import _safe_indexing, check_random_state, get_tags
+from sklearn.utils.validation import has_fit_parameter
 
 from skood.utils._batches import as_rows
 from skood.utils._input import named_errors
@@ -19,6 +20,7 @@ __all__ = [
     "bind",
     "check_given",
     "check_one_column",
+    "check_takes_weight",
     "concept_columns",
     "copy_input_attributes",
     "fit_wrapped",
@@ -137,6 +139,17 @@ def check_one_column(estimator):
             f"This {type(unwrapped(estimator)).__name__} was fitted on several columns "
             "of y, and one label per row is read here: give the classifier of one "
             "column, such as head(0) of a MultiHeadClassifier."
+        )
+
+
+def check_takes_weight(estimator, sample_weight):
+    """Raise if there are sample weights that an unfitted estimator does not take."""
+    if sample_weight is None or isinstance(estimator, FrozenEstimator):
+        return
+    if not has_fit_parameter(estimator, "sample_weight"):
+        raise ValueError(
+            f"sample_weight was passed, but {type(estimator).__name__} has no "
+            "sample_weight in its fit. Leave it out, or use an estimator that has."
         )
 
 

@@ -21,9 +21,10 @@ from sklearn.utils import get_tags
 
 import skood.epistemic
 from skood.base import UncertaintyMixin
-from skood.epistemic._base_uncertainty import BaseMembers, Block, log_proba_of
+from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.nn import TorchClassifier
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._log_proba import log_proba_of
 from skood.utils._param_validation import fit_context
 
 LOG_PROBA = log_softmax(

@@ -11,7 +11,7 @@ import torch
 from scipy.special import log_softmax, logsumexp
 from torch import nn
 
-from skood.epistemic._base_uncertainty import Block, MembersMixin
+from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.nn._classifier import TorchClassifier
 from skood.nn._default_modules import ModuleBuilder
 from skood.utils._batches import blockwise
@@ -163,12 +163,15 @@ def resized_norm(layer, width):
     return None
 
 
-class SharedMembersClassifier(MembersMixin, TorchClassifier):
+class SharedMembersClassifier(BaseMembers, TorchClassifier):
     """Base class of classifiers that train many members as one network.
 
     A subclass has the parameters of `TorchClassifier`, ``n_members`` and ``setting``,
     and implements ``_module_factory``.
     """
+
+    def __sklearn_tags__(self):
+        return super(BaseMembers, self).__sklearn_tags__()
 
     def _setting(self):
         return self.setting

@@ -12,7 +12,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
-from skood.epistemic._deep_ensemble import DeepEnsemble, MemberBlocks, row_blocks
+from skood.epistemic._deep_ensemble import DeepEnsemble, row_blocks
+from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
 from skood.epistemic.laplace._laplace import (
     COMMON_CONSTRAINTS,
     Laplace,
@@ -219,7 +220,7 @@ class MixtureLaplace(BaseMembers):
 
     def _ensemble(self, seed):
         """Return the given ensemble, or an ensemble of clones of the given network."""
-        if isinstance(unwrapped(self.estimator), MemberBlocks):
+        if isinstance(unwrapped(self.estimator), DeepEnsemble | SnapshotEnsemble):
             return self.estimator
         if isinstance(self.estimator, FrozenEstimator):
             raise ValueError(

@@ -1,0 +1,52 @@
+"""Log-probabilities of any classifier, normalized."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+from scipy.special import log_softmax, logsumexp
+
+__all__ = ["log_proba_of", "normalized"]
+
+# Smaller logarithms of sums of probabilities are not corrected.
+_NORMALIZED = 1e-12
+
+
+def normalized(log_proba, name="log_proba"):
+    """Normalize log-probabilities up to rounding, or raise for larger deviations.
+
+    They have the shape (..., n_classes), and are called `name` in the error.
+    """
+    total = logsumexp(log_proba, axis=-1, keepdims=True)
+    if np.isnan(total).any():
+        raise ValueError(
+            f"{name} has NaN among the probabilities: logits overflow. Scale X, or "
+            "look at the outputs of the network."
+        )
+    if np.any(np.abs(np.expm1(total)) > 1e-3):
+        raise ValueError(
+            f"{name} must hold the logarithms of probabilities, but these sum to "
+            f"{float(np.exp(total.min())):.3g} to {float(np.exp(total.max())):.3g}. "
+            "Pass np.log(predict_proba(X)), or scipy.special.log_softmax(logits, -1)."
+        )
+    # rounding of the input is not corrected: confident predictions would lose digits
+    total[np.abs(total) < _NORMALIZED] = 0.0
+    return log_proba - total
+
+
+def log_proba_of(estimator, X):
+    """Return the log-probabilities of a fitted classifier in the best precision.
+
+    Float64, of shape (n_samples, n_classes), ``-inf`` where a probability is zero. The
+    classifier has ``predict_logits``, ``predict_log_proba`` or ``predict_proba``.
+    Float32 outputs are normalized as well.
+    """
+    if hasattr(estimator, "predict_logits"):
+        logits = np.asarray(estimator.predict_logits(X), dtype=np.float64)
+        return log_softmax(logits, axis=1)
+    with np.errstate(divide="ignore"):
+        if hasattr(estimator, "predict_log_proba"):
+            log_p = np.asarray(estimator.predict_log_proba(X), dtype=np.float64)
+        else:
+            log_p = np.log(np.asarray(estimator.predict_proba(X), dtype=np.float64))
+    return normalized(log_p, f"What {type(estimator).__name__} predicts")
