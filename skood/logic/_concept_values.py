@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
-from skood.detectors._msp import MSP
+from skood.detectors import MSP
 from skood.logic._concepts import predict_codes, predict_proba
 from skood.nn._shared_forward import shared_readings
 from skood.utils._metaestimators import n_rows, take_rows, unwrapped
@@ -48,11 +48,10 @@ def fit_one(name, estimator, X, y):
 def read_rows(parts, detector, X, domains, needs_proba):
     """Return the outputs of all classifiers and the detector for the samples X.
 
-    A frozen network of a concept that the detector shares is run only once. With
-    ``needs_proba``, probabilities of values are computed, too. Returns a Bunch:
-    ``codes`` of shape (n_samples, n_concepts); ``proba``, a list of arrays of shape
-    (n_samples, n_values) or None; ``outlier``, minus the scores of the detector, of
-    shape (n_samples,), or None.
+    A frozen network that a concept shares with the detector is run once. Returns a
+    Bunch: ``codes`` of shape (n_samples, n_concepts); ``proba``, a list of arrays of
+    shape (n_samples, n_values), or None without ``needs_proba``; ``outlier``, minus the
+    detector's scores, of shape (n_samples,), or None.
     """
     networks = [
         MSP(FrozenEstimator(unwrapped(part.classifier)))

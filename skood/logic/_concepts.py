@@ -40,11 +40,7 @@ _MAX_SHOWN = 200
 
 
 class ConceptPart(NamedTuple):
-    """A classifier and the concepts that it predicts.
-
-    ``concepts`` has several names if the classifier has several outputs; ``is_given``
-    states whether the classifier is in the parameter `concepts`.
-    """
+    """A classifier and its concepts; `is_given`: it is in the parameter `concepts`."""
 
     name: str
     concepts: tuple
@@ -65,12 +61,7 @@ def is_key(key):
 
 
 def check_parts(pairs, owner):
-    """Return a list of at least one ConceptPart of (name, classifier) pairs.
-
-    Raises a TypeError if `pairs` is not a list of pairs or a classifier is invalid,
-    and a ValueError if it is empty, or a name is taken or not allowed. `owner` is the
-    estimator that has the parameter.
-    """
+    """Return a ConceptPart for each (name, classifier) pair of `owner`, or raise."""
     if not isinstance(pairs, (list, tuple)) or not all(
         isinstance(pair, (list, tuple)) and len(pair) == 2 and is_key(pair[0])
         for pair in pairs
@@ -115,12 +106,10 @@ def check_parts(pairs, owner):
 
 
 def label_columns(y, concepts, ood_label):
-    """Return the labels of each concept, and which samples are ID.
+    """Return a list of the labels of each concept, and a mask of the ID samples.
 
     `y` is of shape (n_samples,) or (n_samples, n_concepts), or a data frame with a
-    column for each concept. A sample with `ood_label` in any column is OOD. Returns a
-    list of arrays of shape (n_samples,), and a boolean array of shape (n_samples,).
-    Raises a ValueError if columns or labels are missing.
+    column for each concept. A sample with `ood_label` in any column is OOD.
     """
     if is_frame(y):
         missing = [name for name in concepts if name not in list(y.columns)]
@@ -184,37 +173,10 @@ def _in_order(values):
 
 
 def concept_domains(parts, columns, given, ood_label):
-    """Return the values of each concept.
+    """Return the values of each concept: all, and the ones to be learned.
 
-    Parameters
-    ----------
-    parts : list of ConceptPart
-        The classifiers.
-
-    columns : dict of str to ndarray
-        Labels of ID samples by concept; empty if there are none.
-
-    given : dict or None
-        See `MLNDetector`.
-
-    ood_label : int or str
-        No value.
-
-    Returns
-    -------
-    domains : dict of str to list
-        All values.
-
-    observed : dict of str to list
-        Values that classifiers have or are to learn.
-
-    Raises
-    ------
-    ValueError
-        If values are unknown, contradict `given`, or one is `ood_label`.
-
-    TypeError
-        If `given` has values that are no list.
+    `columns` has the labels of ID samples by concept, and is empty without labels;
+    `given` is the parameter `domains`. Both results are dicts of lists.
     """
     given = {} if given is None else given
     concepts = [concept for part in parts for concept in part.concepts]
@@ -282,29 +244,7 @@ def part_labels(part, columns, rows):
 
 
 def predict_proba(part, X, domains):
-    """Return the probabilities of the values of each concept that a part reads.
-
-    Parameters
-    ----------
-    part : ConceptPart
-        With a fitted classifier.
-
-    X : array-like of shape (n_samples, ...)
-        The rows.
-
-    domains : dict of str to list
-        Values of each concept.
-
-    Returns
-    -------
-    probabilities : list of ndarray of shape (n_samples, n_values)
-        For each concept; 0 for values not seen by the classifier.
-
-    Raises
-    ------
-    TypeError
-        If the classifier has no probabilities.
-    """
+    """Return probabilities, (n_samples, n_values), for each concept of a part."""
     if not hasattr(part.classifier, "predict_proba"):
         raise TypeError(
             f"The probabilities of the concept {part.name!r} are needed (by "
@@ -332,18 +272,7 @@ def predict_proba(part, X, domains):
 
 
 def predict_codes(part, X, domains):
-    """Return the codes of the values that a part reads.
-
-    Parameters
-    ----------
-    part, X, domains
-        See `predict_proba`.
-
-    Returns
-    -------
-    codes : list of ndarray of shape (n_samples,), dtype int
-        Of each concept.
-    """
+    """Return the codes of the predicted values, (n_samples,), for each concept."""
     labels = np.asarray(part.classifier.predict(X))
     if len(part.concepts) == 1:
         labels = labels.reshape(-1, 1)

@@ -23,11 +23,7 @@ def _word(value):
 
 
 class Sample:
-    """Facts about one sample in the terms of a formula.
-
-    ``codes`` of shape (n_concepts,) are its values, ``domains`` maps each concept to
-    its list of values.
-    """
+    """Facts about one sample: its codes of shape (n_concepts,), and the domains."""
 
     def __init__(self, codes, domains):
         self.domains = domains
@@ -69,11 +65,7 @@ def _unique(phrases):
 
 
 def fact(formula, sample):
-    """Return the phrase that describes a sample in terms of a formula.
-
-    `formula` is bound to the domains of the sample. Example of a phrase: "stop sign" or
-    "not octagon (triangle)".
-    """
+    """Return a phrase for a sample in terms of a formula, "not octagon (triangle)"."""
     truth = sample.holds(formula)
     if isinstance(formula, (C, Equals, Same)):
         return _atom(formula, sample)
@@ -129,8 +121,8 @@ def _atom(formula, sample):
 def offense(formula, sample):
     """Return the phrase for the violation of a constraint.
 
-    A constraint of negative weight is violated if it is satisfied. Example of a phrase:
-    "stop sign, but not octagon (triangle)". For the parameters see `fact`.
+    A constraint of negative weight is violated if it is satisfied. Example: "stop sign,
+    but not octagon (triangle)".
     """
     if sample.holds(formula):
         return f"{fact(formula, sample)}, which is unusual"
@@ -193,10 +185,7 @@ def _offense_of(kb, j, sample, detector):
 
 
 def explanation_frame(rows, detector, X):
-    """Return explanations as a pandas.DataFrame with a row for each sample.
-
-    If `X` is a data frame, the result has its index.
-    """
+    """Return explanations as a pandas.DataFrame, with the index of `X` if any."""
     pd = import_pandas("explain")
     columns = {
         "score": [-row.outlier for row in rows],

@@ -35,11 +35,7 @@ _N_SHIFTS = 40
 
 
 class SurvivalFunction:
-    r"""Probability that an ID sample is at least as outlying, :math:`P(O \ge o)`.
-
-    ``name`` is one of `NORMALIZERS`, ``params`` are the parameters of the distribution,
-    and ``calibration`` has the scores of ID samples if the distribution is empirical.
-    """
+    """Probability P(O >= o) that an ID sample is at least as outlying."""
 
     def __init__(self, name, params, calibration=None):
         self.name = name
@@ -47,18 +43,7 @@ class SurvivalFunction:
         self.calibration = calibration
 
     def log_sf(self, outlier):
-        """Return the logarithm of the survival function.
-
-        Parameters
-        ----------
-        outlier : ndarray of shape (n_samples,)
-            Outlier scores, high = OOD; infinities are allowed.
-
-        Returns
-        -------
-        log_sf : ndarray of shape (n_samples,)
-            Not below ``log(FLOOR)``. With "none", minus the outlier scores.
-        """
+        """Return log P, (n_samples,), at least log(FLOOR); -outlier without a fit."""
         outlier = np.asarray(outlier, dtype=np.float64)
         if self.name == "none":
             return -outlier
@@ -94,11 +79,10 @@ class SurvivalFunction:
 
 
 def fit_survival(name, outlier):
-    """Return the survival function of `outlier`, outlier scores of ID samples.
+    """Return the survival function of outlier scores of shape (n_calibration,).
 
-    The scores are of shape (n_calibration,), high = OOD, without NaN; infinities are
-    allowed. The result is the empirical function, with a warning, if the distribution
-    `name` (of `NORMALIZERS`) cannot be fitted or, for "genextreme", does not fit.
+    It is empirical, with a warning, if the distribution `name` does not fit the scores,
+    which may be infinite.
     """
     outlier = np.asarray(outlier, dtype=np.float64)
     if name == "none":
@@ -282,10 +266,9 @@ def _fit_gennorm(x):
 
 
 def _fit_lognorm(x):
-    """Return the maximum likelihood fit, with a bound on the shift.
+    """Return the maximum likelihood fit, whose shift stays 1/n of the deviation off.
 
-    The likelihood is unbounded as the shift approaches the smallest score; the shift
-    stays 1/n of the standard deviation away from it, if needed.
+    The likelihood is unbounded as the shift approaches the smallest score.
     """
     least = np.min(x)
 

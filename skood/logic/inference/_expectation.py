@@ -20,11 +20,7 @@ _MAX_ROUNDING = 1e-2
 
 
 def check_probabilities(P, domains):
-    """Return probabilities of the values of concepts in float64.
-
-    `P` is a list of arrays of shape (n_samples, n_values), one for each concept. Raises
-    a ValueError if shapes do not match or rows are not probabilities.
-    """
+    """Return float64 probabilities, (n_samples, n_values) each, or raise."""
     if len(P) != len(domains):
         raise ValueError(
             f"Expected probabilities of {len(domains)} concepts, got {len(P)}."
@@ -47,13 +43,11 @@ def check_probabilities(P, domains):
 
 
 def expected_tables(P, scopes, tables):
-    r"""Return the expectation of truth tables over independent concepts.
+    r"""Return the expectation of truth tables, (n_samples, n_constraints).
 
     .. math:: E_i = \sum_z \varphi_i(z) \prod_k p_k(z_k)
 
-    `P` is a list of arrays of shape (n_samples, n_values), `scopes` the concepts of
-    each constraint, and `tables` its truth for all their values. Returns an array of
-    shape (n_samples, n_constraints); a row does not depend on the other rows.
+    A row does not depend on the other rows.
     """
     out = np.empty((len(P[0]), len(scopes)))
     groups: dict = {}

@@ -36,10 +36,8 @@ _MAX_WEIGHT = 1e4
 class Fit:
     """A convex function of some weights, and its minimization.
 
-    ``value`` and ``derivatives`` are callables of all weights that return the function,
-    and its gradient and Hessian; ``free`` of shape (n_weights,) masks the weights to
-    fit; ``tol`` is the largest absolute gradient, and ``ridge`` the strength of a
-    ridge.
+    ``derivatives`` returns its gradient and Hessian; ``free`` masks the weights to fit;
+    ``tol`` is the largest absolute gradient.
     """
 
     def __init__(self, value, derivatives, free, tol, ridge=0.0):
@@ -69,9 +67,8 @@ class Fit:
     def minimize(self, start):
         """Find the minimum of least norm by Newton's method from `start`.
 
-        Weights that are not free are left unchanged. Sets ``weights``, ``gradient``
-        (its largest entry), ``converged``, and ``unbounded``, a mask of unbounded
-        weights.
+        Sets ``weights``, ``gradient`` (its largest entry), ``converged``, and
+        ``unbounded``.
         """
         self.weights = np.where(self.asked & ~self.free, 0.0, start)
         own = self.weights[self.free]
@@ -137,10 +134,7 @@ def _damped_solution(hessian, gradient):
 
 
 def minimum(fit, start, at_infinity):
-    """Minimize from `start`, with a ridge if the optimum is at infinity.
-
-    `at_infinity` masks weights that are known to be unbounded.
-    """
+    """Minimize from `start`, with a ridge if weights are (known to be) infinite."""
     origin = np.where(fit.asked, 0.0, start)
     if not at_infinity.any():
         for begin in [start, origin] if (start != origin).any() else [origin]:

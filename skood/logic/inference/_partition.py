@@ -75,20 +75,8 @@ class _Intractable:
 class Component:
     """Constraints that share concepts, directly or through others.
 
-    Attributes
-    ----------
-    concepts, constraints : list of int
-        Their indices, in ascending order.
-
-    method : str
-        "grouping", "elimination" or "pseudo-likelihood".
-
-    n_worlds : int
-        Number of worlds of its concepts.
-
-    solver : GroupedWorlds, Elimination or _Intractable
-        Solver; its weights are the weights of the *canonical* constraints, which are
-        false in at least half of the worlds.
+    Weights of its solver are the weights of the *canonical* constraints, which are
+    false in at least half of the worlds.
     """
 
     def __init__(self, concepts, constraints, n_worlds):
@@ -100,54 +88,20 @@ class Component:
 
 
 class Partition:
-    r"""Exact log partition function of weighted constraints, and its derivatives.
+    """Exact log partition function of weighted constraints, and its derivatives.
 
-    A constraint is a *factor*: the concepts of its scope, and its truth for all their
-    values. Factors are brought into a canonical form: concepts that do not affect the
-    truth are removed from the scope, and a constraint that holds in more than half
-    of the worlds is replaced by its negation (with minus its weight). Results are
-    therefore exactly the same if a constraint is negated.
+    A constraint is a *factor* (scope, table): sorted concepts, and its truth for all
+    their values, None if it is too large. Factors are brought into a canonical form:
+    concepts that do not affect the truth are removed from the scope, and a constraint
+    that holds in more than half of the worlds is replaced by its negation (with minus
+    its weight). Results are therefore exactly the same if a constraint is negated.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Number of values of each concept.
-
-    factors : list of (scope, table)
-        The scope is a sorted tuple of concept indices, the table a bool array of shape
-        ``sizes[scope]``, or ``None`` if it is too large.
-
-    method : str, default="auto"
-        - "enumeration": all worlds of all concepts, each on its own (for tests);
-        - "grouping": all worlds of the concepts in constraints, grouped by truth;
-        - "components": connected components of the constraints, each grouped;
-        - "elimination": components, each by variable elimination;
-        - "auto": components, each by the fastest exact method; a component that is
-          too large for all methods is left to pseudo-likelihood.
-
-    max_worlds : int, default=2**24
-        Largest number of worlds that are enumerated.
-
-    max_table : int, default=2**26
-        Largest number of entries of a table of variable elimination, and of all
-        messages together.
-
-    Attributes
-    ----------
-    method_ : str
-        The least exact method chosen by "auto" for the components, from "grouping" over
-        "elimination" to "pseudo-likelihood"; else `method`.
-
-    constant_ : ndarray of shape (n_constraints,), dtype bool
-        Constraints that always or never hold.
-
-    parts_ : list of Component
-        The components, in the order of their first constraint.
-
-    Raises
-    ------
-    ValueError
-        If factors do not match, or the given method is not feasible.
+    ``method`` is "enumeration" (all worlds, for tests), "grouping" (by truth),
+    "components" (connected ones, each grouped), "elimination" (each by variable
+    elimination) or "auto": each by the fastest exact method, or left to
+    pseudo-likelihood. ``method_`` is the least exact one of "auto". At most
+    ``max_worlds`` worlds are enumerated, and tables of elimination have at most
+    ``max_table`` entries.
     """
 
     def __init__(
@@ -324,18 +278,7 @@ class Partition:
         return weights, self.canonical_weights(weights)
 
     def log_partition(self, weights):
-        """Return log Z.
-
-        Parameters
-        ----------
-        weights : array-like of shape (n_constraints,)
-            Finite weights.
-
-        Returns
-        -------
-        log_z : float
-            The logarithm of the sum over all worlds of exp(w · φ).
-        """
+        """Return log Z, the log of the sum over all worlds of exp(w · φ)."""
         weights, canonical = self._prepared(weights)
         log_z = self._log_free + float(weights[self._flipped].sum())
         return log_z + sum(
@@ -344,18 +287,7 @@ class Partition:
         )
 
     def expected_truth(self, weights):
-        """Return the expected truth of each constraint, the gradient of log Z.
-
-        Parameters
-        ----------
-        weights : array-like of shape (n_constraints,)
-            Finite weights.
-
-        Returns
-        -------
-        truth : ndarray of shape (n_constraints,)
-            From 0 to 1.
-        """
+        """Return the expected truth of each constraint, the gradient of log Z."""
         _, canonical = self._prepared(weights)
         truth = np.zeros(self.n_constraints)
         for part in self.parts_:
@@ -364,18 +296,7 @@ class Partition:
         return self.canonical_truth(truth)
 
     def covariance(self, weights):
-        """Return the covariance of the truth of the constraints, the Hessian of log Z.
-
-        Parameters
-        ----------
-        weights : array-like of shape (n_constraints,)
-            Finite weights.
-
-        Returns
-        -------
-        covariance : ndarray of shape (n_constraints, n_constraints)
-            Zero between components.
-        """
+        """Return the covariance of the constraints' truth, the Hessian of log Z."""
         _, canonical = self._prepared(weights)
         covariance = np.zeros((self.n_constraints, self.n_constraints))
         for part in self.parts_:
@@ -388,41 +309,14 @@ class Partition:
         return covariance + 0.0
 
     def max_penalty(self, weights):
-        """Return the largest penalty -w · φ of a world.
-
-        Parameters
-        ----------
-        weights : array-like of shape (n_constraints,)
-            Finite weights.
-
-        Returns
-        -------
-        penalty : float
-            The maximum over all worlds.
-        """
+        """Return the largest penalty -w · φ of a world."""
         weights, canonical = self._prepared(weights)
         return -float(weights[self._flipped].sum()) + sum(
             part.solver.max_penalty(canonical[part.constraints]) for part in self.parts_
         )
 
     def uniform_truth(self, canonical=False):
-        """Return the expected truth with all weights zero, from each table alone.
-
-        Parameters
-        ----------
-        canonical : bool, default=False
-            Whether to return the truth of the canonical constraints.
-
-        Returns
-        -------
-        truth : ndarray of shape (n_constraints,)
-            The fraction of the worlds in which each constraint holds.
-
-        Raises
-        ------
-        ValueError
-            If a constraint has no table.
-        """
+        """Return the fraction of the worlds in which each constraint holds."""
         if np.isnan(self._uniform).any():
             raise ValueError(
                 f"Constraint {int(np.flatnonzero(np.isnan(self._uniform))[0])} has too "

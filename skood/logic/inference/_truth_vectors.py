@@ -52,10 +52,9 @@ def unpack_bits(words, m):
 
 
 def distinct_columns(words, counts=None):
-    """Return the distinct columns of words in order, and the sum of their weights.
+    """Return the distinct columns of words in order, and the sums of their weights.
 
-    `words` has shape (n_words, n), n >= 1, and `counts` shape (n,), None for ones. The
-    results have shapes (n_words, n_distinct) and (n_distinct,).
+    `words` has shape (n_words, n), n >= 1, and `counts` shape (n,), None for ones.
     """
     if len(words) == 1 and counts is None:
         found, counts = np.unique(words[0], return_counts=True)
@@ -86,9 +85,8 @@ class _Blocks:
     """Enumerate all worlds in blocks, and pack their truth.
 
     The last axes, whose worlds make a block, are added from the last to the first: a
-    constraint is looked up as soon as all its axes are included, so that the cost of a
-    constraint on few axes is the worlds of these and the later axes, not the whole
-    block.
+    constraint is looked up as soon as all its axes are included, at the cost of the
+    worlds of these and the later axes, not of the whole block.
     """
 
     def __init__(self, sizes, scopes, tables):
@@ -143,19 +141,7 @@ class _Blocks:
 class GroupedWorlds:
     """Worlds of concepts in groups of equal truth, with their exact moments.
 
-    Parameters
-    ----------
-    sizes : list of int
-        Number of values of each concept.
-
-    scopes : list of tuple of int
-        Concepts of each constraint; at least one constraint, each with a concept.
-
-    tables : list of ndarray of bool
-        Truth of each constraint, of shape ``sizes[scope]``.
-
-    merge : bool, default=True
-        ``False``: each world is a group of its own.
+    ``tables`` have the shape ``sizes[scope]``; without ``merge`` each world is a group.
     """
 
     def __init__(self, sizes, scopes, tables, merge=True):
@@ -252,10 +238,7 @@ def _merged(blocks):
 
 
 def merge_columns(kept):
-    """Return the distinct columns of several blocks, and the sums of their weights.
-
-    The list of blocks is empty afterwards: memory is released during concatenation.
-    """
+    """Return the distinct columns of blocks, and summed weights; empties `kept`."""
     if len(kept) == 1:
         return kept.pop()
     total = sum(len(counts) for _, counts in kept)

@@ -23,16 +23,11 @@ _BATCH_ENTRIES = 2**21
 
 
 class _Step:
-    """A concept summed out: the factors that are added, and their layout.
+    """A concept summed out, at position ``axis`` of the table of the step.
 
-    Attributes
-    ----------
-    axis : int
-        Position of the concept among the axes of the table.
-
-    inputs : list of tuple
-        For each factor: its number, its shape in the table (1 for missing concepts),
-        and the axes over which the table is summed to give its marginal.
+    ``inputs`` has, for each factor that is added, its number, its shape in the table (1
+    for missing concepts), and the axes over which the table is summed to give its
+    marginal.
     """
 
     def __init__(self, concept, joint, factors, sizes):
@@ -56,30 +51,9 @@ def _bits(mask):
 class EliminationPlan:
     """Order in which concepts are summed out, and its cost.
 
-    Parameters
-    ----------
-    sizes : list of int
-        Number of values of each concept; every concept is in some scope.
-
-    scopes : list of tuple of int
-        Concepts of each constraint, sorted.
-
-    max_table : int
-        Largest number of entries of a table, and of all messages together.
-
-    Attributes
-    ----------
-    feasible : bool
-        Whether no table is larger than allowed.
-
-    largest : int
-        Entries of the largest table; of the table that is too large if not feasible.
-
-    entries : int
-        Entries of all tables.
-
-    steps : list
-        The steps; empty if not feasible.
+    Every concept is in some of the sorted scopes. ``largest`` is the number of entries
+    of the largest table, ``entries`` of all tables; there are no ``steps`` if the plan
+    is not ``feasible``: a table, or all messages together, would exceed ``max_table``.
     """
 
     def __init__(self, sizes, scopes, max_table):
@@ -143,16 +117,7 @@ class EliminationPlan:
 
 
 class Elimination:
-    """Exact moments of connected constraints, by variable elimination.
-
-    Parameters
-    ----------
-    tables : list of ndarray of bool
-        Truth of each constraint, over the concepts of its scope.
-
-    plan : EliminationPlan
-        The order, for the scopes of the tables.
-    """
+    """Exact moments of connected constraints, by variable elimination."""
 
     n_groups = None
 
@@ -169,10 +134,7 @@ class Elimination:
         return total
 
     def _forward(self, weights, largest=False):
-        """Return all factors, flat, with the messages after the factors of constraints.
-
-        With `largest`, the maximum replaces the log-sum-exp.
-        """
+        """Return all flat factors, then the messages (of maxima if `largest`)."""
         factors = [
             w * table.ravel() for w, table in zip(weights, self.tables, strict=True)
         ]

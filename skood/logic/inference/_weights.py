@@ -46,45 +46,15 @@ def fit_weights(
     start=None,
     names=None,
 ):
-    r"""Fit weights by maximum likelihood to the mean truth of samples.
+    r"""Fit weights by maximum likelihood to the mean truth of `n` samples.
 
-    The weights minimize :math:`\log Z(w) - w^\top m`, where :math:`m` is the mean truth
-    of `n` samples and `prior` pseudo-samples that are spread over all worlds.
-
-    Parameters
-    ----------
-    partition : Partition
-        The constraints. Also anything with ``log_partition``, ``expected_truth``,
-        ``covariance`` and ``uniform_truth``.
-
-    mean_truth : array-like of shape (n_constraints,)
-        The fraction of the samples for which each constraint holds.
-
-    n : float
-        Number of samples.
-
-    prior : float, default=1.0
-        Number of pseudo-samples. With 0 the weight of a constraint that holds for all
-        samples, or for no sample, is at infinity: then :math:`10^{-9} |w|^2 / 2` is
-        added, which leaves it at about 18 + log((1 - u) / u), if its truth in all
-        worlds is u, with a warning.
-
-    fixed : array-like of shape (n_constraints,), default=None
-        Weights that are not fitted; NaN for weights that are fitted.
-
-    tol : float, default=1e-8
-        Largest absolute gradient at the end.
-
-    start : array-like of shape (n_constraints,), default=None
-        Start of the search; it does not change the result beyond rounding.
-
-    names : list of str, default=None
-        Names of the constraints in warnings.
-
-    Returns
-    -------
-    weights : ndarray of shape (n_constraints,), dtype float64
-        Finite; 0, with a warning, for constraints that always or never hold.
+    They minimize :math:`\log Z(w) - w^\top m`, where m is the mean truth of the samples
+    and of `prior` pseudo-samples that are spread over all worlds. Without a prior the
+    weight of a constraint that holds for all samples, or for none, is at infinity: then
+    :math:`10^{-9} |w|^2 / 2` is added, with a warning. `partition` may be any object
+    with the same methods; `fixed` weights are not NaN; `tol` bounds the gradient;
+    `start` does not change the result beyond rounding. Weights are 0, with a warning,
+    for constraints that always or never hold.
     """
     mean_truth = np.asarray(mean_truth, dtype=np.float64)
     if mean_truth.ndim != 1 or not ((mean_truth >= 0) & (mean_truth <= 1)).all():
@@ -197,9 +167,8 @@ def _warn_fits(fits, m, tol, names):
 class _Conditionals:
     """Distribution of each concept given the others, for weighted rows.
 
-    For each concept the rows are grouped by the truth of its constraints under each of
-    its values. For `truth`, `sizes`, `scopes`, `Z` see `fit_pseudo_weights`;
-    `row_weights` of shape (n_rows,) sum to one.
+    For each concept the rows, whose weights sum to one, are grouped by the truth of its
+    constraints under each of its values.
     """
 
     def __init__(self, truth, sizes, scopes, Z, row_weights):
@@ -282,38 +251,17 @@ def fit_pseudo_weights(
     start=None,
     names=None,
 ):
-    r"""Fit weights by maximum pseudo-likelihood to samples.
+    r"""Fit weights by maximum pseudo-likelihood to codes Z.
 
-    They maximize the mean over `Z` and `prior` pseudo-samples of
+    They maximize the mean over `Z` and pseudo-samples of
 
     .. math:: \sum_d \log P(z_d \mid z_{-d}),
 
     which needs no sum over worlds. The pseudo-samples are 1000 fixed worlds drawn
-    uniformly, which together weigh as much as `prior` samples.
-
-    Parameters
-    ----------
-    truth : callable
-        Maps codes of shape (n, n_concepts) to the truth of the constraints, of shape
-        (n, n_constraints).
-
-    sizes : sequence of int
-        Number of values of each concept.
-
-    scopes : list of tuple of int
-        Concepts of each constraint.
-
-    Z : ndarray of shape (n_samples, n_concepts), dtype int
-        Codes of the samples.
-
-    prior, fixed, tol, start, names
-        See `fit_weights`.
-
-    Returns
-    -------
-    weights : ndarray of shape (n_constraints,), dtype float64
-        Finite; 0, with a warning, for constraints whose truth is not changed by a
-        change of one concept of any row.
+    uniformly, which together weigh as much as `prior` samples. `truth` maps codes to
+    the truth of the constraints, of shape (n, n_constraints). Weights are 0, with a
+    warning, for constraints whose truth is not changed by a change of one concept of
+    any sample.
     """
     Z = _codes(Z, sizes)
     m = len(scopes)
@@ -353,21 +301,7 @@ def _codes(Z, sizes):
 
 
 def pseudo_log_likelihood(truth, sizes, scopes, Z, weights):
-    r"""Return the pseudo-log-likelihood, :math:`\sum_d \log P(z_d \mid z_{-d})`.
-
-    Parameters
-    ----------
-    truth, sizes, scopes, Z
-        See `fit_pseudo_weights`.
-
-    weights : array-like of shape (n_constraints,)
-        Finite weights.
-
-    Returns
-    -------
-    pseudo_log_likelihood : ndarray of shape (n_samples,), dtype float64
-        One number per sample, which does not depend on the other samples.
-    """
+    r"""Return :math:`\sum_d \log P(z_d \mid z_{-d})` of each sample, (n_samples,)."""
     Z = _codes(Z, sizes)
     weights = constraint_weights(weights, len(scopes))
     touched = {concept for scope in scopes for concept in scope}

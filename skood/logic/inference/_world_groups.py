@@ -27,8 +27,8 @@ _MAX_HALVINGS = 30
 class Groups(GroupedWorlds):
     """Worlds of concepts in groups that satisfy the same constraints.
 
-    ``index`` has an axis for each concept, and contains the group of each world;
-    ``truth`` of shape (n_groups, n_constraints) is the truth of the constraints.
+    ``index``, with an axis for each concept, is the group of each world; ``truth`` has
+    the shape (n_groups, n_constraints).
     """
 
     def __init__(self, index, truth):
@@ -58,11 +58,7 @@ class Groups(GroupedWorlds):
         return _normalized(self.features @ weights + self._log_counts)
 
     def marginal(self, weights, axes):
-        """Return the probabilities of the values of some concepts, an axis for each.
-
-        `weights` has shape (n_constraints,), and their result is cached for the next
-        concepts; `axes` are the axes of the concepts, in increasing order.
-        """
+        """Return the joint probabilities of concepts (`axes`, ascending), cached."""
         key = weights.tobytes()
         if key not in self._kept:
             p = self._normalized(weights)[1] / self.counts
@@ -72,11 +68,7 @@ class Groups(GroupedWorlds):
 
 
 class Split:
-    """Groups, partly split by one more constraint.
-
-    ``truth`` is a mask of the worlds that satisfy the constraint, which broadcasts to
-    the worlds of the groups.
-    """
+    """Groups, partly split by one more constraint; its truth broadcasts."""
 
     def __init__(self, groups, truth):
         self.groups = groups
@@ -125,11 +117,9 @@ class Split:
         return float(np.max(most - self.groups.features @ weights[:-1]))
 
     def inverse_hessian(self, weights, inverse):
-        """Return the inverse covariance at weights near the weights of the groups.
+        """Return the approximate, positive definite inverse covariance.
 
-        `inverse`, of shape (n_constraints - 1, n_constraints - 1), is the inverse for
-        the groups. The result, of shape (n_constraints, n_constraints), is approximate
-        and positive definite.
+        `inverse` is the inverse for the groups, without the last constraint.
         """
         truth = self.groups.features
         _, p, last = self._moments(weights)
@@ -155,10 +145,7 @@ def _normalized(logits):
 
 
 def inverse_of(covariance, free):
-    """Return the inverse of a covariance for free weights, 0 for the others.
-
-    Directions of zero variance are excluded.
-    """
+    """Return the pseudo-inverse of a covariance for free weights, 0 for others."""
     inverse = np.zeros_like(covariance)
     if free.any():
         values, vectors, rank = symmetric_eigh(covariance[np.ix_(free, free)])
@@ -171,10 +158,9 @@ def inverse_of(covariance, free):
 def minimized(evaluate, target, weights, inverse, free):
     r"""Minimize :math:`\log Z(w) - w^\top m` by a quasi-Newton method (BFGS).
 
-    `evaluate` returns :math:`\log Z` and its gradient, `target` is the mean truth m,
-    `weights` the start, and `inverse`, of shape (n_constraints, n_constraints), an
-    approximate inverse of the Hessian, 0 for weights that are not `free`. Returns the
-    weights, or None if the method does not converge in a few steps.
+    `evaluate` returns :math:`\log Z` and its gradient, `target` is m, and `inverse` the
+    approximate inverse Hessian, 0 for weights that are not `free`. None: no
+    convergence.
     """
     log_z, mean = evaluate(weights)
     value, gradient = log_z - weights @ target, np.where(free, mean - target, 0.0)

@@ -36,11 +36,9 @@ def _values(name, domains):
 
 
 def bind(formula, domains):
-    """Return the formula with the concepts and values of the domains.
+    """Return the formula with the concepts and values of the checked domains, or raise.
 
-    Values are replaced by the domains' own: 1 in place of "1" if the value is 1. Raises
-    a ValueError if a concept or value is unknown, or two concepts cannot be compared.
-    `domains` is validated by `check_domains`.
+    Values are replaced by the domains' own: 1 in place of "1" if the value is 1.
     """
     if isinstance(formula, C):
         values = _values(formula.name, domains)
@@ -82,10 +80,10 @@ def bind(formula, domains):
 
 
 def compile_formula(formula, domains):
-    """Compile a formula bound to `domains`, whose order is the order of the columns.
+    """Compile a bound formula; the columns are in the order of `domains`.
 
-    Returns ``("value", column, code)``, ``("same", column, column)`` or a tuple of an
-    operation and its operands.
+    Returns ``("value", column, code)``, ``("same", column, column)``, or an operation
+    and its operands.
     """
     columns = {name: column for column, name in enumerate(domains)}
 
@@ -122,8 +120,7 @@ def comparisons(compiled):
 def evaluate(compiled, columns, cache):
     """Evaluate a compiled formula on codes of each concept; do not modify the result.
 
-    `columns` are NumPy arrays or torch tensors that broadcast; `cache`, a dict, stores
-    comparisons made on the same columns.
+    Columns are arrays or tensors that broadcast; `cache` stores their comparisons.
     """
     kind, *rest = compiled
     if kind == "value":
@@ -148,11 +145,7 @@ def evaluate(compiled, columns, cache):
 
 
 def truth_table(compiled, scope, sizes):
-    """Return the truth of a compiled formula for all values of the concepts in `scope`.
-
-    `sizes` are the numbers of values of every concept. The table has the shape
-    ``sizes[scope[0]], sizes[scope[1]], …``.
-    """
+    """Return the truth for all values of the concepts in `scope`, an axis for each."""
     shape = tuple(sizes[column] for column in scope)
     grid = np.ogrid[tuple(slice(size) for size in shape)]
     columns = dict(zip(scope, grid, strict=True))

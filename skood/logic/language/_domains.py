@@ -23,8 +23,6 @@ def check_domains(domains):
     """Return concepts and their values as a dict of lists of plain Python objects.
 
     Values are str, bool, int or finite float; "bool" is short for ``[False, True]``.
-    Raises a TypeError if `domains` is not such a dict (sets have no order), and a
-    ValueError if a concept has no values, or ambiguous ones.
     """
     if not hasattr(domains, "items"):
         raise TypeError(
@@ -80,24 +78,7 @@ def value_code(values, value):
 
 
 def brief(thing):
-    """Return the ``repr`` of a name or value for an error, shortened if it is long.
-
-    Parameters
-    ----------
-    thing : object
-        The name or value.
-
-    Returns
-    -------
-    text : str
-        At most some 80 characters.
-
-    Examples
-    --------
-    >>> from skood.logic.language._domains import brief
-    >>> brief("red"), len(brief("red" * 100))
-    ("'red'", 79)
-    """
+    """Return the ``repr`` of a name or value, shortened to some 80 characters."""
     if isinstance(thing, str):
         thing = thing if len(thing) <= _MAX_SHOWN else f"{thing[:_MAX_SHOWN]}…"
         return repr(thing)
@@ -106,10 +87,7 @@ def brief(thing):
 
 
 def known(kind, name, names):
-    """Return sentences for an error that list known names and suggest a similar one.
-
-    `kind` describes the `names`, `name` is the unknown name.
-    """
+    """Return sentences that list known `names` and suggest one like `name`."""
     listed = ", ".join(spell(other) for other in names[:_MAX_LISTED]) or "none"
     more = len(names) - _MAX_LISTED
     if more > 0:

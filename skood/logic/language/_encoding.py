@@ -47,26 +47,7 @@ def _columns(Y, domains):
 
 
 def encode(Y, domains):
-    """Return the codes of labels.
-
-    Parameters
-    ----------
-    Y : array-like of shape (n_samples, n_concepts) or data frame
-        Labels.
-
-    domains : dict of str to list
-        Checked domains.
-
-    Returns
-    -------
-    Z : ndarray of shape (n_samples, n_concepts), dtype int64
-        The index of each label among the values of its concept.
-
-    Raises
-    ------
-    ValueError
-        If columns are missing, or a label is not among the values.
-    """
+    """Return the codes of labels, an int64 array of shape (n_samples, n_concepts)."""
     columns = _columns(Y, domains)
     Z = np.empty((len(columns[0]), len(columns)), dtype=np.int64)
     for j, (column, name) in enumerate(zip(columns, domains, strict=True)):
@@ -121,11 +102,7 @@ def _labels(values):
 
 
 def check_codes(Z, sizes):
-    """Return codes of shape (n_samples, n_concepts) as an array or tensor of integers.
-
-    `sizes` are the numbers of values of each concept. Raises a TypeError if codes are
-    not integers, and a ValueError if the shape is wrong or a code is out of range.
-    """
+    """Return codes, an array or tensor of integers below `sizes`, or raise."""
     if is_tensor(Z):
         integer = not (Z.is_floating_point() or Z.is_complex())
     else:
@@ -153,10 +130,9 @@ def check_codes(Z, sizes):
 
 
 def narrow_columns(Z, sizes):
-    """Return the columns of valid codes contiguously, in the smallest integer dtype.
+    """Return valid codes as contiguous columns of the smallest integer dtype.
 
-    The result has shape (n_concepts, n_samples), and compares with any code of its
-    concept. (Tensors of few bits would compare with an overflowed number.)
+    Tensors of few bits would compare with an overflowed number.
     """
     if not is_tensor(Z):
         return np.ascontiguousarray(Z.T, dtype=np.min_scalar_type(max(sizes) - 1))

@@ -52,10 +52,7 @@ def spell(name):
 
 
 def plain_value(value, name):
-    """Return a value (str, bool, int or float, also of NumPy) as a plain Python object.
-
-    Raises an error that contains `name`, the name of the concept, if it is invalid.
-    """
+    """Return a value of the concept `name` as a plain Python object, or raise."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, (str, bool, int)):
         return value
@@ -284,19 +281,7 @@ class C(Formula):
 
 @dataclass(frozen=True, repr=False)
 class Equals(Formula):
-    """Formula that a concept has, or does not have, a value.
-
-    Parameters
-    ----------
-    name : str
-        Name of the concept.
-
-    value : str, int, float or bool
-        The value.
-
-    equal : bool, default=True
-        False: the concept does not have the value.
-    """
+    """Formula that a concept has a value or, if not `equal`, does not have it."""
 
     name: str
     value: Any
@@ -319,16 +304,7 @@ class Equals(Formula):
 
 @dataclass(frozen=True, repr=False)
 class Same(Formula):
-    """Formula that two concepts have, or do not have, the same value.
-
-    Parameters
-    ----------
-    name, other : str
-        Names of the concepts.
-
-    equal : bool, default=True
-        False: their values differ.
-    """
+    """Formula that two concepts have, or do not have, the same value."""
 
     name: str
     other: str
@@ -348,13 +324,7 @@ class Same(Formula):
 
 @dataclass(frozen=True, repr=False)
 class Not(Formula):
-    """Negation of a formula.
-
-    Parameters
-    ----------
-    part : Formula
-        The formula.
-    """
+    """Negation of a formula."""
 
     part: Formula
     depth: int = field(init=False, compare=False)
@@ -375,13 +345,7 @@ class Not(Formula):
 
 @dataclass(frozen=True, repr=False)
 class _Joined(Formula):
-    """Formulas joined by an associative operator: a chain is one formula.
-
-    Parameters
-    ----------
-    parts : tuple of Formula
-        At least two; nested formulas of the same operator are flattened.
-    """
+    """Formulas joined by an associative operator: a chain is one formula."""
 
     parts: tuple
     depth: int = field(init=False, compare=False)
@@ -429,13 +393,7 @@ class Or(_Joined):
 
 @dataclass(frozen=True, repr=False)
 class _Pair(Formula):
-    """Two formulas joined by an operator that is not associative.
-
-    Parameters
-    ----------
-    left, right : Formula
-        The formulas.
-    """
+    """Two formulas joined by an operator that is not associative."""
 
     left: Formula
     right: Formula

@@ -161,12 +161,10 @@ def _listed(literals, depth):
 
 
 def truth_key(scope, table, *, signed=False):
-    """Return a key shared by all constraints with the same truth table, or None.
+    """Return a key shared by all constraints with the same truth, None for constants.
 
-    `table` is the truth for all values of the concepts in `scope`, which is in
-    increasing order. With `signed`, a constraint and its negation have different keys.
-    The key is the concepts on which the truth depends, and the truth for their values;
-    None for a constant.
+    A constraint and its negation have different keys only if `signed`. The key has the
+    concepts on which the truth depends, and the truth for their values.
     """
     concepts = []
     for axis in reversed(range(table.ndim)):

@@ -16,11 +16,7 @@ __all__ = ["Candidate", "Greedy", "Validation"]
 
 
 class Candidate(NamedTuple):
-    """A candidate constraint.
-
-    ``text`` is the constraint, ``factor`` its `Factor` in the network, and ``truth``,
-    of shape (n_kinds,), its truth in each kind of validation samples.
-    """
+    """A constraint, its `Factor`, and its truth (n_kinds,) in validation samples."""
 
     text: str
     factor: Factor
@@ -30,9 +26,7 @@ class Candidate(NamedTuple):
 class Validation:
     """Validation samples and the objective on them.
 
-    ``is_ood`` of shape (n_samples,) masks OOD samples; samples with the same concepts
-    have the same ``kinds``; ``log_sf`` (of shape (n_samples,) or float), ``fusion`` and
-    ``gamma`` are arguments of `fuse`; ``objective`` is "auroc" or "likelihood".
+    Samples with the same concepts have the same ``kinds``.
     """
 
     def __init__(self, is_ood, kinds, log_sf, *, fusion, gamma, objective):
@@ -118,10 +112,7 @@ class Greedy:
         return gain
 
     def in_order(self, order, bar):
-        """Try candidates once in an order, and add the ones that help.
-
-        `bar` is a progress bar that is updated.
-        """
+        """Try candidates once in an order, and add the ones that help."""
         for i in order:
             if len(self.found) >= self.n_most:
                 return
@@ -135,10 +126,7 @@ class Greedy:
             bar.update(1)
 
     def by_gain(self, n_refits, bar):
-        """Add the best candidate of the largest gains, until no candidate improves.
-
-        `n_refits` candidates are fitted in each round; `bar` is a progress bar.
-        """
+        """Add the best of the `n_refits` largest gains, until none improves."""
         rest = list(range(len(self.candidates)))
         while rest and len(self.found) < self.n_most:
             gains = {i: self._gain(i) for i in rest}
@@ -164,8 +152,8 @@ class Greedy:
     def prune(self):
         """Remove constraints while the objective does not decrease.
 
-        The constraint with the best objective without it is removed first; of ties, the
-        one added last.
+        The one with the best objective without it goes first; of ties, the one added
+        last.
         """
         while self.found:
             best = None

@@ -33,12 +33,7 @@ _LEAST_PRIOR = 1e-3
 
 
 class Factor(NamedTuple):
-    """A constraint as a factor of the network.
-
-    ``scope`` are its concepts in increasing order, ``table`` its truth for all their
-    values, ``mean_truth`` the fraction of the calibration samples that satisfy it, and
-    ``fixed`` its weight, NaN if it is fitted.
-    """
+    """Concepts of a constraint, truth table, mean truth, and fixed weight."""
 
     scope: tuple
     table: np.ndarray
@@ -47,12 +42,7 @@ class Factor(NamedTuple):
 
 
 class Component(NamedTuple):
-    """Concepts connected by constraints.
-
-    ``concepts`` are in increasing order, ``members`` the positions of the constraints
-    in the network, and ``worlds`` (Groups, Split, Partition or None) sums over the
-    values of the concepts; None if there are too many to group.
-    """
+    """Connected concepts, positions of constraints, and sums over worlds."""
 
     concepts: tuple
     members: tuple
@@ -62,9 +52,7 @@ class Component(NamedTuple):
 class SearchModel:
     """An immutable network of constraints that can be extended.
 
-    ``sizes`` are the numbers of values of each concept, ``n_samples`` the number of
-    calibration samples, and ``prior`` the number of pseudo-samples spread over all
-    worlds.
+    ``prior`` is the number of pseudo-samples spread over all worlds.
     """
 
     def __init__(self, sizes, n_samples, prior):
@@ -89,10 +77,7 @@ class SearchModel:
     # -- constraints in and out
 
     def extended(self, factor):
-        """Return the larger network with a `Factor`, not yet fitted.
-
-        None if sums over the component of the constraint are too large to be exact.
-        """
+        """Return the network with a `Factor`, not yet fitted; None if too large."""
         factors = (*self.factors, factor)
         base = self._base(factor.scope)
         members = (*base.members, len(self.factors))
@@ -118,10 +103,7 @@ class SearchModel:
         return model
 
     def without(self, member):
-        """Return the network without the constraint at a position, not yet fitted.
-
-        None if sums are too large to be exact.
-        """
+        """Return the network without a constraint, not fitted; None if too large."""
         rest = [i for i in range(len(self.factors)) if i != member]
         (old,) = [c for c in self.components if member in c.members]
         kept = [i for i in old.members if i != member]
@@ -202,11 +184,10 @@ class SearchModel:
         return (n * observed + prior * uniform) / (n + prior)
 
     def gain(self, factor):
-        """Return the increase of the mean log-likelihood by a constraint, in nats.
+        """Return the mean log-likelihood gained by a constraint; None if too large.
 
         The increase for the best weight while all others are fixed: the
-        Kullback-Leibler divergence of its observed from its predicted truth. None if
-        sums are too large to be exact.
+        Kullback-Leibler divergence of its observed from its predicted truth.
         """
         observed, predicted = self._observed(factor), self._predicted(factor)
         if predicted is None:

@@ -24,12 +24,11 @@ class Rows(NamedTuple):
 
 
 def split_rows(id_rows, ood_rows, validation, test, rng, *, keep_ood):
-    """Draw validation and test samples.
+    """Draw validation and test samples: fractions of the ID samples.
 
-    `validation` and `test` are fractions of the ID samples; OOD samples are divided in
-    the same proportion or, with `keep_ood` (the detector learns from OOD samples),
-    split by the same fractions. ID samples are drawn first, so that OOD samples do not
-    affect their split. Raises a ValueError if no samples are left to fit.
+    OOD samples are divided in the same proportion or, with `keep_ood` (the detector
+    learns from OOD samples), by the same fractions. ID samples are drawn first, so that
+    OOD samples do not affect their split.
     """
     parts = [_drawn(id_rows, validation, test, rng, "ID")]
     if len(ood_rows) and keep_ood:
@@ -61,10 +60,9 @@ def _drawn(rows, validation, test, rng, kind):
 class Pool:
     """Truth of constraints on the samples of a search.
 
-    ``codes``, of shape (n_samples, n_concepts), are codes of calibration samples,
-    ``kinds``, of shape (n_kinds, n_concepts), codes of the kinds of validation samples,
-    and ``proba``, a list of arrays of shape (n_kinds, n_values) or None, probabilities
-    of the values of each concept, if truth is an expectation.
+    ``codes`` are of calibration samples, ``kinds`` the distinct ones of validation
+    samples, and ``proba`` probabilities of each concept's values, if truth is an
+    expectation.
     """
 
     def __init__(self, codes, kinds, proba):
@@ -73,11 +71,7 @@ class Pool:
         self._proba = proba
 
     def candidates(self, kb, fixed):
-        """Return a list of `Candidate` without constraints that always or never hold.
-
-        `kb` contains the constraints, `fixed` of shape (n_constraints,) their weights,
-        NaN if fitted. Raises a ValueError if a constraint has no truth table.
-        """
+        """Return a `Candidate` for each constraint of `kb` that is not constant."""
         total = np.zeros(len(kb))
         for rows in row_chunks(len(self._codes), max(len(kb), 1)):
             total += kb.truth(self._codes[rows]).sum(axis=0)
@@ -101,10 +95,7 @@ class Pool:
 
 
 def distinct(candidates, known):
-    """Return candidates that are not equivalent to an earlier one or its negation.
-
-    The candidates in `known` precede all of them.
-    """
+    """Return candidates not equivalent to an earlier one, or to its negation."""
     seen, found = set(), []
     for n, candidate in enumerate([*known, *candidates]):
         key = truth_key(candidate.factor.scope, candidate.factor.table)
@@ -115,11 +106,7 @@ def distinct(candidates, known):
 
 
 def pool_of(detector, calibration, read):
-    """Return the `Pool` of a fitted detector, and the kind of each validation sample.
-
-    `calibration` and `read` are the outputs of its classifiers and detector for
-    calibration and validation samples.
-    """
+    """Return the `Pool` of a detector, and the kind of each validation sample."""
     if detector.marginalize:
         pool = Pool(calibration.codes, read.codes, read.proba)
         return pool, np.arange(len(read.codes))
@@ -128,10 +115,7 @@ def pool_of(detector, calibration, read):
 
 
 def grown(model, start):
-    """Add the initial constraints of a search, and return the fitted network.
-
-    Raises a ValueError if sums are too large to be exact.
-    """
+    """Return the fitted network with the initial constraints of a search, or raise."""
     for candidate in start:
         larger = model.extended(candidate.factor)
         if larger is None:
