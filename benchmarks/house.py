@@ -57,6 +57,9 @@ WORDS = (
     r"\bcarried along\b",
     r"\bID rows\b",
     r"\bOOD rows\b",
+    r"\breads? (?:a|the) classifier\b",
+    r"\bmany detectors, one\b",
+    r"\bshall\b",
 )
 
 BRITISH = re.compile(

@@ -1,0 +1,43 @@
+"""The structure of the code, and the language of all that users read.
+
+``python benchmarks/house.py --long`` prints every measure with what it counts.
+"""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def house():
+    spec = spec_from_file_location("house", ROOT / "benchmarks" / "house.py")
+    module = module_from_spec(spec)
+    sys.modules["house"] = module
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["house"]
+
+
+def test_listed_words(house):
+    """Docstrings, pages and errors use the field's terms."""
+    found = house.listed_words()
+    assert not found, "\n".join(found)
+
+
+def test_listed_words_are_found(house, monkeypatch):
+    text = "It says which rows of those of the bank are drawn to zero."
+    monkeypatch.setattr(house, "prose", lambda: [("skood/x.py:1", text)])
+    assert len(house.listed_words()) == 3
+
+
+@pytest.mark.parametrize("measure", ["circles", "british"])
+def test_there_is_none(house, measure):
+    found = getattr(house, measure)()
+    assert not found, "\n".join(found)
