@@ -10,8 +10,8 @@ from contextlib import suppress
 import numpy as np
 from scipy import sparse
 
-from skood.graph._validation import import_geometric
 from skood.utils._files import archive_size, check_unpacked_size
+from skood.utils._optional import import_optional
 
 __all__ = ["read_graph"]
 
@@ -71,7 +71,8 @@ def _is(things):
 
 def _fetch(dataset, root, key):
     """Download the raw files of a torch_geometric dataset, without processing."""
-    base = getattr(import_geometric("datasets", "download=True"), dataset)
+    datasets = import_optional("torch_geometric.datasets", "download=True", "graph")
+    base = getattr(datasets, dataset)
     only_raw = {"has_process": False, "load": lambda self, path: None}
     type(dataset, (base,), only_raw)(str(root), key)
 
@@ -122,7 +123,9 @@ def _text(file, key):
 
 def _read_planetoid(folder, name):
     """Read the eight files of Planetoid, which are pickles, with torch_geometric."""
-    io = import_geometric("io", f"Reading {name}, a graph of Planetoid,")
+    io = import_optional(
+        "torch_geometric.io", f"Reading {name}, a graph of Planetoid,", "graph"
+    )
     with warnings.catch_warnings():  # the reader adds a permanent filter
         data = io.read_planetoid_data(str(folder), name)
     X = sparse.csr_array(data.x.numpy())

@@ -13,7 +13,7 @@ from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_consistent_length
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
-from skood.graph._node_set import NodeSet
+from skood.graph import NodeSet
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._labels import check_labels, sortable_labels
 from skood.utils._log_proba import log_proba_of

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._deep_ensemble import GRAPH_BYTES
-from skood.graph._node_set import NodeSet
+from skood.graph import NodeSet
 from skood.nn._dropout_masks import thinned
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import Interval, fit_context

@@ -23,8 +23,8 @@ from skood.evidential._subjective import dissonance, vacuity
 
 if TYPE_CHECKING:
     from skood.evidential._classifier import EvidentialClassifier
-    from skood.evidential._losses import EvidentialLoss
     from skood.evidential._probe import EvidentialProbe
+    from skood.nn._evidential_loss import EvidentialLoss
 
 __all__ = [
     "EvidentialClassifier",
@@ -43,15 +43,15 @@ __all__ = [
 
 # Names that are imported on first use, and the file that defines them.
 _LAZY = {
-    "EvidentialClassifier": "_classifier",
-    "EvidentialLoss": "_losses",
-    "EvidentialProbe": "_probe",
+    "EvidentialClassifier": "skood.evidential._classifier",
+    "EvidentialLoss": "skood.nn._evidential_loss",
+    "EvidentialProbe": "skood.evidential._probe",
 }
 
 
 def __getattr__(name):
     if name in _LAZY:
-        return getattr(import_module(f"skood.evidential.{_LAZY[name]}"), name)
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'skood.evidential' has no attribute {name!r}")
 
 

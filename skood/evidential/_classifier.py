@@ -10,14 +10,11 @@ import torch
 from sklearn.base import ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from skood.evidential._dirichlet_uncertainty import (
-    DirichletMixin,
-    evidential_uncertainty,
-    whole_graph,
-)
-from skood.evidential._losses import EVIDENCES, LOSSES, EvidentialLoss
-from skood.graph._node_set import NodeSet, as_nodes
-from skood.nn._classifier import TorchClassifier
+from skood.evidential._graph_uncertainty import evidential_uncertainty, whole_graph
+from skood.graph import NodeSet
+from skood.nn import TorchClassifier
+from skood.nn._dirichlet import DirichletMixin
+from skood.nn._evidential_loss import EVIDENCES, LOSSES, EvidentialLoss
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
@@ -239,7 +236,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         if self.estimator is not None:
             estimator = clone(self.estimator)
         elif isinstance(X, NodeSet):
-            from skood.graph._classifier import GraphClassifier
+            from skood.graph import GraphClassifier
 
             estimator = GraphClassifier()
         else:
@@ -304,10 +301,8 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
             (n_samples,), larger for more uncertain samples.
         """
         check_is_fitted(self)
-        if isinstance(X, NodeSet):
-            as_nodes(X, estimator=self)  # raises if there are no nodes
         return evidential_uncertainty(
-            self.predict_alpha(whole_graph(X)),
+            self.predict_alpha(whole_graph(X, self)),
             X,
             propagation=self.propagation,
             steps=self.steps,

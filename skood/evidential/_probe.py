@@ -12,18 +12,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skood.base import UncertaintyMixin
-from skood.evidential._dirichlet_uncertainty import whole_graph
+from skood.evidential._graph_uncertainty import (
+    WALKS,
+    evidential_uncertainty,
+    whole_graph,
+)
 from skood.evidential._probe_inputs import (
-    SCHEMES,
     Samples,
     Seen,
     check_options,
     input_scale,
     proba_of,
-    probe_uncertainty,
 )
 from skood.evidential._probe_training import Objective, Part, evidence_of, train_probe
-from skood.graph._node_set import NodeSet, as_nodes
+from skood.graph import NodeSet
 from skood.nn._sklearn_network import read
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
@@ -249,7 +251,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         "e_ood": [Interval(Real, 0, None, closed="left")],
         "confidence": [StrOptions({"corrected", "max"})],
         "layer": [str, Integral],
-        "propagation": [StrOptions(SCHEMES), None],
+        "propagation": [StrOptions({"both", *WALKS}), None],
         "steps": [Interval(Integral, 0, None, closed="left"), None],
         "teleport": [Interval(Real, 0, 1, closed="both"), None],
         "lr": [Interval(Real, 0, None, closed="neither"), None],
@@ -472,9 +474,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     def _read_whole(self, X):
         """Return the outputs for all nodes of a graph, or for an array."""
-        if isinstance(X, NodeSet):
-            X = whole_graph(as_nodes(X, estimator=self))
-        return self._read(X)
+        return self._read(whole_graph(X, self))
 
     def _evidence(self, seen):
         # not by @, whose last digit depends on the number of samples
@@ -578,13 +578,13 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         """
         check_is_fitted(self)
         seen = self._read_whole(X)
-        return probe_uncertainty(
+        return evidential_uncertainty(
             self._alpha(seen),
-            seen.proba,
             X,
             propagation=self.propagation,
             steps=self.steps,
             teleport=self.teleport,
+            proba=seen.proba,
         )
 
     def __sklearn_tags__(self):

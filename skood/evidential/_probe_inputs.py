@@ -12,9 +12,8 @@ from sklearn.base import is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_consistent_length
 
-from skood.evidential._dirichlet_uncertainty import evidential_uncertainty
 from skood.evidential._probe_training import CAP
-from skood.graph._node_set import NodeSet
+from skood.graph import NodeSet
 from skood.nn._sklearn_network import predicts_softmax, read
 from skood.nn._training_data import check_target, stratified_split
 from skood.utils._labels import label_codes
@@ -22,19 +21,12 @@ from skood.utils._log_proba import log_proba_of
 from skood.utils._torch import to_numpy
 
 __all__ = [
-    "SCHEMES",
     "Samples",
     "Seen",
     "check_options",
     "input_scale",
     "proba_of",
-    "probe_uncertainty",
 ]
-
-# Steps and teleport of the two additional schemes of the paper.
-_WALKS = {"evidence-sym": (10, 0.1), "vacuity-paper": (2, 0.5)}
-
-SCHEMES = {"vacuity", "evidence", "both", *_WALKS}
 
 
 def check_options(probe, y, X_val, y_val):
@@ -195,37 +187,3 @@ def input_scale(z, is_logits, e_id):
     energy = np.quantile(logsumexp(z, axis=1), 0.95)
     temperature = max(1.0, energy / max(1.0, log(CAP * e_id)))
     return np.zeros(z.shape[1]), np.full(z.shape[1], temperature)
-
-
-def probe_uncertainty(alpha, proba, X, *, propagation, steps, teleport):
-    """Return total, aleatoric and epistemic uncertainty of samples by a probe.
-
-    `alpha` and the probabilities of the network are of shape (n_nodes, n_classes), of
-    all nodes or samples. For the other parameters see :class:`EvidentialProbe`.
-    """
-    if not isinstance(X, NodeSet):
-        found = evidential_uncertainty(alpha, X)
-        found.aleatoric = -proba.max(axis=1)
-        return found
-    walk = {"propagation": propagation, "steps": steps, "teleport": teleport}
-    if propagation in _WALKS:
-        alpha, walk = _propagated(alpha, X, **walk), {}
-    found = evidential_uncertainty(alpha, X, **walk)
-    if propagation in (None, "vacuity", "vacuity-paper"):
-        found.aleatoric = -proba[X.nodes].max(axis=1)
-    return found
-
-
-def _propagated(alpha, X, propagation, steps, teleport):
-    """Return the parameters after one of the additional schemes of the paper."""
-    from skood.graph._propagation import propagate
-
-    usual_steps, usual_teleport = _WALKS[propagation]
-    options = {
-        "steps": usual_steps if steps is None else steps,
-        "teleport": usual_teleport if teleport is None else teleport,
-    }
-    if propagation == "evidence-sym":
-        return propagate(alpha, X, scheme="symmetric", **options)
-    total = alpha.sum(axis=1)
-    return alpha * (propagate(total, X, **options) / total)[:, None]

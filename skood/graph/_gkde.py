@@ -13,8 +13,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skood.evidential._dirichlet_uncertainty import DirichletMixin
 from skood.graph._node_set import NodeSet, as_nodes
+from skood.nn._dirichlet import DirichletMixin
 from skood.nn._training_data import check_target, check_weights
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator

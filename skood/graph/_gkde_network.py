@@ -12,14 +12,14 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skood.evidential._dirichlet_uncertainty import DirichletMixin
-from skood.evidential._losses import EVIDENCES, EvidentialLoss
 from skood.graph._base_node_classifier import BaseGraphClassifier
 from skood.graph._classifier import GraphClassifier
 from skood.graph._gkde import GKDE, resolve_metric
 from skood.graph._gkde_targets import Targets
 from skood.graph._node_set import NodeSet
 from skood.graph._reader import graph_reader
+from skood.nn._dirichlet import DirichletMixin
+from skood.nn._evidential_loss import EVIDENCES, EvidentialLoss
 from skood.utils._input import takes_input
 from skood.utils._labels import label_codes
 from skood.utils._log_proba import log_proba_of

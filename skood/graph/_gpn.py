@@ -11,14 +11,11 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skood.evidential._dirichlet_uncertainty import (
-    DirichletMixin,
-    dirichlet_uncertainty,
-)
-from skood.evidential._losses import expected_cross_entropy
 from skood.graph._base_node_classifier import BaseGraphClassifier, check_widths
 from skood.graph._modules import APPNP
 from skood.graph._radial_flows import RadialFlows
+from skood.nn._dirichlet import DirichletMixin, dirichlet_uncertainty
+from skood.nn._evidential_loss import expected_cross_entropy
 from skood.nn._training import check_finite
 from skood.utils._input import takes_input
 from skood.utils._param_validation import Interval, StrOptions

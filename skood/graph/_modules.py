@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from skood.graph._tensors import SparseRows
-from skood.graph._validation import import_geometric
+from skood.utils._optional import import_optional
 from skood.utils._warnings import warn
 
 __all__ = [
@@ -250,7 +250,7 @@ class GAT(nn.Module):
 
     def __init__(self, n_features, n_classes, hidden=(64,), dropout=0.5, heads=8):
         super().__init__()
-        GATConv = import_geometric("nn", "conv='gat'").GATConv
+        layers = import_optional("torch_geometric.nn", "conv='gat'", "graph")
         if heads < 1 or any(width % heads for width in hidden):
             raise ValueError(
                 f"Each width of hidden={tuple(hidden)} must be a multiple of "
@@ -262,12 +262,12 @@ class GAT(nn.Module):
         self.dropouts = nn.ModuleList(FeatureDropout(dropout) for _ in widths)
         self.maps = nn.ModuleList(FeatureLinear(*pair) for pair in pairwise(widths))
         self.layers = nn.ModuleList(
-            GATConv(width, width // heads, heads=heads, dropout=dropout)
+            layers.GATConv(width, width // heads, heads=heads, dropout=dropout)
             for width in hidden
         )
         for layer in self.layers:
             layer.lin = nn.Identity()  # features may be sparse: mapped by `maps`
-        self.head = GATConv(widths[-1], n_classes, dropout=dropout)
+        self.head = layers.GATConv(widths[-1], n_classes, dropout=dropout)
 
     def forward(self, graph):
         """Return the logits of all nodes."""

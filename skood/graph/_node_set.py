@@ -15,11 +15,11 @@ from skood.graph._validation import (
     check_parts,
     check_sizes,
     from_data,
-    import_geometric,
     is_data,
     node_numbers,
     read_only,
 )
+from skood.utils._optional import import_optional
 from skood.utils._torch import to_numpy
 
 __all__ = ["Graph", "NodeSet", "as_nodes", "iter_graphs"]
@@ -378,7 +378,7 @@ class NodeSet:
         ImportError
             If torch_geometric is not installed.
         """
-        Data = import_geometric("data", "to_data").Data
+        Data = import_optional("torch_geometric.data", "to_data", "graph").Data
         import torch
 
         X = self.graph.X

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import sys
-from importlib import import_module
 
 import numpy as np
 from scipy import sparse
@@ -20,41 +19,10 @@ __all__ = [
     "check_parts",
     "check_sizes",
     "from_data",
-    "import_geometric",
     "is_data",
     "node_numbers",
     "read_only",
 ]
-
-
-def import_geometric(module, purpose):
-    """Import a module of torch_geometric, or raise with the purpose.
-
-    Parameters
-    ----------
-    module : str
-        Its name, without "torch_geometric.".
-
-    purpose : str
-        The subject of the error, such as "conv='gat'".
-
-    Returns
-    -------
-    module : module
-        The module.
-
-    Raises
-    ------
-    ImportError
-        If torch_geometric is not installed.
-    """
-    try:
-        return import_module(f"torch_geometric.{module}")
-    except ImportError as error:
-        raise ImportError(
-            f"{purpose} needs torch_geometric, which is not installed: "
-            'pip install "skood[graph]".'
-        ) from error
 
 
 def is_data(data):

@@ -66,7 +66,7 @@ _OURS = {
     "epistemic.implicit._implicit_ensemble": "NetworkFactory",
     "epistemic._snapshot_ensemble": "SnapshotEnsemble",
     "evidential._classifier": "EvidentialClassifier",
-    "evidential._losses": "EvidentialLoss",
+    "nn._evidential_loss": "EvidentialLoss",
     "evidential._probe": "EvidentialProbe",
     "graph._classifier": "GraphClassifier",
     "graph._gkde": "GKDE",

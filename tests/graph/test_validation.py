@@ -16,7 +16,7 @@ from scipy import sparse
 
 from skood.exceptions import SkoodWarning
 from skood.graph import NodeSet
-from skood.graph._validation import import_geometric
+from skood.utils._optional import import_optional
 
 X = np.arange(6.0).reshape(3, 2)
 A = np.array([[0.0, 2.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
@@ -208,7 +208,8 @@ def test_labels_in_columns(make):
 
 def test_import_of_torch_geometric(monkeypatch):
     pytest.importorskip("torch_geometric")
-    assert import_geometric("data", "this").__name__ == "torch_geometric.data"
+    name = "torch_geometric.data"
+    assert import_optional(name, "this", "graph").__name__ == name
     nodes = NodeSet((X, A))
     monkeypatch.setitem(sys.modules, "torch_geometric.data", None)
     message = r"to_data needs torch_geometric, which is not installed: pip install \"sk"

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma, gammaln
 
 from skood.evidential import EvidentialLoss, dirichlet_expected_nll, dirichlet_kl
-from skood.evidential._losses import (
+from skood.nn._evidential_loss import (
     exp_evidence,
     expected_cross_entropy,
     expected_squared_error,

@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skood.evidential._dirichlet_uncertainty import (
-    dirichlet_uncertainty,
-    evidential_uncertainty,
-    whole_graph,
-)
+from skood.evidential._graph_uncertainty import evidential_uncertainty, whole_graph
 from skood.graph import NodeSet
+from skood.nn._dirichlet import dirichlet_uncertainty
 
 FIELDS = ("total", "aleatoric", "epistemic")
 
