@@ -14,11 +14,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import BaseDetector
-from skood.combine._members import Calibration, fit_committees, score_committees
+from skood.combine._members import fit_committees, score_committees
 from skood.combine._pvalues import correction_of, loosened, reaches, warn_if_few
-from skood.combine._splits import check_same, with_levels
-from skood.model_selection._calibration_split import calibration_folds
+from skood.combine._splits import with_levels
 from skood.utils._batches import blockwise
+from skood.utils._calibration import Calibration, calibration_folds, check_same
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels
 from skood.utils._metaestimators import copy_input_attributes, n_rows, with_seeds

@@ -3,54 +3,20 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from dataclasses import dataclass
-
 import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import Parallel, delayed
 
-from skood.combine._pvalues import counts_at_most, sorted_calibration
 from skood.nn._shared_forward import network_groups, shared_readings
 from skood.utils._left_out import unused_thresholds
 from skood.utils._metaestimators import bind, n_rows, take_rows
-from skood.utils._ties import tie_scale, tolerance
 from skood.utils._torch import row_chunks
 
-__all__ = ["Calibration", "fit_committees", "score_committees"]
+__all__ = ["fit_committees", "score_committees"]
 
 # Number of samples at a time that members with a shared network are given.
 _SHARED_ROWS = 8192
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """Scores of held-out samples that p-values refer to.
-
-    Parameters
-    ----------
-    scores : ndarray of shape (n_calibration, n_members)
-        Each column sorted.
-
-    scale : ndarray of shape (2, n_members)
-        Scales of the tolerance for ties, see `tie_scale`.
-    """
-
-    scores: np.ndarray
-    scale: np.ndarray
-
-    @classmethod
-    def of(cls, scores):
-        """Calibrate on scores of shape (n_calibration, n_members)."""
-        scores = sorted_calibration(scores)
-        return cls(scores, np.transpose([tie_scale(column) for column in scores.T]))
-
-    def __len__(self):
-        return len(self.scores)
-
-    def counts(self, scores):
-        """Count the calibration scores that are at most each score, up to ties."""
-        return counts_at_most(self.scores, scores + tolerance(scores, *self.scale))
 
 
 def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose):

@@ -8,32 +8,24 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skood.utils._parallel import map_chunks
+from skood.utils._calibration import counts_at_most, sorted_calibration
 from skood.utils._param_validation import Interval, StrOptions, validate_params
-from skood.utils._torch import row_chunks, to_numpy
+from skood.utils._torch import to_numpy
 from skood.utils._warnings import warn
 
 __all__ = [
     "conformal_pvalues",
     "correction_of",
-    "counts_at_most",
     "loosened",
     "min_calibration_size",
     "reaches",
     "rows_needed",
-    "sorted_calibration",
     "warn_if_few",
 ]
 
 # A statistic that exceeds the level by less than this relative amount equals it: both
 # are fractions such as m / (n + 1), computed with rounding.
 _SLACK = 1e-12
-
-# Number of scores of one member that a thread looks up at a time.
-_CHUNK = 2**16
-
-# Number of calibration scores from which looking up sorted scores is faster.
-_LARGE = 4096
 
 
 def loosened(alpha):
@@ -66,40 +58,6 @@ def _as_scores(scores, name):
             "that gives them, out."
         )
     return scores
-
-
-def sorted_calibration(calibration_scores):
-    """Sort each column of calibration scores of shape (n_calibration, n_detectors).
-
-    The result is float64 in Fortran order, so that columns are contiguous.
-    """
-    ranked = np.array(calibration_scores, dtype=np.float64, order="F")
-    ranked.T.sort(axis=1)
-    return ranked
-
-
-def counts_at_most(ranked, scores):
-    """Count the calibration scores that are at most each score.
-
-    `ranked` is the result of `sorted_calibration`, of shape (n_calibration,
-    n_detectors); `scores` and the counts have shape (n_samples, n_detectors). Counts of
-    several calibration sets can be added.
-    """
-    counts = np.empty(scores.shape, dtype=np.int64)
-
-    def count(chunk):
-        rows, j = chunk
-        column = scores[rows, j]
-        if len(ranked) < _LARGE:
-            counts[rows, j] = np.searchsorted(ranked[:, j], column, side="right")
-            return
-        order = np.argsort(column)  # sorted look-ups are faster: they share the cache
-        found = np.searchsorted(ranked[:, j], column[order], side="right")
-        counts[rows.start + order, j] = found
-
-    chunks = row_chunks(len(scores), 1, _CHUNK)
-    map_chunks(count, [(rows, j) for rows in chunks for j in range(scores.shape[1])])
-    return counts
 
 
 @validate_params(

@@ -6,12 +6,11 @@
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.frozen import FrozenEstimator
 
 from skood.combine._pvalues import rows_needed
 from skood.utils._warnings import warn
 
-__all__ = ["Fold", "check_same", "with_levels"]
+__all__ = ["Fold", "with_levels"]
 
 
 class Fold(NamedTuple):
@@ -33,18 +32,6 @@ class Fold(NamedTuple):
     train: np.ndarray | None
     pvalue_rows: np.ndarray
     level_rows: np.ndarray
-
-
-def check_same(names, detectors):
-    """Raise if members would be calibrated on the samples they are fitted on."""
-    for name, detector in zip(names, detectors, strict=True):
-        if not isinstance(detector, FrozenEstimator):
-            raise ValueError(
-                f"calibration='same' needs frozen members, but {name!r} would be "
-                "fitted on the rows that calibrate it. Put a fitted detector in "
-                "sklearn.frozen.FrozenEstimator, or hold rows out with "
-                "calibration=0.2."
-            )
 
 
 def with_levels(folds, level, alpha, correction=1.0):

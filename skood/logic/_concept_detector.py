@@ -13,7 +13,6 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.base import BaseDetector
-from skood.combine._splits import check_same
 from skood.logic._concept_values import fit_one, read_rows, some_rows
 from skood.logic._concepts import (
     check_parts,
@@ -29,8 +28,8 @@ from skood.logic._explain import explained_rows, explanation_frame
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._survival import NORMALIZERS, fit_survival
 from skood.logic.language._encoding import decode
-from skood.model_selection._calibration_split import calibration_folds
 from skood.utils._atomic_fit import fresh_fit
+from skood.utils._calibration import calibration_folds, check_same
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels, plain_labels
 from skood.utils._metaestimators import (

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from skood.combine._splits import check_same
 from skood.logic._concept_detector import ConceptDetector
 from skood.logic._concepts import ConceptPart
 from skood.logic._fusion import FUSIONS, check_product, fuse
@@ -19,6 +18,7 @@ from skood.logic.language._domains import known
 from skood.logic.language._formulas import Formula
 from skood.logic.language._parser import parse
 from skood.utils._atomic_fit import kept_state
+from skood.utils._calibration import check_same
 from skood.utils._metaestimators import take_rows
 from skood.utils._param_validation import HasMethods, Interval, StrOptions
 

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gamma, gammaincc, gammaln, log_ndtr
 
-from skood.combine._members import Calibration
+from skood.utils._calibration import Calibration
 from skood.utils._warnings import warn
 
 __all__ = ["FLOOR", "NORMALIZERS", "SurvivalFunction", "fit_survival"]

@@ -14,7 +14,6 @@ _OURS = {
     "combine._multiple_tests": (
         "BenjaminiHochberg BenjaminiYekutieli Bonferroni DOSStorey Naive Storey Vote"
     ),
-    "combine._members": "Calibration",
     "combine._dsde": "DSDE",
     "combine._detector_ensemble": "DetectorEnsemble",
     "combine._combination_tests": "Cauchy Fisher HarmonicMean Stouffer",
@@ -110,6 +109,7 @@ _OURS = {
     "decision._operating_point": "OperatingPoint",
     "rejection._explanation": "Reference",
     "decision._bounded_rules": "BoundedAbstention BoundedPrecisionRecall BoundedTPRFPR",
+    "utils._calibration": "Calibration",
 }
 
 # Of scikit-learn, plain Python that skops does not trust by default.

@@ -12,7 +12,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.parallel import Parallel, delayed
 
-from skood.model_selection._calibration_split import calibration_folds
+from skood.utils._calibration import calibration_folds
 from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
 from skood.utils._metaestimators import bind, n_rows, take_rows, with_seeds
 from skood.utils._warnings import warn

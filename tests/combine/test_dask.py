@@ -29,6 +29,8 @@ from tests.nn._conv_net import conv_classifier, images
 
 pytestmark = pytest.mark.slow
 
+NIGHTLY = "SKOOD_NIGHTLY" in os.environ
+
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
@@ -100,7 +102,7 @@ def _processes(folder, what):
 # Where the work is done
 
 
-@pytest.mark.parametrize("n_jobs", [None, 1, 2])
+@pytest.mark.parametrize("n_jobs", [None, 1, 2] if NIGHTLY else [2])
 def test_members_are_fitted_side_by_side_in_the_workers(client, tmp_path, n_jobs):
     """No fit ends before both workers are in one: whatever n_jobs, all are used."""
     X = _columns(800, m=4)
@@ -184,7 +186,7 @@ def test_data_frame(client):
     pd.testing.assert_frame_equal(table, expected.explain(X_test))
 
 
-@pytest.mark.parametrize("n_jobs", [None, 2])
+@pytest.mark.parametrize("n_jobs", [None, 2] if NIGHTLY else [None])
 def test_members_share_a_network(client, n_jobs):
     """Members of one frozen torch network are one task, and share what comes back."""
     net, classifier = conv_classifier()
@@ -226,7 +228,7 @@ def _search(ensemble, grid):
     )
 
 
-@pytest.mark.parametrize("prefix", ["", "combiner__"])
+@pytest.mark.parametrize("prefix", ["", "combiner__"] if NIGHTLY else [""])
 def test_search_over_beta_and_c_m(client, digits, prefix):
     """Members are tasks of the tasks of a search: none waits for ever."""
     X, y, X_test = digits

@@ -39,8 +39,8 @@ from skood.detectors import KNN, MSP, Energy, Mahalanobis, ViM
 from skood.exceptions import SkoodWarning
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
-from skood.model_selection._calibration_split import calibration_folds
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
+from skood.utils._calibration import calibration_folds
 from tests.combine._members import Column, equicorrelated, frozen_columns
 
 

@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import os
 import re
 import warnings
 from itertools import product
@@ -24,6 +25,19 @@ from skood.exceptions import SkoodWarning
 from tests.combine._combiners import ALL
 from tests.combine._members import Column, equicorrelated, frozen_columns
 
+# Members and c_m, correlation, and number of calibration samples.
+NIGHTLY = "SKOOD_NIGHTLY" in os.environ
+LEVELS = list(product([(7, 2 / 7), (18, 2 / 15)], [0.0, 0.3, 0.6, 0.9], [200, 2000]))
+N_DRAWS = 40
+if not NIGHTLY:
+    LEVELS = [
+        ((7, 2 / 7), 0.6, 200),
+        ((7, 2 / 7), 0.3, 2000),
+        ((18, 2 / 15), 0.0, 2000),
+        ((18, 2 / 15), 0.9, 2000),
+    ]
+    N_DRAWS = 15
+
 
 def _accepted(combiner, m, rho, n, *, level, n_draws, n_new=200, seed=0, scores=None):
     """Mean share of accepted ID samples over draws of calibration rows, and its s.e."""
@@ -43,10 +57,9 @@ def _accepted(combiner, m, rho, n, *, level, n_draws, n_new=200, seed=0, scores=
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [200, 2000])
-@pytest.mark.parametrize("rho", [0.0, 0.3, 0.6, 0.9])
-@pytest.mark.parametrize("m, c_m", [(7, 2 / 7), (18, 2 / 15)])
-def test_conformal_level(m, c_m, rho, n):
+@pytest.mark.parametrize("members, rho, n", LEVELS)
+def test_conformal_level(members, rho, n):
+    m, c_m = members
     n_draws = 300 if n == 200 else 60
     combiner = DOSStorey(c_m=c_m)
     mean, error = _accepted(combiner, m, rho, n, level="conformal", n_draws=n_draws)
@@ -173,7 +186,7 @@ def _share_rejected(calibration, alphas, n_draws, n=300):
 def test_few_samples_of_many_classes(calibration):
     """Stratified folds rejected .2 at .2, and .46 at .4; a level is at most alpha."""
     alphas = np.array([0.1, 0.2, 0.4])
-    means, errors = _share_rejected(calibration, alphas, 40)
+    means, errors = _share_rejected(calibration, alphas, N_DRAWS)
     assert np.all(means <= alphas + 3 * errors)
     assert np.all(means >= alphas / 3)  # and not for want of power
 
@@ -184,5 +197,5 @@ def test_stratified_folds_void_the_level():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The least populated", UserWarning)
         splitter = StratifiedKFold(5, shuffle=True, random_state=0)
-        means, errors = _share_rejected(splitter, alphas, 40)
+        means, errors = _share_rejected(splitter, alphas, N_DRAWS)
     assert means[0] > 0.4 + 3 * errors[0]

@@ -15,11 +15,12 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 
 from skood.combine import Bonferroni, DetectorEnsemble
-from skood.combine._members import Calibration, score_committees
+from skood.combine._members import score_committees
 from skood.detectors import KNN, MSP, Energy, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import FeatureExtractor
 from skood.rectifiers import ASH, ReAct
+from skood.utils._calibration import Calibration
 from skood.utils._ties import tolerance
 from tests.combine._members import Column, frozen_columns
 from tests.nn._conv_net import images

@@ -20,17 +20,13 @@ from skood.combine import (
     Naive,
     Storey,
     Vote,
-    _pvalues,
     conformal_pvalues,
     min_calibration_size,
 )
-from skood.combine._pvalues import (
-    counts_at_most,
-    reaches,
-    sorted_calibration,
-    warn_if_few,
-)
+from skood.combine._pvalues import reaches, warn_if_few
 from skood.exceptions import SkoodWarning
+from skood.utils import _calibration
+from skood.utils._calibration import counts_at_most, sorted_calibration
 
 
 def _loop(scores, calibration, method):
@@ -197,7 +193,7 @@ def test_counts_of_folds_add_up(monkeypatch):
     folds = [sorted_calibration(part) for part in np.array_split(calibration, 4)]
     parts = [counts_at_most(fold, scores) for fold in folds]
     np.testing.assert_array_equal(sum(parts), whole)
-    monkeypatch.setattr(_pvalues, "_CHUNK", 7)
+    monkeypatch.setattr(_calibration, "_CHUNK", 7)
     np.testing.assert_array_equal(
         counts_at_most(sorted_calibration(calibration), scores), whole
     )

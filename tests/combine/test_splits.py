@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from sklearn.frozen import FrozenEstimator
 
-from skood.combine._splits import check_same, with_levels
+from skood.combine._splits import with_levels
 from skood.exceptions import SkoodWarning
-from skood.model_selection._calibration_split import calibration_folds
+from skood.utils._calibration import calibration_folds, check_same
 from tests.combine._members import Column
 
 

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+import os
 import warnings
 from dataclasses import replace
 from fractions import Fraction
@@ -36,6 +37,7 @@ from tests.decision._brute_force import (
 
 MODELS = ["tpr_fpr", "precision_recall", "cost", "abstention", "improvement"]
 ALL_TURNS = (-2, -1, 0, 1)
+NIGHTLY = "SKOOD_NIGHTLY" in os.environ
 
 
 def _model(name, seed, n_id=12, n_ood=6):
@@ -82,9 +84,9 @@ def _best(found, bounds, objective, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", range(10 if NIGHTLY else 1))
 def test_exact_is_brute_force(name, block):
-    # 10 blocks of 30 instances each, heavily tied; every third on the full circle
+    # blocks of 30 instances each, heavily tied; every third on the full circle
     feasible = 0
     for seed in range(30 * block, 30 * block + 30):
         rule, bounds, objective = _model(name, seed)
@@ -109,7 +111,7 @@ def test_exact_is_brute_force(name, block):
 @pytest.mark.parametrize("name", MODELS)
 def test_branch_and_bound_is_within_its_gap(name):
     open_gaps = 0
-    for seed in range(100):
+    for seed in range(100 if NIGHTLY else 16):
         rule, *_ = _model(name, seed, 60, 30)
         losses = (0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7, 2)
         a, b, loss, a_ood, b_ood = instance(
@@ -151,7 +153,7 @@ def test_branch_and_bound_without_tolerance_is_exact(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_never_worse_than_the_grid_or_a_single_score(name):
-    for seed in range(20):
+    for seed in range(20 if NIGHTLY else 5):
         rng = np.random.default_rng(seed)
         rule, *_ = _model(name, seed, 300, 150)
         a, b = rng.normal(size=(2, 300))
@@ -173,7 +175,7 @@ def test_never_worse_than_the_grid_or_a_single_score(name):
 @pytest.mark.parametrize("solver", ["exact", "bnb"])
 def test_randomized_rules_are_brute_force(name, solver):
     gains = 0
-    for seed in range(40):
+    for seed in range(40 if NIGHTLY else 10):
         rule, bounds, objective = _model(name, seed)
         losses = (0, 1) if seed % 2 else (0, 0.1, 0.3, 0.7, 2)
         data = instance(seed, losses=losses, high=4)
@@ -463,7 +465,7 @@ def test_thresholds_of_a_cell_change_where_a_row_meets_their_edge():
 @pytest.mark.slow
 def test_small_problems_of_untied_rows():
     # few rows, all over the plane: each cell matters
-    for seed in range(2500):
+    for seed in range(2500 if NIGHTLY else 250):
         rng = np.random.default_rng(seed)
         n_id, n_ood = rng.integers(2, 12), rng.integers(1, 6)
         a, b = rng.normal(size=(2, n_id))

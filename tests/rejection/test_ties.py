@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import os
 import warnings
 
 import numpy as np
@@ -33,6 +34,9 @@ RULES = [
     BoundedTPRFPR(0.4, 0.8),
     BoundedPrecisionRecall(0.6, 0.4, ood_prior=0.3),
 ]
+
+# Number of batches of seven samples that are predicted alone; None: all.
+N_BATCHES = None if "SKOOD_NIGHTLY" in os.environ else 20
 
 
 def _draw(n, rng):
@@ -69,8 +73,9 @@ def _assert_batches_agree(method, X):
     samples, copies = np.unique(X, axis=0, return_inverse=True)
     alone = np.concatenate([method(one[None]) for one in samples])
     np.testing.assert_array_equal(alone[copies], together)
-    sevens = [method(X[i : i + 7]) for i in range(0, len(X), 7)]
-    np.testing.assert_array_equal(np.concatenate(sevens), together)
+    starts = range(0, len(X), 7)[:N_BATCHES]
+    sevens = np.concatenate([method(X[i : i + 7]) for i in starts])
+    np.testing.assert_array_equal(sevens, together[: len(sevens)])
     for n_threads in (1, 2):
         before = torch.get_num_threads()
         torch.set_num_threads(n_threads)

@@ -1,0 +1,138 @@
+"""Calibration on held-out ID samples: splits, and ranks among their scores."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import KFold, check_cv
+from sklearn.utils import check_random_state
+
+from skood.utils._parallel import map_chunks
+from skood.utils._ties import tie_scale, tolerance
+from skood.utils._torch import row_chunks
+
+__all__ = [
+    "Calibration",
+    "calibration_folds",
+    "check_same",
+    "counts_at_most",
+    "sorted_calibration",
+]
+
+# Number of scores of one member that a thread looks up at a time.
+_CHUNK = 2**16
+
+# Number of calibration scores from which looking up sorted scores is faster.
+_LARGE = 4096
+
+
+def calibration_folds(n_samples, y, calibration, random_state):
+    """Return pairs of training samples (or None) and held-out samples, one per fold.
+
+    Samples are drawn without stratification. Given the fitted models, they must be
+    exchangeable with new samples, which include rare classes: in stratified splits,
+    p-values and bounds on rates are not valid. Held-out samples are in random order.
+    `calibration` is the share of held-out samples, the number of shuffled folds, a
+    splitter of the user (which alone is passed the labels `y`), or "same".
+    """
+    rng = check_random_state(random_state)
+    if isinstance(calibration, str):  # "same"
+        return [(None, rng.permutation(n_samples))]
+    if isinstance(calibration, Real) and not float(calibration).is_integer():
+        if n_samples < 2:
+            raise ValueError(
+                f"calibration={calibration} holds samples out, but no sample can be "
+                f"held out of n_samples={n_samples}. Give more samples, or frozen "
+                "parts and calibration='same'."
+            )
+        order = rng.permutation(n_samples)
+        n_held_out = min(max(1, round(calibration * n_samples)), n_samples - 1)
+        return [(np.sort(order[n_held_out:]), order[:n_held_out])]
+    if isinstance(calibration, Integral):
+        if calibration > n_samples:
+            raise ValueError(
+                f"calibration={calibration} folds need at least as many samples, got "
+                f"n_samples={n_samples}. Use fewer folds, or more samples."
+            )
+        splitter = KFold(calibration, shuffle=True, random_state=rng)
+    else:
+        splitter = check_cv(calibration)
+    return [
+        (np.asarray(train), rng.permutation(test))
+        for train, test in splitter.split(np.zeros((n_samples, 1)), y)
+    ]
+
+
+def check_same(names, detectors):
+    """Raise if members would be calibrated on the samples they are fitted on."""
+    for name, detector in zip(names, detectors, strict=True):
+        if not isinstance(detector, FrozenEstimator):
+            raise ValueError(
+                f"calibration='same' needs frozen members, but {name!r} would be "
+                "fitted on the rows that calibrate it. Put a fitted detector in "
+                "sklearn.frozen.FrozenEstimator, or hold rows out with "
+                "calibration=0.2."
+            )
+
+
+def sorted_calibration(calibration_scores):
+    """Sort each column of calibration scores of shape (n_calibration, n_detectors).
+
+    The result is float64 in Fortran order, so that columns are contiguous.
+    """
+    ranked = np.array(calibration_scores, dtype=np.float64, order="F")
+    ranked.T.sort(axis=1)
+    return ranked
+
+
+def counts_at_most(ranked, scores):
+    """Count the calibration scores that are at most each score.
+
+    `ranked` is the result of `sorted_calibration`, of shape (n_calibration,
+    n_detectors); `scores` and the counts have shape (n_samples, n_detectors). Counts of
+    several calibration sets can be added.
+    """
+    counts = np.empty(scores.shape, dtype=np.int64)
+
+    def count(chunk):
+        rows, j = chunk
+        column = scores[rows, j]
+        if len(ranked) < _LARGE:
+            counts[rows, j] = np.searchsorted(ranked[:, j], column, side="right")
+            return
+        order = np.argsort(column)  # sorted look-ups are faster: they share the cache
+        found = np.searchsorted(ranked[:, j], column[order], side="right")
+        counts[rows.start + order, j] = found
+
+    chunks = row_chunks(len(scores), 1, _CHUNK)
+    map_chunks(count, [(rows, j) for rows in chunks for j in range(scores.shape[1])])
+    return counts
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Sorted scores of held-out samples that p-values refer to.
+
+    `scores` has shape (n_calibration, n_members); `scale`, of shape (2, n_members), has
+    the scales of the tolerance for ties, see `tie_scale`.
+    """
+
+    scores: np.ndarray
+    scale: np.ndarray
+
+    @classmethod
+    def of(cls, scores):
+        """Calibrate on scores of shape (n_calibration, n_members)."""
+        scores = sorted_calibration(scores)
+        return cls(scores, np.transpose([tie_scale(column) for column in scores.T]))
+
+    def __len__(self):
+        return len(self.scores)
+
+    def counts(self, scores):
+        """Count the calibration scores that are at most each score, up to ties."""
+        return counts_at_most(self.scores, scores + tolerance(scores, *self.scale))
