@@ -34,6 +34,7 @@ from threadpoolctl import threadpool_limits
 
 from skood.epistemic import (
     QUAM,
+    CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
     Laplace,
@@ -80,9 +81,9 @@ def methods(network, prior, *, quick=False):
         "CyclicalSGHMC",
         CyclicalSGHMC(
             frozen,
-            n_cycles=2 if quick else 20,
-            epochs_per_cycle=200,
-            samples_per_cycle=10,
+            schedule=CyclicalSchedule(
+                n_cycles=2 if quick else 20, epochs_per_cycle=200, samples_per_cycle=10
+            ),
             prior_scale=PRIORS[prior],
             random_state=0,
         ),

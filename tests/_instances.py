@@ -56,8 +56,10 @@ from skood.epistemic import (
     HMC,
     QUAM,
     BatchEnsembleClassifier,
+    CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
+    HMCKernel,
     Laplace,
     MCDropout,
     MixtureLaplace,
@@ -140,8 +142,13 @@ _DROPOUT_NET = TorchClassifier(
     random_state=0,
 )
 
-_QUICK_CYCLES = {"n_cycles": 2, "epochs_per_cycle": 10, "samples_per_cycle": 2}
-_QUICK_CHAINS = {"n_samples": 6, "n_warmup": 20, "n_chains": 2, "n_leapfrog": 5}
+_QUICK_CYCLES = CyclicalSchedule(n_cycles=2, epochs_per_cycle=10, samples_per_cycle=2)
+_QUICK_CHAINS = {
+    "kernel": HMCKernel(n_leapfrog=5),
+    "n_samples": 6,
+    "n_warmup": 20,
+    "n_chains": 2,
+}
 
 _QUICK_POSTERIOR = {**_QUICK_GRAPH, "latent_dim": 4, "flow_layers": 2, "lr": 0.03}
 
@@ -207,8 +214,8 @@ _INSTANCES = {
     "Energy": [Energy(), Energy(_LINEAR, temperature=2.0)],
     "Entropy": [Entropy(), Entropy(_LINEAR)],
     "CyclicalSGHMC": [
-        CyclicalSGHMC(_LINEAR, **_QUICK_CYCLES),
-        CyclicalSGHMC(_PERCEPTRON, **_QUICK_CYCLES, setting="b"),
+        CyclicalSGHMC(_LINEAR, _QUICK_CYCLES),
+        CyclicalSGHMC(_PERCEPTRON, _QUICK_CYCLES, setting="b"),
     ],
     "EvidentialClassifier": [
         EvidentialClassifier(TorchClassifier(**_QUICK_NET, random_state=0)),

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import GMM, KNN, NECO, SSD, Mahalanobis, OpenMax, Residual, ViM
-from skood.epistemic import HMC, Laplace
+from skood.epistemic import HMC, HMCKernel, Laplace
 from skood.nn import LinearHead
 from skood.rectifiers import ASH, DICE, SCALE
 from skood.utils._linalg import precision_cholesky, symmetric_eigh
@@ -69,7 +69,12 @@ def test_detectors(detector, scale):
     "classifier",
     [
         Laplace(LogisticRegression(), setting="a", random_state=0),
-        HMC(LogisticRegression(), n_samples=4, n_warmup=5, n_leapfrog=2),
+        HMC(
+            LogisticRegression(),
+            n_samples=4,
+            n_warmup=5,
+            kernel=HMCKernel(n_leapfrog=2),
+        ),
         LinearHead(),
         DICE(LogisticRegression(), sparsity=0.0),
     ],

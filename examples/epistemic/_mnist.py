@@ -21,6 +21,7 @@ from skood.datasets import load_idx_images
 from skood.epistemic import (
     QUAM,
     BatchEnsembleClassifier,
+    CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
     Laplace,
@@ -94,7 +95,9 @@ def companions(given, seed):
         ),
         "mixture of Laplace": MixtureLaplace(lenet(), 5, random_state=seed + 1),
         "cyclical SG-HMC": CyclicalSGHMC(
-            frozen, n_cycles=5, epochs_per_cycle=10, random_state=seed
+            frozen,
+            schedule=CyclicalSchedule(n_cycles=5, epochs_per_cycle=10),
+            random_state=seed,
         ),
         "batch ensemble": BatchEnsembleClassifier(
             LeNet, max_epochs=20, random_state=seed

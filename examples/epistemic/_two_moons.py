@@ -15,7 +15,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.datasets import make_moons
 from sklearn.frozen import FrozenEstimator
 
-from skood.epistemic import HMC
+from skood.epistemic import HMC, HMCKernel
 from skood.nn import TorchClassifier, TrainingOptions
 
 # Width and height of the picture: the moons with a margin of about their own size.
@@ -58,7 +58,7 @@ def make_hmc(network, prior="unit", *, n_warmup=200, n_samples=300, random_state
         FrozenEstimator(network),
         n_warmup=n_warmup,
         n_samples=n_samples,
-        n_leapfrog=N_LEAPFROG[prior],
+        kernel=HMCKernel(n_leapfrog=N_LEAPFROG[prior]),
         prior_scale=PRIORS[prior],
         random_state=random_state,
     )

@@ -82,8 +82,10 @@ from sklearn.frozen import FrozenEstimator
 from skood.epistemic import (
     HMC,
     QUAM,
+    CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
+    HMCKernel,
     Laplace,
     MCDropout,
     member_uncertainty,
@@ -91,10 +93,20 @@ from skood.epistemic import (
 
 frozen = FrozenEstimator(network)
 methods = {
-    "HMC": HMC(frozen, n_warmup=50, n_samples=50, n_leapfrog=60, random_state=0),
+    "HMC": HMC(
+        frozen,
+        n_warmup=50,
+        n_samples=50,
+        kernel=HMCKernel(n_leapfrog=60),
+        random_state=0,
+    ),
     "QUAM": QUAM(frozen, random_state=0),
     "CyclicalSGHMC": CyclicalSGHMC(
-        frozen, n_cycles=10, epochs_per_cycle=100, samples_per_cycle=10, random_state=0
+        frozen,
+        schedule=CyclicalSchedule(
+            n_cycles=10, epochs_per_cycle=100, samples_per_cycle=10
+        ),
+        random_state=0,
     ),
     "DeepEnsemble": DeepEnsemble(make_network(), reference=frozen, random_state=0),
     "MCDropout": MCDropout(make_network(dropout=0.2), 200, setting="b", random_state=0),

@@ -58,7 +58,7 @@ with threadpool_limits(limits=1):  # small matrices: other threads would wait
     network = make_network().fit(X, y)
     start = perf_counter()
     hmc = make_hmc(network, n_warmup=20, n_samples=40)
-    hmc.set_params(n_chains=8, n_leapfrog=100).fit(X, y)
+    hmc.set_params(n_chains=8, kernel__n_leapfrog=100).fit(X, y)
     truth = epistemic_maps(hmc, grid)
 print(f"HMC {perf_counter() - start:.0f} s, R-hat of predictions {hmc.r_hat_:.2f}")
 
@@ -76,6 +76,7 @@ print(f"HMC {perf_counter() - start:.0f} s, R-hat of predictions {hmc.r_hat_:.2f
 # defaults here.
 from skood.epistemic import (
     QUAM,
+    CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
     Laplace,
@@ -86,7 +87,11 @@ frozen = FrozenEstimator(network)
 methods = {
     "QUAM": QUAM(frozen, random_state=0),
     "CyclicalSGHMC": CyclicalSGHMC(
-        frozen, n_cycles=20, epochs_per_cycle=100, samples_per_cycle=10, random_state=0
+        frozen,
+        schedule=CyclicalSchedule(
+            n_cycles=20, epochs_per_cycle=100, samples_per_cycle=10
+        ),
+        random_state=0,
     ),
     "DeepEnsemble": DeepEnsemble(make_network(), reference=frozen, random_state=0),
     "MCDropout": MCDropout(make_network(dropout=0.2), random_state=0),

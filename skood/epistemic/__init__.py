@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from skood.epistemic.implicit._packed_ensemble import PackedEnsembleClassifier
     from skood.epistemic.laplace._laplace import Laplace
     from skood.epistemic.laplace._mixture_laplace import MixtureLaplace
-    from skood.epistemic.mcmc._hmc import HMC
-    from skood.epistemic.mcmc._sgmcmc import CyclicalSGHMC
+    from skood.epistemic.mcmc._hmc import HMC, HMCKernel
+    from skood.epistemic.mcmc._sgmcmc import CyclicalSchedule, CyclicalSGHMC
     from skood.epistemic.quam._display import AdversarialModelDisplay
     from skood.epistemic.quam._quam import QUAM
     from skood.epistemic.quam._quam_regressor import QUAMRegressor
@@ -37,7 +37,9 @@ __all__ = [
     "AdversarialModelDisplay",
     "BatchEnsembleClassifier",
     "CyclicalSGHMC",
+    "CyclicalSchedule",
     "DeepEnsemble",
+    "HMCKernel",
     "Laplace",
     "MCDropout",
     "MixtureLaplace",
@@ -56,8 +58,10 @@ _LAZY = {
     "AdversarialModelDisplay": "quam._display",
     "BatchEnsembleClassifier": "implicit._batch_ensemble",
     "CyclicalSGHMC": "mcmc._sgmcmc",
+    "CyclicalSchedule": "mcmc._sgmcmc",
     "DeepEnsemble": "_deep_ensemble",
     "HMC": "mcmc._hmc",
+    "HMCKernel": "mcmc._hmc",
     "Laplace": "laplace._laplace",
     "MCDropout": "_mc_dropout",
     "MixtureLaplace": "laplace._mixture_laplace",

@@ -19,7 +19,12 @@ class SkoodEstimator(BaseEstimator):
 
     Pickles contain the version of skood, as scikit-learn's contain its version, and
     estimators have a `citation` method.
+
+    ``_default_parts`` maps parameters that are None by default, and stand for an
+    estimator with parameters, to its class.
     """
+
+    _default_parts: dict = {}
 
     def __repr__(self, N_CHAR_MAX=700):
         # The weights of a head are parameters: print a few numbers only.
@@ -36,6 +41,32 @@ class SkoodEstimator(BaseEstimator):
         if _STAMP in state:
             _check_version(state.pop(_STAMP))
         super().__setstate__(state)
+
+    def set_params(self, **params):
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters, and nested ones as ``part__name``, also of a part that is None.
+
+        Returns
+        -------
+        self : object
+            The estimator.
+        """
+        for name, default in self._default_parts.items():
+            nested = any(key.startswith(f"{name}__") for key in params)
+            if nested and params.get(name, getattr(self, name)) is None:
+                params = {**params, name: default()}
+        return super().set_params(**params)
+
+    def _part(self, name):
+        """Return the part of a parameter, or its default; raise if it is not valid."""
+        given = getattr(self, name)
+        part = self._default_parts[name]() if given is None else given
+        part._validate_params()
+        return part
 
     def citation(self, format="text"):
         """Return the references to cite for this estimator, and skood.

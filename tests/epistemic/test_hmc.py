@@ -24,7 +24,13 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from skood.base import UncertaintyDetector
-from skood.epistemic import HMC, CyclicalSGHMC, member_uncertainty
+from skood.epistemic import (
+    HMC,
+    CyclicalSchedule,
+    CyclicalSGHMC,
+    HMCKernel,
+    member_uncertainty,
+)
 from skood.epistemic.mcmc._chains import r_hat
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier, pretrained
@@ -32,7 +38,12 @@ from skood.utils._torch import seeded
 from tests.epistemic import _logistic
 
 X, y = make_moons(60, noise=0.1, random_state=0)
-QUICK = {"n_samples": 8, "n_warmup": 8, "n_chains": 2, "n_leapfrog": 4}
+QUICK = {
+    "kernel": HMCKernel(n_leapfrog=4),
+    "n_samples": 8,
+    "n_warmup": 8,
+    "n_chains": 2,
+}
 quiet = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
 
@@ -42,7 +53,8 @@ def _network():
 
 def _quick(estimator=None, **kwargs):
     estimator = _network() if estimator is None else estimator
-    return HMC(estimator, **{**QUICK, "random_state": 0, "device": "cpu", **kwargs})
+    hmc = HMC(estimator, **QUICK, random_state=0, device="cpu")
+    return clone(hmc).set_params(**kwargs)
 
 
 # --- against the exact posterior -------------------------------------------------
@@ -56,7 +68,7 @@ def test_logistic_regression_against_quadrature(prior_scale, temperature):
         _logistic.frozen(),
         n_samples=600,
         n_warmup=100,
-        n_leapfrog=4,
+        kernel=HMCKernel(n_leapfrog=4),
         n_chains=4,
         prior_scale=prior_scale,
         temperature=temperature,
@@ -169,7 +181,7 @@ def test_seeds():
 @quiet
 def test_chains_start_at_the_prior_or_at_the_given_model():
     frozen = FrozenEstimator(_network().fit(X, y))
-    still = {"step_size": 1e-9, "n_warmup": 0, "prior_scale": 0.5}
+    still = {"kernel__step_size": 1e-9, "n_warmup": 0, "prior_scale": 0.5}
     hmc = _quick(frozen, init="estimator", **still).fit(X, y)
     assert max(np.abs(coef).max() for coef in frozen.coefs_) > 1
     hidden, head = (coef.T for coef in frozen.coefs_)
@@ -186,14 +198,14 @@ def test_chains_start_at_the_prior_or_at_the_given_model():
 @quiet
 @pytest.mark.parametrize("adapt_mass", [False, True])
 def test_step_sizes_and_masses_are_adapted(adapt_mass):
-    hmc = _quick(n_warmup=60, adapt_mass=adapt_mass).fit(X, y)
+    hmc = _quick(n_warmup=60, kernel__adapt_mass=adapt_mass).fit(X, y)
     assert len(set(hmc.step_size_)) == 2
     assert ((hmc.acceptance_rate_ > 0.4) & (hmc.acceptance_rate_ <= 1)).all()
 
 
 def test_chains_that_do_not_agree_are_reported():
     with pytest.warns(SkoodWarning, match="chains of HMC do not agree") as caught:
-        hmc = _quick(step_size=1e-6).fit(X, y)
+        hmc = _quick(kernel__step_size=1e-6).fit(X, y)
     message = str(caught[0].message)
     share = np.mean((hmc.r_hat_proba_ > 1.1).any(axis=1))
     assert f"up to {hmc.r_hat_:.3g}" in message
@@ -204,7 +216,7 @@ def test_chains_that_do_not_agree_are_reported():
 def test_divergences_are_reported():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        hmc = _quick(step_size=1e3, thin=2).fit(X, y)
+        hmc = _quick(kernel__step_size=1e3, kernel__thin=2).fit(X, y)
     assert hmc.n_divergences_.tolist() == [16, 16]
     (message,) = (str(w.message) for w in caught if "diverged" in str(w.message))
     assert "diverged in 32 of 32 transitions: steps of 1e+03" in message
@@ -246,8 +258,10 @@ def test_detector_and_search():
     detector = UncertaintyDetector(_quick(LogisticRegression())).fit(X, y)
     far = detector.score_samples([[30.0, -30.0], [0.5, 0.25]])
     assert np.isfinite(far).all()
-    search = GridSearchCV(_quick(), {"prior_scale": [0.1, 1.0]}, cv=2).fit(X, y)
+    grid = {"prior_scale": [0.1, 1.0], "kernel__n_leapfrog": [2]}
+    search = GridSearchCV(_quick(kernel=None), grid, cv=2).fit(X, y)
     assert search.best_params_["prior_scale"] in (0.1, 1.0)
+    assert search.best_estimator_.kernel.n_leapfrog == 2
 
 
 def test_errors_keep_what_was_fitted():
@@ -279,10 +293,10 @@ def test_errors_keep_what_was_fitted():
         ("n_samples", 3),
         ("n_warmup", -1),
         ("n_chains", 0),
-        ("n_leapfrog", 0),
-        ("thin", 0),
-        ("target_accept", 1.0),
-        ("step_size", 0.0),
+        ("kernel__n_leapfrog", 0),
+        ("kernel__thin", 0),
+        ("kernel__target_accept", 1.0),
+        ("kernel__step_size", 0.0),
         ("init", "zero"),
         ("prior_scale", "unit"),
         ("temperature", 0.0),
@@ -290,7 +304,9 @@ def test_errors_keep_what_was_fitted():
     ],
 )
 def test_parameters_are_checked(name, bad):
-    with pytest.raises(ValueError, match=f"The '{name}' parameter of HMC must be"):
+    owner = "HMCKernel" if "__" in name else "HMC"
+    text = f"The '{name.split('__')[-1]}' parameter of {owner} must be"
+    with pytest.raises(ValueError, match=text):
         _quick(**{name: bad}).fit(X, y)
 
 
@@ -313,7 +329,10 @@ class Encoder(nn.Module):
 
 SAMPLERS = [
     partial(HMC, **QUICK),
-    partial(CyclicalSGHMC, n_cycles=1, epochs_per_cycle=2, samples_per_cycle=1),
+    partial(
+        CyclicalSGHMC,
+        schedule=CyclicalSchedule(n_cycles=1, epochs_per_cycle=2, samples_per_cycle=1),
+    ),
 ]
 each_sampler = pytest.mark.parametrize("make", SAMPLERS, ids=["HMC", "CyclicalSGHMC"])
 
@@ -403,7 +422,7 @@ def test_many_rows_are_compared_on_some_of_them(monkeypatch):
 
 def test_halves_of_one_chain():
     with pytest.warns(SkoodWarning, match="The halves of the chain of HMC do not"):
-        _quick(step_size=1e-6, n_chains=1).fit(X, y)
+        _quick(kernel__step_size=1e-6, n_chains=1).fit(X, y)
 
 
 def test_unknown_label_is_not_of_a_first_call():

@@ -15,7 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from skood.epistemic import CyclicalSGHMC, member_uncertainty
+from skood.epistemic import CyclicalSchedule, CyclicalSGHMC, member_uncertainty
 from skood.epistemic.mcmc._posterior import Posterior
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier
@@ -27,15 +27,11 @@ X, y = make_moons(60, noise=0.1, random_state=0)
 def _quick(estimator=None, **kwargs):
     if estimator is None:
         estimator = MLPClassifier((6,), solver="lbfgs", max_iter=50, random_state=0)
-    options = {
-        "n_cycles": 2,
-        "epochs_per_cycle": 4,
-        "samples_per_cycle": 2,
-        "batch_size": 25,
-        "random_state": 0,
-        "device": "cpu",
-    }
-    return CyclicalSGHMC(estimator, **{**options, **kwargs})
+    schedule = CyclicalSchedule(n_cycles=2, epochs_per_cycle=4, samples_per_cycle=2)
+    clf = CyclicalSGHMC(
+        estimator, schedule, batch_size=25, random_state=0, device="cpu"
+    )
+    return clf.set_params(**kwargs)
 
 
 def _softmax(z):
@@ -51,9 +47,9 @@ def test_against_a_loop(exploration, init):
     frozen = FrozenEstimator(LogisticRegression().fit(X, y))
     clf = _quick(
         frozen,
-        lr=lr,
+        schedule__lr=lr,
         momentum=mu,
-        exploration=exploration,
+        schedule__exploration=exploration,
         prior_scale=scale,
         temperature=temperature,
         init=init,
@@ -104,12 +100,10 @@ def test_no_momentum_and_no_noise_is_gradient_descent():
     clf = _quick(
         frozen,
         momentum=0.0,
-        exploration=1.0,
         batch_size=60,
-        n_cycles=1,
-        epochs_per_cycle=1,
-        samples_per_cycle=1,
-        lr=0.5,
+        schedule=CyclicalSchedule(
+            n_cycles=1, epochs_per_cycle=1, samples_per_cycle=1, exploration=1.0, lr=0.5
+        ),
     ).fit(X, y)
     posterior = Posterior(frozen, X, y, device="cpu")
     before = posterior.given
@@ -125,7 +119,7 @@ def test_no_momentum_and_no_noise_is_gradient_descent():
 def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
     """Means, variances and covariance, at a momentum far from 1 too."""
     frozen, n_chains = _logistic.frozen(), 1000
-    clf = _quick(frozen, lr=0.1, momentum=momentum, temperature=temperature)
+    clf = _quick(frozen, schedule__lr=0.1, momentum=momentum, temperature=temperature)
     posterior = Posterior(
         frozen, _logistic.X, _logistic.y, prior_scale=prior_scale, device="cpu"
     )
@@ -134,7 +128,7 @@ def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
     theta = posterior.given.expand(n_chains, -1)
     r, kept = torch.zeros_like(theta), []
     for step in range(400):
-        theta, r = clf._step(posterior, theta, r, rows, 0.0, generator)
+        theta, r = clf._step(clf.schedule, posterior, theta, r, rows, 0.0, generator)
         if step >= 200 and step % 20 == 0:
             kept.append(theta)
     samples = posterior.models.split(torch.stack(kept, dim=1).flatten(0, 1))
@@ -208,8 +202,9 @@ def test_errors_keep_what_was_fitted():
         ValueError,
         match=r"samples_per_cycle=5 must not be larger than epochs_per_cycle=4",
     ):
-        clf.set_params(samples_per_cycle=5).fit(X, y)
-    clf.set_params(samples_per_cycle=1, epochs_per_cycle=200, lr=1e8)
+        clf.set_params(schedule__samples_per_cycle=5).fit(X, y)
+    clf.set_params(schedule__samples_per_cycle=1, schedule__epochs_per_cycle=200)
+    clf.set_params(schedule__lr=1e8)
     with pytest.raises(
         ValueError, match=r"became infinite in epoch \d+: lr=100000000.0 is too large"
     ):
@@ -220,11 +215,11 @@ def test_errors_keep_what_was_fitted():
 @pytest.mark.parametrize(
     "name, bad",
     [
-        ("n_cycles", 0),
-        ("epochs_per_cycle", 0),
-        ("samples_per_cycle", 0),
-        ("exploration", 1.1),
-        ("lr", 0.0),
+        ("schedule__n_cycles", 0),
+        ("schedule__epochs_per_cycle", 0),
+        ("schedule__samples_per_cycle", 0),
+        ("schedule__exploration", 1.1),
+        ("schedule__lr", 0.0),
         ("momentum", 1.0),
         ("batch_size", 0),
         ("init", "zero"),
@@ -233,16 +228,18 @@ def test_errors_keep_what_was_fitted():
     ],
 )
 def test_parameters_are_checked(name, bad):
-    with pytest.raises(
-        ValueError, match=f"The '{name}' parameter of CyclicalSGHMC must be"
-    ):
+    owner = "CyclicalSchedule" if "__" in name else "CyclicalSGHMC"
+    text = f"The '{name.split('__')[-1]}' parameter of {owner} must be"
+    with pytest.raises(ValueError, match=text):
         _quick(**{name: bad}).fit(X, y)
 
 
 def test_divergence_is_reported():
     """Before it ends in infinity, it gives samples that are sure of anything."""
     with pytest.warns(SkoodWarning, match="CyclicalSGHMC diverged") as caught:
-        clf = _quick(lr=20.0, epochs_per_cycle=6, momentum=0.5).fit(X, y)
+        clf = _quick(schedule__lr=20.0, schedule__epochs_per_cycle=6, momentum=0.5).fit(
+            X, y
+        )
     (message,) = (str(w.message) for w in caught)
     posterior = Posterior(clf.estimator_, X, y, device="cpu")
     value = float(posterior.value_and_grad(posterior.given)[0])

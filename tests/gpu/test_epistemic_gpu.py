@@ -14,8 +14,10 @@ from skood.epistemic import (
     HMC,
     QUAM,
     BatchEnsembleClassifier,
+    CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
+    HMCKernel,
     Laplace,
     MCDropout,
     MixtureLaplace,
@@ -61,8 +63,13 @@ def test_members_that_share_a_network(kind):
 @pytest.mark.parametrize(
     "sampler",
     [
-        HMC(None, n_samples=8, n_warmup=20, n_chains=2, n_leapfrog=5),
-        CyclicalSGHMC(None, n_cycles=2, epochs_per_cycle=10, samples_per_cycle=2),
+        HMC(None, n_samples=8, n_warmup=20, n_chains=2, kernel=HMCKernel(n_leapfrog=5)),
+        CyclicalSGHMC(
+            None,
+            schedule=CyclicalSchedule(
+                n_cycles=2, epochs_per_cycle=10, samples_per_cycle=2
+            ),
+        ),
     ],
     ids=["hmc", "sghmc"],
 )

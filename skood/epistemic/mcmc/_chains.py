@@ -24,33 +24,11 @@ _COPIES = 10
 
 
 def leapfrog(value_and_grad, z, r, value, grad, step, n_steps, inverse_mass):
-    """Integrate Hamilton's equations of all chains by leapfrog steps.
+    """Return position, momentum, value and gradient of all chains after `n_steps`.
 
-    Parameters
-    ----------
-    value_and_grad : callable
-        Maps positions (n_chains, n_dims) to log densities (n_chains,), in float64,
-        and their gradients.
-
-    z, r : torch.Tensor of shape (n_chains, n_dims)
-        Positions and momenta.
-
-    value, grad : torch.Tensor
-        Output of `value_and_grad` for `z`.
-
-    step : torch.Tensor of shape (n_chains, 1)
-        Step sizes.
-
-    n_steps : int
-        Number of steps.
-
-    inverse_mass : torch.Tensor of shape (n_dims,)
-        The velocity is the inverse mass times the momentum.
-
-    Returns
-    -------
-    z, r, value, grad : torch.Tensor
-        The values at the end.
+    ``value_and_grad(z)`` returns log densities (n_chains,) in float64, and their
+    gradients. `z` and `r` have the shape (n_chains, n_dims), `step` (n_chains, 1) and
+    `inverse_mass` (n_dims,).
     """
     r = r + 0.5 * step * grad
     for i in range(n_steps):
@@ -203,49 +181,14 @@ def sample(
 ):
     """Sample from a density by Hamiltonian Monte Carlo, all chains in parallel.
 
-    Parameters
-    ----------
-    value_and_grad : callable
-        Maps positions (n_chains, n_dims) to log densities (n_chains,), up to a
-        constant, in float64, and their gradients. The rows are independent.
+    ``value_and_grad(z)`` maps positions (n_chains, n_dims), independent of each other,
+    to log densities (n_chains,), up to a constant and in float64, and their gradients.
+    The number of steps of a trajectory is drawn around the mean `n_leapfrog`, to avoid
+    periodic orbits; the step size is not adapted if it is given.
 
-    start : torch.Tensor of shape (n_chains, n_dims)
-        Initial positions of the chains.
-
-    n_samples : int
-        Number of samples stored per chain.
-
-    n_warmup : int
-        Number of warm-up transitions, in which step sizes are adapted.
-
-    n_leapfrog : int
-        Mean number of steps of a trajectory. The number is drawn for each trajectory,
-        between 0.5 and 1.5 times the mean, to avoid periodic orbits.
-
-    generator : torch.Generator
-        Random number generator on the device of `start`.
-
-    bar : object
-        Progress bar: its `update` is called with the number of transitions.
-
-    thin : int, default=1
-        Number of transitions per stored sample.
-
-    target_accept : float, default=0.8
-        Target acceptance probability of the step size adaptation.
-
-    step_size : float, default=None
-        Step size; not adapted if given.
-
-    adapt_mass : bool, default=False
-        Whether masses are the inverse variances in the warm-up, if it adapts at all.
-
-    Returns
-    -------
-    result : Bunch
-        ``samples`` (n_chains, n_samples, n_dims) and ``log_density`` (n_chains,
-        n_samples), tensors; and ndarrays of shape (n_chains,): ``acceptance_rate``,
-        ``step_size`` and ``n_divergences``, over the transitions after warm-up.
+    Returns the tensors ``samples`` (n_chains, n_samples, n_dims) and ``log_density``
+    (n_chains, n_samples), and ndarrays (n_chains,) over the transitions after warm-up:
+    ``acceptance_rate``, ``step_size`` and ``n_divergences``.
     """
     sampler = _Sampler(value_and_grad, start, generator)
     if step_size is None:
@@ -282,26 +225,12 @@ def sample(
 
 
 def r_hat(draws):
-    r"""Return the rank-normalized split R-hat, for the bulk and the tails.
+    """Return the rank-normalized split R-hat (...) of draws (n_chains, n_draws, ...).
 
-    The halves of the chains are compared as separate chains. Draws are replaced by
-    normal scores of their ranks, and
-
-    .. math:: \hat R = \sqrt{\frac{n - 1}{n} + \frac{B}{n W}}
-
-    with B / n the variance of the chains' means and W the mean of their variances;
-    the same is done for the distances of the draws from their median, and the larger
-    value is returned (Vehtari et al. 2021).
-
-    Parameters
-    ----------
-    draws : ndarray of shape (n_chains, n_draws, ...)
-        At least four draws per chain.
-
-    Returns
-    -------
-    r_hat : ndarray of shape (...)
-        Near 1 if the chains agree. 1 where all draws are the same.
+    The halves of the chains are compared as separate chains, for the bulk and, by the
+    distances of the draws from their median, for the tails; the larger value counts
+    (Vehtari et al. 2021). It is near 1 if the chains agree, and 1 where all draws are
+    the same. There are at least four draws per chain.
     """
     draws = np.asarray(draws)
     flat = draws.reshape(*draws.shape[:2], -1)
@@ -326,6 +255,7 @@ def _rank_r_hat(draws):
     ranks = rankdata(flat, axis=0)
     scores = ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(shape)
     n = shape[1]
+    # Eqs. (3) and (4) of Vehtari et al. 2021, with B / n = between
     within = scores.var(axis=1, ddof=1).mean(axis=0)
     between = scores.mean(axis=1).var(axis=0, ddof=1)
     with np.errstate(divide="ignore", invalid="ignore"):

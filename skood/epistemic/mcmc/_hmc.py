@@ -3,18 +3,26 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
 
+from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic.mcmc._chains import r_hat, sample
-from skood.epistemic.mcmc._posterior import BaseSampler
-from skood.utils._param_validation import Interval, StrOptions
+from skood.epistemic.mcmc._posterior import (
+    SAMPLER_CONSTRAINTS,
+    fit_samples,
+    sample_blocks,
+)
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
 
-__all__ = ["HMC"]
+__all__ = ["HMC", "HMCKernel"]
 
 # Chains whose predictions have a larger R-hat have not converged.
 _R_HAT = 1.1
@@ -26,7 +34,69 @@ _N_COMPARED = 1000
 _NOISE = 0.1
 
 
-class HMC(BaseSampler):
+class HMCKernel(SkoodEstimator):
+    """Transition kernel of Hamiltonian Monte Carlo: trajectories and their adaptation.
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    n_leapfrog : int, default=50
+        Mean number of gradients of a transition, drawn for each one between 0.5 and 1.5
+        times the mean. A good value lets a trajectory cross the prior: about 1.5
+        divided by the ``step_size_`` of `HMC`.
+
+    step_size : float or "auto", default="auto"
+        Step size, in scales of the prior. "auto" adapts it for each chain.
+
+    target_accept : float, default=0.8
+        Target acceptance rate of the step size adaptation in the warm-up. The rate is
+        larger afterwards, when step sizes no longer vary.
+
+    adapt_mass : bool, default=False
+        Whether weights with a small variance in the warm-up get a larger mass. It needs
+        a long warm-up and has no effect if `step_size` is a number.
+
+    thin : int, default=1
+        Number of transitions per stored sample.
+
+    See Also
+    --------
+    HMC : Sampling of the weights of a network.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.epistemic import HMC, HMCKernel
+    >>> HMC(LogisticRegression(), kernel=HMCKernel(n_leapfrog=20)).kernel
+    HMCKernel(n_leapfrog=20)
+    """
+
+    _parameter_constraints: dict = {
+        "n_leapfrog": [Interval(Integral, 1, None, closed="left")],
+        "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "target_accept": [Interval(Real, 0, 1, closed="neither")],
+        "adapt_mass": ["boolean"],
+        "thin": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        *,
+        n_leapfrog=50,
+        step_size="auto",
+        target_accept=0.8,
+        adapt_mass=False,
+        thin=1,
+    ):
+        self.n_leapfrog = n_leapfrog
+        self.step_size = step_size
+        self.target_accept = target_accept
+        self.adapt_mass = adapt_mass
+        self.thin = thin
+
+
+class HMC(BaseMembers):
     r"""Hamiltonian Monte Carlo (HMC) over the weights of a small network.
 
     The given model defines the network. Its weights w are drawn from the posterior
@@ -53,6 +123,10 @@ class HMC(BaseSampler):
         ``MLPClassifier`` of scikit-learn, or a `Pipeline` that ends in one. It is
         cloned and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
+    kernel : HMCKernel, default=None
+        Trajectories, their step size and its adaptation. None: the defaults of
+        :class:`HMCKernel`.
+
     n_samples : int, default=100
         Number of samples stored per chain.
 
@@ -61,25 +135,6 @@ class HMC(BaseSampler):
 
     n_chains : int, default=4
         Number of chains.
-
-    n_leapfrog : int, default=50
-        Mean number of gradients of a transition, drawn for each one between 0.5 and 1.5
-        times the mean. A good value lets a trajectory cross the prior: about 1.5
-        divided by ``step_size_``.
-
-    thin : int, default=1
-        Number of transitions per stored sample.
-
-    target_accept : float, default=0.8
-        Target acceptance rate of the step size adaptation in the warm-up. The rate is
-        larger afterwards, when step sizes no longer vary.
-
-    step_size : float or "auto", default="auto"
-        Step size, in scales of the prior. "auto" adapts it for each chain.
-
-    adapt_mass : bool, default=False
-        Whether weights with a small variance in the warm-up get a larger mass. It needs
-        a long warm-up and has no effect if `step_size` is a number.
 
     init : {"prior", "estimator"}, default="prior"
         Initial positions of the chains: draws from the prior, far from each other, so
@@ -152,6 +207,7 @@ class HMC(BaseSampler):
 
     See Also
     --------
+    HMCKernel : Parameters of the trajectories.
     CyclicalSGHMC : Approximate sampling of the posterior by mini-batches.
 
     Notes
@@ -179,10 +235,11 @@ class HMC(BaseSampler):
     >>> import numpy as np
     >>> from sklearn.datasets import make_moons
     >>> from sklearn.neural_network import MLPClassifier
-    >>> from skood.epistemic import HMC
+    >>> from skood.epistemic import HMC, HMCKernel
     >>> X, y = make_moons(50, noise=0.1, random_state=0)
     >>> network = MLPClassifier((8,), solver="lbfgs", random_state=0)
-    >>> hmc = HMC(network, n_samples=50, n_leapfrog=20, random_state=0).fit(X, y)
+    >>> kernel = HMCKernel(n_leapfrog=20)
+    >>> hmc = HMC(network, kernel, n_samples=50, random_state=0).fit(X, y)
     >>> hmc.samples_["0.weight"].shape
     (200, 8, 2)
     >>> near, far = hmc.predict_uncertainty([X[0], [0.5, -4.0]]).epistemic
@@ -191,30 +248,24 @@ class HMC(BaseSampler):
     """
 
     _parameter_constraints: dict = {
-        **BaseSampler._parameter_constraints,
+        **SAMPLER_CONSTRAINTS,
+        "kernel": [HMCKernel, None],
         "n_samples": [Interval(Integral, 4, None, closed="left")],
         "n_warmup": [Interval(Integral, 0, None, closed="left")],
         "n_chains": [Interval(Integral, 1, None, closed="left")],
-        "n_leapfrog": [Interval(Integral, 1, None, closed="left")],
-        "thin": [Interval(Integral, 1, None, closed="left")],
-        "target_accept": [Interval(Real, 0, 1, closed="neither")],
-        "step_size": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-        "adapt_mass": ["boolean"],
         "init": [StrOptions({"prior", "estimator"})],
     }
+
+    _default_parts: dict = {"kernel": HMCKernel}
 
     def __init__(
         self,
         estimator,
+        kernel=None,
         *,
         n_samples=100,
         n_warmup=100,
         n_chains=4,
-        n_leapfrog=50,
-        thin=1,
-        target_accept=0.8,
-        step_size="auto",
-        adapt_mass=False,
         init="prior",
         prior_scale=1.0,
         temperature=1.0,
@@ -224,14 +275,10 @@ class HMC(BaseSampler):
         verbose=0,
     ):
         self.estimator = estimator
+        self.kernel = kernel
         self.n_samples = n_samples
         self.n_warmup = n_warmup
         self.n_chains = n_chains
-        self.n_leapfrog = n_leapfrog
-        self.thin = thin
-        self.target_accept = target_accept
-        self.step_size = step_size
-        self.adapt_mass = adapt_mass
         self.init = init
         self.prior_scale = prior_scale
         self.temperature = temperature
@@ -240,7 +287,36 @@ class HMC(BaseSampler):
         self.device = device
         self.verbose = verbose
 
-    def _sample(self, posterior, generator):
+    @fit_context(
+        # The wrapped estimator is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y):
+        """Fit the given model, then sample the weights of its network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Training samples: input of the estimator.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        self : HMC
+            The fitted classifier.
+        """
+        with fresh_fit(self):
+            kernel = self._part("kernel")
+            fit_samples(self, X, y, partial(self._sample, kernel))
+        return self
+
+    def _blocks(self, X):
+        return sample_blocks(self, X)
+
+    def _sample(self, kernel, posterior, generator):
+        """Return weights (n_chains * n_samples, n_weights), and set the diagnostics."""
         scales = posterior.scales
 
         def value_and_grad(z):
@@ -251,30 +327,31 @@ class HMC(BaseSampler):
         start = noise.normal_(generator=generator)
         if self.init == "estimator":
             start = posterior.given / scales + _NOISE * start
-        n_transitions = self.n_warmup + self.n_samples * self.thin
+        n_transitions = self.n_warmup + self.n_samples * kernel.thin
         with progress(n_transitions, desc="HMC", verbose=self.verbose) as bar:
             found = sample(
                 value_and_grad,
                 start,
                 n_samples=self.n_samples,
                 n_warmup=self.n_warmup,
-                n_leapfrog=self.n_leapfrog,
+                n_leapfrog=kernel.n_leapfrog,
                 generator=generator,
                 bar=bar,
-                thin=self.thin,
-                target_accept=self.target_accept,
-                step_size=None if self.step_size == "auto" else self.step_size,
-                adapt_mass=self.adapt_mass,
+                thin=kernel.thin,
+                target_accept=kernel.target_accept,
+                step_size=None if kernel.step_size == "auto" else kernel.step_size,
+                adapt_mass=kernel.adapt_mass,
             )
         theta = found.samples * scales
         self.log_density_ = found.log_density.cpu().numpy()
         self.acceptance_rate_ = found.acceptance_rate
         self.step_size_ = found.step_size
         self.n_divergences_ = found.n_divergences
-        self._diagnose(posterior, theta)
+        n_transitions = self.n_samples * kernel.thin * self.n_chains
+        self._diagnose(posterior, theta, n_transitions)
         return theta.flatten(0, 1)
 
-    def _diagnose(self, posterior, theta):
+    def _diagnose(self, posterior, theta, n_transitions):
         """Compute R-hat, and warn if the samples are not reliable."""
         rows = np.arange(posterior.n_rows)
         if len(rows) > _N_COMPARED:
@@ -292,7 +369,6 @@ class HMC(BaseSampler):
             name: r_hat(stacked.cpu().numpy())
             for name, stacked in posterior.models.split(theta).items()
         }
-        n_transitions = self.n_samples * self.thin * self.n_chains
         if self.n_divergences_.any():
             warn(
                 f"HMC diverged in {self.n_divergences_.sum()} of {n_transitions} "

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from abc import abstractmethod
 from numbers import Real
 
 import numpy as np
@@ -14,47 +13,44 @@ from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic.quam._searched_layers import DenseTail, find_tail
 from skood.nn._functional_network import OpenNetwork
 from skood.nn._training_data import check_target, class_codes
-from skood.utils._atomic_fit import fresh_fit
-from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 
 __all__ = [
-    "BaseSampler",
+    "SAMPLER_CONSTRAINTS",
     "Posterior",
     "StackedWeights",
+    "fit_samples",
     "member_log_proba",
     "prior_scales",
+    "sample_blocks",
 ]
+
+# Constraints of the parameters that all samplers have.
+SAMPLER_CONSTRAINTS: dict = {
+    **BaseMembers._parameter_constraints,
+    "prior_scale": [
+        Interval(Real, 0, None, closed="neither"),
+        StrOptions({"he"}),
+        dict,
+    ],
+    "temperature": [Interval(Real, 0, None, closed="neither")],
+    "random_state": ["random_state"],
+    "device": [str, torch.device],
+    "verbose": ["verbose"],
+}
 
 # Memory of activations in bytes that a computation may need.
 _BUDGET = 64 * 2**20
 
 
 class StackedWeights:
-    """Stacked models of one architecture, each a row of weights.
+    """Stacked models of one architecture, an `OpenNetwork`, each a row of weights.
 
     Networks of linear layers with elementwise functions between them run as batched
     matrix products, others by ``torch.func.vmap``, and networks that it cannot map one
-    after the other.
-
-    Parameters
-    ----------
-    network : OpenNetwork
-        The architecture.
-
-    rows : ndarray or torch.Tensor
-        Samples from `OpenNetwork.prepare`; two of them are run.
-
-    Attributes
-    ----------
-    shapes : dict of str to torch.Size
-        Shapes of the parameters by name, in the order of the weights.
-
-    n_weights : int
-        Number of weights of a model.
-
-    bytes_per_row : int
-        Approximate memory of a model per sample.
+    after the other. `shapes` are the shapes of the parameters by name, in the order of
+    the `n_weights` weights; two of the prepared samples are run.
     """
 
     def __init__(self, network, rows):
@@ -94,20 +90,10 @@ class StackedWeights:
         }
 
     def logits(self, theta, features):
-        """Return the logits of samples by each model.
+        """Return logits (n_models, n_rows, n_classes) of samples by each model.
 
-        Parameters
-        ----------
-        theta : torch.Tensor of shape (n_models, n_weights)
-            The models.
-
-        features : torch.Tensor of shape (n_rows, ...)
-            See `features`.
-
-        Returns
-        -------
-        logits : torch.Tensor of shape (n_models, n_rows, n_classes)
-            Logits; each model is independent of the other models.
+        `theta` has the shape (n_models, n_weights), and `features` are of `features`.
+        The models are independent of each other.
         """
         weights = self.split(theta)
         if self._is_chain:
@@ -141,21 +127,10 @@ class StackedWeights:
 
 
 def prior_scales(prior_scale, shapes):
-    r"""Return standard deviations of the independent normal priors of all weights.
+    """Return the standard deviations (n_weights,) of the normal priors of all weights.
 
-    Parameters
-    ----------
-    prior_scale : float, "he" or dict of str to float
-        One for all; :math:`\sqrt{2 / \text{fan-in}}` for parameters with at least two
-        axes and 1 for the others (biases); or by parameter name.
-
-    shapes : dict of str to tuple of int
-        Shapes of the parameters by name.
-
-    Returns
-    -------
-    scales : ndarray of shape (n_weights,), dtype float64
-        Standard deviations in the order of `shapes`.
+    `shapes` maps names of parameters to shapes. "he" gives biases, which have one
+    axis, a scale of 1.
     """
     if isinstance(prior_scale, dict):
         if set(prior_scale) != set(shapes):
@@ -187,25 +162,8 @@ class Posterior:
     .. math:: \log p(w \mid D) = \frac1T \Bigl(\sum_i \log p(y_i \mid x_i, w) -
        \sum_j \frac{w_j^2}{2 s_j^2}\Bigr) + \text{const}
 
-    Parameters
-    ----------
-    estimator : object
-        Fitted classifier with a network.
-
-    X : array-like of shape (n_samples, ...)
-        Training samples.
-
-    codes : ndarray of shape (n_samples,)
-        Class indices.
-
-    prior_scale : float, str or dict, default=1.0
-        See `prior_scales`.
-
-    temperature : float, default=1.0
-        Temperature T.
-
-    device : str or torch.device, default="auto"
-        Device.
+    `X` and the class indices `codes` are the training samples of a fitted classifier,
+    and `prior_scale` is an argument of `prior_scales`.
     """
 
     def __init__(
@@ -289,26 +247,8 @@ def _log_proba(models, theta, features):
 def member_log_proba(estimator, samples, X, device="auto"):
     """Yield log-probabilities by sampled weights, for consecutive samples.
 
-    Computed in float64, so that the result for a sample does not depend on the others.
-
-    Parameters
-    ----------
-    estimator : object
-        Fitted classifier with the network of the sampled weights.
-
-    samples : dict of str to ndarray of shape (n_models, ...)
-        Stacked parameters by name.
-
-    X : array-like of shape (n_samples, ...)
-        Input samples.
-
-    device : str or torch.device, default="auto"
-        Device.
-
-    Yields
-    ------
-    log_proba : ndarray of shape (n_models, n_rows, n_classes), dtype float64
-        Log-probabilities of consecutive samples.
+    Arrays have the shape (n_models, n_rows, n_classes). They are computed in float64,
+    so that the result for a sample does not depend on the others.
     """
     network = OpenNetwork(estimator, device=device, dtype=torch.float64)
     rows = network.prepare(X)
@@ -319,83 +259,38 @@ def member_log_proba(estimator, samples, X, device="auto"):
         yield _log_proba(models, theta, models.features(rows[part]))
 
 
-class BaseSampler(BaseMembers):
-    """Base class of classifiers whose members are sampled weights of one network.
+def fit_samples(sampler, X, y, sample):
+    """Fit the given model of a sampler, then set ``samples_`` of its weights.
 
-    A subclass implements ``_sample(posterior, generator)``, which returns the samples
-    as rows of weights, and has the parameters below.
+    ``sample(posterior, generator)`` returns a tensor (n_members, n_weights).
     """
+    sampler._fit_estimator(X, y)
+    check_consistent_length(X, y)
+    codes = class_codes(check_target(y, sampler), sampler.classes_)
+    seed = check_random_state(sampler.random_state).randint(np.iinfo(np.int32).max)
+    # the caller may be in inference mode, which has no gradients
+    with torch.inference_mode(False), torch.no_grad():
+        posterior = Posterior(
+            sampler.estimator_,
+            X,
+            codes,
+            prior_scale=sampler.prior_scale,
+            temperature=sampler.temperature,
+            device=sampler.device,
+        )
+        generator = torch.Generator(posterior.device).manual_seed(int(seed))
+        samples = posterior.models.split(sample(posterior, generator))
+    sampler.samples_ = {k: w.cpu().numpy().copy() for k, w in samples.items()}
 
-    _parameter_constraints: dict = {
-        **BaseMembers._parameter_constraints,
-        "prior_scale": [
-            Interval(Real, 0, None, closed="neither"),
-            StrOptions({"he"}),
-            dict,
-        ],
-        "temperature": [Interval(Real, 0, None, closed="neither")],
-        "random_state": ["random_state"],
-        "device": [str, torch.device],
-        "verbose": ["verbose"],
-    }
 
-    @fit_context(
-        # The wrapped estimator is validated by its own fit.
-        prefer_skip_nested_validation=False
-    )
-    def fit(self, X, y):
-        """Fit the given model, then sample the weights of its network.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Training samples: input of the estimator.
-
-        y : array-like of shape (n_samples,)
-            Class labels.
-
-        Returns
-        -------
-        self : object
-            The fitted classifier.
-        """
-        with fresh_fit(self):
-            self._check_options()
-            self._fit_estimator(X, y)
-            check_consistent_length(X, y)
-            codes = class_codes(check_target(y, self), self.classes_)
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            # the caller may be in inference mode, which has no gradients
-            with torch.inference_mode(False), torch.no_grad():
-                posterior = Posterior(
-                    self.estimator_,
-                    X,
-                    codes,
-                    prior_scale=self.prior_scale,
-                    temperature=self.temperature,
-                    device=self.device,
-                )
-                generator = torch.Generator(posterior.device).manual_seed(int(seed))
-                theta = self._sample(posterior, generator)
-                samples = posterior.models.split(theta)
-            self.samples_ = {k: w.cpu().numpy().copy() for k, w in samples.items()}
-        return self
-
-    def _check_options(self):
-        """Raise if parameters contradict each other."""
-
-    @abstractmethod
-    def _sample(self, posterior, generator):
-        """Return samples as a tensor of shape (n_members, n_weights)."""
-
-    def _blocks(self, X):
-        reference = None
-        if self._setting() == "b":
-            reference = self._reference_log_proba(X)
-        start = 0
-        for log_proba in member_log_proba(
-            self.estimator_, self.samples_, X, self.device
-        ):
-            rows = slice(start, start + log_proba.shape[1])
-            yield Block(log_proba, None, None if reference is None else reference[rows])
-            start = rows.stop
+def sample_blocks(sampler, X):
+    """Yield a `Block` for consecutive samples, from the weights in ``samples_``."""
+    reference, start = None, 0
+    if sampler._setting() == "b":
+        reference = sampler._reference_log_proba(X)
+    for log_proba in member_log_proba(
+        sampler.estimator_, sampler.samples_, X, sampler.device
+    ):
+        rows = slice(start, start + log_proba.shape[1])
+        yield Block(log_proba, None, None if reference is None else reference[rows])
+        start = rows.stop

@@ -4,24 +4,102 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
 import torch
 
-from skood.epistemic.mcmc._posterior import BaseSampler
-from skood.utils._param_validation import Interval, StrOptions
+from skood.epistemic._base_uncertainty import BaseMembers
+from skood.epistemic.mcmc._posterior import (
+    SAMPLER_CONSTRAINTS,
+    fit_samples,
+    sample_blocks,
+)
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._warnings import warn
 
-__all__ = ["CyclicalSGHMC"]
+__all__ = ["CyclicalSGHMC", "CyclicalSchedule"]
 
 # Samples have diverged if their log density is lower than the log density of the given
 # model by this value per weight and sample. 0.5 per weight is expected.
 _FAR = 10.0
 
 
-class CyclicalSGHMC(BaseSampler):
+class CyclicalSchedule(SkoodEstimator):
+    r"""Cyclical learning rate of a sampler, and the samples that are stored.
+
+    The learning rate follows cycles of K steps,
+
+    .. math:: l_k = \frac{l_0}{2} \Bigl(\cos \frac{\pi \, (k \bmod K)}{K} + 1\Bigr) .
+
+    Read more in the :ref:`User Guide <epistemic>`.
+
+    Parameters
+    ----------
+    n_cycles : int, default=5
+        Number of cycles.
+
+    epochs_per_cycle : int, default=50
+        Number of passes over the training samples in each cycle.
+
+    samples_per_cycle : int, default=3
+        Number of samples stored per cycle, after each of its last epochs.
+
+    exploration : float, default=0.0
+        Fraction of the steps at the beginning of each cycle that are without noise.
+        They find a mode, which is far from the mass of the posterior if there are many
+        weights: the remaining steps must be enough to return to it.
+
+    lr : float, default=0.05
+        Learning rate :math:`l_0` at the beginning of a cycle.
+
+    See Also
+    --------
+    CyclicalSGHMC : Sampling of the weights of a network.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.epistemic import CyclicalSchedule, CyclicalSGHMC
+    >>> schedule = CyclicalSchedule(n_cycles=2)
+    >>> CyclicalSGHMC(LogisticRegression(), schedule).set_params(schedule__lr=0.1)
+    CyclicalSGHMC(estimator=LogisticRegression(),
+                  schedule=CyclicalSchedule(lr=0.1, n_cycles=2))
+    """
+
+    _parameter_constraints: dict = {
+        "n_cycles": [Interval(Integral, 1, None, closed="left")],
+        "epochs_per_cycle": [Interval(Integral, 1, None, closed="left")],
+        "samples_per_cycle": [Interval(Integral, 1, None, closed="left")],
+        "exploration": [Interval(Real, 0, 1, closed="both")],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        *,
+        n_cycles=5,
+        epochs_per_cycle=50,
+        samples_per_cycle=3,
+        exploration=0.0,
+        lr=0.05,
+    ):
+        self.n_cycles = n_cycles
+        self.epochs_per_cycle = epochs_per_cycle
+        self.samples_per_cycle = samples_per_cycle
+        self.exploration = exploration
+        self.lr = lr
+
+    def _rate(self, share):
+        """Return the learning rate after a fraction of a cycle."""
+        return 0.5 * self.lr * (math.cos(math.pi * share) + 1.0)
+
+
+class CyclicalSGHMC(BaseMembers):
     r"""Cyclical stochastic-gradient Hamiltonian Monte Carlo over a network's weights.
 
     The weights w of the network of the given model, and a momentum r, advance by
@@ -53,22 +131,9 @@ class CyclicalSGHMC(BaseSampler):
         ``MLPClassifier`` of scikit-learn, or a `Pipeline` that ends in one. It is
         cloned and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
-    n_cycles : int, default=5
-        Number of cycles.
-
-    epochs_per_cycle : int, default=50
-        Number of passes over the training samples in each cycle.
-
-    samples_per_cycle : int, default=3
-        Number of samples stored per cycle, after each of its last epochs.
-
-    exploration : float, default=0.0
-        Fraction of the steps at the beginning of each cycle that are without noise.
-        They find a mode, which is far from the mass of the posterior if there are many
-        weights: the remaining steps must be enough to return to it.
-
-    lr : float, default=0.05
-        Learning rate :math:`l_0` at the beginning of a cycle.
+    schedule : CyclicalSchedule, default=None
+        Cycles of the learning rate, and how many samples are stored. None: the defaults
+        of :class:`CyclicalSchedule`.
 
     momentum : float, default=0.9
         Momentum :math:`\mu`.
@@ -123,6 +188,7 @@ class CyclicalSGHMC(BaseSampler):
 
     See Also
     --------
+    CyclicalSchedule : Parameters of the cycles.
     HMC : Exact sampling up to the number of samples, for small networks.
 
     Notes
@@ -160,26 +226,20 @@ class CyclicalSGHMC(BaseSampler):
     """
 
     _parameter_constraints: dict = {
-        **BaseSampler._parameter_constraints,
-        "n_cycles": [Interval(Integral, 1, None, closed="left")],
-        "epochs_per_cycle": [Interval(Integral, 1, None, closed="left")],
-        "samples_per_cycle": [Interval(Integral, 1, None, closed="left")],
-        "exploration": [Interval(Real, 0, 1, closed="both")],
-        "lr": [Interval(Real, 0, None, closed="neither")],
+        **SAMPLER_CONSTRAINTS,
+        "schedule": [CyclicalSchedule, None],
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
         "init": [StrOptions({"estimator", "prior"})],
     }
 
+    _default_parts: dict = {"schedule": CyclicalSchedule}
+
     def __init__(
         self,
         estimator,
+        schedule=None,
         *,
-        n_cycles=5,
-        epochs_per_cycle=50,
-        samples_per_cycle=3,
-        exploration=0.0,
-        lr=0.05,
         momentum=0.9,
         batch_size=128,
         init="estimator",
@@ -191,11 +251,7 @@ class CyclicalSGHMC(BaseSampler):
         verbose=0,
     ):
         self.estimator = estimator
-        self.n_cycles = n_cycles
-        self.epochs_per_cycle = epochs_per_cycle
-        self.samples_per_cycle = samples_per_cycle
-        self.exploration = exploration
-        self.lr = lr
+        self.schedule = schedule
         self.momentum = momentum
         self.batch_size = batch_size
         self.init = init
@@ -206,15 +262,42 @@ class CyclicalSGHMC(BaseSampler):
         self.device = device
         self.verbose = verbose
 
-    def _check_options(self):
-        if self.samples_per_cycle > self.epochs_per_cycle:
-            raise ValueError(
-                "A cycle gives one sample after each of its last epochs: "
-                f"samples_per_cycle={self.samples_per_cycle} must not be larger than "
-                f"epochs_per_cycle={self.epochs_per_cycle}."
-            )
+    @fit_context(
+        # The wrapped estimator is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y):
+        """Fit the given model, then sample the weights of its network.
 
-    def _sample(self, posterior, generator):
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Training samples: input of the estimator.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        self : CyclicalSGHMC
+            The fitted classifier.
+        """
+        with fresh_fit(self):
+            schedule = self._part("schedule")
+            if schedule.samples_per_cycle > schedule.epochs_per_cycle:
+                raise ValueError(
+                    "A cycle gives one sample after each of its last epochs: "
+                    f"samples_per_cycle={schedule.samples_per_cycle} must not be "
+                    f"larger than epochs_per_cycle={schedule.epochs_per_cycle}."
+                )
+            fit_samples(self, X, y, partial(self._sample, schedule))
+        return self
+
+    def _blocks(self, X):
+        return sample_blocks(self, X)
+
+    def _sample(self, schedule, posterior, generator):
+        """Return the weights of all samples, and set their log density."""
         theta = posterior.given
         if self.init == "prior":
             theta = posterior.scales * torch.empty_like(theta).normal_(
@@ -223,30 +306,30 @@ class CyclicalSGHMC(BaseSampler):
         momentum = torch.zeros_like(theta)
         n_batches = math.ceil(posterior.n_rows / self.batch_size)
         samples, values = [], []
-        n_epochs = self.n_cycles * self.epochs_per_cycle
+        n_epochs = schedule.n_cycles * schedule.epochs_per_cycle
         with progress(n_epochs, desc="CyclicalSGHMC", verbose=self.verbose) as bar:
             for number in range(n_epochs):
-                epoch = number % self.epochs_per_cycle
+                epoch = number % schedule.epochs_per_cycle
                 order = torch.randperm(
                     posterior.n_rows, generator=generator, device=theta.device
                 )
                 for i, rows in enumerate(order.tensor_split(n_batches)):
                     share = (epoch * n_batches + i) / (
-                        n_batches * self.epochs_per_cycle
+                        n_batches * schedule.epochs_per_cycle
                     )
                     theta, momentum = self._step(
-                        posterior, theta, momentum, rows, share, generator
+                        schedule, posterior, theta, momentum, rows, share, generator
                     )
-                self._check_finite(theta, number)
-                if epoch >= self.epochs_per_cycle - self.samples_per_cycle:
+                self._check_finite(theta, number, schedule.lr)
+                if epoch >= schedule.epochs_per_cycle - schedule.samples_per_cycle:
                     samples.append(theta)
                     values.append(posterior.value_and_grad(theta)[0])
                 bar.update(1)
         self.log_density_ = torch.cat(values).cpu().numpy()
-        self._check_density(posterior)
+        self._check_density(posterior, schedule.lr)
         return torch.cat(samples)
 
-    def _check_density(self, posterior):
+    def _check_density(self, posterior, lr):
         """Warn if samples have diverged from the mass of the posterior."""
         given, n_weights = posterior.given, posterior.models.n_weights
         value = float(posterior.value_and_grad(given)[0])
@@ -258,27 +341,26 @@ class CyclicalSGHMC(BaseSampler):
                 f"{len(self.log_density_)} samples is as low as "
                 f"{self.log_density_.min():.3g}. It is {value:.3g} at the given model, "
                 f"and samples of {n_weights} weights should be about {n_weights / 2:g} "
-                f"below the mode. Lower lr={self.lr}, or scale the features (for "
+                f"below the mode. Lower lr={lr}, or scale the features (for "
                 "instance with sklearn.preprocessing.StandardScaler)."
             )
 
-    def _step(self, posterior, theta, momentum, rows, share, generator):
+    def _step(self, schedule, posterior, theta, momentum, rows, share, generator):
         """Make a step on a batch; `share` is the fraction of the cycle completed."""
-        lr = 0.5 * self.lr * (math.cos(math.pi * share) + 1.0)
-        step = math.sqrt(lr / posterior.n_rows)
+        step = math.sqrt(schedule._rate(share) / posterior.n_rows)
         _, grad = posterior.likelihood_and_grad(theta, rows)
         grad = grad * (posterior.n_rows / len(rows)) + posterior.grad_log_prior(theta)
         momentum = self.momentum * momentum + step * grad
-        if share >= self.exploration:
+        if share >= schedule.exploration:
             noise = torch.empty_like(theta).normal_(generator=generator)
             scale = math.sqrt(2.0 * (1.0 - self.momentum) * self.temperature)
             momentum = momentum + scale * noise
         return theta + step * momentum, momentum
 
-    def _check_finite(self, theta, epoch):
+    def _check_finite(self, theta, epoch, lr):
         if not torch.isfinite(theta).all():
             raise ValueError(
                 f"The weights of CyclicalSGHMC became infinite in epoch {epoch + 1}: "
-                f"lr={self.lr} is too large. Lower lr, or scale the features (for "
+                f"lr={lr} is too large. Lower lr, or scale the features (for "
                 "instance with sklearn.preprocessing.StandardScaler)."
             )
