@@ -16,9 +16,9 @@ import numpy as np
 from sklearn.frozen import FrozenEstimator
 
 from skood.benchmark._hashing import code_of_results, content_hash
+from skood.nn._make_network import SHARING, plain_network
 from skood.nn._outputs import Head, Reading
 from skood.nn._shared_forward import _Memory, _uses
-from skood.nn._sklearn_network import SHARING, plain_reader
 from skood.utils._files import archive_size, check_unpacked_size, replacing
 from skood.utils._warnings import warn
 
@@ -76,7 +76,7 @@ class _KeptReadings(_Memory):
         """Compute the union of required outputs, so that timings exclude it."""
         for use in self._uses:
             with suppress(Exception):  # raised again where it is used
-                self.read(plain_reader(self.network, **use.options), X, use.want)
+                self.read(plain_network(self.network, **use.options), X, use.want)
 
     def read(self, reader, X, want):
         """Return the outputs for all samples: from disk, from memory, or new."""

@@ -9,8 +9,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.frozen import FrozenEstimator
 
+from skood.nn._make_network import make_network
 from skood.nn._shared_forward import _uses
-from skood.nn._sklearn_network import make_reader
 from skood.utils._array_api import to_host
 
 __all__ = ["PREDICTED", "predictor", "wrong_rows"]
@@ -36,7 +36,7 @@ class _Predictions(BaseEstimator):
 
     def score_samples(self, X):
         """Return the column of the largest logit."""
-        parts = make_reader(self.estimator).iter_read(X, self._reads)
+        parts = make_network(self.estimator).iter_outputs(X, self._reads)
         columns = [np.argmax(to_host(part.logits), axis=1) for part in parts]
         return np.concatenate(columns).astype(np.float64)
 

@@ -233,7 +233,7 @@ class Gram(NetworkDetector):
         kept[held_out] = False
         ranges: list = []
         start, found = 0, []
-        for block in network.iter_layers(rows, self.layers_, "maps"):
+        for block in network.layers(rows, self.layers_, "maps"):
             stop = start + len(block.logits)
             used = np.flatnonzero(kept[start:stop])
             start = stop
@@ -274,7 +274,7 @@ class Gram(NetworkDetector):
     def _deviations(self, network, rows):
         """Yield the deviations (n_rows, n_layers) of consecutive samples."""
         ranges: list = []
-        for block in network.iter_layers(rows, self.layers_, "maps"):
+        for block in network.layers(rows, self.layers_, "maps"):
             predicted = block.logits.argmax(axis=1)
             columns = []
             for i, layer in enumerate(self.layers_):

@@ -205,7 +205,7 @@ class MultiLayerMahalanobis(NetworkDetector):
         """Return the averaged outputs of each layer."""
         blocks = [
             [to_host(block.outputs[layer]) for layer in self.layers_]
-            for block in network.iter_layers(rows, self.layers_)
+            for block in network.layers(rows, self.layers_)
         ]
         return [np.concatenate(parts) for parts in zip(*blocks, strict=True)]
 
@@ -239,7 +239,7 @@ class MultiLayerMahalanobis(NetworkDetector):
                     self.detectors_,
                     [to_host(block.outputs[layer]) for layer in self.layers_],
                 )
-                for block in network.iter_layers(rows, self.layers_)
+                for block in network.layers(rows, self.layers_)
             ]
         )
 

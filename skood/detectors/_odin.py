@@ -146,9 +146,9 @@ class ODIN(NetworkDetector):
     def _score_network(self, network, rows):
         step = self._step(rows)
         if self.epsilon == 0:
-            parts = (block.logits for block in network.iter_layers(rows, ()))
+            parts = (block.logits for block in network.layers(rows, ()))
         else:
-            parts = network.iter_moved(
+            parts = network.input_gradient(
                 rows, self._cotangent, lambda part, g: _moved(part, g, step)
             )
         return np.concatenate([self._max_probability(logits) for logits in parts])

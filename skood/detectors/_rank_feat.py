@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from skood.detectors._common._base_network_detector import NetworkDetector, check_layers
 from skood.detectors._common._softmax import logsumexp_rows
-from skood.nn._network import LayeredNetwork
+from skood.nn._sklearn_network import LayeredNetwork
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 
@@ -145,10 +145,10 @@ class RankFeat(NetworkDetector):
         self.temperature = temperature
 
     def _fit_network(self, network, rows, y):
-        if isinstance(network, LayeredNetwork):
+        if isinstance(network.core, LayeredNetwork):
             raise TypeError(
                 f"RankFeat needs a torch network with feature maps, and a "
-                f"{type(network.reader.estimator).__name__} has none."
+                f"{type(network.core.estimator).__name__} has none."
             )
         return self._training_scores(network, rows)
 
@@ -158,7 +158,7 @@ class RankFeat(NetworkDetector):
             layers = [layers]
         layers = check_layers(layers, network, rows)
         scores = []
-        for logits in network.iter_replaced(rows, layers, self._without_rank_one):
+        for logits in network.replaced(rows, layers, self._without_rank_one):
             mean = np.mean(logits, axis=0, dtype=np.float64)
             scores.append(self.temperature * logsumexp_rows(mean / self.temperature))
         return np.concatenate(scores)

@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._deep_ensemble import GRAPH_BYTES
 from skood.graph import NodeSet
-from skood.nn._dropout_masks import thinned
+from skood.nn._make_network import make_network
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._param_validation import Interval, fit_context
 from skood.utils._progress import progress
@@ -186,13 +186,17 @@ class MCDropout(BaseMembers):
         """
         with fresh_fit(self):
             self._fit_estimator(X, y, sample_weight)
-            thinned(self.estimator_, self.device, 0)  # raises if there is no dropout
+            self._networks(0)  # raises if there is no dropout
             random_state = check_random_state(self.random_state)
             self._seed = int(random_state.randint(np.iinfo(np.int32).max))
         return self
 
+    def _networks(self, seed):
+        """Return the networks that dropout makes of the classifier."""
+        return make_network(self.estimator_).with_dropout(self.device, seed)
+
     def _blocks(self, X):
-        networks = thinned(self.estimator_, self.device, self._seed)
+        networks = self._networks(self._seed)
         rows = networks.prepare(X)
         reference = None
         if self._setting() == "b":

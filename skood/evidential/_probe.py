@@ -26,7 +26,7 @@ from skood.evidential._probe_inputs import (
 )
 from skood.evidential._probe_training import Objective, Part, evidence_of, train_probe
 from skood.graph import NodeSet
-from skood.nn._sklearn_network import read
+from skood.nn._make_network import make_network
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
@@ -459,18 +459,18 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     @property
     def _reads(self):
-        """Return the outputs of the network that are used, see `make_reader`."""
+        """Return the outputs of the network that are used, see `make_network`."""
         last = getattr(self, "_layer", self.layer) == "last"  # fitted: value in fit
         return frozenset({"logits"} if last else {"features", "logits"})
 
     @property
-    def _reader_options(self):
-        """Return the options of the reader, see `make_reader`."""
+    def _network_options(self):
+        """Return the options of the reader, see `make_network`."""
         layer, options = getattr(self, "_layer", self.layer), {"device": self.device}
         return options if layer == "last" else {"layer": layer, **options}
 
     def _read(self, X):
-        return Seen.of(self.estimator_, X, self._reads, **self._reader_options)
+        return Seen.of(self.estimator_, X, self._reads, **self._network_options)
 
     def _read_whole(self, X):
         """Return the outputs for all nodes of a graph, or for an array."""
@@ -520,7 +520,8 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             Class labels.
         """
         check_is_fitted(self)
-        logits = read(self.estimator_, X, {"logits"}, device=self.device).logits
+        network = make_network(self.estimator_, device=self.device)
+        logits = network.outputs(X, {"logits"}).logits
         return self.classes_[logits.argmax(axis=1)]
 
     @takes_input

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from skood.evidential._probe_training import CAP
 from skood.graph import NodeSet
-from skood.nn._sklearn_network import predicts_softmax, read
+from skood.nn._make_network import make_network, predicts_softmax
 from skood.nn._training_data import check_target, stratified_split
 from skood.utils._labels import label_codes
 from skood.utils._log_proba import log_proba_of
@@ -67,12 +67,12 @@ def proba_of(network, X, logits=None, **options):
     """Return the float64 probabilities of a network, of shape (n_samples, n_classes).
 
     They are the softmax of the logits (computed if None, with the `options` of
-    `make_reader`), or the output of ``predict_proba`` if it is another function.
+    `make_network`), or the output of ``predict_proba`` if it is another function.
     """
     if not predicts_softmax(network):
         return np.exp(log_proba_of(network, to_numpy(X)))
     if logits is None:
-        logits = read(network, X, {"logits"}, **options).logits
+        logits = make_network(network, **options).outputs(X, {"logits"}).logits
     return softmax(np.asarray(logits, dtype=np.float64), axis=1)
 
 
@@ -97,9 +97,9 @@ class Seen:
         """Return the outputs of a fitted network for samples, from one reading.
 
         `want` is a set of {"features", "logits"}, see `read`; `options` see
-        `make_reader`.
+        `make_network`.
         """
-        reading = read(network, X, want, **options)
+        reading = make_network(network, **options).outputs(X, want)
         return cls(
             np.asarray(reading.array, dtype=np.float64),
             proba_of(network, X, reading.logits),

@@ -16,7 +16,7 @@ from skood.graph._modules import warn_of_weights
 from skood.graph._node_set import NodeSet, as_nodes, iter_graphs
 from skood.graph._tensors import graph_tensors
 from skood.graph._training import NodeRows, cross_entropy, train_nodes
-from skood.nn._torch_reader import borrowed
+from skood.nn._borrowed_module import borrowed
 from skood.nn._training_data import (
     check_target,
     check_weights,

@@ -10,10 +10,10 @@ from numbers import Real
 import torch
 
 from skood.graph._base_node_classifier import BaseGraphClassifier, check_widths
+from skood.graph._graph_network import GraphNetworkMixin
 from skood.graph._modules import NETWORKS, EdgeModule
-from skood.graph._reader import graph_reader
 from skood.nn._logits import LogitsMixin
-from skood.nn._sklearn_network import read
+from skood.nn._make_network import make_network
 from skood.nn._training import WeightedCriterion
 from skood.utils._input import takes_input
 from skood.utils._param_validation import Interval, StrOptions
@@ -21,7 +21,7 @@ from skood.utils._param_validation import Interval, StrOptions
 __all__ = ["GraphClassifier"]
 
 
-class GraphClassifier(LogitsMixin, BaseGraphClassifier):
+class GraphClassifier(GraphNetworkMixin, LogitsMixin, BaseGraphClassifier):
     r"""Node classifier that trains a graph neural network in `fit`.
 
     Each layer of the network maps the values of the nodes linearly and aggregates them
@@ -185,8 +185,6 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
         "criterion": [callable, None],
     }
 
-    __skood_network__ = graph_reader
-
     def __init__(
         self,
         conv="gcn",
@@ -285,7 +283,8 @@ class GraphClassifier(LogitsMixin, BaseGraphClassifier):
         logits : ndarray of shape (n_samples, n_classes), dtype float64
             Output of the network.
         """
-        logits = read(self, X, {"logits"}, device=self.device).logits
+        network = make_network(self, device=self.device)
+        logits = network.outputs(X, {"logits"}).logits
         return logits.astype("float64")
 
 

@@ -12,6 +12,7 @@ from skood.graph._forward_hooks import GraphWatcher
 from skood.graph._modules import EdgeModule
 from skood.graph._node_set import NodeSet, iter_graphs
 from skood.graph._tensors import SparseRows, graph_tensors
+from skood.nn._borrowed_module import copied
 from skood.nn._dropout_masks import (
     ThinnedModule,
     check_log_proba,
@@ -20,7 +21,7 @@ from skood.nn._dropout_masks import (
     logits_come_first,
 )
 from skood.nn._forward_hooks import primary_tensor
-from skood.nn._functional_network import copied, plain_attention, symmetric
+from skood.nn._functional_network import plain_attention, symmetric
 from skood.utils._progress import progress
 from skood.utils._torch import parameter_dtype, resolve_device
 
@@ -37,7 +38,7 @@ class ThinnedGraph(ThinnedModule):
     Parameters
     ----------
     network : GraphNetwork
-        An opened network.
+        The network.
 
     estimator : object
         Fitted estimator, named in errors.
@@ -56,10 +57,10 @@ class ThinnedGraph(ThinnedModule):
 
     def __init__(self, network, estimator, device, seed):
         self.prepare = network.prepare
-        self._reader = network.reader
-        self._n_classes = len(self._reader.estimator.classes_)
+        self._graph_network = network
+        self._n_classes = len(network.estimator.classes_)
         self._device = resolve_device(device)
-        self._network = copied(self._reader.network).to(self._device)
+        self._network = copied(network.network).to(self._device)
         for part in self._network.modules():
             part.training = False
         self._module = self._network
@@ -128,7 +129,7 @@ class ThinnedGraph(ThinnedModule):
                 raise logits_come_first(self._too_late[0])
             output = self._kept
         found = (None, None, None, output) if self._gives_logits else None
-        return symmetric(self._reader.logits_of(output, found, self._tensors))
+        return symmetric(self._graph_network.logits_of(output, found, self._tensors))
 
     def log_proba(self, rows, n_members, bar=None):
         """Return the log-probabilities by the first `n_members` thinned networks.

@@ -16,8 +16,8 @@ from skood.graph._base_node_classifier import BaseGraphClassifier
 from skood.graph._classifier import GraphClassifier
 from skood.graph._gkde import GKDE, resolve_metric
 from skood.graph._gkde_targets import Targets
+from skood.graph._graph_network import GraphNetworkMixin
 from skood.graph._node_set import NodeSet
-from skood.graph._reader import graph_reader
 from skood.nn._dirichlet import DirichletMixin
 from skood.nn._evidential_loss import EVIDENCES, EvidentialLoss
 from skood.utils._input import takes_input
@@ -48,7 +48,7 @@ def _given(teacher, samples):
         ) from error
 
 
-class GKDENetwork(DirichletMixin, BaseGraphClassifier):
+class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
     r"""Graph network regularized towards kernel evidence of labeled nodes (SGNN-GKDE).
 
     The outputs of the network are mapped to evidence :math:`e = g(l)`, and
@@ -227,8 +227,6 @@ class GKDENetwork(DirichletMixin, BaseGraphClassifier):
     >>> clf.predict_uncertainty(nodes).epistemic.shape
     (60,)
     """
-
-    __skood_network__ = graph_reader
 
     _parameter_constraints: dict = {
         **GraphClassifier._parameter_constraints,

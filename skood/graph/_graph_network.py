@@ -1,38 +1,154 @@
-"""Access to the layers of a graph network, for detectors that use several layers."""
+"""Graph networks: embeddings of nodes, logits, the head between them, and layers.
+
+The layers of torch_geometric that aggregate and map linearly are decomposed into a
+linear head on aggregated embeddings.
+"""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from contextlib import ExitStack, contextmanager
+
 import numpy as np
 import torch
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from skood.graph._dropout_masks import ThinnedGraph
-from skood.graph._node_set import iter_graphs
-from skood.nn._network import Layers, Network
-from skood.nn._torch_reader import check_first_axis, finite_logits
-from skood.utils._torch import row_chunks
+from skood.graph._forward_hooks import GraphWatcher, is_convolution, named_layers
+from skood.graph._linear_convolutions import linear_form
+from skood.graph._modules import EdgeModule, FeatureLinear
+from skood.graph._node_set import Graph, iter_graphs
+from skood.graph._tensors import graph_tensors
+from skood.nn._borrowed_module import borrowed, check_first_axis, finite_logits
+from skood.nn._forward_hooks import parse_layer, primary_tensor
+from skood.nn._network import Layers
+from skood.nn._outputs import Head, Reading
+from skood.nn._torch_network import TorchNetwork
+from skood.utils._torch import parameter_dtype, row_chunks
 
-__all__ = ["GraphNetwork"]
+__all__ = ["GraphNetwork", "GraphNetworkMixin"]
 
 # Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
 
 
-class GraphNetwork(Network):
-    """Layers of a graph network; its samples cannot be moved one by one.
+class GraphNetworkMixin:
+    """Mixin for fitted classifiers of nodes, whose network is a `GraphNetwork`.
 
-    Each graph is run as a whole. Only layers with one output row per node are
-    supported.
+    They have ``module_``, which is called with `GraphTensors`, and ``_prepare_input``.
     """
 
-    reads_graphs = True
+    def __skood_network__(self, **options):
+        check_is_fitted(self)
+        return GraphNetwork(self, is_skorch=False, **options)
 
-    def thinned(self, estimator, device, seed):
-        """Return the thinned networks of MC dropout, see `ThinnedGraph`."""
-        return ThinnedGraph(self, estimator, device, seed)
 
-    def _checked(self, X):
-        return self.reader.prepare(X)
+class GraphNetwork(TorchNetwork):
+    """Network of a `GraphClassifier`, or of a module by `pretrained_graph`.
+
+    Each graph is run as a whole, in one forward pass, so that samples cannot be moved
+    one by one, and `batch_size` has no effect. Layers have the names of the user's
+    module; an integer counts convolutions and the linear layers outside of them.
+    """
+
+    def __init__(self, estimator, *, is_skorch, layer, **options):
+        super().__init__(estimator, is_skorch=is_skorch, layer="penultimate", **options)
+        self.network = self.module
+        if isinstance(self.network, EdgeModule):
+            self.module = self.network.module
+        if isinstance(layer, (int, np.integer)):
+            layer = _named_by_number(self.module, layer)
+        parse_layer(self.module, layer)  # an unknown name raises now
+        self.layer = layer
+        self.place = (layer, self.pooling)
+
+    def outputs_together(self, X, wanted):
+        """Yield the outputs for nodes: all of a set at once, arrays in blocks."""
+        for graph, rows in iter_graphs(self.check_input(X)):
+            yield self._outputs_of_graph(graph, rows, wanted)
+
+    def _outputs_of_graph(self, graph, rows, wanted):
+        requests = [([network.layer], network.pooling) for network, _ in wanted]
+        with self.watched(graph, *requests) as (watchers, output, tensors):
+            readings = []
+            for (network, needs), watcher in zip(wanted, watchers, strict=True):
+                taken = network._taken(output, tensors, watcher, needs)
+                found, features, logits = taken
+                readings.append(
+                    Reading(
+                        None if features is None else features[rows],
+                        None if logits is None else logits[rows],
+                        network._head(found) if "head" in needs else None,
+                    )
+                )
+            return readings
+
+    def blocks(self, reading):
+        """Return the reading of all nodes as one block, as `iter_outputs` does."""
+        yield reading
+
+    @contextmanager
+    def watched(self, graph, *requests):
+        """Run the network on a graph; yield the watchers, its output, and its input.
+
+        There is a `GraphWatcher` for each request, a pair of layers and their pooling.
+        """
+        with borrowed(self.module, self.device) as device, ExitStack() as stack:
+            watchers = []
+            for layers, pooling in requests:
+                watchers.append(GraphWatcher(self.module, layers, pooling))
+                stack.callback(watchers[-1].remove)
+            tensors = graph_tensors(graph, device, parameter_dtype(self.module))
+            yield watchers, primary_tensor(self.network(tensors)), tensors
+
+    def _head(self, found):
+        """Return the weights of the logits' layer, if its input is the features."""
+        if found is not None and not isinstance(found[1], nn.Module):
+            # a convolution: its input is not yet aggregated
+            if found[1] is None or self.layer != "penultimate":
+                found = None
+        return super()._head(found)
+
+    def find_head(self):
+        """Return the head without running nodes, and the name of its layer.
+
+        If the number of features is known, a small graph finds the layer that gives the
+        logits; otherwise it is the only one with an output per class.
+        """
+        if self.layer != "penultimate":
+            return super().find_head()
+        n_features = getattr(self.estimator, "n_features_in_", None)
+        if n_features is not None:
+            with self.watched(_small_graph(n_features), ((), None)) as (
+                [watcher],
+                output,
+                _,
+            ):
+                return self._head(watcher.head_of(output)), self.layer
+        n_classes = len(self.estimator.classes_)
+        heads = {
+            name: head
+            for name, head in _linear_maps(self.module)
+            if max(2, head.weight.shape[0]) == n_classes
+        }
+        if len(heads) != 1:
+            raise ValueError(
+                f"The network {type(self.module).__name__} cannot be split: without "
+                "the number of features it is unknown which layer gives the "
+                "logits. The linear ones with an output per class are: "
+                f"{', '.join(heads) or 'none'}. If one of them does, give n_features "
+                "to skood.graph.pretrained_graph."
+            )
+        (head,) = heads.values()
+        return Head.of_linear(head), self.layer
+
+    # --- layers --------------------------------------------------------------
+
+    def prepare(self, X):
+        """See `Network`."""
+        return self.check_input(X)
 
     def layer_names(self, rows):
         """Return the convolutions and linear layers, without the layer of the logits.
@@ -40,28 +156,27 @@ class GraphNetwork(Network):
         These are the layers that run, in the order of execution.
         """
         graph, _ = next(iter_graphs(rows[:2]))
-        with self.reader.watched(graph) as (watcher, output, _):
+        with self.watched(graph, ((), None)) as ([watcher], output, _):
             found = watcher.giver_of(output)
             names = [n for n in watcher.ran if found is None or n != found[0]]
         return names or ["penultimate"]
 
-    def iter_layers(self, rows, layers, pooling="mean"):
+    def layers(self, rows, names, pooling="mean"):
         """See `Network`."""
         for graph, nodes in iter_graphs(rows):
-            outputs, logits = self._read(graph, nodes, layers, pooling)
+            outputs, logits = self._outputs_of(graph, nodes, names, pooling)
             n_bytes = logits.nbytes + sum(t.nbytes for t in outputs.values())
             for part in row_chunks(len(nodes), n_bytes // len(nodes), _BLOCK_BYTES):
                 yield Layers({k: t[part] for k, t in outputs.items()}, logits[part])
 
-    def _read(self, graph, nodes, layers, pooling):
+    def _outputs_of(self, graph, nodes, names, pooling):
         """Run a graph; return outputs of layers, and logits, for some nodes."""
-        reader = self.reader
-        with reader.watched(graph, layers, pooling) as (watcher, output, tensors):
+        with self.watched(graph, (names, pooling)) as ([watcher], output, tensors):
             found = watcher.head_of(output)
-            logits = finite_logits(reader.logits_of(output, found, tensors))
+            logits = finite_logits(self.logits_of(output, found, tensors))
             outputs = {}
-            for layer in layers:
-                tensor = reader.layer_output(layer, watcher, found).detach()
+            for layer in names:
+                tensor = self.layer_output(layer, watcher, found).detach()
                 check_first_axis(tensor, tensors, f"layer={layer!r}")
                 tensor = tensor[torch.as_tensor(nodes, device=tensor.device)]
                 if not torch.isfinite(tensor).all():
@@ -69,7 +184,7 @@ class GraphNetwork(Network):
                 outputs[layer] = tensor
         return outputs, np.asarray(logits)[nodes]
 
-    def iter_moved(self, rows, cotangent, move):
+    def input_gradient(self, rows, function, move):
         """Raise: not supported, see `Network`."""
         raise TypeError(
             self._not_row_by_row("moves each row of X along a gradient")
@@ -77,7 +192,7 @@ class GraphNetwork(Network):
             "one with estimator=head on the embeddings body.transform(nodes)."
         )
 
-    def iter_replaced(self, rows, layers, function):
+    def replaced(self, rows, names, function):
         """Raise: not supported, see `Network`."""
         raise TypeError(self._not_row_by_row("replaces what a layer gives for a row"))
 
@@ -85,6 +200,47 @@ class GraphNetwork(Network):
         return (
             f"This detector {what}, on its own. The logits of a node of a graph depend "
             "on the features of other nodes, too, so it cannot be used with the graph "
-            f"network {type(self.reader.module).__name__}. Use a detector that reads "
+            f"network {type(self.module).__name__}. Use a detector that reads "
             "logits or features, such as Energy or KNN."
         )
+
+    # --- weights -------------------------------------------------------------
+
+    def _open(self, source, **options):
+        raise TypeError(
+            "A graph network cannot be opened as a function of its weights: its "
+            "output for a node depends on the whole graph. Split it, body, head = "
+            "skood.nn.split(gnn), and go on with the head and the embeddings, as "
+            "in Laplace(head).fit(body.transform(nodes), y). MCDropout and "
+            "DeepEnsemble take graph networks as they are."
+        )
+
+    def _thin(self, source, device, seed):
+        return ThinnedGraph(self, source.estimator, device, seed)
+
+
+def _small_graph(n_features):
+    """Return a path of three nodes with distinct features."""
+    X = np.linspace(-1, 1, 3 * n_features).reshape(3, n_features)
+    edges = [0, 1, 1, 2], [1, 0, 2, 1]
+    adjacency = sparse.csr_array((np.ones(4, np.float32), edges), shape=(3, 3))
+    return Graph(X, adjacency)
+
+
+def _named_by_number(module, number):
+    """Return the name of a layer, from its index in the order of definition."""
+    names = [name for name, _ in named_layers(module) if name]
+    if not -len(names) <= number < len(names):
+        raise ValueError(
+            f"layer={number} is out of range: the network has {len(names)} linear "
+            f"layers and convolutions: {names}."
+        )
+    return names[number]
+
+
+def _linear_maps(module):
+    """Yield the linear maps in a network, and their names."""
+    for name, child in named_layers(module):
+        head = linear_form(child) if is_convolution(child) else child
+        if head is not None and not isinstance(child, FeatureLinear):
+            yield name, head

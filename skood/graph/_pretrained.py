@@ -11,20 +11,18 @@ from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
+from skood.graph._graph_network import GraphNetworkMixin
 from skood.graph._modules import EdgeModule, warn_of_weights
 from skood.graph._node_set import NodeSet, as_nodes
-from skood.graph._reader import graph_reader
 from skood.nn._logits import LogitsMixin
-from skood.nn._sklearn_network import read
+from skood.nn._make_network import make_network
 from skood.utils._estimator import SkoodEstimator
 
 __all__ = ["pretrained_graph"]
 
 
-class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
+class _PretrainedGraph(GraphNetworkMixin, LogitsMixin, ClassifierMixin, SkoodEstimator):
     """Trained graph network as a fitted classifier; see `pretrained_graph`."""
-
-    __skood_network__ = graph_reader
 
     def __init__(self, module, classes, output, n_features, device):
         self.module = module
@@ -76,7 +74,8 @@ class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     def predict_logits(self, X):
         """Return the logits, an ndarray of shape (n_samples, n_classes)."""
-        logits = read(self, X, {"logits"}, device=self.device).logits
+        network = make_network(self, device=self.device)
+        logits = network.outputs(X, {"logits"}).logits
         return logits.astype(np.float64)
 
 

@@ -15,11 +15,10 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from skood.nn._functional_network import OpenNetwork, plain_attention, symmetric
-from skood.nn._make_network import make_network
+from skood.nn._functional_network import FunctionalNetwork, plain_attention, symmetric
 from skood.utils._metaestimators import unwrapped
 
-__all__ = ["ThinnedModule", "ThinnedNetwork", "dropped", "thinned"]
+__all__ = ["ThinnedModule", "ThinnedNetwork", "dropped"]
 
 _UNITS = (nn.Dropout, nn.AlphaDropout)
 _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
@@ -120,28 +119,6 @@ def does_not_run(module):
     )
 
 
-def thinned(estimator, device, seed):
-    """Return the thinned networks of a fitted network, one per dropout mask.
-
-    Parameters
-    ----------
-    estimator : object
-        Fitted: a network, also of graphs, or a pipeline that ends in one.
-
-    device, seed
-        See `ThinnedNetwork`.
-
-    Returns
-    -------
-    thinned : ThinnedNetwork or ThinnedGraph
-        With ``prepare`` and ``log_proba``.
-    """
-    network = make_network(estimator)
-    if network.reads_graphs:
-        return network.thinned(estimator, device, seed)
-    return ThinnedNetwork(estimator, device, seed)
-
-
 class ThinnedNetwork(ThinnedModule):
     """Thinned networks of a fitted network, indexed by their number.
 
@@ -151,8 +128,8 @@ class ThinnedNetwork(ThinnedModule):
 
     Parameters
     ----------
-    estimator : object
-        Fitted, see `OpenNetwork`.
+    network : Network
+        A network with layers.
 
     device : str or torch.device
         Device of the copy.
@@ -166,15 +143,15 @@ class ThinnedNetwork(ThinnedModule):
         If there is no dropout module with a probability above zero.
     """
 
-    def __init__(self, estimator, device, seed):
-        self._network = OpenNetwork(estimator, device=device)
+    def __init__(self, network, device, seed):
+        self._network = FunctionalNetwork(network, device=device)
         self.prepare = self._network.prepare
         self._found: list = []
         self._kept = None  # the logits, if they are computed before the last dropout
         self._shapes: list | None = None  # of the masks, in the order of the calls
         self._prefix = _Prefix()
         self._reuses = False
-        super().__init__(self._network.module, estimator, seed)
+        super().__init__(self._network.module, network.estimator, seed)
 
     # --- masks ---------------------------------------------------------------
 

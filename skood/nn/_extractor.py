@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from skood.nn._sklearn_network import plain_reader, read
+from skood.nn._make_network import make_network, plain_network
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import as_rows
 from skood.utils._estimator import SkoodEstimator
@@ -135,10 +135,9 @@ class FeatureExtractor(
         with fresh_fit(self):
             X = as_rows(X, for_fit=True)
             self._fit_estimator(X, y)
-            reader = plain_reader(self.estimator_, **self._reader_options)
+            network = plain_network(self.estimator_, **self._network_options)
             one = take_rows(X, np.arange(min(1, n_rows(X))))
-            (reading,) = reader.iter_read(one, self._reads)
-            self._n_features_out = reading.features.shape[1]
+            self._n_features_out = network.outputs(one, self._reads).features.shape[1]
         return self
 
     @fit_context(
@@ -178,8 +177,8 @@ class FeatureExtractor(
         return {"features", "head"} if self._checks_head else {"features"}
 
     @property
-    def _reader_options(self):
-        """Return the options of the reader, see `make_reader`."""
+    def _network_options(self):
+        """Options of the network, see `make_network`."""
         return {
             "layer": self.layer,
             "pooling": self.pooling,
@@ -188,7 +187,8 @@ class FeatureExtractor(
         }
 
     def _read(self, X):
-        Z = read(self.estimator_, X, self._reads, **self._reader_options).features
+        network = make_network(self.estimator_, **self._network_options)
+        Z = network.outputs(X, self._reads).features
         # Shared results are read-only, but the next step may write to its input.
         return Z if Z.flags.writeable else Z.copy(order="K")
 

@@ -3,32 +3,40 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import copy
 import os
+import sys
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import numpy as np
 import torch
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from skood.nn._forward_hooks import Watcher, primary_tensor
-from skood.nn._make_network import make_network
-from skood.nn._torch_reader import check_first_axis
-from skood.utils._locks import ForkSafeLock
-from skood.utils._metaestimators import take_rows
-from skood.utils._torch import (
-    parameter_dtype,
-    resolve_device,
-    row_chunks,
-    to_tensor,
+from skood.nn._borrowed_module import (
+    check_first_axis,
+    check_network_input,
+    copied,
+    to_batch,
 )
+from skood.nn._forward_hooks import Watcher, primary_tensor
+from skood.utils._locks import ForkSafeLock
+from skood.utils._metaestimators import take_rows, unwrapped
+from skood.utils._torch import parameter_dtype, resolve_device, row_chunks, to_tensor
 
-__all__ = ["OpenNetwork", "copied", "perceptron", "plain_attention", "symmetric"]
+__all__ = [
+    "FunctionalNetwork",
+    "FunctionalRegressor",
+    "perceptron",
+    "plain_attention",
+    "symmetric",
+]
 
 # Number of samples on which the probabilities of a scikit-learn model are compared with
 # a softmax, and a difference that is beyond the precision of float32.
@@ -52,17 +60,79 @@ def symmetric(logits):
     return logits
 
 
-class OpenNetwork:
-    """Copy of a fitted network, in eval mode, whose weights can be replaced.
+class _FunctionalModule:
+    """Module in eval mode, without gradients, whose weights can be replaced.
 
-    It supports a `TorchClassifier`, a module wrapped by `pretrained`, a skorch net, a
-    linear classifier or `MLPClassifier` of scikit-learn, or a `Pipeline` that ends in
-    one of these. The user's estimator is not modified.
+    It belongs to the caller, who has copied it. A subclass implements `prepare`, which
+    validates samples and sets ``head_name``: the ``torch.nn.Linear`` that gives the
+    output, None if there is none.
+    """
+
+    head_name: str | None = None
+    _probed = False
+
+    # Returns samples as a tensor for the original network; None: they are arrays.
+    _to_batch: Callable | None = None
+
+    def __init__(self, module, device, dtype=None, *, for_steps=False):
+        self.device = resolve_device(device)
+        if for_steps and torch.finfo(parameter_dtype(module)).bits < 32:
+            dtype = torch.float32
+        for part in module.modules():
+            part.training = False
+        for parameter in module.parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None
+        self.module = module.to(device=self.device, dtype=dtype)
+        self.dtype = parameter_dtype(self.module)
+
+    def batch(self, rows):
+        """Return samples as an input tensor of the module; a copy."""
+        if self._to_batch is not None:
+            batch = self._to_batch(rows, device=self.device)
+            return batch.to(self.dtype) if batch.is_floating_point() else batch
+        return to_tensor(np.array(rows), self.device, self.dtype)
+
+    def batches(self, rows, batch_size=256):
+        """Yield samples as tensors of at most `batch_size` samples."""
+        for part in row_chunks(len(rows), 1, batch_size):
+            yield self.batch(rows[part])
+
+    def _run_watched(self, batch):
+        """Return the module's output and the linear layer that gave it, or None."""
+        with torch.inference_mode(False), torch.no_grad():
+            watcher = Watcher(self.module)
+            try:
+                output = primary_tensor(self.module(batch.clone()))
+                return output, watcher.head_of(output)
+            finally:
+                watcher.remove()
+
+    def _call(self, batch, weights):
+        """Return the output of the module with some of its weights replaced."""
+        with plain_attention():
+            # a copy, because a module may write to its input
+            output = functional_call(self.module, weights or {}, (batch.clone(),))
+        return primary_tensor(output)
+
+    def weights(self, names=None):
+        """Return copies of parameters by name; None: all parameters."""
+        return {
+            name: parameter.detach().clone()
+            for name, parameter in self.module.named_parameters()
+            if names is None or name in names
+        }
+
+
+class FunctionalNetwork(_FunctionalModule):
+    """Copy of a fitted classifier's network whose weights can be replaced.
+
+    Made by `Network.with_weights`; the user's estimator is not modified.
 
     Parameters
     ----------
-    estimator : object
-        Fitted.
+    network : Network
+        A network with layers.
 
     device : str or torch.device, default="auto"
         Device of the copy: "auto" is CUDA if available, else the CPU.
@@ -70,10 +140,12 @@ class OpenNetwork:
     dtype : torch.dtype, default=None
         Data type. None: the dtype of the network (float64 for scikit-learn's).
 
+    for_steps : bool, default=False
+        Whether half precision, which has too few digits for small steps, becomes
+        float32.
+
     one_margin : bool, default=False
-        Whether a binary classifier of scikit-learn that has the weights w of one margin
-        becomes a network with one output, instead of two outputs with the weights -w/2
-        and w/2.
+        See `Network.copied_module`.
 
     Attributes
     ----------
@@ -82,12 +154,6 @@ class OpenNetwork:
 
     classes : ndarray of shape (n_classes,)
         Class labels.
-
-    device : torch.device
-        Device of the copy.
-
-    dtype : torch.dtype
-        Data type of its first parameter.
 
     head_name : str or None
         The ``torch.nn.Linear`` that gives the logits, set by `prepare`. None: there is
@@ -98,88 +164,32 @@ class OpenNetwork:
         m/2). Set by `prepare`.
     """
 
-    def __init__(self, estimator, *, device="auto", dtype=None, one_margin=False):
-        self._estimator = estimator
-        self._network = make_network(estimator, device="auto")
-        if self._network.reads_graphs:
-            raise TypeError(
-                "A graph network cannot be opened as a function of its weights: its "
-                "output for a node depends on the whole graph. Split it, body, head = "
-                "skood.nn.split(gnn), and go on with the head and the embeddings, as "
-                "in Laplace(head).fit(body.transform(nodes), y). MCDropout and "
-                "DeepEnsemble take graph networks as they are."
-            )
-        self._reader = self._network.reader
-        self.classes = np.asarray(estimator.classes_)
-        if hasattr(self._reader, "module"):
-            check_is_fitted(estimator)
-            self._take(copied(self._reader.module), device, dtype)
-        else:
-            self._take(_sequential(self._reader, one_margin), device, dtype)
-        self.head_name = None
+    def __init__(self, network, *, device="auto", one_margin=False, **options):
+        self._network, self._core = network, network.core
+        self._to_batch = getattr(self._core, "to_batch", None)
+        self.classes = np.asarray(network.estimator.classes_)
+        super().__init__(self._core.copied_module(one_margin), device, **options)
         self.is_margin = False
-        self._probed = False
         self._gives_probabilities = False
-
-    @classmethod
-    def for_steps(cls, *args, device="auto"):
-        """Open a network for small steps: half precision becomes float32."""
-        network = cls(*args, device=device)
-        if torch.finfo(network.dtype).bits < 32:  # too few digits
-            network = cls(*args, device=device, dtype=torch.float32)
-        return network
-
-    def _take(self, module, device, dtype):
-        """Store a module that is already copied, in eval mode and without gradients."""
-        self.device = resolve_device(device)
-        for part in module.modules():
-            part.training = False
-        for parameter in module.parameters():
-            parameter.requires_grad_(False)
-            parameter.grad = None
-        self.module = module.to(device=self.device, dtype=dtype)
-        self.dtype = parameter_dtype(self.module)
 
     # --- samples -------------------------------------------------------------
 
     def prepare(self, X):
         """Validate samples and apply the pipeline steps before the network.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Input of the classifier.
-
-        Returns
-        -------
-        rows : ndarray or torch.Tensor of shape (n_samples, ...)
-            Prepared samples, which can be indexed and passed to `batch`.
+        Returns samples that can be indexed and passed to `batch`.
         """
         rows = self._network.prepare(X)
         if not self._probed:
             self._probe(self.batch(rows[:2]))
-            if not hasattr(self._reader, "module"):
+            if self._to_batch is None:
                 self._check_softmax(X, rows)
         return rows
-
-    def batch(self, rows):
-        """Return samples as an input tensor of the module; a copy."""
-        if hasattr(self._reader, "to_batch"):
-            batch = self._reader.to_batch(rows, self.device)
-            return batch.to(self.dtype) if batch.is_floating_point() else batch
-        return to_tensor(np.array(rows), self.device, self.dtype)
-
-    def batches(self, rows, batch_size=256):
-        """Yield samples as tensors of at most `batch_size` samples."""
-        for part in row_chunks(len(rows), 1, batch_size):
-            yield self.batch(rows[part])
 
     def _probe(self, batch):
         """Determine once the module's kind of output and the layer of the logits."""
         output, found = self._run_watched(batch)
-        self._gives_probabilities = getattr(
-            self._reader, "outputs_probabilities", False
-        )
+        self._gives_probabilities = getattr(self._core, "outputs_probabilities", False)
         if found is not None:
             self.head_name = found[0]
             # a softmax after the head would lose the digits of confident predictions
@@ -199,25 +209,15 @@ class OpenNetwork:
             )
         self._probed = True
 
-    def _run_watched(self, batch):
-        """Return the module's output and the linear layer that gave it, or None."""
-        with torch.inference_mode(False), torch.no_grad():
-            watcher = Watcher(self.module)
-            try:
-                output = primary_tensor(self.module(batch.clone()))
-                return output, watcher.head_of(output)
-            finally:
-                watcher.remove()
-
     def _check_softmax(self, X, rows):
         """Raise if the probabilities of a scikit-learn model are not a softmax."""
-        if not hasattr(self._estimator, "predict_proba"):
+        if not hasattr(self._network.estimator, "predict_proba"):
             return
         n = min(_N_COMPARED, len(rows))
-        given = self._estimator.predict_proba(take_rows(X, np.arange(n)))
+        given = self._network.estimator.predict_proba(take_rows(X, np.arange(n)))
         apart = np.abs(np.exp(self.log_proba(rows[:n])) - given).max()
         if apart > _APART:
-            name = type(self._reader.estimator).__name__
+            name = type(self._core.estimator).__name__
             raise ValueError(
                 f"The probabilities of {name} are not the softmax of its logits (they "
                 f"differ by up to {apart:.2g}), so that it cannot be opened as a "
@@ -243,47 +243,18 @@ class OpenNetwork:
         return log_p
 
     def logits(self, batch, weights=None):
-        """Return the logits of a batch, by the module's own or by other weights.
+        """Return the logits (n_rows, n_classes) of a batch.
 
         It can be differentiated, and mapped over stacked weights by
-        ``torch.func.vmap``.
-
-        Parameters
-        ----------
-        batch : torch.Tensor of shape (n_rows, ...)
-            See `batch`.
-
-        weights : dict of str to torch.Tensor, default=None
-            Parameters that replace the module's, by their names.
-
-        Returns
-        -------
-        logits : torch.Tensor of shape (n_rows, n_classes)
-            One column per class.
+        ``torch.func.vmap``. `weights` is a dict of tensors that replace the module's
+        parameters, by their names.
         """
-        with plain_attention():
-            # a copy, because a module may write to its input
-            output = functional_call(self.module, weights or {}, (batch.clone(),))
-        return symmetric(self._logits_of(primary_tensor(output), batch))
+        return symmetric(self._logits_of(self._call(batch, weights), batch))
 
     def log_proba(self, rows, weights=None, batch_size=256):
         """Return the log-probabilities of prepared samples as a float64 ndarray.
 
-        Parameters
-        ----------
-        rows : ndarray or torch.Tensor
-            See `prepare`.
-
-        weights : dict of str to torch.Tensor, default=None
-            See `logits`.
-
-        batch_size : int, default=256
-            Number of samples per forward pass.
-
-        Returns
-        -------
-        log_proba : ndarray of shape (n_rows, n_classes)
-            Logarithms of the softmax of the logits.
+        They have shape (n_rows, n_classes); for `weights` see `logits`.
         """
         parts = []
         with torch.no_grad():
@@ -292,13 +263,137 @@ class OpenNetwork:
                 parts.append(torch.log_softmax(logits, 1).cpu().numpy())
         return check_array(np.concatenate(parts), input_name="logits")
 
-    def weights(self, names=None):
-        """Return copies of parameters by name; None: all parameters."""
-        return {
-            name: parameter.detach().clone()
-            for name, parameter in self.module.named_parameters()
-            if names is None or name in names
-        }
+
+class FunctionalRegressor(_FunctionalModule):
+    """Copy of a fitted regression network whose weights can be replaced.
+
+    It supports an `MLPRegressor` or a linear regressor of scikit-learn, a skorch
+    ``NeuralNetRegressor``, or a `Pipeline` that ends in one of these.
+
+    Parameters
+    ----------
+    estimator : object
+        A regressor fitted on one target.
+
+    n_outputs : int
+        Required number of outputs of the network.
+
+    device, dtype, for_steps
+        See `FunctionalNetwork`.
+    """
+
+    def __init__(self, estimator, n_outputs, *, device="auto", **options):
+        model, self._steps = unwrapped(estimator), []
+        while isinstance(model, Pipeline):
+            self._steps += [step for _, step in model.steps[:-1]]
+            model = unwrapped(model.steps[-1][1])
+        check_is_fitted(model)
+        self._model, self._n_outputs = model, n_outputs
+        skorch = getattr(sys.modules.get("skorch.net"), "NeuralNet", ())
+        if isinstance(model, skorch):
+            own = model.module_
+            self._to_batch = partial(
+                to_batch, module=own, check_input=check_network_input
+            )
+            module = copied(own)
+        else:
+            module = _as_module(model)
+        super().__init__(module, device, **options)
+
+    def prepare(self, X):
+        """Validate samples and apply the pipeline steps before the network."""
+        for step in self._steps:
+            if step is not None and step != "passthrough":
+                X = step.transform(X)
+        if self._to_batch is not None:
+            rows = check_network_input(X)
+        else:
+            rows = validate_data(self._model, X, reset=False, dtype=np.float64)
+        if not self._probed:
+            self._probe(self.batch(rows[:2]))
+        return rows
+
+    def _probe(self, batch):
+        output, found = self._run_watched(batch)
+        check_first_axis(output, batch, "The network")
+        if not torch.isfinite(output).all():
+            raise ValueError(
+                f"The outputs of {type(self.module).__name__} contain NaN or infinity: "
+                "its training failed, or the features need a scale."
+            )
+        shape = tuple(output.shape[1:]) or (1,)
+        if shape != (self._n_outputs,):
+            raise ValueError(
+                f"The network {type(self.module).__name__} has outputs of the shape "
+                f"{shape} for each row, expected ({self._n_outputs},): one mean, and "
+                "with variance='network' also the logarithm of the variance."
+            )
+        if found is not None and torch.equal(found[3].reshape(output.shape), output):
+            self.head_name = found[0]
+        self._probed = True
+
+    def logits(self, batch, weights=None):
+        """Return the outputs of a batch, of shape (n_rows, n_outputs)."""
+        return self._call(batch, weights).reshape(len(batch), self._n_outputs)
+
+    def outputs(self, rows):
+        """Return float64 outputs of prepared samples, (n_rows, n_outputs)."""
+        with torch.no_grad():
+            parts = [
+                self.logits(batch).double().cpu().numpy()
+                for batch in self.batches(rows)
+            ]
+        return check_array(np.concatenate(parts), input_name="outputs")
+
+
+def _as_module(model):
+    """Return a perceptron or linear regressor of scikit-learn as a module."""
+    if hasattr(model, "coefs_") and hasattr(model, "out_activation_"):
+        if model.out_activation_ != "identity":
+            raise ValueError(
+                f"The output of {type(model).__name__} is not a mean: its activation "
+                f"is {model.out_activation_!r}."
+            )
+        hidden = list(zip(model.coefs_[:-1], model.intercepts_[:-1], strict=True))
+        return perceptron(
+            hidden, model.activation, model.coefs_[-1], model.intercepts_[-1]
+        )
+    if hasattr(model, "coef_") and hasattr(model, "intercept_"):
+        coef = np.atleast_2d(model.coef_)
+        intercept = None  # a bias of zero would be searched as well
+        if getattr(model, "fit_intercept", True):
+            intercept = np.broadcast_to(model.intercept_, coef.shape[:1])
+        return perceptron([], "identity", coef.T, intercept)
+    raise TypeError(
+        f"Cannot search the weights of {type(model).__name__}: use an MLPRegressor or "
+        "a linear regressor of scikit-learn, a skorch NeuralNetRegressor, or a "
+        "Pipeline that ends in one of these."
+    )
+
+
+def perceptron(hidden, activation, coef, intercept):
+    """Return a module of float64 layers, from weights of shape (n_inputs, n_outputs).
+
+    ``hidden`` is a list of weights and biases of the hidden layers, `activation` (see
+    `MLPClassifier`) follows each of them; `coef` and `intercept` (None: no biases) are
+    those of the last layer.
+    """
+    layers: list[nn.Module] = []
+    for weight, bias in hidden:
+        layers += [_linear(weight, bias), _ACTIVATIONS[activation]()]
+    return nn.Sequential(*layers, _linear(coef, intercept))
+
+
+def _linear(coef, intercept):
+    # without initial weights, which would be drawn from torch's own generator
+    layer = nn.utils.skip_init(
+        nn.Linear, *coef.shape, bias=intercept is not None, dtype=torch.float64
+    )
+    with torch.no_grad():
+        layer.weight.copy_(torch.from_numpy(np.array(coef.T, dtype=np.float64)))
+        if intercept is not None:
+            layer.bias.copy_(torch.from_numpy(np.array(intercept, dtype=np.float64)))
+    return layer
 
 
 _LOCK = ForkSafeLock()
@@ -340,69 +435,3 @@ def plain_attention():
             _USERS.remove(user)
             if not _USERS:
                 _SWITCHES.close()
-
-
-def copied(module):
-    """Return a copy of a module whose weights may require a gradient."""
-    with torch.inference_mode(False), torch.no_grad():
-        return copy.deepcopy(module)
-
-
-def _sequential(reader, one_margin):
-    """Return a linear classifier or perceptron of scikit-learn as a module."""
-    hidden, activation = reader.hidden()
-    head, _ = reader.find_head()
-    coef, intercept = head.coef, head.intercept
-    if one_margin and _has_margin(reader.estimator):  # given as (-w/2, w/2)
-        coef, intercept = np.diff(coef, axis=0), np.diff(intercept)
-    if not getattr(reader.estimator, "fit_intercept", True):
-        intercept = None
-    return perceptron(hidden, activation, coef.T, intercept)
-
-
-def _has_margin(estimator):
-    """Return whether a scikit-learn model has the weights of one binary margin."""
-    if hasattr(estimator, "coefs_"):
-        return estimator.coefs_[-1].shape[1] == 1
-    shape = np.shape(estimator.coef_)
-    return len(shape) == 1 or shape[0] == 1
-
-
-def perceptron(hidden, activation, coef, intercept):
-    """Return a module of float64 layers, from weights of shape (n_inputs, n_outputs).
-
-    Parameters
-    ----------
-    hidden : list of (ndarray, ndarray)
-        Weights and biases of the hidden layers.
-
-    activation : {"identity", "relu", "tanh", "logistic"}
-        Activation after each hidden layer.
-
-    coef : ndarray
-        Weights of the last layer.
-
-    intercept : ndarray or None
-        Biases of the last layer. None: no biases.
-
-    Returns
-    -------
-    module : torch.nn.Sequential
-        The layers.
-    """
-    layers: list[nn.Module] = []
-    for weight, bias in hidden:
-        layers += [_linear(weight, bias), _ACTIVATIONS[activation]()]
-    return nn.Sequential(*layers, _linear(coef, intercept))
-
-
-def _linear(coef, intercept):
-    # without initial weights, which would be drawn from torch's own generator
-    layer = nn.utils.skip_init(
-        nn.Linear, *coef.shape, bias=intercept is not None, dtype=torch.float64
-    )
-    with torch.no_grad():
-        layer.weight.copy_(torch.from_numpy(np.array(coef.T, dtype=np.float64)))
-        if intercept is not None:
-            layer.bias.copy_(torch.from_numpy(np.array(intercept, dtype=np.float64)))
-    return layer

@@ -17,8 +17,8 @@ from sklearn.utils.validation import (
 
 from skood.nn._extractor import FeatureExtractor
 from skood.nn._logits import LogitsMixin
+from skood.nn._make_network import make_network
 from skood.nn._outputs import symmetric_rows
-from skood.nn._sklearn_network import make_reader
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise
 from skood.utils._estimator import SkoodEstimator
@@ -322,8 +322,7 @@ def split(estimator, layer="penultimate"):
     >>> msp = MSP(estimator=head).fit(Z, y)
     >>> knn = KNN(n_neighbors=10).fit(Z, y)
     """
-    reader = make_reader(estimator, layer=layer)
-    found, place = reader.find_head()
+    found, place = make_network(estimator, layer=layer).find_head()
     frozen = FrozenEstimator(estimator)
     body = FeatureExtractor(frozen, layer=place)
     body.estimator_ = frozen

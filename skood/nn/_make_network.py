@@ -3,54 +3,125 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.nn._network import LayeredNetwork
-from skood.nn._sklearn_network import PipelineReader, make_reader
-from skood.utils._torch import resolve_device
+from contextvars import ContextVar
 
-__all__ = ["make_network"]
+from sklearn.base import is_classifier, is_regressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from skood.nn._network import PipelineNetwork
+from skood.nn._sklearn_network import (
+    LinearNetwork,
+    MarginNetwork,
+    MLPNetwork,
+    ProbabilityNetwork,
+    require_penultimate,
+)
+from skood.utils._batches import is_instance
+from skood.utils._metaestimators import check_one_column, unwrapped
+
+__all__ = ["SHARING", "make_network", "plain_network", "predicts_softmax"]
+
+# Caches of blocks of `shared_readings`, the outermost first: dicts from the id of a
+# classifier to its cache.
+SHARING: ContextVar = ContextVar("SHARING", default=())
 
 
-def make_network(estimator, *, device="auto"):
-    """Return the network of a fitted classifier.
+def _is(estimator, kind):
+    """Return whether scikit-learn's tags, if any, have an estimator type."""
+    return hasattr(estimator, "__sklearn_tags__") and kind(estimator)
 
-    Parameters
-    ----------
-    estimator : object
-        A linear classifier or `MLPClassifier` of scikit-learn, a skorch net, a
-        `TorchClassifier`, a module wrapped by `pretrained`, or a `Pipeline` that ends
-        in one of these.
 
-    device : str, default="auto"
-        Device of a torch network, see `FeatureExtractor`. The others run on the CPU.
+def make_network(
+    estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
+):
+    """Return the `Network` of a fitted classifier of any supported kind.
 
-    Returns
-    -------
-    network : Network
-        Access to layers, gradients and replacements.
-
-    Raises
-    ------
-    TypeError
-        If the classifier has neither layers nor a gradient.
+    The estimator is asked first, by its method ``__skood_network__(**options)``. For
+    `layer`, the layer of the features, and the other options see `FeatureExtractor`.
+    In a block of `shared_readings` for this classifier, the network uses the cache of
+    the block. Raises a TypeError if this kind of object is not supported, a ValueError
+    if there is no such layer.
     """
-    reader, steps = make_reader(estimator, device=device), []
-    while isinstance(reader, PipelineReader):
-        if len(reader.pipeline.steps) > 1:
-            steps.append(reader.pipeline[:-1])
-        reader = reader.reader
-    if hasattr(reader, "open_network"):  # of a graph
-        return reader.open_network(steps)
-    if hasattr(reader, "module"):
-        from skood.nn._torch_network import ModuleNetwork
+    estimator = unwrapped(estimator)
+    network = plain_network(
+        estimator, layer=layer, pooling=pooling, batch_size=batch_size, device=device
+    )
+    network.memory = next(
+        (
+            memories[id(estimator)]
+            for memories in SHARING.get()
+            if id(estimator) in memories and memories[id(estimator)].is_open()
+        ),
+        None,
+    )
+    return network
 
-        return ModuleNetwork(reader, steps)
-    if hasattr(reader, "hidden"):
-        if device != "auto":
-            resolve_device(device)  # raises if there is no such device
-        return LayeredNetwork(reader, steps)
+
+def plain_network(
+    estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
+):
+    """Return the network of a fitted classifier without a cache, see `make_network`."""
+    estimator = unwrapped(estimator)
+    options = {
+        "layer": layer,
+        "pooling": pooling,
+        "batch_size": batch_size,
+        "device": device,
+    }
+    if isinstance(estimator, Pipeline):
+        return PipelineNetwork(estimator, plain_network(estimator[-1], **options))
+    if is_instance(estimator, "torch.nn", "Module"):
+        raise TypeError(
+            f"Got the bare torch module {type(estimator).__name__}. Wrap a trained one "
+            "with skood.nn.pretrained(module, classes=...), or pass its class to "
+            "skood.nn.TorchClassifier(module=...) to have it trained."
+        )
+    if hasattr(estimator, "__skood_network__"):
+        return estimator.__skood_network__(**options)
+    if _is(estimator, is_regressor):
+        raise TypeError(
+            f"Cannot read {type(estimator).__name__}: it is a regressor, and skood "
+            "reads classifiers."
+        )
+    check_one_column(estimator)
+    is_skorch = is_instance(estimator, "skorch.net", "NeuralNet")
+    has_logits = hasattr(estimator, "_prepare_input") and hasattr(
+        estimator, "predict_logits"
+    )
+    if is_skorch or has_logits:
+        from skood.nn._torch_network import TorchNetwork
+
+        check_is_fitted(estimator)
+        return TorchNetwork(estimator, is_skorch=is_skorch, **options)
+    if MLPNetwork.serves(estimator):
+        return MLPNetwork(estimator, layer, device)
+    require_penultimate(estimator, layer)
+    if LinearNetwork.serves(estimator):
+        return LinearNetwork(estimator, device)
+    if hasattr(estimator, "predict_proba"):
+        return ProbabilityNetwork(estimator)
+    if _is(estimator, is_classifier) and hasattr(estimator, "decision_function"):
+        return MarginNetwork(estimator)
     raise TypeError(
-        f"This needs a network, but a {type(reader.estimator).__name__} has neither "
-        "layers nor a gradient. Use a linear classifier or an MLPClassifier of "
-        "scikit-learn, a torch network, or a detector that reads logits or features "
-        "only."
+        f"Cannot read {type(estimator).__name__}: it must be a classifier with "
+        "predict_proba or decision_function, a Pipeline that ends in one, a skorch "
+        "net, or a torch module wrapped by skood.nn.pretrained(module, classes=...)."
+    )
+
+
+def predicts_softmax(estimator):
+    """Return whether probabilities of a classifier are the softmax of its logits.
+
+    They need not be for scikit-learn's linear classifiers: some have one classifier for
+    each class, and their probabilities are normalized. They are not for a network that
+    predicts evidence. If not, use ``predict_proba``. True also without such a method.
+    """
+    estimator = unwrapped(estimator)
+    if isinstance(estimator, Pipeline):
+        return predicts_softmax(estimator[-1])
+    if hasattr(estimator, "predict_logits") or not hasattr(estimator, "predict_proba"):
+        return True
+    return not (
+        hasattr(estimator, "__skood_network__") or LinearNetwork.serves(estimator)
     )

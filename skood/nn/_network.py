@@ -1,52 +1,31 @@
-"""Layers, gradients and replaced layers of a fitted classifier.
+"""Fitted classifier as a network: outputs, layers, input gradients and weights.
 
-A reader returns the features and logits that most detectors need. A `Network` provides
-what other detectors need, for all classifiers that have layers:
-
-- the outputs of several layers and the logits, from one forward pass;
-- the logits of samples that were moved along the gradient of a function of the logits;
-- the logits after the output of a layer was replaced.
-
-Results are returned in blocks of bounded memory. This file never imports torch.
+`Network` is what detectors and uncertainty methods use of a classifier, whatever kind
+it is. :func:`skood.nn._make_network.make_network` returns it. This file never imports
+torch.
 """
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_array
 
-from skood.nn._sklearn_network import ACTIVATIONS
-from skood.utils._batches import loaded
-from skood.utils._torch import row_chunks
+from skood.nn._outputs import concatenate
+from skood.utils._batches import loaded, loaded_blocks
 
-__all__ = ["LayeredNetwork", "Layers", "Network"]
-
-# Derivatives of the activations, from their values.
-_SLOPES: dict[str, Callable] = {
-    "identity": np.ones_like,
-    "relu": lambda h: (h > 0).astype(h.dtype),
-    "tanh": lambda h: 1.0 - h * h,
-    "logistic": lambda h: h * (1.0 - h),
-}
+__all__ = ["Layers", "Network", "PipelineNetwork"]
 
 
 @dataclass(frozen=True)
 class Layers:
     """Outputs of some layers, and the logits, for consecutive samples.
 
-    Parameters
-    ----------
-    outputs : dict
-        Outputs of the requested layers: each an ndarray, or a tensor on the device of
-        the network.
-
-    logits : ndarray of shape (n_samples, n_classes)
-        One column per class.
+    ``outputs`` is a dict of arrays by layer: ndarrays, or tensors on the device of the
+    network. ``logits`` is an ndarray of shape (n_samples, n_classes).
     """
 
     outputs: dict
@@ -54,182 +33,201 @@ class Layers:
 
 
 class Network(ABC):
-    """Base class of networks.
+    """Fitted classifier as a network.
 
-    Parameters
-    ----------
-    reader : object
-        The reader of the classifier, without the steps of a pipeline.
-
-    steps : list of objects
-        Transformers before it. Layers, gradients and replacements refer to the last
-        step of the pipeline.
+    Every classifier has `outputs`: features, logits and a linear head. The other
+    methods need layers and gradients, and raise a TypeError without them: `layers`,
+    `input_gradient`, `replaced`, `with_weights`, `with_dropout`. They are given samples
+    that `prepare` has validated. Results are returned in blocks of bounded memory.
     """
 
-    # Whether the output for a sample depends on other samples.
-    reads_graphs = False
+    estimator: Any
 
-    def __init__(self, reader, steps):
-        self.reader = reader
-        self._steps = steps
+    # Cache of a block of `shared_readings` for this classifier.
+    memory: Any = None
+
+    # Layer of the features.
+    place: Any = "input"
+
+    # Number of samples per forward pass.
+    batch_size: float = float("inf")
+
+    # Whether a large array may be given block by block, and whether features are its
+    # samples themselves.
+    takes_blocks: bool = False
+    features_are_rows: bool = False
+
+    @property
+    def target(self):
+        """Device of the classifier; networks on one device can be run together."""
+        return None
+
+    @property
+    def core(self):
+        """Network without the steps of a pipeline before it."""
+        return self
+
+    # --- features, logits and the head ---------------------------------------
+
+    def outputs(self, X, needs):
+        """Return the reading of all samples of `X`, from one forward pass.
+
+        `needs` is a set of {"features", "logits", "head"}; the others are None.
+        """
+        return concatenate(self.iter_outputs(X, needs))
+
+    def iter_outputs(self, X, needs):
+        """Yield readings of consecutive samples, see `outputs`; read-only if cached."""
+        if self.memory is not None and self.memory.is_open():
+            yield from self.blocks(self.memory.read(self, X, needs))
+        else:
+            for (reading,) in self.outputs_together(X, [(self, needs)]):
+                yield reading
+
+    @abstractmethod
+    def outputs_together(self, X, wanted):
+        """Yield lists of readings of several layers, from one forward pass per block.
+
+        `wanted` is a list of pairs: a `Network` of this classifier, each with another
+        layer of the features, and the outputs that it needs.
+        """
+
+    def blocks(self, reading):
+        """Cut a reading of all samples as `iter_outputs` does."""
+        yield reading
+
+    @abstractmethod
+    def find_head(self):
+        """Return the head without running samples, and the name of its layer."""
+
+    # --- layers and gradients ------------------------------------------------
 
     def prepare(self, X):
-        """Return validated samples as input of the last step.
+        """Return validated samples, which can be indexed, for the methods below."""
+        raise self._no_layers()
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Input of the classifier.
-
-        Returns
-        -------
-        rows : ndarray or torch.Tensor of shape (n_samples, ...)
-            Prepared samples, which can be indexed and passed to the other methods.
-        """
-        for step in self._steps:
-            X = step.transform(loaded(X))
-        return self._checked(X)
-
-    @abstractmethod
-    def _checked(self, X):
-        """Validate the input of the last step."""
-
-    @abstractmethod
     def layer_names(self, rows):
         """Return the layers before the logits, in the order in which they run."""
+        raise self._no_layers()
 
-    @abstractmethod
-    def iter_layers(self, rows, layers, pooling="mean"):
-        """Yield the outputs of layers and the logits, block by block.
+    def layers(self, rows, names, pooling="mean"):
+        """Yield `Layers` of consecutive samples: outputs of layers, and the logits.
 
-        Parameters
-        ----------
-        rows : ndarray or torch.Tensor
-            See `prepare`.
-
-        layers : sequence of str or int
-            See `FeatureExtractor`. Empty: only the logits are computed.
-
-        pooling : {"mean", "max", "flatten", "maps"} or None, default="mean"
-            Pooling of maps to vectors. With "maps" they become arrays (n_samples,
-            n_channels, n_positions); vectors are maps of one position.
-
-        Yields
-        ------
-        block : Layers
-            Results of consecutive samples. It may be dropped before the next is made.
+        Names and `pooling` are those of `FeatureExtractor`; with pooling="maps", maps
+        are arrays (n_samples, n_channels, n_positions), and vectors have one position.
+        A block may be dropped before the next is made.
         """
+        raise self._no_layers()
 
-    @abstractmethod
-    def iter_moved(self, rows, cotangent, move):
-        r"""Yield the logits of samples that were moved along a gradient.
+    def input_gradient(self, rows, function, move):
+        r"""Yield the logits (n_samples, n_classes) of samples moved along a gradient.
 
-        Parameters
-        ----------
-        rows : ndarray or torch.Tensor
-            See `prepare`.
-
-        cotangent : callable
-            ``cotangent(logits)`` returns :math:`\partial f / \partial l`, of the
-            shape of the logits, for the function f to differentiate. The logits are
-            float64, NumPy or torch.
-
-        move : callable
-            ``move(rows, gradient)`` returns the moved samples, from samples and
-            :math:`\partial f / \partial x` of the same shape and kind.
-
-        Yields
-        ------
-        logits : ndarray of shape (n_rows, n_classes)
-            Logits of consecutive samples, one column per class.
+        ``function(logits)`` returns :math:`\partial f / \partial l`, of the shape of
+        the logits, for the function f to differentiate; logits are float64, NumPy or
+        torch. ``move(rows, gradient)`` returns the moved samples, from samples and
+        :math:`\partial f / \partial x` of the same shape and kind.
         """
+        raise self._no_layers()
 
-    @abstractmethod
-    def iter_replaced(self, rows, layers, function):
-        """Yield the logits after the output of a layer was replaced.
+    def replaced(self, rows, names, function):
+        """Yield lists of logits, one array per layer, whose output was replaced.
 
-        Parameters
-        ----------
-        rows : ndarray or torch.Tensor
-            See `prepare`.
-
-        layers : sequence of str or int
-            Layers; each is replaced separately, in a separate pass.
-
-        function : callable
-            Returns the replacement of an output, of the same shape and kind.
-
-        Yields
-        ------
-        logits : list of ndarray of shape (n_rows, n_classes)
-            Logits of consecutive samples, one array per layer.
+        Each layer is replaced in a separate pass by ``function(output)``, which has the
+        same shape and kind.
         """
+        raise self._no_layers()
+
+    # --- weights -------------------------------------------------------------
+
+    def with_weights(self, **options):
+        """Return a copy as a function of its weights, see `FunctionalNetwork`."""
+        return self.core._open(self, **options)
+
+    def _open(self, source, **options):
+        """Return `with_weights` for the samples of `source`, maybe a pipeline."""
+        raise self._no_layers()
+
+    def with_dropout(self, device, seed):
+        """Return the networks that dropout makes of it, see `ThinnedNetwork`."""
+        return self.core._thin(self, device, seed)
+
+    def _thin(self, source, device, seed):
+        """Return `with_dropout` for the samples of `source`, maybe a pipeline."""
+        raise self._no_layers()
+
+    def copied_module(self, one_margin=False):
+        """Return a copy as a torch module.
+
+        With `one_margin`, a binary classifier of scikit-learn with the weights w of one
+        margin has one output, instead of two with the weights -w/2 and w/2.
+        """
+        raise self._no_layers()
+
+    def _no_layers(self):
+        return TypeError(
+            f"This needs a network, but a {type(self.estimator).__name__} has neither "
+            "layers nor a gradient. Use a linear classifier or an MLPClassifier of "
+            "scikit-learn, a torch network, or a detector that reads logits or "
+            "features only."
+        )
 
 
-class LayeredNetwork(Network):
-    """Linear classifier or perceptron of scikit-learn, computed from its weights.
+class PipelineNetwork(Network):
+    """Network of the last step of a pipeline, on samples transformed by the others.
 
-    Everything is computed in float64, on the CPU.
+    Layers, gradients and replacements refer to the last step.
     """
 
-    def __init__(self, reader, steps):
-        super().__init__(reader, steps)
-        hidden, activation = reader.hidden()
-        self._hidden = [(W.astype(np.float64), b.astype(np.float64)) for W, b in hidden]
-        self._activation = ACTIVATIONS[activation]
-        self._slope = _SLOPES[activation]
-        head, _ = reader.find_head()
-        self._coef = head.coef.astype(np.float64)
-        self._intercept = head.intercept.astype(np.float64)
+    def __init__(self, pipeline, last):
+        self.estimator, self._last = pipeline, last
+        self.place, self.batch_size = last.place, last.batch_size
+        self.takes_blocks = last.takes_blocks
 
-    def _checked(self, X):
-        return self.reader.rows(loaded(X)).astype(np.float64, copy=False)
+    @property
+    def core(self):
+        """Network of the last step."""
+        return self._last.core
+
+    @property
+    def target(self):
+        """Device of the classifier of the last step."""
+        return self._last.target
+
+    def outputs_together(self, X, wanted):
+        """Transform `X` by the steps before the last, then run the last."""
+        inner = [(network._last, needs) for network, needs in wanted]
+        for block in loaded_blocks(X):
+            yield from self._last.outputs_together(self._transform(block), inner)
+
+    def blocks(self, reading):
+        """Cut a reading of all samples as `iter_outputs` does."""
+        yield from self._last.blocks(reading)
+
+    def find_head(self):
+        """Return the head of the last step, and the name of its layer."""
+        return self._last.find_head()
+
+    def prepare(self, X):
+        """Transform samples, and validate them."""
+        return self._last.prepare(self._transform(X))
+
+    def _transform(self, X):
+        if len(self.estimator.steps) == 1:
+            return X
+        return self.estimator[:-1].transform(loaded(X))
 
     def layer_names(self, rows):
-        """Return the indices of the hidden layers, "penultimate" if there are none."""
-        return list(range(len(self._hidden))) or ["penultimate"]
-
-    def _run(self, rows, replaced=None, function=None):
-        """Return the outputs of all layers: the input, the hidden ones, the logits."""
-        outputs: list = []
-        with np.errstate(over="ignore", invalid="ignore"):  # reported below
-            for i in range(-1, len(self._hidden) + 1):
-                if i == -1:
-                    output = rows
-                elif i < len(self._hidden):
-                    W, b = self._hidden[i]
-                    output = self._activation(outputs[-1] @ W + b)
-                else:
-                    output = outputs[-1] @ self._coef.T + self._intercept
-                outputs.append(function(output) if i == replaced else output)
-        check_array(outputs[-1], input_name="logits")
-        return outputs
-
-    def _chunks(self, rows):
-        width = rows.shape[1] + sum(len(b) for _, b in self._hidden) + len(self._coef)
-        return (rows[part] for part in row_chunks(len(rows), 4 * 8 * width))
-
-    def iter_layers(self, rows, layers, pooling="mean"):
         """See `Network`."""
-        indices = {layer: self.reader.layer_index(layer) for layer in layers}
-        for part in self._chunks(rows):
-            all_outputs = self._run(part)
-            outputs = {layer: all_outputs[i + 1] for layer, i in indices.items()}
-            if pooling == "maps":
-                outputs = {layer: z[:, :, None] for layer, z in outputs.items()}
-            yield Layers(outputs, all_outputs[-1])
+        return self._last.layer_names(rows)
 
-    def iter_moved(self, rows, cotangent, move):
+    def layers(self, rows, names, pooling="mean"):
         """See `Network`."""
-        for part in self._chunks(rows):
-            *outputs, logits = self._run(part)
-            gradient = cotangent(logits) @ self._coef
-            for (W, _), h in zip(self._hidden[::-1], outputs[:0:-1], strict=True):
-                gradient = (gradient * self._slope(h)) @ W.T
-            yield self._run(move(part, gradient))[-1]
+        return self._last.layers(rows, names, pooling)
 
-    def iter_replaced(self, rows, layers, function):
+    def input_gradient(self, rows, function, move):
         """See `Network`."""
-        indices = [self.reader.layer_index(layer) for layer in layers]
-        for part in self._chunks(rows):
-            yield [self._run(part, i, function)[-1] for i in indices]
+        return self._last.input_gradient(rows, function, move)
+
+    def replaced(self, rows, names, function):
+        """See `Network`."""
+        return self._last.replaced(rows, names, function)

@@ -1,11 +1,9 @@
-"""Base class of readers, and containers for features, logits and the linear head."""
+"""Containers for features, logits and the linear head of a classifier."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +17,6 @@ from skood.utils._memory_maps import without
 
 __all__ = [
     "Head",
-    "Reader",
     "Reading",
     "concatenate",
     "symmetric_logits",
@@ -31,33 +28,27 @@ __all__ = [
 class Head:
     """Linear head: logits = features @ coef.T + intercept.
 
-    Parameters
-    ----------
-    coef : ndarray of shape (n_classes, n_features)
-        Weights W.
-
-    intercept : ndarray of shape (n_classes,)
-        Biases b.
+    ``coef`` has shape (n_classes, n_features), ``intercept`` (n_classes,).
     """
 
     coef: np.ndarray
     intercept: np.ndarray
 
+    @classmethod
+    def of_linear(cls, linear):
+        """Return a ``torch.nn.Linear`` as a float64 head with one row per class."""
+        weight = linear.weight.detach().double().cpu().numpy()
+        if linear.bias is None:
+            return symmetric_rows(weight, np.zeros(len(weight)))
+        return symmetric_rows(weight, linear.bias.detach().double().cpu().numpy())
+
 
 @dataclass(frozen=True)
 class Reading:
-    """Features and logits of samples, from one forward pass.
+    """Features and logits of samples, from one forward pass; None if not requested.
 
-    Parameters
-    ----------
-    features : ndarray of shape (n_samples, n_features) or None
-        None if they were not requested.
-
-    logits : ndarray of shape (n_samples, n_classes) or None
-        None if they were not requested.
-
-    head : Head or None
-        The head that maps `features` to `logits`, None if not requested.
+    ``features`` have shape (n_samples, n_features), ``logits`` (n_samples, n_classes);
+    ``head`` maps features to logits.
     """
 
     features: np.ndarray | None = None
@@ -106,73 +97,6 @@ class Reading:
             None if self.logits is None else self.logits[part],
             self.head,
         )
-
-
-class Reader(ABC):
-    """Base class of the readers."""
-
-    # Cache of a block of `shared_readings` for this classifier.
-    memory: Any = None
-
-    # Layer of the features.
-    place: Any = "input"
-
-    # Number of samples per forward pass.
-    batch_size: float = float("inf")
-
-    # Whether a large array may be given block by block, and whether features are its
-    # samples themselves.
-    takes_blocks: bool = False
-    features_are_rows: bool = False
-
-    @property
-    def target(self):
-        """Device of the classifier: readers of the same target can read together."""
-        return None
-
-    def iter_read(self, X, want):
-        """Yield readings of consecutive samples.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Input of the classifier.
-
-        want : set of {"features", "logits", "head"}
-            Outputs to return; the others are None.
-
-        Yields
-        ------
-        reading : Reading
-            If it comes from memory, its arrays are read-only.
-        """
-        if self.memory is not None and self.memory.is_open():
-            yield from self.blocks(self.memory.read(self, X, want))
-        else:
-            for (reading,) in self.iter_together(X, [(self, want)]):
-                yield reading
-
-    @abstractmethod
-    def iter_together(self, X, wanted):
-        """Yield the outputs for several readers, from one forward pass per block.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Input of the classifier.
-
-        wanted : list of (Reader, set of str)
-            Readers of this classifier, each of another layer, and their outputs.
-
-        Yields
-        ------
-        readings : list of Reading
-            One per reader.
-        """
-
-    def blocks(self, reading):
-        """Cut a reading of all samples as `iter_read` does."""
-        yield reading
 
 
 def concatenate(readings):

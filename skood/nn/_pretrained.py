@@ -9,7 +9,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
 from skood.nn._logits import LogitsMixin
-from skood.nn._sklearn_network import read
+from skood.nn._make_network import make_network
 from skood.utils._estimator import SkoodEstimator
 
 __all__ = ["pretrained"]
@@ -53,7 +53,7 @@ class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         return self.batch_size
 
     def _prepare_input(self, X):
-        from skood.nn._torch_reader import check_network_input
+        from skood.nn._borrowed_module import check_network_input
 
         X = check_network_input(X)
         if self.input_shape is not None and tuple(X.shape[1:]) != self.input_shape:
@@ -72,10 +72,8 @@ class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
     def predict_logits(self, X):
         """Return the logits, an ndarray of shape (n_samples, n_classes)."""
-        reading = read(
-            self, X, {"logits"}, batch_size=self.batch_size, device=self.device
-        )
-        return reading.logits.astype(np.float64)
+        network = make_network(self, batch_size=self.batch_size, device=self.device)
+        return network.outputs(X, {"logits"}).logits.astype(np.float64)
 
 
 def pretrained(

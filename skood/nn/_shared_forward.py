@@ -17,8 +17,8 @@ from typing import Any
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 
+from skood.nn._make_network import SHARING, plain_network
 from skood.nn._outputs import Reading, concatenate
-from skood.nn._sklearn_network import SHARING, plain_reader
 from skood.utils._metaestimators import unwrapped
 
 __all__ = ["network_groups", "shared_readings"]
@@ -77,7 +77,7 @@ def _uses(estimator):
     if inner is None:
         return
     if is_fitted:
-        options = getattr(estimator, "_reader_options", {})
+        options = getattr(estimator, "_network_options", {})
         yield _Use(unwrapped(inner), getattr(estimator, "_reads", None), options)
     # It may begin with another reader. An unfitted one runs the network twice: to be
     # fitted, and then to compute its outputs.
@@ -164,7 +164,7 @@ class _Memory:
         wanted = dict(own)
         for use in self._uses:
             with suppress(Exception):  # raised for the reader that requests it
-                reader = plain_reader(self.network, **use.options)
+                reader = plain_network(self.network, **use.options)
                 if reader.target == target:
                     known, want = wanted.get(reader.place, (reader, frozenset()))
                     known = min(known, reader, key=attrgetter("batch_size"))
@@ -174,7 +174,7 @@ class _Memory:
     def _keep(self, X, wanted, target):
         """Read together, and store the result."""
         readers = [reader for reader, _ in wanted.values()]
-        blocks = readers[0].iter_together(X, list(wanted.values()))
+        blocks = readers[0].outputs_together(X, list(wanted.values()))
         parts = [list(part) for part in zip(*blocks, strict=True)]
         for place in wanted:
             new = concatenate(parts.pop(0))

@@ -1,46 +1,31 @@
-"""Readers of features, logits and the head of scikit-learn classifiers.
-
-Each `Reader` serves one kind of classifier; :func:`make_reader` chooses among them.
-This file never imports torch: given a torch model, torch is already imported.
-"""
+"""Classifiers of scikit-learn as networks."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 from abc import abstractmethod
 from collections.abc import Callable
-from contextvars import ContextVar
+from functools import cached_property
 
 import numpy as np
 from sklearn import config_context
-from sklearn.base import is_classifier, is_regressor
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from skood.nn._outputs import (
-    Reader,
-    Reading,
-    concatenate,
-    symmetric_logits,
-    symmetric_rows,
-)
-from skood.utils._batches import is_instance, loaded_blocks
-from skood.utils._metaestimators import check_one_column, unwrapped
-from skood.utils._torch import to_numpy
+from skood.nn._network import Layers, Network
+from skood.nn._outputs import Reading, symmetric_logits, symmetric_rows
+from skood.utils._batches import loaded, loaded_blocks
+from skood.utils._torch import resolve_device, row_chunks, to_numpy
 
 __all__ = [
-    "ACTIVATIONS",
-    "SHARING",
-    "PipelineReader",
-    "make_reader",
-    "plain_reader",
-    "predicts_softmax",
-    "read",
+    "ArrayNetwork",
+    "InputNetwork",
+    "LayeredNetwork",
+    "LinearNetwork",
+    "MLPNetwork",
+    "MarginNetwork",
+    "ProbabilityNetwork",
+    "require_penultimate",
 ]
-
-# Caches of blocks of `shared_readings`, the outermost first: dicts from the id of a
-# classifier to its cache.
-SHARING: ContextVar = ContextVar("SHARING", default=())
 
 # Activations of scikit-learn's networks, by name.
 ACTIVATIONS: dict[str, Callable] = {
@@ -50,22 +35,31 @@ ACTIVATIONS: dict[str, Callable] = {
     "logistic": lambda z: 0.5 * (1.0 + np.tanh(0.5 * z)),
 }
 
+# Derivatives of the activations, from their values.
+_SLOPES: dict[str, Callable] = {
+    "identity": np.ones_like,
+    "relu": lambda h: (h > 0).astype(h.dtype),
+    "tanh": lambda h: 1.0 - h * h,
+    "logistic": lambda h: h * (1.0 - h),
+}
+
 
 def _finite(array, what):
     """Raise for NaN and infinity."""
     return check_array(array, dtype=[np.float64, np.float32], input_name=what)
 
 
-class _ArrayReader(Reader):
-    """Base class of the readers of scikit-learn classifiers: X is their input."""
+class ArrayNetwork(Network):
+    """Base class of scikit-learn classifiers: X is their input."""
 
     takes_blocks = True
 
-    def __init__(self, estimator):
+    def __init__(self, estimator, device="auto"):
         check_is_fitted(estimator)
         self.estimator = estimator
+        self.device = device  # only validated: it runs on the CPU
 
-    def iter_together(self, X, wanted):
+    def outputs_together(self, X, wanted):
         """Yield the readings of all samples of `X`."""
         for block in loaded_blocks(X):
             arrays = zip(wanted, self._arrays(to_numpy(block), wanted), strict=True)
@@ -73,9 +67,9 @@ class _ArrayReader(Reader):
                 Reading(
                     features,
                     None if logits is None else _finite(logits, "logits"),
-                    reader._head() if "head" in want else None,
+                    network._head() if "head" in needs else None,
                 )
-                for (reader, want), (features, logits) in arrays
+                for (network, needs), (features, logits) in arrays
             ]
 
     def find_head(self):
@@ -120,7 +114,7 @@ class _ArrayReader(Reader):
         )
 
 
-def _require_penultimate(estimator, layer):
+def require_penultimate(estimator, layer):
     """Raise if another layer than the input is requested of a model without layers."""
     if layer != "penultimate":
         raise ValueError(
@@ -129,15 +123,15 @@ def _require_penultimate(estimator, layer):
         )
 
 
-class _InputReader(_ArrayReader):
-    """Base class of the readers of classifiers without layers: their features are X."""
+class InputNetwork(ArrayNetwork):
+    """Base class of classifiers without layers: their features are X."""
 
     features_are_rows = True
 
     def _arrays(self, X, wanted):
-        [(_, want)] = wanted  # there is only one layer
-        features = self.rows(X) if "features" in want else None
-        if "logits" not in want:
+        [(_, needs)] = wanted  # there is only one layer
+        features = self.rows(X) if "features" in needs else None
+        if "logits" not in needs:
             return [(features, None)]
         if features is None:
             return [(None, self._logits(X))]
@@ -149,8 +143,115 @@ class _InputReader(_ArrayReader):
         """Return the logits of the samples."""
 
 
-class _LinearReader(_InputReader):
-    """Reader of linear classifiers: features X, margins, and the weights."""
+class LayeredNetwork(ArrayNetwork):
+    """Base class of classifiers that are computed from their weights.
+
+    Layers and gradients are computed in float64, on the CPU.
+    """
+
+    @abstractmethod
+    def layer_index(self, layer):
+        """Return the index of a layer of weights; -1 is the input."""
+
+    def hidden(self):
+        """Return weights, biases and activation of the hidden layers."""
+        return [], "identity"
+
+    def _forward(self, z, weights, replaced=None, function=None):
+        """Yield index and output of the input, the hidden layers, and the last one."""
+        activation = ACTIVATIONS[self.hidden()[1]]
+        for i, layer in enumerate([None, *weights], -1):
+            if layer is not None:
+                z = z @ layer[0] + layer[1]
+                z = activation(z) if i < len(weights) - 1 else z
+            z = function(z) if i == replaced else z
+            yield i, z
+
+    @cached_property
+    def _weights(self):
+        """Weights and biases of all layers in float64, with one output per class."""
+        head, _ = self.find_head()
+        layers = [*self.hidden()[0], (head.coef.T, head.intercept)]
+        return [(W.astype(np.float64), b.astype(np.float64)) for W, b in layers]
+
+    def _run(self, rows, replaced=None, function=None):
+        """Return the outputs of all layers: the input, the hidden ones, the logits."""
+        with np.errstate(over="ignore", invalid="ignore"):  # reported below
+            run = self._forward(rows, self._weights, replaced, function)
+            outputs = [output for _, output in run]
+        check_array(outputs[-1], input_name="logits")
+        return outputs
+
+    def _chunks(self, rows):
+        width = rows.shape[1] + sum(len(b) for _, b in self._weights)
+        return (rows[part] for part in row_chunks(len(rows), 4 * 8 * width))
+
+    def prepare(self, X):
+        """See `Network`."""
+        if self.device != "auto":
+            resolve_device(self.device)  # raises if there is no such device
+        return self.rows(loaded(X)).astype(np.float64, copy=False)
+
+    def layer_names(self, rows):
+        """Return the indices of the hidden layers, "penultimate" if there are none."""
+        return list(range(len(self.hidden()[0]))) or ["penultimate"]
+
+    def layers(self, rows, names, pooling="mean"):
+        """See `Network`."""
+        indices = {name: self.layer_index(name) for name in names}
+        for part in self._chunks(rows):
+            all_outputs = self._run(part)
+            outputs = {name: all_outputs[i + 1] for name, i in indices.items()}
+            if pooling == "maps":
+                outputs = {name: z[:, :, None] for name, z in outputs.items()}
+            yield Layers(outputs, all_outputs[-1])
+
+    def input_gradient(self, rows, function, move):
+        """See `Network`."""
+        slope = _SLOPES[self.hidden()[1]]
+        *hidden, (coef, _) = self._weights
+        for part in self._chunks(rows):
+            *outputs, logits = self._run(part)
+            gradient = function(logits) @ coef.T
+            for (W, _), h in zip(hidden[::-1], outputs[:0:-1], strict=True):
+                gradient = (gradient * slope(h)) @ W.T
+            yield self._run(move(part, gradient))[-1]
+
+    def replaced(self, rows, names, function):
+        """See `Network`."""
+        indices = [self.layer_index(name) for name in names]
+        for part in self._chunks(rows):
+            yield [self._run(part, i, function)[-1] for i in indices]
+
+    def _open(self, source, **options):
+        from skood.nn._functional_network import FunctionalNetwork
+
+        return FunctionalNetwork(source, **options)
+
+    def _thin(self, source, device, seed):
+        from skood.nn._dropout_masks import ThinnedNetwork
+
+        return ThinnedNetwork(source, device, seed)
+
+    def copied_module(self, one_margin=False):
+        """See `Network`: the weights as a torch module."""
+        from skood.nn._functional_network import perceptron
+
+        head, _ = self.find_head()
+        coef, intercept = head.coef, head.intercept
+        if one_margin and self._has_margin():  # given as (-w/2, w/2)
+            coef, intercept = np.diff(coef, axis=0), np.diff(intercept)
+        if not getattr(self.estimator, "fit_intercept", True):
+            intercept = None
+        return perceptron(*self.hidden(), coef.T, intercept)
+
+    @abstractmethod
+    def _has_margin(self):
+        """Return whether the weights are those of one binary margin."""
+
+
+class LinearNetwork(InputNetwork, LayeredNetwork):
+    """Linear classifier: features X, margins, and the weights."""
 
     @staticmethod
     def serves(estimator):
@@ -183,12 +284,12 @@ class _LinearReader(_InputReader):
 
     def layer_index(self, layer):
         """Return the index of a layer before the head: only -1, the input."""
-        _require_penultimate(self.estimator, layer)
+        require_penultimate(self.estimator, layer)
         return -1
 
-    def hidden(self):
-        """Return weights, biases and activation of the hidden layers: none."""
-        return [], "identity"
+    def _has_margin(self):
+        shape = np.shape(self.estimator.coef_)
+        return len(shape) == 1 or shape[0] == 1
 
     def _head(self):
         coef = self.estimator.coef_
@@ -197,11 +298,11 @@ class _LinearReader(_InputReader):
         return symmetric_rows(coef, intercept)
 
 
-class _MLPReader(_ArrayReader):
-    """Reader of scikit-learn's MLPClassifier: a forward pass by its public weights."""
+class MLPNetwork(LayeredNetwork):
+    """MLPClassifier of scikit-learn: a forward pass by its public weights."""
 
-    def __init__(self, estimator, layer):
-        super().__init__(estimator)
+    def __init__(self, estimator, layer, device="auto"):
+        super().__init__(estimator, device)
         self.layer = self.place = self.layer_index(layer)
         if getattr(estimator, "out_activation_", "softmax") == "logistic" and (
             estimator.n_outputs_ > 1
@@ -233,39 +334,30 @@ class _MLPReader(_ArrayReader):
         return list(zip(*weights, strict=True)), self.estimator.activation
 
     def _arrays(self, X, wanted):
-        layers = {reader.layer for reader, want in wanted if "features" in want}
-        needs_logits = any("logits" in want for _, want in wanted)
-        outputs, logits = self._run(self.rows(X), layers, needs_logits)
+        layers = {network.layer for network, needs in wanted if "features" in needs}
+        last = len(self.estimator.coefs_) - 1
+        stop = max(layers, default=-1)
+        if any("logits" in needs for _, needs in wanted):
+            stop = last
+        weights = zip(self.estimator.coefs_, self.estimator.intercepts_, strict=True)
+        outputs = {}
+        for i, output in self._forward(self.rows(X), list(weights)):
+            if i in layers or i == last:
+                outputs[i] = output
+            if i == stop:
+                break
         return [
             (
-                _finite(outputs[reader.layer], "features")
-                if "features" in want
+                _finite(outputs[network.layer], "features")
+                if "features" in needs
                 else None,
-                symmetric_logits(logits) if "logits" in want else None,
+                symmetric_logits(outputs[last]) if "logits" in needs else None,
             )
-            for reader, want in wanted
+            for network, needs in wanted
         ]
 
-    def _run(self, hidden, layers, needs_logits):
-        """Return outputs of some layers and, if they are needed, of the last one."""
-        estimator = self.estimator
-        activation = ACTIVATIONS[estimator.activation]
-        outputs = {-1: hidden}
-        last = len(estimator.coefs_) - 1
-        stop = last if needs_logits else max(layers, default=-1)
-        for i, (W, b) in enumerate(
-            zip(
-                estimator.coefs_[: stop + 1],
-                estimator.intercepts_[: stop + 1],
-                strict=True,
-            )
-        ):
-            hidden = hidden @ W + b
-            if i < last:
-                hidden = activation(hidden)
-            if i in layers:
-                outputs[i] = hidden
-        return outputs, hidden
+    def _has_margin(self):
+        return self.estimator.coefs_[-1].shape[1] == 1
 
     def _head(self):
         estimator = self.estimator
@@ -274,8 +366,8 @@ class _MLPReader(_ArrayReader):
         return symmetric_rows(estimator.coefs_[-1].T, estimator.intercepts_[-1])
 
 
-class _ProbabilityReader(_InputReader):
-    """Reader of classifiers with only predict_proba: logits are log-probabilities."""
+class ProbabilityNetwork(InputNetwork):
+    """Classifier with only predict_proba: logits are log-probabilities."""
 
     def _logits(self, X):
         proba = np.asarray(self.estimator.predict_proba(X), dtype=np.float64)
@@ -283,8 +375,8 @@ class _ProbabilityReader(_InputReader):
         return np.log(np.maximum(proba, np.finfo(np.float64).tiny))
 
 
-class _MarginReader(_InputReader):
-    """Reader of classifiers with only decision_function: logits are the margins."""
+class MarginNetwork(InputNetwork):
+    """Classifier with only decision_function: logits are the margins."""
 
     def _logits(self, X):
         logits = symmetric_logits(self.estimator.decision_function(X))
@@ -296,170 +388,3 @@ class _MarginReader(_InputReader):
                 "class: for an SVC set decision_function_shape='ovr'."
             )
         return logits
-
-
-class PipelineReader(Reader):
-    """Reader of a pipeline: transforms the input by all steps before the last one."""
-
-    def __init__(self, pipeline, reader):
-        self.pipeline = pipeline
-        self.reader = reader
-        self.place, self.batch_size = reader.place, reader.batch_size
-        self.takes_blocks = reader.takes_blocks
-
-    @property
-    def target(self):
-        """Device of the classifier of the last step."""
-        return self.reader.target
-
-    def iter_together(self, X, wanted):
-        """Transform `X` by the steps before the last, then read."""
-        inner = [(reader.reader, want) for reader, want in wanted]
-        for block in loaded_blocks(X):
-            if len(self.pipeline.steps) > 1:
-                block = self.pipeline[:-1].transform(block)
-            yield from self.reader.iter_together(block, inner)
-
-    def blocks(self, reading):
-        """Cut a reading of all samples as `iter_read` does."""
-        yield from self.reader.blocks(reading)
-
-    def find_head(self):
-        """Return the head of the last step, and the name of its layer."""
-        return self.reader.find_head()
-
-
-def _is(estimator, kind):
-    """Return whether scikit-learn's tags, if any, have an estimator type."""
-    return hasattr(estimator, "__sklearn_tags__") and kind(estimator)
-
-
-def make_reader(
-    estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
-):
-    """Return the reader of a fitted classifier.
-
-    Parameters
-    ----------
-    estimator : object
-        A fitted classifier of any supported kind.
-
-    layer : str or int, default="penultimate"
-        Layer of the features; see `FeatureExtractor`.
-
-    pooling : {"mean", "max", "flatten"} or None, default="mean"
-        Pooling of feature maps to vectors.
-
-    batch_size : int, default=256
-        Number of samples per forward pass of a network.
-
-    device : str, default="auto"
-        Device of a network.
-
-    Returns
-    -------
-    reader : Reader
-        In a block of `shared_readings` for this classifier, it uses the cache of the
-        block.
-
-    Raises
-    ------
-    TypeError
-        If this kind of object is not supported.
-    ValueError
-        If there is no such layer.
-    """
-    estimator = unwrapped(estimator)
-    reader = plain_reader(
-        estimator, layer=layer, pooling=pooling, batch_size=batch_size, device=device
-    )
-    reader.memory = next(
-        (
-            memories[id(estimator)]
-            for memories in SHARING.get()
-            if id(estimator) in memories and memories[id(estimator)].is_open()
-        ),
-        None,
-    )
-    return reader
-
-
-def plain_reader(
-    estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
-):
-    """Return the reader of a fitted classifier that runs it at each reading.
-
-    For the parameters see `make_reader`.
-    """
-    estimator = unwrapped(estimator)
-    options = {
-        "layer": layer,
-        "pooling": pooling,
-        "batch_size": batch_size,
-        "device": device,
-    }
-    if isinstance(estimator, Pipeline):
-        return PipelineReader(estimator, plain_reader(estimator[-1], **options))
-    if is_instance(estimator, "torch.nn", "Module"):
-        raise TypeError(
-            f"Got the bare torch module {type(estimator).__name__}. Wrap a trained one "
-            "with skood.nn.pretrained(module, classes=...), or pass its class to "
-            "skood.nn.TorchClassifier(module=...) to have it trained."
-        )
-    if hasattr(estimator, "__skood_network__"):
-        return estimator.__skood_network__(**options)
-    if _is(estimator, is_regressor):
-        raise TypeError(
-            f"Cannot read {type(estimator).__name__}: it is a regressor, and skood "
-            "reads classifiers."
-        )
-    check_one_column(estimator)
-    is_skorch = is_instance(estimator, "skorch.net", "NeuralNet")
-    has_logits = hasattr(estimator, "_prepare_input") and hasattr(
-        estimator, "predict_logits"
-    )
-    if is_skorch or has_logits:
-        from skood.nn._torch_reader import ModuleReader
-
-        check_is_fitted(estimator)
-        return ModuleReader(estimator, is_skorch=is_skorch, **options)
-    if _MLPReader.serves(estimator):
-        return _MLPReader(estimator, layer)
-    _require_penultimate(estimator, layer)
-    if _LinearReader.serves(estimator):
-        return _LinearReader(estimator)
-    if hasattr(estimator, "predict_proba"):
-        return _ProbabilityReader(estimator)
-    if _is(estimator, is_classifier) and hasattr(estimator, "decision_function"):
-        return _MarginReader(estimator)
-    raise TypeError(
-        f"Cannot read {type(estimator).__name__}: it must be a classifier with "
-        "predict_proba or decision_function, a Pipeline that ends in one, a skorch "
-        "net, or a torch module wrapped by skood.nn.pretrained(module, classes=...)."
-    )
-
-
-def predicts_softmax(estimator):
-    """Return whether probabilities of a classifier are the softmax of its logits.
-
-    They need not be for scikit-learn's linear classifiers: some have one classifier for
-    each class, and their probabilities are normalized. They are not for a network that
-    predicts evidence. If not, use ``predict_proba``. True also without such a method.
-    """
-    estimator = unwrapped(estimator)
-    if isinstance(estimator, Pipeline):
-        return predicts_softmax(estimator[-1])
-    if hasattr(estimator, "predict_logits") or not hasattr(estimator, "predict_proba"):
-        return True
-    return not (
-        hasattr(estimator, "__skood_network__") or _LinearReader.serves(estimator)
-    )
-
-
-def read(estimator, X, want, **options):
-    """Return the reading of all samples of `X`, from one forward pass.
-
-    `want` is a set of {"features", "logits", "head"}; the others are None. For the
-    options see `make_reader`.
-    """
-    return concatenate(make_reader(estimator, **options).iter_read(X, want))

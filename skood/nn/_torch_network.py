@@ -1,20 +1,44 @@
-"""Layers and gradients of a torch network, which is restored afterwards."""
+"""Torch networks: outputs, layers and gradients of a module, which is restored."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from itertools import chain
 
 import numpy as np
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skood.nn._forward_hooks import Watcher, primary_tensor, replacing
+from skood.nn._borrowed_module import (
+    borrowed,
+    check_first_axis,
+    check_network_input,
+    copied,
+    differentiable,
+    embeddings,
+    explaining_inference,
+    finite_array,
+    finite_logits,
+    log_probabilities,
+    places,
+    to_batch,
+)
+from skood.nn._dropout_masks import ThinnedNetwork
+from skood.nn._forward_hooks import (
+    Watcher,
+    parse_layer,
+    pool,
+    primary_tensor,
+    replacing,
+)
+from skood.nn._functional_network import FunctionalNetwork
 from skood.nn._network import Layers, Network
-from skood.nn._torch_reader import borrowed, check_first_axis, finite_logits
-from skood.utils._batches import as_rows, is_torch_data, loaded
+from skood.nn._outputs import Head, Reading, symmetric_logits
+from skood.utils._batches import as_rows, is_torch_data, loaded, loaded_blocks
 
-__all__ = ["ModuleNetwork"]
+__all__ = ["TorchNetwork"]
 
 # Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
@@ -23,66 +47,298 @@ _BLOCK_BYTES = 32 * 2**20
 _FIRST_ROWS = 8
 
 
-class ModuleNetwork(Network):
+class TorchNetwork(Network):
     """Network of a skorch net, a `TorchClassifier`, or a module by `pretrained`.
 
-    Between two blocks the module is restored: training modes, buffers, gradients,
-    ``requires_grad``, hooks and device.
+    Between two blocks of results the module is restored: training modes, buffers,
+    gradients, ``requires_grad``, hooks and device. The estimator has ``module_``, and
+    ``_prepare_input`` unless it is a skorch net; for the options see
+    `FeatureExtractor`.
     """
 
-    def __init__(self, reader, steps):
-        super().__init__(reader, steps)
-        self._module = reader.module
+    def __init__(self, estimator, *, is_skorch, layer, pooling, batch_size, device):
+        self.estimator = estimator
+        self.module = estimator.module_
+        self.layer = layer
+        self.pooling = pooling
+        self.place = (layer, pooling)
+        self.batch_size = min(
+            batch_size, getattr(estimator, "max_batch_size_", batch_size)
+        )
+        if device == "auto":  # the device of the classifier
+            device = getattr(estimator, "device", None) or "auto"
+        self.device = device
+        self._n_logits = None  # a skorch net may have more outputs than classes seen
+        if is_skorch:
+            self.check_input = check_network_input
+            self.outputs_probabilities = _skorch_gives_probabilities(estimator)
+        else:
+            self.check_input = estimator._prepare_input
+            self._n_logits = len(estimator.classes_)
+            output = getattr(estimator, "output", "logits")
+            self.outputs_probabilities = output == "probabilities"
+        parse_layer(self.module, layer)  # an unknown name raises now
 
-    def _checked(self, X):
-        if is_torch_data(X):  # batches are loaded and checked when they are run
-            return as_rows(X)
-        return self.reader.prepare(loaded(X))
+    @property
+    def target(self):
+        """Device of the input of the module."""
+        return places(self.module, self.device)[1]
 
     @contextmanager
-    def _watched(self, layers=(), pooling="mean"):
-        """Put the module in eval mode with hooks; yield its device and the watcher."""
-        with borrowed(self._module, self.reader.device) as device:
-            watcher = Watcher(self._module, layers, pooling)
-            try:
-                yield device, watcher
-            finally:
-                watcher.remove()
+    def _watched(self, *requests):
+        """Put the module in eval mode with hooks; yield its device and the watchers.
+
+        There is a watcher for each request, a pair of layers and their pooling.
+        """
+        with borrowed(self.module, self.device) as device, ExitStack() as stack:
+            watchers = []
+            for layers, pooling in requests:
+                watchers.append(Watcher(self.module, layers, pooling))
+                stack.callback(watchers[-1].remove)
+            yield device, watchers
+
+    # --- features, logits and the head ---------------------------------------
+
+    def outputs_together(self, X, wanted):
+        """See `Network`; the batch size is the smallest one of the networks."""
+        n_rows = min(network.batch_size for network, _ in wanted)
+        batches = self._batches(X, n_rows)
+        for first in batches:
+            yield self._block_of_outputs(chain([first], batches), wanted)
+
+    def _batches(self, X, n_rows):
+        """Yield batches of at most `n_rows` samples; `X` is loaded part by part."""
+        for rows in loaded_blocks(X):
+            rows = self.check_input(rows)
+            for start in range(0, rows.shape[0], n_rows):
+                yield rows[start : start + n_rows]
+
+    def _block_of_outputs(self, batches, wanted):
+        """Run batches until a block is full."""
+        parts: list = [([], []) for _ in wanted]
+        heads: list = [None] * len(wanted)
+        size = 0
+        requests = [([network.layer], network.pooling) for network, _ in wanted]
+        with self._watched(*requests) as (device, watchers):
+            for rows in batches:
+                batch = self.to_batch(rows, device)
+                for watcher in watchers:
+                    watcher.forget()
+                output = primary_tensor(self.module(batch))
+                for i, (network, needs) in enumerate(wanted):
+                    found, *arrays = network._taken(output, batch, watchers[i], needs)
+                    if "head" in needs and heads[i] is None:
+                        heads[i] = network._head(found)
+                    watchers[i].forget()
+                    for part, array in zip(parts[i], arrays, strict=True):
+                        if array is not None:
+                            part.append(array)
+                            size += array.nbytes
+                if size >= _BLOCK_BYTES:
+                    break
+        readings = []
+        for head in heads:  # one after the other, so that batches are freed
+            features, logits = parts.pop(0)
+            readings.append(
+                Reading(
+                    np.concatenate(features) if features else None,
+                    np.concatenate(logits) if logits else None,
+                    head,
+                )
+            )
+        return readings
+
+    def blocks(self, reading):
+        """Cut a reading of all samples as `iter_outputs` does."""
+        arrays = [a for a in (reading.features, reading.logits) if a is not None]
+        size = sum(array[: self.batch_size].nbytes for array in arrays)
+        if size == 0:
+            yield reading
+            return
+        step = self.batch_size * -(-_BLOCK_BYTES // size)
+        for start in range(0, len(reading), step):
+            yield reading.rows(slice(start, start + step))
+
+    def to_batch(self, rows, device):
+        """Return samples as an input of the module, see `to_batch`."""
+        return to_batch(rows, self.module, device, self.check_input)
+
+    def _taken(self, output, batch, watcher, needs):
+        """Return the layer of the logits, features and logits of a forward pass."""
+        found = watcher.head_of(output)
+        z = logits = None
+        if "features" in needs:
+            z = finite_array(self.layer_output(self.layer, watcher, found), "features")
+            check_first_axis(z, batch, f"layer={self.layer!r}")
+        if "logits" in needs:
+            logits = finite_logits(self.logits_of(output, found, batch))
+        return found, z, logits
+
+    def layer_output(self, layer, watcher, found):
+        """Return the pooled output of a layer in the recorded forward pass."""
+        if layer == "penultimate":
+            linear = found or watcher.last
+            if linear is None:
+                raise ValueError(
+                    "layer='penultimate' is the input of the last torch.nn.Linear, "
+                    "and none ran in this network. Name a layer: it has "
+                    f"{', '.join(n for n, _ in self.module.named_modules() if n)}."
+                )
+            return pool(linear[2], watcher.pooling, channels_last=True)
+        if layer not in watcher.taken:
+            raise ValueError(
+                f"The layer {layer!r} did not run in the forward pass of "
+                f"{type(self.module).__name__}. Name a layer that does."
+            )
+        return watcher.taken[layer]
+
+    def logits_of(self, output, found, batch):
+        """Return the logits, as a tensor, of the recorded forward pass.
+
+        One row per sample, and a column per class (one for a margin); else it raises.
+        """
+        if found is not None:
+            logits = found[3]
+        else:
+            logits = output
+            if self.outputs_probabilities:
+                logits = log_probabilities(output)
+        if logits.ndim > 2:
+            raise ValueError(
+                f"The network returned logits of shape {tuple(logits.shape)}; expected "
+                "(n_samples, n_classes)."
+            )
+        check_first_axis(logits, batch, "The network")
+        n_logits = 1 if logits.ndim == 1 else logits.shape[1]
+        if self._n_logits is not None and max(2, n_logits) != self._n_logits:
+            classes = np.asarray(self.estimator.classes_).tolist()
+            raise ValueError(
+                f"The network {type(self.module).__name__} has {n_logits} outputs, but "
+                f"classes names {len(classes)}: {classes}. Name one class per output, "
+                "in their order."
+            )
+        return logits
+
+    def _head(self, found):
+        """Return the weights of the linear layer of the logits, if its input is `z`."""
+        if found is not None and self.layer in ("penultimate", f"input:{found[0]}"):
+            head = Head.of_linear(found[1])
+            z = finite_array(found[2], "features").astype(np.float64)
+            logits = symmetric_logits(finite_array(found[3], "logits"))
+            # A layer that computes more than W z + b, or is followed by an operation in
+            # place, is not a linear head.
+            if np.allclose(
+                z @ head.coef.T + head.intercept,
+                logits,
+                rtol=1e-2,
+                atol=1e-3 * (1 + np.abs(logits).max()),
+            ):
+                return head
+        raise ValueError(
+            "This needs the weights of a linear head, but the logits of the network "
+            f"{type(self.module).__name__} are not the output of a torch.nn.Linear on "
+            f"the features of layer={self.layer!r}. Use a detector that reads features "
+            "or logits only."
+        )
+
+    def find_head(self):
+        """Return the head without running samples, and the name of its layer.
+
+        If the input shape is known, one sample finds the linear layer that gives the
+        logits; otherwise it is the only one with an output per class.
+        """
+        n_classes = len(getattr(self.estimator, "classes_", ()))
+        linear = {
+            name: child
+            for name, child in self.module.named_modules()
+            if isinstance(child, nn.Linear)
+            and (n_classes == 0 or max(2, child.out_features) == n_classes)
+        }
+        shape = getattr(self.estimator, "input_shape_", None)
+        why = "that gives the logits"
+        name = None
+        if self.layer != "penultimate":
+            name = str(self.layer)
+            name = name.removeprefix("input:") if name.startswith("input:") else None
+        elif shape is not None:
+            name = self._find_by_running(shape)
+        elif len(linear) == 1:
+            name = next(iter(linear))
+        elif linear:
+            why += ", and without the input shape it is unknown which one does"
+        if name not in linear:
+            raise ValueError(
+                f"The network {type(self.module).__name__} cannot be split at layer="
+                f"{self.layer!r}: a body and a head part at the input of the linear "
+                f"layer {why}. Its linear layers with an output per class are: "
+                f"{', '.join(linear) or 'none'}; use layer='input:NAME' for one."
+            )
+        return Head.of_linear(linear[name]), f"input:{name}"
+
+    def _find_by_running(self, shape):
+        """Return the name of the linear layer of the logits, None if there is none."""
+        with self._watched(((), None)) as (device, [watcher]):
+            output = primary_tensor(self._run_one(shape, watcher, device))
+            found = watcher.head_of(output)
+        if found is not None:
+            self._head(found)  # raises if it is not linear
+        return None if found is None else found[0]
+
+    def _run_one(self, shape, watcher, device):
+        """Run an artificial sample with distinct entries: zeros might be padding."""
+        size = int(np.prod(shape))
+        numbers = torch.linspace(-1, 1, size).reshape(1, *shape)
+        if not embeddings(self.module):
+            return self.module(self.to_batch(numbers, device))
+        least = min(m.num_embeddings for m in embeddings(self.module))
+        tokens = (torch.arange(size) % min(2, least)).reshape(1, *shape)
+        try:
+            return self.module(self.to_batch(tokens, device))
+        except RuntimeError:  # the first floating input is not what it embeds
+            watcher.forget()
+            return self.module(self.to_batch(numbers, device))
+
+    # --- layers and gradients ------------------------------------------------
+
+    def prepare(self, X):
+        if is_torch_data(X):  # batches are loaded and checked when they are run
+            return as_rows(X)
+        return self.check_input(loaded(X))
 
     def _run(self, batch, watcher):
         """Return the logits of a batch, as a tensor, and the layer that gave them."""
         watcher.forget()
-        output = primary_tensor(self._module(batch))
+        output = primary_tensor(self.module(batch))
         found = watcher.head_of(output)
-        return self.reader.logits_of(output, found, batch), found
+        return self.logits_of(output, found, batch), found
 
     def layer_names(self, rows):
         """Return the linear and convolutional layers, without the head."""
-        with self._watched() as (device, watcher):
-            _, found = self._run(self.reader.to_batch(rows[:2], device), watcher)
+        with self._watched(((), None)) as (device, [watcher]):
+            _, found = self._run(self.to_batch(rows[:2], device), watcher)
             ran = list(watcher.ran)
         if not ran:
-            names = [name for name, _ in self._module.named_modules() if name]
+            names = [name for name, _ in self.module.named_modules() if name]
             raise ValueError(
                 f"No linear or convolutional layer ran in the network "
-                f"{type(self._module).__name__}: name the layers to read. It has "
+                f"{type(self.module).__name__}: name the layers to read. It has "
                 f"{', '.join(names) or 'no named modules'}."
             )
         names = [name for name in ran if found is None or name != found[0]]
         return names or ["penultimate"]
 
-    def iter_layers(self, rows, layers, pooling="mean"):
+    def layers(self, rows, names, pooling="mean"):
         """See `Network`."""
-        start, n_rows = 0, self.reader.batch_size
-        if layers:
+        start, n_rows = 0, self.batch_size
+        if names:
             n_rows = min(n_rows, _FIRST_ROWS)
         while start < rows.shape[0]:
-            blocks: dict = {layer: [] for layer in layers}
+            blocks: dict = {name: [] for name in names}
             logits, size = [], 0
-            with self._watched(layers, pooling) as (device, watcher):
+            with self._watched((names, pooling)) as (device, [watcher]):
                 while start < rows.shape[0] and size < _BLOCK_BYTES:
-                    batch = self.reader.to_batch(rows[start : start + n_rows], device)
-                    outputs, z = self._read(batch, layers, watcher)
+                    batch = self.to_batch(rows[start : start + n_rows], device)
+                    outputs, z = self._outputs_of(batch, names, watcher)
                     n_bytes = z.nbytes + sum(t.nbytes for t in outputs.values())
                     for layer, tensor in outputs.items():
                         blocks[layer].append(tensor)
@@ -90,7 +346,7 @@ class ModuleNetwork(Network):
                     size += n_bytes
                     start += len(batch)
                     fitting = _BLOCK_BYTES * len(batch) // n_bytes
-                    n_rows = max(1, min(self.reader.batch_size, fitting))
+                    n_rows = max(1, min(self.batch_size, fitting))
             outputs = {
                 layer: parts[0] if len(parts) == 1 else torch.cat(parts)
                 for layer, parts in blocks.items()
@@ -98,12 +354,12 @@ class ModuleNetwork(Network):
             del blocks  # free memory while the block is processed
             yield Layers(outputs, np.concatenate(logits))
 
-    def _read(self, batch, layers, watcher):
+    def _outputs_of(self, batch, names, watcher):
         """Run a batch; return the outputs of layers, and the logits as an array."""
         logits, found = self._run(batch, watcher)
         outputs = {}
-        for layer in layers:
-            tensor = self.reader.layer_output(layer, watcher, found).detach()
+        for layer in names:
+            tensor = self.layer_output(layer, watcher, found).detach()
             check_first_axis(tensor, batch, f"layer={layer!r}")
             if tensor.dtype not in (torch.float32, torch.float64):
                 tensor = tensor.float()
@@ -116,23 +372,23 @@ class ModuleNetwork(Network):
 
     def _iter_batches(self, rows, function):
         """Yield blocks of the results of a function for batches of samples."""
-        start, n_rows = 0, self.reader.batch_size
+        start, n_rows = 0, self.batch_size
         while start < rows.shape[0]:
             results, size = [], 0
-            with self._watched() as (device, watcher):
+            with self._watched(((), None)) as (device, [watcher]):
                 while start < rows.shape[0] and size < _BLOCK_BYTES:
-                    batch = self.reader.to_batch(rows[start : start + n_rows], device)
+                    batch = self.to_batch(rows[start : start + n_rows], device)
                     result = function(batch, watcher)
                     results.append(result)
                     size += sum(array.nbytes for array in result)
                     start += n_rows
             yield [np.concatenate(parts) for parts in zip(*results, strict=True)]
 
-    def iter_moved(self, rows, cotangent, move):
+    def input_gradient(self, rows, function, move):
         """See `Network`."""
 
         def moved_logits(batch, watcher):
-            gradient = self._gradient(batch, watcher, cotangent)
+            gradient = self._gradient(batch, watcher, function)
             logits, _ = self._run(move(batch, gradient), watcher)
             watcher.forget()
             return [finite_logits(logits)]
@@ -140,18 +396,18 @@ class ModuleNetwork(Network):
         for (logits,) in self._iter_batches(rows, moved_logits):
             yield logits
 
-    def _gradient(self, batch, watcher, cotangent):
+    def _gradient(self, batch, watcher, function):
         """Return the gradient of a function of the logits with respect to a batch."""
         if not batch.is_floating_point():
             raise TypeError(
-                f"The network {type(self._module).__name__} reads numbers of "
+                f"The network {type(self.module).__name__} reads numbers of "
                 f"{str(batch.dtype).removeprefix('torch.')}, such as tokens: there is "
                 "no gradient with respect to them."
             )
         with (
             torch.enable_grad(),
-            _differentiable(self._module),
-            _explaining_inference(self._module),
+            differentiable(self.module),
+            explaining_inference(self.module),
         ):
             leaf = batch.detach().requires_grad_()
             # a copy, because a module may write to its input
@@ -160,10 +416,10 @@ class ModuleNetwork(Network):
                 logits = logits[:, None]
             values = logits.detach().double()
             if values.shape[1] == 1:  # logits (-m/2, m/2) of a binary margin m
-                both = cotangent(torch.cat([-values, values], dim=1) / 2)
+                both = function(torch.cat([-values, values], dim=1) / 2)
                 direction = (both[:, 1:] - both[:, :1]) / 2
             else:
-                direction = cotangent(values)
+                direction = function(values)
             gradient = None
             if logits.requires_grad:
                 (gradient,) = torch.autograd.grad(
@@ -171,61 +427,63 @@ class ModuleNetwork(Network):
                 )
         if gradient is None:
             raise ValueError(
-                f"The logits of {type(self._module).__name__} have no gradient with "
+                f"The logits of {type(self.module).__name__} have no gradient with "
                 "respect to its input: its forward() detaches, or runs under "
                 "torch.no_grad()."
             )
         if not torch.isfinite(gradient).all():
             raise ValueError(
-                f"The gradient of {type(self._module).__name__} with respect to its "
+                f"The gradient of {type(self.module).__name__} with respect to its "
                 "input contains NaN or infinity."
             )
         return gradient
 
-    def iter_replaced(self, rows, layers, function):
+    def replaced(self, rows, names, function):
         """See `Network`."""
 
         def logits_each(batch, watcher):
             return [
                 finite_logits(self._run_replaced(batch, watcher, layer, function))
-                for layer in layers
+                for layer in names
             ]
 
         yield from self._iter_batches(rows, logits_each)
 
     def _run_replaced(self, batch, watcher, layer, function):
-        with replacing(self._module, layer, function) as ran:
+        with replacing(self.module, layer, function) as ran:
             # a copy, because a module may write to its input
             logits, _ = self._run(batch.clone(), watcher)
         watcher.forget()
         if not ran:
             raise ValueError(
                 f"The layer {layer!r} did not run in the forward pass of "
-                f"{type(self._module).__name__}. Name a layer that does."
+                f"{type(self.module).__name__}. Name a layer that does."
             )
         return logits
 
+    # --- weights -------------------------------------------------------------
 
-@contextmanager
-def _explaining_inference(module):
-    """Explain in the error which tensors made in inference mode stop the gradient."""
-    try:
-        yield
-    except RuntimeError as error:
-        tensors = (*module.named_parameters(), *module.named_buffers())
-        names = [name for name, tensor in tensors if tensor.is_inference()]
-        if not names:
-            raise
-        raise ValueError(
-            f"No gradient passes through {type(module).__name__}: {names[0]!r}"
-            f"{' and others were' if len(names) > 1 else ' was'} made under "
-            "torch.inference_mode(). Build the network outside of it, and load the "
-            "weights by load_state_dict."
-        ) from error
+    def _open(self, source, **options):
+        return FunctionalNetwork(source, **options)
+
+    def _thin(self, source, device, seed):
+        return ThinnedNetwork(source, device, seed)
+
+    def copied_module(self, one_margin=False):
+        """See `Network`."""
+        check_is_fitted(self.estimator)
+        return copied(self.module)
 
 
-def _differentiable(module):
-    """Disable cuDNN on CUDA: it cannot differentiate recurrent layers in eval mode."""
-    if any(isinstance(child, nn.RNNBase) for child in module.modules()):
-        return torch.backends.cudnn.flags(enabled=False)
-    return nullcontext()
+def _skorch_gives_probabilities(net):
+    """Return whether the module of a skorch net returns probabilities.
+
+    `NeuralNetClassifier` takes the logarithm before `NLLLoss`; the plain
+    `NeuralNet` does not.
+    """
+    from skorch import NeuralNetClassifier
+
+    criterion = getattr(net, "criterion_", None)
+    if isinstance(criterion, nn.NLLLoss):
+        return isinstance(net, NeuralNetClassifier)
+    return isinstance(criterion, nn.BCELoss)

@@ -7,7 +7,8 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from skood.nn._sklearn_network import make_reader
+from skood.nn._make_network import make_network
+from skood.nn._sklearn_network import LayeredNetwork
 from skood.onnx._graph import Graph
 from skood.onnx._scores import formula_of
 from skood.utils._metaestimators import unwrapped
@@ -220,8 +221,8 @@ def _read(detector, X):
     """Return features and logits of the samples, and the number of logits."""
     if not hasattr(detector, "estimator_"):
         return X, X, detector.n_features_in_
-    reader = make_reader(detector.estimator_)
-    if not hasattr(reader, "layer_index"):
+    network = make_network(detector.estimator_)
+    if not isinstance(network, LayeredNetwork):
         name, kind = type(detector).__name__, type(unwrapped(detector.estimator_))
         advice = (
             f"Put its other steps before the detector: make_pipeline(..., {name}(...))."
@@ -234,8 +235,8 @@ def _read(detector, X):
             f"{name} reads a {kind.__name__}, for which there are no formulas in ONNX: "
             f"there are for linear classifiers and MLPClassifier. {advice}"
         )
-    hidden, activation = reader.hidden()
+    hidden, activation = network.hidden()
     for weight, bias in hidden:
         X = (X @ weight + bias).apply(_NODES[activation])
-    head = reader._head()
+    head, _ = network.find_head()
     return X, X @ head.coef.T + head.intercept, len(head.coef)

@@ -5,7 +5,8 @@
 
 from sklearn.frozen import FrozenEstimator
 
-from skood.nn._sklearn_network import _LinearReader, make_reader
+from skood.nn._make_network import make_network
+from skood.nn._sklearn_network import LinearNetwork
 from skood.utils._labels import check_labels
 from skood.utils._metaestimators import fit_wrapped, unwrapped
 
@@ -29,15 +30,15 @@ def fit_head(owner, estimator, X, y, rows):
         vars(owner).pop(name, None)
     if names is not None:
         owner.feature_names_in_ = names
-    reader = make_reader(owner.estimator_)
-    if not isinstance(reader, _LinearReader):
+    network = make_network(owner.estimator_)
+    if not isinstance(network, LinearNetwork):
         raise ValueError(
             f"{type(owner).__name__} needs a linear classifier of X itself, and a "
             f"{type(unwrapped(estimator)).__name__} is none. Take a network apart by "
             "body, head = skood.nn.split(network), pass estimator=head, and put body "
             "before it in the pipeline."
         )
-    head, _ = reader.find_head()
+    head, _ = network.find_head()
     if head.coef.shape[1] != X.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} features, but the head that {type(owner).__name__} "

@@ -40,8 +40,8 @@ from skood.detectors import (
 )
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead, pretrained
-from skood.nn._sklearn_network import read
 from skood.utils._torch import is_tensor, row_chunks
+from tests.nn._reading import read
 
 READ_LOGITS = [MSP(temperature=2.0), MaxLogit(), Energy(temperature=0.5), Entropy()]
 READ_FEATURES = [

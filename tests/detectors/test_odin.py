@@ -21,13 +21,13 @@ from sklearn.preprocessing import StandardScaler
 from skood.datasets import load_digits_ood
 from skood.detectors import MSP, ODIN
 from skood.nn import LinearHead, pretrained
-from skood.nn._sklearn_network import read
 from tests.nn._conv_net import (
     conv_classifier,
     conv_net,
     images,
     perceptron_in_torch,
 )
+from tests.nn._reading import read
 
 
 def _naive(net, X, temperature, epsilon, scale=None):

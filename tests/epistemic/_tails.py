@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from skood.epistemic.quam._searched_layers import find_tail
 from skood.nn import pretrained
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 
 __all__ = [
     "SIZE",
@@ -52,7 +52,9 @@ def make_net(make, seed=0):
 
 
 def make_tail(module, scope="dense", rows=X, n_classes=3):
-    network = OpenNetwork(pretrained(module, np.arange(n_classes)), device="cpu")
+    network = make_network(pretrained(module, np.arange(n_classes))).with_weights(
+        device="cpu"
+    )
     batch = network.batch(network.prepare(rows)[:2])
     return network, find_tail(network, scope, batch)
 

@@ -19,7 +19,7 @@ from skood.epistemic.quam._adversarial_search import (
 )
 from skood.epistemic.quam._searched_layers import find_tail
 from skood.nn import pretrained
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 from tests.epistemic._lenet import N_CLASSES, digits, lenet, plain_search
 
 DENSE = [f"fc{i}.{kind}" for i in (1, 2, 3) for kind in ("weight", "bias")]
@@ -36,7 +36,7 @@ STEP = {"lr": 5e-3, "weight_decay": 1e-3, "c0": 6.0}
 
 
 def _opened(module, scope, X):
-    network = OpenNetwork(pretrained(module), device="cpu")
+    network = make_network(pretrained(module)).with_weights(device="cpu")
     rows = network.prepare(X)
     return network, find_tail(network, scope, network.batch(rows[:2]))
 

@@ -15,7 +15,7 @@ from skood.epistemic.quam._batched_gradients import (
 )
 from skood.epistemic.quam._searched_layers import WholeNetwork, find_tail
 from skood.nn import pretrained
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 
 DENSE_NETS = {
     "one output": lambda: nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 1)),
@@ -39,7 +39,9 @@ def test_gradients_of_dense_layers_are_those_of_torch(name):
     module = DENSE_NETS[name]().double().eval()
     n_classes = max(2, list(module.parameters())[-1].shape[0])
     X = np.random.default_rng(0).normal(size=(40, 5))
-    network = OpenNetwork(pretrained(module, np.arange(n_classes)), device="cpu")
+    network = make_network(pretrained(module, np.arange(n_classes))).with_weights(
+        device="cpu"
+    )
     tail = find_tail(network, "dense", network.batch(network.prepare(X)[:2]))
     weights = tail.start(6)
     with torch.no_grad():
@@ -70,7 +72,7 @@ def test_gradients_lie_in_memory_as_weights_do():
         nn.Conv1d(1, 3, 2), nn.Tanh(), nn.Flatten(), nn.Linear(12, 1), nn.Linear(1, 3)
     ).double()
     X = np.random.default_rng(0).normal(size=(12, 1, 5))
-    network = OpenNetwork(pretrained(module, [0, 1, 2]), device="cpu")
+    network = make_network(pretrained(module, [0, 1, 2])).with_weights(device="cpu")
     network.prepare(X)
     tail = WholeNetwork(network)
     weights = tail.start(4)

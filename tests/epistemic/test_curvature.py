@@ -21,7 +21,7 @@ from skood.epistemic.laplace._curvature import (
     log_marginal_likelihood,
 )
 from skood.nn import pretrained
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 
 KINDS = ["diag", "full", "kron"]
 
@@ -236,7 +236,9 @@ def _net(*layers):
 
 
 def _open(net, n_classes=3):
-    network = OpenNetwork(pretrained(net, classes=np.arange(n_classes)), device="cpu")
+    network = make_network(pretrained(net, classes=np.arange(n_classes))).with_weights(
+        device="cpu"
+    )
     X = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
     return network, network.batch(network.prepare(X))
 
@@ -271,7 +273,7 @@ def test_margin_of_scikit_learn_is_one_output():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 2)), np.arange(30) % 2
     clf = LogisticRegression().fit(X, y)
-    network = OpenNetwork(clf, device="cpu", one_margin=True)
+    network = make_network(clf).with_weights(device="cpu", one_margin=True)
     batch = network.batch(network.prepare(X))
     part = LastLayer(network)
     expected = np.append(clf.coef_, clf.intercept_)[None]

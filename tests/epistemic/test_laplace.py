@@ -32,7 +32,7 @@ from skood.epistemic import (
 )
 from skood.epistemic.laplace import _laplace
 from skood.nn import TorchClassifier, pretrained
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 from skood.rejection import RejectOptionClassifier
 from tests.nn._conv_net import conv_classifier, images
 
@@ -119,7 +119,7 @@ def test_members_are_networks_with_other_weights(data, hessian):
     X, y = data
     net = MLPClassifier((6,), solver="lbfgs", random_state=0, max_iter=30)
     clf = Laplace(net, hessian=hessian, n_samples=4, random_state=0).fit(X, y)
-    network = OpenNetwork(clf.estimator_, device="cpu")
+    network = make_network(clf.estimator_).with_weights(device="cpu")
     rows = network.prepare(X)
     given = network.weights()
     name = network.head_name

@@ -23,7 +23,7 @@ from torch.func import functional_call, jacrev
 from skood.epistemic import Laplace, MixtureLaplace
 from skood.epistemic.laplace._linearized_network import Eigenbasis, Linearized
 from skood.nn import pretrained
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 from skood.utils._torch import seeded
 
 
@@ -313,7 +313,7 @@ def test_perceptron_through_laplace_torch(peer, data):
 
 
 def test_names_in_the_order_of_the_network(frozen, data):
-    network = OpenNetwork(frozen, device="cpu", dtype=torch.float64)
+    network = make_network(frozen).with_weights(device="cpu", dtype=torch.float64)
     network.prepare(data[0])
     part = Linearized(network, ["2", "0"])
     assert part.names == ALL

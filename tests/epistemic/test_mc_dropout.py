@@ -26,6 +26,7 @@ from skood.epistemic import MCDropout
 from skood.epistemic import _mc_dropout as _dropout
 from skood.nn import TorchClassifier, pretrained
 from skood.nn import _dropout_masks as _thinned
+from skood.nn._make_network import make_network
 
 NET = TorchClassifier(
     module_params={"hidden": (8,), "dropout": 0.4},
@@ -324,7 +325,7 @@ def test_networks_that_cannot_be_replayed_are_run_in_full():
         net[0].bias *= 2
     expected = MCDropout(pretrained(plain), n_samples=4, random_state=0).fit(X, y)
     np.testing.assert_allclose(members, expected.predict_members(X), rtol=1e-4)
-    thinned = _thinned.ThinnedNetwork(pretrained(net), "cpu", 0)
+    thinned = make_network(pretrained(net)).with_dropout("cpu", 0)
     thinned.log_proba(thinned.prepare(X), 2)
     assert not thinned._reuses
 

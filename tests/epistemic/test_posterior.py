@@ -21,7 +21,7 @@ from skood.epistemic.mcmc._posterior import (
     prior_scales,
 )
 from skood.nn import pretrained
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 from skood.utils._torch import seeded
 
 rng = np.random.default_rng(0)
@@ -77,7 +77,9 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def _opened(kind):
-    network = OpenNetwork(_estimator(kind), device="cpu", dtype=torch.float64)
+    network = make_network(_estimator(kind)).with_weights(
+        device="cpu", dtype=torch.float64
+    )
     rows = network.prepare(X)
     return network, rows, StackedWeights(network, rows)
 

@@ -16,7 +16,8 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import spectral_norm
 
 from skood.epistemic.quam._searched_layers import DenseTail, WholeNetwork, find_tail
-from skood.nn._functional_network import OpenNetwork, symmetric
+from skood.nn._functional_network import symmetric
+from skood.nn._make_network import make_network
 from tests.epistemic._tails import (
     SIZE,
     Two,
@@ -69,7 +70,7 @@ def _renamed(tail):
 def test_binary_classifiers_of_scikit_learn(estimator, widths):
     """Their margin is the difference of two logits."""
     y = (X[:, 0] > 0).astype(int)
-    network = OpenNetwork(estimator.fit(X, y), device="cpu")
+    network = make_network(estimator.fit(X, y)).with_weights(device="cpu")
     rows = network.prepare(X)
     for scope in ("dense", "full"):
         tail = find_tail(network, scope, network.batch(rows[:2]))

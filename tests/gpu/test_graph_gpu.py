@@ -20,7 +20,7 @@ from skood.graph import (
     Propagation,
 )
 from skood.nn import TorchClassifier
-from skood.nn._sklearn_network import read
+from tests.nn._reading import read
 
 pytestmark = [
     pytest.mark.gpu,

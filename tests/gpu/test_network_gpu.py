@@ -11,9 +11,9 @@ from torch import nn
 from skood.detectors import ODIN, Gram, MultiLayerMahalanobis, RankFeat
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
-from skood.nn._sklearn_network import read
 from tests.nn._conv_net import conv_net, images
-from tests.nn.test_torch_reader_as_found import aspects, assert_same
+from tests.nn._reading import read
+from tests.nn.test_outputs_as_found import aspects, assert_same
 
 pytestmark = [
     pytest.mark.gpu,
@@ -77,7 +77,7 @@ def test_recurrent_network_is_differentiated():
             found.append(gradient.cpu().numpy())
             return part
 
-        list(network.iter_moved(rows, lambda z: z, keep))
+        list(network.input_gradient(rows, lambda z: z, keep))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-6)
 
 

@@ -13,7 +13,8 @@ from torch import nn
 
 from skood.detectors import KNN, Energy
 from skood.nn import FeatureExtractor, MultiHeadClassifier, pretrained, split
-from skood.nn._sklearn_network import make_reader, read
+from skood.nn._make_network import make_network
+from tests.nn._reading import read
 
 pytestmark = [
     pytest.mark.gpu,
@@ -88,7 +89,7 @@ def test_module_comes_back(images, home, device, fails):
     module[1].eval()
     module(torch.as_tensor(images, device=home)).sum().backward()
     before = state(module)
-    reader = make_reader(pretrained(module), device=device, batch_size=64)
+    reader = make_network(pretrained(module), device=device, batch_size=64)
     where = []
 
     def look(module, args):
@@ -98,7 +99,7 @@ def test_module_comes_back(images, home, device, fails):
 
     handle = module[7].register_forward_pre_hook(look)
     try:
-        list(reader.iter_read(images, ALL))
+        list(reader.iter_outputs(images, ALL))
     except KeyboardInterrupt:
         assert fails
     handle.remove()

@@ -49,9 +49,9 @@ from skood.graph import GraphClassifier, NodeSet, pretrained_graph
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import FeatureExtractor, split
-from skood.nn._sklearn_network import read
 from skood.rectifiers import ASH, DICE, ReAct
 from skood.rejection import RejectOptionClassifier
+from tests.nn._reading import read
 
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 

@@ -30,7 +30,7 @@ from skood.graph import GraphClassifier, NodeSet, pretrained_graph
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import LinearHead, split
-from skood.nn._dropout_masks import thinned
+from skood.nn._make_network import make_network
 
 pytest.importorskip("torch_geometric")
 
@@ -379,7 +379,7 @@ def test_logits_that_are_not_finite(nodes):
 
 
 def test_progress_is_optional(gnn, nodes):
-    networks = thinned(gnn, "cpu", 0)
+    networks = make_network(gnn).with_dropout("cpu", 0)
     rows = networks.prepare(nodes)
     assert networks.log_proba(rows, 2).shape == (2, 60, 3)
 

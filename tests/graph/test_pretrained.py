@@ -18,7 +18,7 @@ from torch import nn
 from skood.detectors import Energy
 from skood.exceptions import SkoodWarning
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
-from skood.nn._sklearn_network import read
+from tests.nn._reading import read
 
 pytest.importorskip("torch_geometric")
 

@@ -16,7 +16,8 @@ from torch import nn
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
 from skood.graph._tensors import graph_tensors
 from skood.nn import FeatureExtractor, split
-from skood.nn._sklearn_network import make_reader, read
+from skood.nn._make_network import make_network
+from tests.nn._reading import read
 
 pytest.importorskip("torch_geometric")
 
@@ -733,7 +734,7 @@ def test_rows_of_a_view():
     part = read(clf, nodes[rows], ALL)
     np.testing.assert_array_equal(part.features, whole.features[rows])
     np.testing.assert_array_equal(part.logits, whole.logits[rows])
-    reader = make_reader(clf)
+    reader = make_network(clf)
     assert list(reader.blocks(whole)) == [whole]
     other = _nodes(weighted=True, seed=1)
     assert not np.allclose(read(clf, other, ALL).logits, whole.logits)

@@ -8,7 +8,9 @@ import torch
 from sklearn.datasets import make_classification
 from torch import nn
 
-__all__ = ["ALL", "Counter", "data", "numbers", "run"]
+from skood.nn._make_network import make_network
+
+__all__ = ["ALL", "Counter", "data", "numbers", "read", "run"]
 
 ALL = {"features", "logits", "head"}
 
@@ -56,3 +58,8 @@ def run(*layers, X):
         for layer in layers:
             tensor = layer(tensor)
     return tensor.numpy()
+
+
+def read(estimator, X, needs, **options):
+    """Outputs of a fitted classifier, a reading of all samples."""
+    return make_network(estimator, **options).outputs(X, needs)

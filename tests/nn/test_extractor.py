@@ -116,7 +116,7 @@ def test_layer_pooling_batch_size_and_device_are_passed_on():
 def test_several_blocks_are_joined(net, monkeypatch):
     body = FeatureExtractor(pretrained(net), batch_size=16).fit(X)
     whole = body.transform(X)
-    monkeypatch.setattr("skood.nn._torch_reader._BLOCK_BYTES", 1)
+    monkeypatch.setattr("skood.nn._torch_network._BLOCK_BYTES", 1)
     np.testing.assert_array_equal(body.transform(X), whole)
 
 

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from skood.nn import pretrained
-from skood.nn._sklearn_network import read
-from tests.nn._reading import ALL, numbers, run
+from tests.nn._reading import ALL, numbers, read, run
 
 
 def features(module, X, layer, pooling="mean", classes=(0, 1, 2)):

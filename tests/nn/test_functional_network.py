@@ -29,9 +29,9 @@ from skorch import NeuralNetClassifier
 from torch import nn
 from torch.func import grad, stack_module_state, vmap
 
-from skood.epistemic._open_regressor import OpenRegressor
 from skood.nn import TorchClassifier, pretrained
-from skood.nn._functional_network import OpenNetwork, plain_attention, symmetric
+from skood.nn._functional_network import FunctionalRegressor, plain_attention, symmetric
+from skood.nn._make_network import make_network
 from tests.nn._conv_net import conv_net, images
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -81,7 +81,7 @@ def test_probabilities_are_those_of_the_classifier(data, estimator, n_classes):
     estimator = copy.deepcopy(estimator).fit(X, names)
     expected = estimator.predict_proba(X)
     for given in (estimator, FrozenEstimator(estimator)):
-        network = OpenNetwork(given)
+        network = make_network(given).with_weights()
         found = _proba(network, X)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
         np.testing.assert_array_equal(network.classes, estimator.classes_)
@@ -110,7 +110,7 @@ def test_skorch_nets(data):
         expected = net.predict_proba(X)
         if not last:
             expected = softmax(net.forward(X).detach().numpy(), axis=1)
-        network = OpenNetwork(net)
+        network = make_network(net).with_weights()
         np.testing.assert_allclose(_proba(network, X), expected, rtol=1e-5)
         assert network.head_name == "2"
 
@@ -160,7 +160,7 @@ def test_outputs_of_modules(data, module, output, has_head):
         body = module.body if isinstance(module, Tail) else module[:3]
         factor = 2 if isinstance(module, Tail) else 1
         z = factor * body(torch.from_numpy(X)).double().numpy()
-    network = OpenNetwork(pretrained(module, [0, 1, 2], output=output))
+    network = make_network(pretrained(module, [0, 1, 2], output=output)).with_weights()
     rows = network.prepare(X)
     log_p = network.log_proba(rows)
     np.testing.assert_allclose(log_p, log_softmax(z, axis=1), rtol=1e-5, atol=1e-6)
@@ -188,7 +188,9 @@ def test_outputs_of_modules(data, module, output, has_head):
 def test_one_output_for_two_classes(data, module, output, has_head):
     X, _ = data
     X = X.astype(np.float32)
-    network = OpenNetwork(pretrained(module, ["no", "yes"], output=output))
+    network = make_network(
+        pretrained(module, ["no", "yes"], output=output)
+    ).with_weights()
     found = _proba(network, X)
     with torch.no_grad():
         given = module(torch.from_numpy(X)).double().numpy().ravel()
@@ -208,12 +210,14 @@ def test_sure_probabilities_stay_finite_and_in_order(data):
     with torch.no_grad():
         module[2].weight *= 1e3
         z = module[:3](torch.from_numpy(X)).double().numpy()
-    found = OpenNetwork(pretrained(module, output="probabilities"))
+    found = make_network(pretrained(module, output="probabilities")).with_weights()
     log_p = found.log_proba(found.prepare(X))
     assert log_p.min() < -200
     np.testing.assert_allclose(log_p, log_softmax(z, axis=1), rtol=1e-5, atol=1e-6)
     sharp = Tail(lambda z: torch.softmax(1e3 * z, 1))
-    found = OpenNetwork(pretrained(sharp, [0, 1, 2], output="probabilities"))
+    found = make_network(
+        pretrained(sharp, [0, 1, 2], output="probabilities")
+    ).with_weights()
     log_p = found.log_proba(found.prepare(X))
     assert np.isfinite(log_p).all()
     assert log_p.min() == pytest.approx(np.log(np.finfo(float).tiny))
@@ -240,7 +244,7 @@ def test_the_users_module_is_untouched():
     modes = [part.training for part in net.modules()]
     generator = torch.get_rng_state()
     X = images(10)
-    network = OpenNetwork(pretrained(net))
+    network = make_network(pretrained(net)).with_weights()
     rows = network.prepare(X)
     network.log_proba(rows)
     weights = network.weights()
@@ -262,7 +266,7 @@ def test_the_users_module_is_untouched():
 def test_sklearn_networks_draw_nothing(data):
     clf = MLPClassifier((5,), max_iter=20, random_state=0).fit(*data)
     generator = torch.get_rng_state()
-    OpenNetwork(clf)
+    make_network(clf).with_weights()
     assert torch.equal(torch.get_rng_state(), generator)
 
 
@@ -285,7 +289,7 @@ def test_modules_that_write_to_their_input(data):
     X, _ = data
     before = X.copy()
     module = WritesToItsInput().double()
-    network = OpenNetwork(pretrained(module, [0, 1, 2]))
+    network = make_network(pretrained(module, [0, 1, 2])).with_weights()
     with torch.no_grad():
         expected = torch.softmax(module(torch.from_numpy(X.copy())), 1).numpy()
     for rows in (X, torch.from_numpy(X)):
@@ -300,7 +304,7 @@ def test_inference_mode_of_the_caller(data):
     """Weights of a network that was opened in it can be used with gradients."""
     X, _ = data
     with torch.inference_mode():
-        network = OpenNetwork(pretrained(_body()))
+        network = make_network(pretrained(_body())).with_weights()
         rows = network.prepare(X)
     batch, weights = network.batch(rows), network.weights(["2.weight"])
     gradient = grad(lambda w: network.logits(batch, w).sum())(weights)
@@ -313,9 +317,9 @@ def test_inference_mode_of_the_caller(data):
 def test_replaced_weights_are_those_of_another_network(data):
     X, _ = data
     one, other = _body(), _body(seed=1)
-    network = OpenNetwork(pretrained(one))
+    network = make_network(pretrained(one)).with_weights()
     rows = network.prepare(X)
-    expected = OpenNetwork(pretrained(other))
+    expected = make_network(pretrained(other)).with_weights()
     weights = {name: p.detach() for name, p in other.named_parameters()}
     np.testing.assert_array_equal(
         network.log_proba(rows, weights, batch_size=7),
@@ -329,7 +333,8 @@ def test_replaced_weights_are_those_of_another_network(data):
     )
     # for this call only
     np.testing.assert_array_equal(
-        network.log_proba(rows), OpenNetwork(pretrained(one)).log_proba(rows)
+        network.log_proba(rows),
+        make_network(pretrained(one)).with_weights().log_proba(rows),
     )
     assert list(network.weights()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
     copies = network.weights({"2.bias"})
@@ -341,7 +346,7 @@ def test_replaced_weights_are_those_of_another_network(data):
 @pytest.mark.parametrize("last", [(), (nn.Softmax(dim=1),)])
 def test_vmap_over_stacked_weights_equals_a_loop(data, last):
     X = data[0].astype(np.float32).astype(np.float64)  # as the network reads them
-    network = OpenNetwork(pretrained(_body(*last)), dtype=torch.float64)
+    network = make_network(pretrained(_body(*last))).with_weights(dtype=torch.float64)
     batch = network.batch(network.prepare(X))
     others = [_body(*last, seed=seed).double() for seed in range(4)]
     stacked, _ = stack_module_state(others)
@@ -361,7 +366,7 @@ def test_vmap_over_stacked_weights_equals_a_loop(data, last):
 
 def test_vmap_of_a_convolutional_network():
     nets = [conv_net(seed=seed, dtype=torch.float64, inplace=False) for seed in (0, 1)]
-    network = OpenNetwork(pretrained(nets[0]))
+    network = make_network(pretrained(nets[0])).with_weights()
     X = images(5)
     batch = network.batch(network.prepare(X))
     stacked = {
@@ -383,7 +388,7 @@ def test_vmap_of_a_convolutional_network():
 def test_rows_and_batches(data):
     X, y = data
     clf = make_pipeline(StandardScaler(), TorchClassifier(max_epochs=1)).fit(X, y)
-    network = OpenNetwork(clf)
+    network = make_network(clf).with_weights()
     rows = network.prepare(X)
     np.testing.assert_allclose(rows, clf[0].transform(X), rtol=1e-6)
     batches = list(network.batches(rows, batch_size=25))
@@ -391,12 +396,12 @@ def test_rows_and_batches(data):
     assert all(batch.dtype == torch.float32 for batch in batches)
     batches[0].zero_()
     assert np.abs(rows[:25]).min() > 0
-    double = OpenNetwork(clf, dtype=torch.float64)
+    double = make_network(clf).with_weights(dtype=torch.float64)
     assert double.batch(rows).dtype == double.dtype == torch.float64
     np.testing.assert_allclose(
         double.log_proba(rows), network.log_proba(rows), rtol=1e-4, atol=1e-5
     )
-    sk = OpenNetwork(LogisticRegression().fit(X, y))
+    sk = make_network(LogisticRegression().fit(X, y)).with_weights()
     batch = sk.batch(sk.prepare(X))
     batch.zero_()
     np.testing.assert_allclose(_proba(sk, X).sum(axis=1), 1.0)
@@ -406,7 +411,7 @@ def test_token_numbers_stay_numbers():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(12, 3))
     X = np.random.default_rng(0).integers(0, 9, size=(8, 3))
-    network = OpenNetwork(pretrained(net), dtype=torch.float64)
+    network = make_network(pretrained(net)).with_weights(dtype=torch.float64)
     assert network.batch(network.prepare(X)).dtype == torch.int64
     with torch.no_grad():
         expected = torch.softmax(net(torch.from_numpy(X)), 1)
@@ -419,13 +424,13 @@ def test_token_numbers_stay_numbers():
 def test_what_cannot_be_opened(data):
     X, y = data
     with pytest.raises(TypeError, match="Got the bare torch module Sequential"):
-        OpenNetwork(_body())
+        make_network(_body()).with_weights()
     with pytest.raises(NotFittedError):
-        OpenNetwork(TorchClassifier())
+        make_network(TorchClassifier()).with_weights()
     with pytest.raises(TypeError, match="RandomForestClassifier"):
-        OpenNetwork(RandomForestClassifier(n_estimators=2).fit(X, y))
+        make_network(RandomForestClassifier(n_estimators=2).fit(X, y)).with_weights()
     with pytest.raises(ValueError, match="Device 'cuda:99' was asked for"):
-        OpenNetwork(pretrained(_body()), device="cuda:99")
+        make_network(pretrained(_body())).with_weights(device="cuda:99")
 
 
 @pytest.mark.parametrize(
@@ -439,14 +444,14 @@ def test_what_cannot_be_opened(data):
 )
 def test_outputs_of_another_shape(data, module, text):
     X, _ = data
-    network = OpenNetwork(pretrained(module, [0, 1, 2]))
+    network = make_network(pretrained(module, [0, 1, 2])).with_weights()
     with pytest.raises((ValueError, TypeError), match=text):
         network.prepare(X)
 
 
 def test_logits_that_overflow(data):
     X, _ = data
-    network = OpenNetwork(pretrained(_body()))
+    network = make_network(pretrained(_body())).with_weights()
     rows = network.prepare(X)
     weights = {"2.bias": torch.full((3,), np.inf)}
     with pytest.raises(ValueError, match="Input logits contains NaN"):
@@ -478,7 +483,7 @@ def test_models_whose_probabilities_are_no_softmax(data, loss):
     X, y = data
     estimator = SGDClassifier(loss=loss, random_state=0).fit(X, y)
     for given in (estimator, make_pipeline(StandardScaler(), estimator).fit(X, y)):
-        network = OpenNetwork(given)
+        network = make_network(given).with_weights()
         with pytest.raises(
             ValueError, match=r"of SGDClassifier are not the softmax.* by up to 0\.\d"
         ):
@@ -491,7 +496,7 @@ def test_names_of_features_reach_the_comparison(data):
     estimator = LogisticRegression().fit(frame, data[1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        OpenNetwork(estimator).prepare(frame)
+        make_network(estimator).with_weights().prepare(frame)
 
 
 @pytest.mark.parametrize("one_margin", [False, True])
@@ -510,7 +515,7 @@ def test_margins_and_biases(data, estimator, n_classes, one_margin):
     """A binary margin may be one output; what has no intercept gets no bias."""
     X, y = data
     estimator = clone(estimator).fit(X, y % n_classes)
-    network = OpenNetwork(estimator, one_margin=one_margin)
+    network = make_network(estimator).with_weights(one_margin=one_margin)
     logits = network.logits(network.batch(network.prepare(X)))
     assert network.is_margin == (one_margin and n_classes == 2)
     head = network.module.get_submodule(network.head_name)
@@ -531,7 +536,9 @@ def test_margins_and_biases(data, estimator, n_classes, one_margin):
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_margin_of_a_module(data, width):
-    network = OpenNetwork(pretrained(_body(width=width), classes=[0, 1]))
+    network = make_network(
+        pretrained(_body(width=width), classes=[0, 1])
+    ).with_weights()
     network.prepare(data[0])
     assert network.is_margin == (width == 1)
 
@@ -540,7 +547,7 @@ def test_margin_of_a_module(data, width):
 def test_bias_of_a_regressor(data, fit_intercept):
     X, y = data
     model = LinearRegression(fit_intercept=fit_intercept).fit(X, y)
-    network = OpenRegressor(model, 1, device="cpu")
+    network = FunctionalRegressor(model, 1, device="cpu")
     found = network.outputs(network.prepare(X))[:, 0]
     np.testing.assert_allclose(found, model.predict(X), rtol=1e-10)
     assert ("0.bias" in network.weights()) == fit_intercept

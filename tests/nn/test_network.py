@@ -18,12 +18,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from skood.nn import LinearHead
-from skood.nn import _network as module
+from skood.nn import _sklearn_network as module
 from skood.nn._make_network import make_network
-from skood.nn._network import LayeredNetwork
-from skood.nn._sklearn_network import read
+from skood.nn._sklearn_network import LayeredNetwork
 from skood.utils._torch import row_chunks
-from tests.nn._reading import data
+from tests.nn._reading import data, read
 
 ACTIVATIONS = ("identity", "logistic", "tanh", "relu")
 
@@ -45,7 +44,7 @@ def gradients(network, X, cotangent):
         found.append(gradient)
         return part
 
-    for _ in network.iter_moved(network.prepare(X), cotangent, keep):
+    for _ in network.input_gradient(network.prepare(X), cotangent, keep):
         pass
     return np.concatenate(found)
 
@@ -84,7 +83,7 @@ def test_layers_of_a_perceptron_equal_a_naive_loop(activation):
     network = make_network(net)
     rows = network.prepare(X)
     layers = [0, 1, "penultimate", -1]
-    (block,) = network.iter_layers(rows, layers)
+    (block,) = network.layers(rows, layers)
     assert network.layer_names(rows) == [0, 1]
     assert list(block.outputs) == layers
     for i in (0, 5, 79):
@@ -100,8 +99,8 @@ def test_vectors_are_maps_of_one_position():
     net, X = perceptron()
     network = make_network(net)
     rows = network.prepare(X)
-    (plain,) = network.iter_layers(rows, [0])
-    (maps,) = network.iter_layers(rows, [0], "maps")
+    (plain,) = network.layers(rows, [0])
+    (maps,) = network.layers(rows, [0], "maps")
     np.testing.assert_array_equal(maps.outputs[0], plain.outputs[0][:, :, None])
 
 
@@ -141,7 +140,7 @@ def test_logits_are_those_of_the_moved_rows():
         assert part.shape == gradient.shape
         return part + 0.1
 
-    (logits,) = network.iter_moved(network.prepare(X), np.ones_like, move)
+    (logits,) = network.input_gradient(network.prepare(X), np.ones_like, move)
     expected = read(net, X + 0.1, {"logits"}).logits
     np.testing.assert_allclose(logits, expected, rtol=1e-12)
 
@@ -151,7 +150,7 @@ def test_replaced_layers(n_classes):
     net, X = perceptron("tanh", n_classes=n_classes)
     network = make_network(net)
     layers = [0, "penultimate"]
-    (found,) = network.iter_replaced(network.prepare(X), layers, lambda h: h**2 - 1)
+    (found,) = network.replaced(network.prepare(X), layers, lambda h: h**2 - 1)
     for i in (0, 17):
         first = np.tanh(X[i] @ net.coefs_[0] + net.intercepts_[0])
         second = np.tanh((first**2 - 1) @ net.coefs_[1] + net.intercepts_[1])
@@ -171,14 +170,14 @@ def test_linear_model_has_its_input_as_the_only_layer():
     rows = network.prepare(X)
     assert rows.dtype == np.float64
     assert network.layer_names(rows) == ["penultimate"]
-    (block,) = network.iter_layers(rows, ["penultimate"])
+    (block,) = network.layers(rows, ["penultimate"])
     np.testing.assert_array_equal(block.outputs["penultimate"], rows)
-    (replaced,) = network.iter_replaced(rows, ["penultimate"], lambda z: 2 * z)
+    (replaced,) = network.replaced(rows, ["penultimate"], lambda z: 2 * z)
     np.testing.assert_allclose(
         replaced[0], model.decision_function(2 * X.astype(float)), rtol=1e-6
     )
     with pytest.raises(ValueError, match="layer=0, but a LogisticRegression has no la"):
-        next(network.iter_layers(rows, [0]))
+        next(network.layers(rows, [0]))
 
 
 def test_chunks(monkeypatch):
@@ -192,16 +191,16 @@ def test_chunks(monkeypatch):
         assert bytes_per_row == 4 * 8 * width
         return row_chunks(n_rows, bytes_per_row, 30 * bytes_per_row)
 
-    whole = next(network.iter_layers(rows, [0]))
+    whole = next(network.layers(rows, [0]))
     monkeypatch.setattr(module, "row_chunks", chunks)
-    parts = list(network.iter_layers(rows, [0]))
+    parts = list(network.layers(rows, [0]))
     sizes = [len(part.logits) for part in parts]
     assert sizes == [30, 30, 20]
     joined = np.concatenate([part.outputs[0] for part in parts])
     np.testing.assert_allclose(joined, whole.outputs[0], rtol=1e-12)
-    moved = list(network.iter_moved(rows, np.ones_like, lambda part, g: part))
+    moved = list(network.input_gradient(rows, np.ones_like, lambda part, g: part))
     assert [len(part) for part in moved] == sizes
-    replaced = list(network.iter_replaced(rows, [0], lambda h: h))
+    replaced = list(network.replaced(rows, [0], lambda h: h))
     assert [len(part[0]) for part in replaced] == sizes
 
 
@@ -213,7 +212,7 @@ def test_pipeline_is_opened_at_its_last_step():
     network = make_network(FrozenEstimator(nested))
     rows = network.prepare(frame)
     np.testing.assert_allclose(rows, StandardScaler().fit_transform(frame))
-    (block,) = network.iter_layers(rows, [])
+    (block,) = network.layers(rows, [])
     np.testing.assert_allclose(block.logits, nested.decision_function(frame))
     alone = make_network(make_pipeline(LogisticRegression()).fit(X, y))
     np.testing.assert_array_equal(alone.prepare(X), X)
@@ -232,7 +231,7 @@ def test_classifier_without_layers(kind):
     X, y = data()
     says = f"needs a network, but a {kind.__name__} has neither layers nor a gradient"
     with pytest.raises(TypeError, match=says):
-        make_network(kind().fit(X, y))
+        make_network(kind().fit(X, y)).prepare(X)
 
 
 def test_what_cannot_be_read():
@@ -246,7 +245,7 @@ def test_what_cannot_be_read():
     with pytest.raises(ValueError, match="contains NaN"):
         network.prepare(np.full((2, 5), np.nan))
     with pytest.raises(ValueError, match=r"layer='conv' is not a layer.*\[-3, 2\]"):
-        next(network.iter_layers(network.prepare(X), ["conv"]))
+        next(network.layers(network.prepare(X), ["conv"]))
     head = make_network(LinearHead([[1.0, 0.0], [0.0, 1.0]]))
     with pytest.raises(ValueError, match="X has 5 features, but LinearHead is expecti"):
         head.prepare(X)
@@ -256,12 +255,12 @@ def test_numbers_that_overflow():
     head = make_network(LinearHead([[1e200, 0.0], [0.0, 1.0]]))
     rows = head.prepare([[1e200, 1.0]])
     with pytest.raises(ValueError, match="logits contains infinity"):
-        next(head.iter_layers(rows, ()))
+        next(head.layers(rows, ()))
 
 
 def test_devices():
     net, X = perceptron()
     with pytest.raises(ValueError, match="Unknown device 'abacus'"):
-        make_network(net, device="abacus")
+        make_network(net, device="abacus").prepare(X)
     network = make_network(net, device="cpu")
-    assert next(network.iter_layers(network.prepare(X), ())).logits.shape == (80, 3)
+    assert next(network.layers(network.prepare(X), ())).logits.shape == (80, 3)

@@ -12,7 +12,7 @@ from skood.nn import pretrained
 from skood.nn._make_network import make_network
 from tests.nn._reading import Counter, data
 from tests.nn.test_network import gradients
-from tests.nn.test_torch_reader_as_found import aspects, assert_same, used_net
+from tests.nn.test_outputs_as_found import aspects, assert_same, used_net
 
 
 def opened(net, **options):
@@ -25,15 +25,17 @@ def squares(z):
 
 
 def reads_layers(net, X):
-    list(opened(net, batch_size=20).iter_layers(X, ["body.0", "penultimate"]))
+    list(opened(net, batch_size=20).layers(X, ["body.0", "penultimate"]))
 
 
 def moves_rows(net, X):
-    list(opened(net, batch_size=20).iter_moved(X, squares, lambda part, g: part + g))
+    list(
+        opened(net, batch_size=20).input_gradient(X, squares, lambda part, g: part + g)
+    )
 
 
 def replaces(net, X):
-    list(opened(net, batch_size=20).iter_replaced(X, ["body"], lambda z: z))
+    list(opened(net, batch_size=20).replaced(X, ["body"], lambda z: z))
 
 
 def names_layers(net, X):
@@ -54,10 +56,10 @@ def function_raises(net, X):
 
     network = opened(net)
     for parts in (
-        network.iter_moved(X, fails, fails),
-        network.iter_moved(X, squares, fails),
-        network.iter_replaced(X, ["body"], fails),
-        network.iter_replaced(X, ["input:head"], fails),
+        network.input_gradient(X, fails, fails),
+        network.input_gradient(X, squares, fails),
+        network.replaced(X, ["body"], fails),
+        network.replaced(X, ["input:head"], fails),
     ):
         with pytest.raises(ZeroDivisionError):
             next(parts)

@@ -14,11 +14,10 @@ from torch import nn
 from skood.nn import _torch_network as module
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
-from skood.nn._sklearn_network import read
 from tests.nn._conv_net import conv_classifier, conv_net, images, map_classifier
-from tests.nn._reading import Counter, data, numbers, run
+from tests.nn._reading import Counter, data, numbers, read, run
 from tests.nn.test_network import gradients
-from tests.nn.test_torch_reader_as_found import aspects, assert_same
+from tests.nn.test_outputs_as_found import aspects, assert_same
 
 
 def opened(net, **options):
@@ -43,7 +42,7 @@ def test_several_layers_from_one_pass(pooling):
     passes = []
     net.register_forward_pre_hook(lambda m, args: passes.append(len(args[0])))
     layers = ["conv1", "relu2", "flat", "input:head", "penultimate", 1]
-    (block,) = make_network(clf).iter_layers(X, layers, pooling)
+    (block,) = make_network(clf).layers(X, layers, pooling)
     assert sum(passes) == len(X)
     for layer in layers:
         place = {"input:head": "drop", "penultimate": "drop", 1: "conv2"}
@@ -78,7 +77,7 @@ def test_tokens_become_maps_with_channels_first():
 
     net, X = Tokens(), numbers(4, 5, 3)
     layers = ["norm", "conv", "head"]
-    (block,) = opened(net).iter_layers(X, layers, "maps")
+    (block,) = opened(net).layers(X, layers, "maps")
     tokens = net.norm(net.embed(torch.as_tensor(X))).detach()
     np.testing.assert_allclose(block.outputs["norm"], tokens.mT, rtol=1e-6)
     expected = net.conv(tokens.mT).detach()
@@ -114,7 +113,7 @@ def test_logits_that_no_linear_layer_gives():
     network = opened(net)
     assert network.layer_names(images(2)) == ["0"]
     with pytest.raises(ValueError, match=r"'penultimate' is the .* has 0, 1, 2"):
-        next(network.iter_layers(images(2), ["penultimate"]))
+        next(network.layers(images(2), ["penultimate"]))
 
     class Bare(nn.Module):
         def forward(self, x):
@@ -134,11 +133,11 @@ def test_layer_that_did_not_run():
     network = opened(Spare())
     X, _ = data()
     with pytest.raises(ValueError, match="The layer 'spare' did not run"):
-        next(network.iter_layers(X, ["spare"]))
+        next(network.layers(X, ["spare"]))
     with pytest.raises(ValueError, match="The layer 'spare' did not run"):
-        next(network.iter_replaced(X, ["spare"], lambda z: z))
+        next(network.replaced(X, ["spare"], lambda z: z))
     with pytest.raises(ValueError, match="no layer named 'nope'"):
-        next(network.iter_layers(X, ["nope"]))
+        next(network.layers(X, ["nope"]))
 
 
 def test_last_run_of_a_layer_is_read():
@@ -151,17 +150,17 @@ def test_last_run_of_a_layer_is_read():
             return self.head(self.layer(self.layer(x)))
 
     net, X = Twice(), numbers(6, 5)
-    (block,) = opened(net).iter_layers(X, ["layer"])
+    (block,) = opened(net).layers(X, ["layer"])
     expected = run(net.layer, net.layer, X=X)
     np.testing.assert_allclose(block.outputs["layer"], expected, rtol=1e-5)
-    (found,) = opened(net).iter_replaced(X, ["layer"], lambda z: -z)
+    (found,) = opened(net).replaced(X, ["layer"], lambda z: -z)
     expected = run(net.layer, torch.neg, net.layer, torch.neg, net.head, X=X)
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_half_precision_is_read_as_float32():
     net = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3)).to(torch.bfloat16)
-    (block,) = opened(net).iter_layers(numbers(6, 5), ["0"])
+    (block,) = opened(net).layers(numbers(6, 5), ["0"])
     assert block.outputs["0"].dtype == torch.float32
 
 
@@ -175,13 +174,13 @@ def test_numbers_that_are_not_finite():
             return self.head(torch.nan_to_num(self.layer(x * 1e38 * 1e38)))
 
     with pytest.raises(ValueError, match="layer='layer' gave NaN or infinity"):
-        next(opened(Hides()).iter_layers(numbers(6, 5), ["layer"]))
+        next(opened(Hides()).layers(numbers(6, 5), ["layer"]))
 
 
 def test_first_axis_must_be_the_samples():
     net = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 3)), nn.Linear(3, 3))
     with pytest.raises(ValueError, match="The network gave 10 rows for a batch of 6"):
-        next(opened(net).iter_layers(numbers(6, 5), ["2"]))
+        next(opened(net).layers(numbers(6, 5), ["2"]))
 
     class Sneaky(Counter):
         def forward(self, x):
@@ -189,7 +188,7 @@ def test_first_axis_must_be_the_samples():
             return self.head(torch.zeros(len(x), 8))
 
     with pytest.raises(ValueError, match="layer='body' gave 1 rows for a batch of 6"):
-        next(opened(Sneaky()).iter_layers(numbers(6, 5), ["body"]))
+        next(opened(Sneaky()).layers(numbers(6, 5), ["body"]))
 
 
 # --- blocks -----------------------------------------------------------------------
@@ -205,7 +204,7 @@ def test_blocks_are_bounded(monkeypatch):
     net.register_forward_pre_hook(lambda m, args: sizes.append(len(args[0])))
     before = aspects(net)
     blocks = []
-    for block in make_network(clf).iter_layers(X, ["conv1"], None):
+    for block in make_network(clf).layers(X, ["conv1"], None):
         assert_same(aspects(net), before)
         blocks.append(block)
     assert sizes == [8, 20, 20, 20, 2]  # 8 rows tell how many fit
@@ -217,7 +216,7 @@ def test_blocks_are_bounded(monkeypatch):
 def test_a_row_may_be_larger_than_a_block(monkeypatch):
     monkeypatch.setattr(module, "_BLOCK_BYTES", 1)
     _, clf = conv_classifier()
-    blocks = list(make_network(clf).iter_layers(images(11), ["conv1"], None))
+    blocks = list(make_network(clf).layers(images(11), ["conv1"], None))
     assert [len(block.logits) for block in blocks] == [8, 1, 1, 1]
 
 
@@ -226,11 +225,11 @@ def test_batches_of_logits(monkeypatch):
     X, _ = data()
     net = Counter()
     network = opened(net, batch_size=10)
-    assert len(list(network.iter_layers(X, ()))) == 4
+    assert len(list(network.layers(X, ()))) == 4
     assert net.sizes == [10] * 8
-    parts = list(network.iter_moved(X, torch.ones_like, lambda part, g: part))
+    parts = list(network.input_gradient(X, torch.ones_like, lambda part, g: part))
     assert [len(part) for part in parts] == [20] * 4
-    parts = list(network.iter_replaced(X, ["body", "body.0"], lambda z: z))
+    parts = list(network.replaced(X, ["body", "body.0"], lambda z: z))
     assert [[len(z) for z in part] for part in parts] == [[10, 10]] * 8
     expected = read(pretrained(Counter()), X, {"logits"}).logits
     joined = np.concatenate([part[1] for part in parts])
@@ -335,9 +334,9 @@ def test_module_that_writes_to_its_input():
     x = torch.as_tensor(X).requires_grad_()
     (net(x.clone()) ** 2 / 2).sum().backward()
     np.testing.assert_allclose(found, x.grad, rtol=1e-5)
-    (moved,) = opened(net).iter_moved(X, squares, lambda part, g: part)
+    (moved,) = opened(net).input_gradient(X, squares, lambda part, g: part)
     np.testing.assert_allclose(moved, run(net, X=X.copy()), rtol=1e-6)
-    (replaced,) = opened(net).iter_replaced(X, ["head", "head"], lambda z: z)
+    (replaced,) = opened(net).replaced(X, ["head", "head"], lambda z: z)
     for logits in replaced:
         np.testing.assert_allclose(logits, run(net, X=X.copy()), rtol=1e-6)
     np.testing.assert_array_equal(X, kept)
@@ -355,7 +354,7 @@ def test_rows_that_are_moved_are_those_of_the_network():
 
     for X in (bytes_, torch.as_tensor(bytes_).float()):
         kept = np.asarray(X).copy()
-        (moved,) = opened(net).iter_moved(X, squares, move)
+        (moved,) = opened(net).input_gradient(X, squares, move)
         steps = gradients(opened(net), X, squares)
         np.testing.assert_allclose(moved, run(net, X=kept + steps), rtol=1e-5)
         np.testing.assert_array_equal(X, kept)
@@ -425,7 +424,7 @@ def test_replaced_layer(layer, n_before):
     def function(z):
         return torch.sin(z) * 3
 
-    (found,) = make_network(clf).iter_replaced(X, [layer], function)
+    (found,) = make_network(clf).replaced(X, [layer], function)
     parts = list(conv_net(inplace=False).eval())
     expected = run(*parts[:n_before], function, *parts[n_before:], X=X)
     np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
@@ -436,9 +435,9 @@ def test_each_layer_is_replaced_on_its_own():
     network = make_network(clf)
     X = images(9)
     layers = ["conv1", "conv2"]
-    (both,) = network.iter_replaced(X, layers, torch.zeros_like)
+    (both,) = network.replaced(X, layers, torch.zeros_like)
     for layer, logits in zip(layers, both, strict=True):
-        ((alone,),) = network.iter_replaced(X, [layer], torch.zeros_like)
+        ((alone,),) = network.replaced(X, [layer], torch.zeros_like)
         np.testing.assert_array_equal(logits, alone)
 
 
@@ -452,7 +451,7 @@ def test_inputs_given_by_name_are_replaced():
             return self.head(input2=x[:, :2], input1=x)
 
     net, X = Keywords(), numbers(6, 5)
-    (found,) = opened(net).iter_replaced(X, ["input:head"], torch.zeros_like)
+    (found,) = opened(net).replaced(X, ["input:head"], torch.zeros_like)
     expected = run(lambda x: net.head(x, torch.zeros_like(x[:, :2])), X=X)
     np.testing.assert_allclose(found[0], expected, rtol=1e-5)
 
@@ -461,7 +460,7 @@ def test_what_cannot_be_replaced():
     _, clf = conv_classifier()
     network = make_network(clf)
     with pytest.raises(ValueError, match=r"name the layer .* has: conv1, bn1"):
-        next(network.iter_replaced(images(2), ["penultimate"], torch.zeros_like))
+        next(network.replaced(images(2), ["penultimate"], torch.zeros_like))
 
     class Pair(nn.Module):
         def __init__(self):
@@ -472,7 +471,7 @@ def test_what_cannot_be_replaced():
             return self.head(self.rnn(x)[0][:, -1])
 
     with pytest.raises(TypeError, match="'rnn' returned tuple, and only a tensor can"):
-        next(opened(Pair()).iter_replaced(numbers(2, 5, 3), ["rnn"], torch.zeros_like))
+        next(opened(Pair()).replaced(numbers(2, 5, 3), ["rnn"], torch.zeros_like))
 
 
 # --- any classifier -----------------------------------------------------------------
@@ -489,9 +488,9 @@ def test_classifiers_of_all_kinds():
         rows = network.prepare(X)
         assert network.layer_names(rows) == [layer]
         expected = read(clf, X, {"logits"}).logits
-        (block,) = network.iter_layers(rows, [layer])
+        (block,) = network.layers(rows, [layer])
         np.testing.assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
-        (moved,) = network.iter_moved(rows, squares, lambda part, g: part)
+        (moved,) = network.input_gradient(rows, squares, lambda part, g: part)
         np.testing.assert_allclose(moved, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -501,15 +500,15 @@ def test_gradient_of_a_network_made_in_inference_mode():
         net = conv_net()
     X = images(5)
     network = opened(net)
-    assert len(next(network.iter_layers(X, ["conv1"])).logits) == 5
+    assert len(next(network.layers(X, ["conv1"])).logits) == 5
     message = "No gradient passes .*'conv1.weight' and others were made under torch.inf"
     with pytest.raises(ValueError, match=message):
-        list(network.iter_moved(X, np.ones_like, lambda rows, g: rows))
+        list(network.input_gradient(X, np.ones_like, lambda rows, g: rows))
     net = nn.Sequential(nn.Linear(4, 3))
     with torch.inference_mode():
         net[0].weight = nn.Parameter(torch.ones(3, 4))
     with pytest.raises(ValueError, match=r"Sequential: '0.weight' was made under"):
-        list(opened(net).iter_moved(numbers(5, 4), torch.ones_like, lambda x, g: x))
+        list(opened(net).input_gradient(numbers(5, 4), torch.ones_like, lambda x, g: x))
 
 
 def test_other_errors_of_a_gradient_stay():
@@ -518,4 +517,4 @@ def test_other_errors_of_a_gradient_stay():
             raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match=r"^out of memory$"):
-        list(opened(Fails()).iter_moved(data()[0], np.ones_like, lambda x, g: x))
+        list(opened(Fails()).input_gradient(data()[0], np.ones_like, lambda x, g: x))

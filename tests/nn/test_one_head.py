@@ -24,8 +24,8 @@ from skood.combine import DetectorEnsemble, Fisher
 from skood.detectors import KNN, MSP, ODIN, Energy, Mahalanobis, ViM
 from skood.nn import FeatureExtractor, MultiHeadClassifier, TorchClassifier, split
 from skood.nn._shared_forward import shared_readings
-from skood.nn._sklearn_network import read
 from tests.nn._networks import Body
+from tests.nn._reading import read
 
 ALL = {"features", "logits", "head"}
 

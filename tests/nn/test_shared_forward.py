@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 import skood.detectors
-import skood.nn._torch_reader as torch_reader
+import skood.nn._torch_network as torch_network
 from skood.detectors import (
     KNN,
     MSP,
@@ -30,8 +30,8 @@ from skood.detectors import (
     ViM,
 )
 from skood.nn import FeatureExtractor
+from skood.nn._make_network import make_network
 from skood.nn._shared_forward import network_groups, shared_readings
-from skood.nn._sklearn_network import make_reader
 from tests.nn._members import NEW, X, check_same, counted, fit_all, members, score_all
 from tests.nn._reading import ALL, data
 
@@ -85,10 +85,10 @@ def test_what_is_fitted_and_then_read_runs_once():
 def test_one_member_is_kept_nowhere(monkeypatch):
     """Whoever scores by one detector keeps its memory bounded: it reads in blocks."""
     clf, sizes = counted()
-    monkeypatch.setattr(torch_reader, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(torch_network, "_BLOCK_BYTES", 1)
     clf.estimator.batch_size = 10
     with shared_readings([MSP(clf), KNN()]):
-        blocks = make_reader(clf).iter_read(X, {"logits"})
+        blocks = make_network(clf).iter_outputs(X, {"logits"})
         assert next(blocks).logits.flags.writeable
         assert sizes == [10]
 
@@ -157,13 +157,13 @@ def test_each_device_runs_once(monkeypatch, in_pipeline):
     """Here the second device is one that only differs by its name."""
     clf, sizes = counted()
     places = []
-    read_block = torch_reader.ModuleReader._read_block
+    read_block = torch_network.TorchNetwork._block_of_outputs
 
     def spy(self, batches, wanted):
         places.append([reader.place[0] for reader, _ in wanted])
         return read_block(self, batches, wanted)
 
-    monkeypatch.setattr(torch_reader.ModuleReader, "_read_block", spy)
+    monkeypatch.setattr(torch_network.TorchNetwork, "_block_of_outputs", spy)
     y = clf.predict(X)
     if in_pipeline:
         clf = FrozenEstimator(make_pipeline(FunctionTransformer(), clf).fit(X, y))
@@ -192,14 +192,14 @@ def test_served_as_read(monkeypatch, want, in_pipeline):
         clf = FrozenEstimator(make_pipeline(FunctionTransformer(), clf).fit(X))
     # Rows of 6 features and 3 logits in float32, in batches of 7 rows: blocks have 14,
     # 21 or, of both, 7 rows.
-    monkeypatch.setattr(torch_reader, "_BLOCK_BYTES", 250)
+    monkeypatch.setattr(torch_network, "_BLOCK_BYTES", 250)
     reader = {"batch_size": 7}
-    alone = list(make_reader(clf, **reader).iter_read(X, want))
+    alone = list(make_network(clf, **reader).iter_outputs(X, want))
     extractors = [FeatureExtractor(clf, **reader), FeatureExtractor(clf, **reader)]
     with shared_readings([*extractors, MSP(clf), ViM(clf)]):
         for _ in range(2):
             del sizes[:]
-            served = list(make_reader(clf, **reader).iter_read(X, want))
+            served = list(make_network(clf, **reader).iter_outputs(X, want))
     assert sizes == []
     assert len(served) == len(alone)
     for found, expected in zip(served, alone, strict=True):
@@ -220,7 +220,7 @@ def test_scores_in_many_blocks(monkeypatch):
     clf, _ = counted()
     clf.estimator.batch_size = 8
     y = clf.predict(X)
-    monkeypatch.setattr(torch_reader, "_BLOCK_BYTES", 300)
+    monkeypatch.setattr(torch_network, "_BLOCK_BYTES", 300)
     pipeline = FrozenEstimator(make_pipeline(FunctionTransformer(), clf).fit(X, y))
     for frozen in (clf, pipeline):
         detectors = [MSP(frozen), KNN(frozen), ViM(frozen, n_components=2)]

@@ -26,8 +26,8 @@ from skood.detectors import (
     ViM,
 )
 from skood.nn import FeatureExtractor, LinearHead, pretrained
+from skood.nn._make_network import SHARING, make_network
 from skood.nn._shared_forward import network_groups, shared_readings
-from skood.nn._sklearn_network import SHARING, make_reader
 from tests.nn._members import NEW, X, counted, fit_all, members, score_all
 from tests.nn._reading import ALL, Counter, data
 
@@ -114,14 +114,14 @@ def test_nested_blocks():
             MSP(clf).fit(X)
             rows = np.eye(3)
             logits = [
-                next(make_reader(own).iter_read(rows, {"logits"})).logits
+                next(make_network(own).iter_outputs(rows, {"logits"})).logits
                 for _ in range(2)
             ]
             assert logits[0] is logits[1]  # kept by the inner block
         assert sizes == [len(X)]
         KNN(clf).fit(X)  # kept by the outer block, for what it wants
         assert sizes == [len(X)]
-        logits = next(make_reader(own).iter_read(rows, {"logits"})).logits
+        logits = next(make_network(own).iter_outputs(rows, {"logits"})).logits
         assert logits.flags.writeable
 
 
@@ -137,20 +137,20 @@ def test_nothing_is_kept_after_the_block():
     clf, sizes = counted()
     rows = X.copy()
     with shared_readings([MSP(clf), Energy(clf)]):
-        reader = make_reader(clf)
-        reading = next(reader.iter_read(rows, ALL))
+        reader = make_network(clf)
+        reading = next(reader.iter_outputs(rows, ALL))
         refs = [weakref.ref(a.base) for a in (reading.features, reading.logits)]
         refs.append(weakref.ref(rows))
         del rows, reading
         gc.collect()
         assert all(ref() is not None for ref in refs)
-        late = reader.iter_read(NEW, {"logits"})
+        late = reader.iter_outputs(NEW, {"logits"})
         next(late)
     gc.collect()
     assert all(ref() is None for ref in refs)
     del sizes[:]
-    assert next(reader.iter_read(X, {"logits"})).logits.flags.writeable
-    assert next(reader.iter_read(X, {"logits"})).logits.flags.writeable
+    assert next(reader.iter_outputs(X, {"logits"})).logits.flags.writeable
+    assert next(reader.iter_outputs(X, {"logits"})).logits.flags.writeable
     assert sizes == [len(X), len(X)]
 
 

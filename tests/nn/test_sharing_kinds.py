@@ -25,6 +25,7 @@ from skood.detectors import (
 )
 from skood.nn import FeatureExtractor, pretrained
 from skood.nn._shared_forward import network_groups, shared_readings
+from skood.nn._sklearn_network import MLPNetwork
 from skood.rectifiers import DICE
 from tests.nn._members import X, check_same, counted, fit_all, score_all
 from tests.nn._reading import Counter, data
@@ -96,11 +97,9 @@ def test_perceptron(monkeypatch, hidden, n_classes):
     ]
     fitted = check_same(detectors, rows, y, rows[:30])
     calls = []
-    from skood.nn._sklearn_network import _MLPReader
-
-    run = _MLPReader._run
+    run = MLPNetwork._forward
     monkeypatch.setattr(
-        _MLPReader, "_run", lambda self, *args: calls.append(0) or run(self, *args)
+        MLPNetwork, "_forward", lambda self, *args: calls.append(0) or run(self, *args)
     )
     score_all(fitted, rows, shared=True)
     assert len(calls) == 1

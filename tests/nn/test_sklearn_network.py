@@ -36,7 +36,8 @@ from sklearn.svm import SVC, LinearSVC
 
 from skood.detectors import MSP, Energy
 from skood.nn import LinearHead, TorchClassifier, split
-from skood.nn._sklearn_network import make_reader, predicts_softmax, read
+from skood.nn._make_network import make_network, predicts_softmax
+from tests.nn._reading import read
 
 ALL = {"features", "logits", "head"}
 
@@ -218,12 +219,12 @@ def test_mlp_errors():
     clf = fitted(mlp(hidden_layer_sizes=(4,)), X, y)
     for layer in (2, -3, "fc"):
         with pytest.raises(ValueError, match=r"is not a layer .* index in \[-2, 1\]"):
-            make_reader(clf, layer=layer)
+            make_network(clf, layer=layer)
     with pytest.raises(ValueError, match="head reads the penultimate layer"):
         read(clf, X, ALL, layer=-1)
     multilabel = fitted(mlp(), X, np.stack([y == "a", y == "b"], axis=1))
     with pytest.raises(ValueError, match="multilabel targets"):
-        make_reader(multilabel)
+        make_network(multilabel)
     with pytest.raises(ValueError, match="X has 5 features, but MLPClassifier"):
         read(clf, X[:, :5], {"features"})
     with pytest.raises(ValueError, match="features contains infinity"):
@@ -254,7 +255,7 @@ def test_classifier_with_probabilities_only(estimator, n_classes):
     with pytest.raises(ValueError, match="weights of a linear head, and a"):
         read(clf, X, ALL)
     with pytest.raises(ValueError, match="has no layers: its features are its input"):
-        make_reader(clf, layer=0)
+        make_network(clf, layer=0)
 
 
 def test_forest_detectors_have_no_nan():
@@ -399,7 +400,7 @@ def test_linear_head_keeps_its_two_logits():
 def test_find_head_names_the_place():
     X, y = data()
     clf = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
-    head, place = make_reader(clf).find_head()
+    head, place = make_network(clf).find_head()
     assert place == "penultimate"
     np.testing.assert_array_equal(head.coef, clf[-1].coef_)
     with pytest.raises(ValueError, match="a KNeighborsClassifier has none"):
@@ -410,23 +411,23 @@ def test_unfitted_and_unreadable():
     X, y = data()
     for estimator in (LogisticRegression(), mlp(), RandomForestClassifier(), SVC()):
         with pytest.raises(NotFittedError):
-            make_reader(estimator)
+            make_network(estimator)
     for estimator in (
         LinearRegression().fit(X, np.arange(90)),
         fitted(MLPRegressor(max_iter=2), X, np.arange(90)),
     ):
         with pytest.raises(TypeError, match="it is a regressor, and skood reads"):
-            make_reader(estimator)
+            make_network(estimator)
     for thing in (IsolationForest().fit(X), "passthrough", None):
         with pytest.raises(TypeError, match=r"Cannot read .*: it must be a classifier"):
-            make_reader(thing)
+            make_network(thing)
     hard = VotingClassifier([("a", LogisticRegression())], voting="hard").fit(X, y)
     with pytest.raises(TypeError, match="Cannot read VotingClassifier: it must be"):
-        make_reader(hard)  # it only predicts
+        make_network(hard)  # it only predicts
     with pytest.raises(TypeError, match=r"Sequential. Wrap a trained one with skood"):
-        make_reader(torch.nn.Sequential())
+        make_network(torch.nn.Sequential())
     with pytest.raises(ValueError, match="no layers"):
-        make_reader(LogisticRegression().fit(X, y), layer="fc")
+        make_network(LogisticRegression().fit(X, y), layer="fc")
 
 
 def test_classifier_that_does_not_count_its_features():

@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from skood.nn import pretrained
-from skood.nn._sklearn_network import read
-from tests.nn._reading import ALL, numbers, run
+from tests.nn._reading import ALL, numbers, read, run
 
 
 class Headed(nn.Module):

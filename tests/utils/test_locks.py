@@ -147,7 +147,7 @@ _CHILD = """
     from skood.detectors import MSP
     from skood.nn import _functional_network as _network
     from skood.nn import TorchClassifier, pretrained
-    from skood.nn._torch_reader import borrowed
+    from skood.nn._borrowed_module import borrowed
     from skood.utils._torch import seeded
 
     X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)

@@ -13,8 +13,8 @@ from sklearn.utils.validation import validate_data
 
 from skood.base import BaseDetector
 from skood.nn._linear_head import LinearHead
+from skood.nn._make_network import make_network
 from skood.nn._outputs import Reading, concatenate
-from skood.nn._sklearn_network import make_reader
 from skood.utils._array_api import array_device, as_double, to_host
 from skood.utils._batches import is_lazy, is_torch_data, labeled_rows, loaded
 from skood.utils._left_out import (
@@ -249,17 +249,17 @@ class ReadingDetector(BaseDetector):
             keeps_names = getattr(self, "_keeps_names", False)
             if keeps_names and not (validated or is_lazy(X)):
                 validate_data(self, X, reset=False, skip_check_array=True)
-            for block in self._blocks(X):
-                yield from make_reader(self.estimator_).iter_read(block, self._reads)
+            network = make_network(self.estimator_)
+            for block in self._blocks(X, network):
+                yield from network.iter_outputs(block, self._reads)
         elif "features" in self._reads:
             yield Reading(features=X)
         else:
             yield Reading(logits=check_logits(X))
 
-    def _blocks(self, X):
+    def _blocks(self, X, network):
         """Return input blocks for the classifier: several for a large array."""
-        reader = make_reader(self.estimator_)
-        if not reader.takes_blocks or reader.memory is not None or not is_matrix(X):
+        if not network.takes_blocks or network.memory is not None or not is_matrix(X):
             return [in_memory(X)]
         on_gpu = array_device(self._device, X) is not None
         return row_blocks(X, _GPU_BLOCK_BYTES if on_gpu else _BLOCK_BYTES)
@@ -279,7 +279,7 @@ class ReadingDetector(BaseDetector):
             hasattr(self, "estimator_")
             and "features" in self._reads
             and is_matrix(X)
-            and make_reader(self.estimator_).features_are_rows
+            and make_network(self.estimator_).features_are_rows
         )
 
     def _column_labels(self, n_columns):

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skood.nn._sklearn_network import make_reader
+from skood.nn._make_network import make_network
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import unwrapped
 from skood.utils._pandas import import_pandas
@@ -121,7 +121,7 @@ def _names_of_features(estimator, names):
     estimator = unwrapped(estimator)
     steps = getattr(estimator, "steps", None)
     if not isinstance(steps, list):
-        return names if make_reader(estimator).features_are_rows else None
+        return names if make_network(estimator).features_are_rows else None
     if len(steps) > 1:
         if not hasattr(estimator[:-1], "get_feature_names_out"):
             return None

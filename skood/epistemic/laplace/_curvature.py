@@ -85,7 +85,7 @@ class LastLayer(Outputs):
 
     Parameters
     ----------
-    network : OpenNetwork
+    network : FunctionalNetwork
         After ``prepare``; with `one_margin`.
 
     Attributes

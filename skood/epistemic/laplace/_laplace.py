@@ -33,7 +33,7 @@ from skood.epistemic.laplace._predictive import (
     mean_field_proba,
     probit_proba,
 )
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._input import takes_input
@@ -323,8 +323,7 @@ class Laplace(BaseMembers):
     def _open(self, X):
         """Return the network with its uncertain weights, and prepared samples."""
         last = self._fitted_subset == "last_layer"
-        network = OpenNetwork(
-            self.estimator_,
+        network = make_network(self.estimator_).with_weights(
             device=self.device,
             dtype=None if last else torch.float64,
             one_margin=True,

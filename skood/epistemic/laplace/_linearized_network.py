@@ -47,7 +47,7 @@ class Linearized(Outputs):
 
     Parameters
     ----------
-    network : OpenNetwork
+    network : FunctionalNetwork
         After ``prepare``; with `one_margin`.
 
     subset : "all" or list of str

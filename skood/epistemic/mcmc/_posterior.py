@@ -11,7 +11,7 @@ from sklearn.utils import check_consistent_length, check_random_state
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic.quam._searched_layers import DenseTail, find_tail
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 from skood.nn._training_data import check_target, class_codes
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
@@ -169,7 +169,7 @@ class Posterior:
     def __init__(
         self, estimator, X, codes, *, prior_scale=1.0, temperature=1.0, device="auto"
     ):
-        network = OpenNetwork.for_steps(estimator, device=device)
+        network = make_network(estimator).with_weights(device=device, for_steps=True)
         rows = network.prepare(X)
         self.models = StackedWeights(network, rows)
         self.features = self.models.features(rows)
@@ -250,7 +250,7 @@ def member_log_proba(estimator, samples, X, device="auto"):
     Arrays have the shape (n_models, n_rows, n_classes). They are computed in float64,
     so that the result for a sample does not depend on the others.
     """
-    network = OpenNetwork(estimator, device=device, dtype=torch.float64)
+    network = make_network(estimator).with_weights(device=device, dtype=torch.float64)
     rows = network.prepare(X)
     models = StackedWeights(network, rows)
     theta = models.flatten(samples)

@@ -19,7 +19,7 @@ from skood.epistemic.quam._base_quam import (
     is_loader,
     member_weights,
 )
-from skood.nn._functional_network import OpenNetwork
+from skood.nn._make_network import make_network
 from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise, labeled_rows
@@ -277,7 +277,8 @@ class QUAM(SearchMixin, BaseMembers):
     # --- objective of the searches -------------------------------------------
 
     def _open(self):
-        return OpenNetwork.for_steps(self.estimator_, device=self.device)
+        network = make_network(self.estimator_)
+        return network.with_weights(device=self.device, for_steps=True)
 
     def _codes(self, y):
         return class_codes(check_target(y, self), self.classes_)

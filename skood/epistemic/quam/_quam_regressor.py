@@ -13,7 +13,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.base import UncertaintyMixin
 from skood.epistemic._measures import gaussian_uncertainty, kl_divergence_gaussian
-from skood.epistemic._open_regressor import OpenRegressor
 from skood.epistemic.quam._adversarial_search import Means
 from skood.epistemic.quam._base_quam import (
     SearchMixin,
@@ -21,6 +20,7 @@ from skood.epistemic.quam._base_quam import (
     is_loader,
     member_weights,
 )
+from skood.nn._functional_network import FunctionalRegressor
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise, labeled_rows
 from skood.utils._estimator import SkoodEstimator
@@ -257,7 +257,9 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
 
     def _open(self):
         n_outputs = 2 if self.variance == "network" else 1
-        return OpenRegressor.for_steps(self.estimator_, n_outputs, device=self.device)
+        return FunctionalRegressor(
+            self.estimator_, n_outputs, device=self.device, for_steps=True
+        )
 
     def _codes(self, y):
         y = column_or_1d(to_numpy(y), dtype=np.float64)

@@ -397,7 +397,7 @@ def find_tail(network, scope, batch):
 
     Parameters
     ----------
-    network : OpenNetwork
+    network : FunctionalNetwork
         After `prepare`.
 
     scope : {"last", "dense", "full"}

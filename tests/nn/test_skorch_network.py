@@ -15,7 +15,8 @@ from torch import nn
 
 from skood.detectors import KNN, MSP
 from skood.nn import TorchClassifier, pretrained
-from skood.nn._sklearn_network import make_reader, read
+from skood.nn._make_network import make_network
+from tests.nn._reading import read
 
 ALL = {"features", "logits", "head"}
 
@@ -204,11 +205,11 @@ def test_skorch_errors():
     X, y = data()
     regressor = skorch_net(skorch.NeuralNetRegressor, module__width=1)
     with pytest.raises(TypeError, match="NeuralNetRegressor: it is a regressor"):
-        make_reader(regressor.fit(X, X[:, :1]))
+        make_network(regressor.fit(X, X[:, :1]))
     with pytest.raises(NotFittedError, match="is not fitted yet"):
-        make_reader(skorch_net())
+        make_network(skorch_net())
     with pytest.raises(ValueError, match="no layer named 'fc'"):
-        make_reader(skorch_net(criterion=nn.CrossEntropyLoss).fit(X, y), layer="fc")
+        make_network(skorch_net(criterion=nn.CrossEntropyLoss).fit(X, y), layer="fc")
 
 
 def test_torch_classifier():
@@ -225,10 +226,10 @@ def test_torch_classifier():
 def test_device_of_the_classifier_is_taken_for_auto():
     X, y = data()
     net = skorch_net(criterion=nn.CrossEntropyLoss).fit(X, y)
-    assert make_reader(net).device == "cpu"
-    assert make_reader(net.set_params(device=None)).device == "auto"
-    assert make_reader(pretrained(Net(), device="cpu")).device == "cpu"
-    reader = make_reader(pretrained(Net(), device="cuda"), device="cpu")
+    assert make_network(net).device == "cpu"
+    assert make_network(net.set_params(device=None)).device == "auto"
+    assert make_network(pretrained(Net(), device="cpu")).device == "cpu"
+    reader = make_network(pretrained(Net(), device="cuda"), device="cpu")
     assert reader.device == "cpu"
 
 

@@ -10,9 +10,8 @@ from torch import nn
 
 from skood.detectors import Energy
 from skood.nn import pretrained
-from skood.nn._sklearn_network import read
-from skood.nn._torch_reader import check_network_input
-from tests.nn._reading import ALL, Counter, data
+from skood.nn._borrowed_module import check_network_input
+from tests.nn._reading import ALL, Counter, data, read
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from skood.detectors import KNN, Energy
-from skood.nn import _torch_reader, pretrained
-from skood.nn._sklearn_network import make_reader, read
-from skood.nn._torch_reader import borrowed
-from tests.nn._reading import ALL, Counter, data
+from skood.nn import _torch_network, pretrained
+from skood.nn._borrowed_module import borrowed
+from skood.nn._make_network import make_network
+from tests.nn._reading import ALL, Counter, data, read
 
 
 def aspects(net):
@@ -106,7 +106,7 @@ def device_is_unknown(net, X):
 
 def consumer_raises(net, X):
     with pytest.raises(ZeroDivisionError):
-        for _ in make_reader(pretrained(net), batch_size=20).iter_read(X, ALL):
+        for _ in make_network(pretrained(net), batch_size=20).iter_outputs(X, ALL):
             raise ZeroDivisionError
 
 
@@ -116,7 +116,7 @@ def detector_fails(net, X):
 
 
 def head_is_searched(net, X):
-    make_reader(pretrained(net, input_shape=(5,))).find_head()
+    make_network(pretrained(net, input_shape=(5,))).find_head()
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def head_is_searched(net, X):
     ],
 )
 def test_left_as_found(aspect, happens, monkeypatch):
-    monkeypatch.setattr(_torch_reader, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(_torch_network, "_BLOCK_BYTES", 1)
     X, _ = data()
     net = used_net(X)
     before = aspects(net)[aspect]
@@ -247,8 +247,8 @@ def test_two_detectors_on_one_module():
     np.testing.assert_array_equal(knn.score_samples(X[:10]), first)
     np.testing.assert_array_equal(energy.score_samples(X[10:30]), other)
     # and interleaved, block by block
-    a = make_reader(clf, batch_size=8, layer="body").iter_read(X, ALL - {"head"})
-    b = make_reader(clf, batch_size=8).iter_read(X, {"logits"})
+    a = make_network(clf, batch_size=8, layer="body").iter_outputs(X, ALL - {"head"})
+    b = make_network(clf, batch_size=8).iter_outputs(X, {"logits"})
     np.testing.assert_array_equal(next(a).logits, next(b).logits)
 
 
@@ -291,14 +291,14 @@ def test_other_threads_that_run_the_module_are_not_overheard():
 def test_blocks(monkeypatch):
     # 8 float32 features and 3 logits: 44 bytes a row, so that 3 batches of 10 rows
     # fill a block
-    monkeypatch.setattr(_torch_reader, "_BLOCK_BYTES", 3 * 10 * 44)
+    monkeypatch.setattr(_torch_network, "_BLOCK_BYTES", 3 * 10 * 44)
     X, _ = data(n_samples=75)
     net = Counter().train()
     net.body[1].eval()
     clf = pretrained(net)
     before = aspects(net)
     rows = 0
-    for block in make_reader(clf, batch_size=10).iter_read(X, ALL):
+    for block in make_network(clf, batch_size=10).iter_outputs(X, ALL):
         assert len(block) == (30 if rows < 60 else 15)
         rows += len(block)
         assert_same(aspects(net), before)
