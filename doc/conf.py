@@ -17,6 +17,7 @@ project = "skood"
 author = copyright = "The skood developers"
 version = release = skood.__version__
 extensions = [
+    "matplotlib.sphinxext.plot_directive",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -29,6 +30,13 @@ templates_path = ["_templates"]
 nitpicky = False
 autosummary_generate = True
 numpydoc_show_class_members = False
+# The pictures of the guide, drawn from the code above them.
+plot_include_source = True
+plot_html_show_source_link = False
+plot_html_show_formats = False
+plot_formats = [("png", 150)]
+plot_rcparams = {"figure.figsize": (5.6, 3.6), "savefig.bbox": "tight"}
+plot_apply_rcparams = True
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
