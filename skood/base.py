@@ -8,26 +8,14 @@ from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import OutlierMixin
-from sklearn.frozen import FrozenEstimator
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import (
-    check_consistent_length,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import is_lazy, joined, labeled_rows, loaded_blocks
+from skood.utils._batches import joined, labeled_rows, loaded_blocks
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._id_samples import id_only
 from skood.utils._input import takes_input
-from skood.utils._labels import (
-    check_label_rows,
-    check_labels,
-    id_rows,
-    naming_ood_label,
-    ood_mask,
-    sortable_labels,
-)
+from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._left_out import (
     MAX_REFITTED_ROWS,
     is_fixed,
@@ -43,7 +31,7 @@ from skood.utils._metaestimators import (
     wrapped_tags,
 )
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
-from skood.utils._ties import threshold_at
+from skood.utils._scores import checked_scores, saturated, score_threshold
 from skood.utils._torch import to_numpy
 
 __all__ = ["BaseDetector", "UncertaintyDetector", "UncertaintyMixin"]
@@ -124,64 +112,23 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """
         check_given(X)
         with fresh_fit(self):
-            self._set_offset(self._fit_rows(*self._labeled_rows(X, y)))
-            self.__dict__.pop("_id_rows", None)  # as long as X
+            scores = self._fit_samples(X, y)
+            if scores is not None:
+                self._set_offset(scores)
         return self
 
-    @property
-    def _reads_blocks(self):
-        """Return whether it loads torch data and dask arrays in batches itself."""
-        return False
+    def _fit_samples(self, X, y):
+        """Fit on samples as they were given to `fit`; return scores for the threshold.
 
-    def _labeled_rows(self, X, y):
-        """Return samples and labels; a torch dataset or loader may contain both."""
-        return labeled_rows(X, y)
-
-    def _fit_rows(self, X, y):
-        """Fit on the ID samples and return their scores; OOD samples are excluded."""
-        X_id, y_id = self._only_id(X, y)
-        rows = getattr(self, "_id_rows", None)
-        n_left_out = 0 if rows is None else n_rows(X) - len(rows)
-        estimator = getattr(self, "estimator", None)
-        warns = estimator is not None and not isinstance(estimator, FrozenEstimator)
-        with naming_ood_label(y_id, n_left_out, self.ood_label, warns=warns):
+        Detectors that use known OOD samples, or other labels, override it. None: it has
+        set ``offset_`` itself.
+        """
+        with id_only(self, *labeled_rows(X, y)) as (X_id, y_id):
             return self._fit(X_id, y_id)
 
     def _set_offset(self, scores):
         """Set the threshold from the scores of ID training samples."""
-        scores = self._checked(scores)
-        offset = threshold_at(scores, self.contamination)
-        if not np.isfinite(offset):
-            raise ValueError(
-                f"{type(self).__name__} has no finite threshold: the training "
-                f"scores at contamination={self.contamination} are infinite. Scale "
-                "X, or look at the network's outputs."
-            )
-        self.offset_ = offset
-
-    def _only_id(self, X, y):
-        """Return the ID samples and their labels, and store their classes."""
-        self._id_rows = None  # which samples are ID; None: all
-        if y is None:
-            return X, None
-        y = check_labels(y)
-        check_consistent_length(X, y)
-        is_id = id_rows(y, self.ood_label)
-        y_id = sortable_labels(y[is_id])
-        if type_of_target(y_id).startswith("continuous"):
-            raise ValueError(
-                "Unknown label type: continuous. y must hold class labels (and "
-                f"ood_label={self.ood_label!r} for known OOD samples)."
-            )
-        self.classes_ = np.unique(y_id)
-        if is_id.all():
-            return X, y_id
-        self._id_rows = np.flatnonzero(is_id)
-        return self._chosen(X, self._id_rows), y_id
-
-    def _chosen(self, X, rows):
-        """Return the training samples: a copy, unless a detector overrides this."""
-        return take_rows(X, rows)
+        self.offset_ = score_threshold(self, scores)
 
     @abstractmethod
     def _fit(self, X, y):
@@ -211,23 +158,16 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             The scores. They do not depend on the other samples of the call, and are
             finite: values beyond the range of float64 are clipped to it.
         """
-        check_is_fitted(self, "offset_")
-        if self._reads_blocks or not is_lazy(X):
-            return _saturated(self._checked(self._score(X)))
-        blocks = loaded_blocks(X)
-        scores = joined([self._checked(self._score(block)) for block in blocks])
-        return _saturated(scores)
+        self._check_fitted()
+        return saturated(checked_scores(self, self._score_all(X)))
 
-    def _checked(self, scores):
-        """Return finite scores as float64; raise on NaN."""
-        scores = np.asarray(scores, dtype=np.float64)
-        if np.isnan(scores).any():
-            raise ValueError(
-                f"{type(self).__name__} got NaN as the score of "
-                f"{int(np.isnan(scores).sum())} of {scores.shape[0]} samples: what it "
-                "read from X overflows. Scale X, or look at the network's outputs."
-            )
-        return scores
+    def _score_all(self, X):
+        """Score samples of any kind, batch by batch if they are not in memory."""
+        return joined([self._score(batch) for batch in loaded_blocks(X)])
+
+    def _check_fitted(self):
+        if "offset_" not in vars(self):  # for the speed of small calls
+            check_is_fitted(self, "offset_")
 
     def decision_function(self, X):
         """Signed distance to the threshold: ``score_samples(X) - offset_``.
@@ -242,8 +182,8 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         decision : ndarray of shape (n_samples,), dtype float64
             Non-negative for samples predicted as in-distribution.
         """
-        check_is_fitted(self, "offset_")
-        return _saturated(self.score_samples(X) - self.offset_)
+        self._check_fitted()
+        return saturated(self.score_samples(X) - self.offset_)
 
     def predict(self, X):
         """Predict whether samples are in-distribution.
@@ -299,7 +239,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         """
         from skood.metrics import auroc
 
-        check_is_fitted(self, "offset_")
+        self._check_fitted()
         classes = getattr(self, "classes_", None)
         score = auroc(
             y, self.score_samples(X), ood_label=self.ood_label, classes=classes
@@ -439,9 +379,3 @@ class UncertaintyDetector(BaseDetector):
 
     def __sklearn_tags__(self):
         return wrapped_tags(super().__sklearn_tags__(), self.estimator)
-
-
-def _saturated(scores):
-    """Replace infinite scores by the nearest finite number."""
-    largest = np.finfo(np.float64).max
-    return np.clip(scores, -largest, largest)

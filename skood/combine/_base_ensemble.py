@@ -135,6 +135,8 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
         self.combiner_ = clone(combiner, safe=False)
         self._alpha, self._method = float(self.alpha), self.method
         self._calibrate(folds, scores)
+        # A level that equals alpha up to rounding is rejected.
+        self.offset_ = float(np.log(loosened(self._alpha)))
 
     def _check_members(self, names, detectors, y):
         """Raise, before a long fit, errors that would otherwise occur after it."""
@@ -226,11 +228,6 @@ class BaseDetectorEnsemble(NamedParts, BaseDetector):
                 return
         if self._method == "conformal":
             warn_if_few(combiner, n_calibration, m, level)
-
-    def _set_offset(self, scores):
-        """Set the threshold to log(alpha), without using training scores."""
-        # A level that equals alpha up to rounding is rejected.
-        self.offset_ = float(np.log(loosened(float(self.alpha))))
 
     def _pvalues_of(self, counts, n_calibration):
         """Return p-values from counts of scores, see `conformal_pvalues`."""

@@ -5,9 +5,8 @@
 
 from typing import ClassVar
 
-from skood.detectors._caref import PredictedMeans, l1_norms
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.detectors._common._predicted_means import PredictedMeans, l1_norms
 from skood.detectors._common._softmax import logsumexp_rows, shifted_exponentials
 from skood.detectors._gen import GEN
 from skood.utils._array_api import as_double
@@ -23,7 +22,7 @@ _LEAST_SHARE = 1e-6
 _LEAST_ENTROPY = 1e-100
 
 
-class CADRef(PartialFitMixin, ReadingDetector):
+class CADRef(ReadingDetector):
     r"""Class-aware decoupled relative feature error (CADRef) [1]_.
 
     .. math:: s(x) = -\frac{e_+}{S(x)} - \frac{e_-}{\bar S}, \qquad
@@ -139,7 +138,7 @@ class CADRef(PartialFitMixin, ReadingDetector):
         )
         self.logit_score = logit_score
 
-    def _begin(self, reading):
+    def _begin(self, reading, y):
         self._class_labels = self._column_labels(reading.logits.shape[1])
 
     def _added(self, sums, part, labels):

@@ -3,20 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._class_moments import first_row, offset_sums
-from skood.detectors._common._partial_fit import PartialFitMixin
-from skood.utils._array_api import array_namespace, to_host
-from skood.utils._warnings import warn
+from skood.detectors._common._predicted_means import PredictedMeans, l1_norms
 
-__all__ = ["CARef", "PredictedMeans", "l1_norms"]
+__all__ = ["CARef"]
 
 
-class CARef(PartialFitMixin, ReadingDetector):
+class CARef(ReadingDetector):
     r"""Class-aware relative feature error (CARef) [1]_.
 
     .. math:: s(x) = -\frac{\lVert z - m_{\hat y} \rVert_1}{\lVert z \rVert_1}
@@ -88,7 +83,7 @@ class CARef(PartialFitMixin, ReadingDetector):
     _elementwise: ClassVar[bool] = True
     _chunk_bytes: ClassVar[int] = 16 * 2**20
 
-    def _begin(self, reading):
+    def _begin(self, reading, y):
         self._class_labels = self._column_labels(reading.logits.shape[1])
 
     def _added(self, sums, part, labels):
@@ -109,81 +104,3 @@ class CARef(PartialFitMixin, ReadingDetector):
         gaps -= reading.features
         error = xp.sum(xp.abs(gaps, out=gaps), axis=1)
         return -error / l1_norms(reading.features, self._least)
-
-
-class PredictedMeans:
-    """Means of the features by predicted class, updated incrementally.
-
-    Attributes
-    ----------
-    counts : ndarray of shape (n_classes,) or None
-        Samples per predicted class; None before the first samples.
-
-    origin : ndarray of shape (n_features,) or None
-        The first sample, which is subtracted before summing, so that no precision is
-        lost if features are far from zero.
-
-    totals : ndarray of shape (n_classes, n_features) or None
-        Sums of the features minus `origin`.
-    """
-
-    def __init__(self):
-        self.counts: Any = None
-        self.origin: Any = None
-        self.totals: Any = None
-
-    def updated(self, part):
-        """Return the means with the samples of a reading added."""
-        n_classes, n_features = part.logits.shape[1], part.features.shape[1]
-        new = PredictedMeans()
-        new.origin = self.origin
-        if new.origin is None:
-            new.origin = first_row(part.features)
-        new.counts, new.totals = np.zeros(n_classes), np.zeros((n_classes, n_features))
-        predicted = to_host(part.xp.argmax(part.logits, axis=1))
-        classes, counts, totals = offset_sums(part.features, new.origin, predicted)
-        new.counts[classes], new.totals[classes] = counts, totals
-        if self.counts is not None:
-            new.counts += self.counts
-            new.totals += self.totals
-        return new
-
-    def means(self, labels):
-        """Return the means; the overall mean, with a warning, for empty classes."""
-        missing = self.counts == 0
-        means = self.origin + self.totals / np.maximum(self.counts, 1)[:, None]
-        if missing.any():
-            means[missing] = self._overall()
-            warn(
-                f"No training sample is predicted to be of the {int(missing.sum())} "
-                f"classes {labels[missing][:10].tolist()}: samples that are get "
-                "compared with the mean of all training features. Give more samples, "
-                "or drop the class from the head."
-            )
-        return means
-
-    def growth(self, part):
-        """Return the factor by which m - z grows if z is left out of the mean m.
-
-        Without z, the mean of n samples is m + (m - z) / (n - 1). For the only sample
-        of a class, the mean of all other samples is used.
-        """
-        counts = self.counts[part.xp.argmax(part.logits, axis=1)]
-        counts = np.where(counts > 1, counts, self.counts.sum())
-        return counts / (counts - 1)
-
-    def least_norm(self):
-        """Return the lower bound of 1-norms: eps times the norm of the overall mean."""
-        norm = np.abs(self._overall()).sum()
-        return np.finfo(np.float64).eps * (norm or 1.0)
-
-    def _overall(self):
-        """Return the mean of all samples."""
-        return self.origin + self.totals.sum(axis=0) / self.counts.sum()
-
-
-def l1_norms(features, least):
-    """Return the sum of absolute values of each row, bounded below by `least`."""
-    xp = array_namespace(features)
-    norms = xp.sum(xp.abs(features), axis=1, dtype=xp.float64)
-    return xp.clip(norms, least, None)

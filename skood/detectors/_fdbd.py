@@ -9,8 +9,7 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._partial_fit import PartialFitMixin
-from skood.detectors._nci import added_rows, mean_of_rows
+from skood.detectors._common._class_moments import added_rows, mean_of_rows
 from skood.utils._array_api import as_double, row_dots, row_indices
 from skood.utils._param_validation import StrOptions
 from skood.utils._warnings import warn
@@ -18,7 +17,7 @@ from skood.utils._warnings import warn
 __all__ = ["FDBD"]
 
 
-class FDBD(PartialFitMixin, ReadingDetector):
+class FDBD(ReadingDetector):
     r"""Mean distance to the decision boundaries of the predicted class (fDBD) [1]_.
 
     .. math:: s(x) = \frac{1}{\lVert z - \mu \rVert_2} \cdot
@@ -124,7 +123,7 @@ class FDBD(PartialFitMixin, ReadingDetector):
         )
         self.normalizer = normalizer
 
-    def _begin(self, reading):
+    def _begin(self, reading, y):
         self._slopes = inverse_gaps(reading.head.coef)
 
     def _added(self, sums, part, labels):

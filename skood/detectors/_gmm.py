@@ -15,7 +15,6 @@ from skood.detectors._common._base_output_detector import (
 )
 from skood.detectors._common._class_moments import ClassMoments, is_constant
 from skood.utils._array_api import as_double
-from skood.utils._left_out import MAX_OFFSET_ROWS
 from skood.utils._linalg import check_no_overflow, precision_cholesky
 from skood.utils._memory_maps import MappedRows
 from skood.utils._param_validation import Interval, StrOptions
@@ -129,7 +128,6 @@ class GMM(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features"})
-    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
 
     def __init__(
         self,

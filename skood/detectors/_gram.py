@@ -14,7 +14,7 @@ from skood.detectors._common._base_network_detector import (
     check_layers,
     held_out_rows,
 )
-from skood.detectors._common._base_output_detector import on_gpu
+from skood.detectors._common._inputs import on_gpu
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import array_namespace, as_double, asarray_like, to_host
 from skood.utils._param_validation import Interval, StrOptions

@@ -9,7 +9,6 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import class_sums
-from skood.detectors._common._partial_fit import PartialFitMixin
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import row_dots, row_max, to_host
 from skood.utils._warnings import warn
@@ -17,7 +16,7 @@ from skood.utils._warnings import warn
 __all__ = ["KLMatching"]
 
 
-class KLMatching(PartialFitMixin, ReadingDetector):
+class KLMatching(ReadingDetector):
     r"""KL divergence from the nearest mean prediction of a class (KL matching) [1]_.
 
     .. math:: s(x) = -\min_k D_\text{KL}(p \,\Vert\, d_k)

@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.validation import check_is_fitted
 
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._explain import ExplainMixin
+from skood.detectors._common._explain import explanation
 from skood.detectors._common._memory_bank import drawn_rows, leave_out, own_rows
 from skood.utils._array_api import (
     array_device,
@@ -25,7 +25,6 @@ from skood.utils._array_api import (
     unit_rows,
 )
 from skood.utils._input import takes_input
-from skood.utils._left_out import MAX_OFFSET_ROWS
 from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import is_tensor, resolve_device, row_chunks
 
@@ -71,7 +70,7 @@ _REFUSED_METRICS = {
 }
 
 
-class KNN(ExplainMixin, ReadingDetector):
+class KNN(ReadingDetector):
     r"""Negative distance to the k-th nearest training feature (DKNN) [1]_.
 
     .. math:: s(x) = -\lVert \hat z - \hat z_{(k)} \rVert_2,
@@ -189,7 +188,6 @@ class KNN(ExplainMixin, ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features"})
-    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
 
     def __init__(
         self,
@@ -293,9 +291,7 @@ class KNN(ExplainMixin, ReadingDetector):
         return -self._search(self._prepared(reading.features))
 
     def _left_out_scores(self, reading, y, rows):
-        own = own_rows(self._kept, rows)
-        if len(self.bank_) == 1:  # then its own sample has no neighbor
-            rows, own = rows[own < 0], own[own < 0]
+        rows, own = own_rows(self._kept, rows, len(self.bank_))
         if len(rows) == 0:
             return super()._left_out_scores(reading, y, np.arange(len(reading)))
         part = reading.rows(rows)
@@ -495,7 +491,7 @@ class KNN(ExplainMixin, ReadingDetector):
                 f"With metric={self.metric!r} a distance is no sum over features: "
                 "pass n_features=0."
             )
-        return self._explain(X, n_features, count=n_neighbors)
+        return explanation(self, X, n_features, count=n_neighbors)
 
     def _explained(self, reading, count=0):
         queries = self._prepared(reading.features)

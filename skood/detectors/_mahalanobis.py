@@ -9,7 +9,6 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import ClassMoments
-from skood.detectors._common._explain import ExplainMixin
 from skood.detectors._common._gaussian import (
     ALONE,
     Whitening,
@@ -17,7 +16,6 @@ from skood.detectors._common._gaussian import (
     fitted_covariance,
     left_out_distances,
 )
-from skood.detectors._common._partial_fit import PartialFitMixin
 from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import row_dots
 from skood.utils._linalg import symmetric_eigh
@@ -27,7 +25,7 @@ from skood.utils._warnings import warn
 __all__ = ["Mahalanobis"]
 
 
-class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
+class Mahalanobis(ReadingDetector):
     r"""Negative squared Mahalanobis distance to the nearest class mean (MDS) [1]_.
 
     .. math:: s(x) = -\min_k (z - \mu_k)^\top \Sigma^{-1} (z - \mu_k)
@@ -143,10 +141,6 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         self.covariance = covariance
         self.tied = tied
 
-    def _check_streams(self):
-        super()._check_streams()
-        check_no_estimator(self)
-
     def _added(self, sums, part, labels):
         if sums is None:
             sums = ClassMoments(per_class=not self.tied)
@@ -159,7 +153,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         if self.covariance is None:
             self.covariance_ = moments.within() / moments.counts.sum()
         else:
-            codes = class_codes(moments, y, len(reading))
+            codes = moments.codes(y, len(reading))
             residuals = reading.to(None).features - self.location_[codes]
             self.covariance_ = fitted_covariance(self.covariance, residuals)
         self._whitening = Whitening(
@@ -216,7 +210,7 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
     def _score_left_out(self, part, labels):
         if self.covariance is not None or self._shrinks:
             return None
-        codes = class_codes(self._sums, labels, len(part))
+        codes = self._sums.codes(labels, len(part))
         if self.tied:
             squared = left_out_distances(
                 self._whitening, self._sums, part.features, codes
@@ -272,20 +266,3 @@ class Mahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
             "squared_distance": parts.sum(axis=1),
         }
         return columns, parts
-
-
-def check_no_estimator(detector):
-    """Raise if `partial_fit` is not possible due to a covariance estimator."""
-    if detector.covariance is not None:
-        raise AttributeError(
-            f"{type(detector).__name__}.partial_fit needs covariance=None, the maximum "
-            f"likelihood covariance, which is a sum over rows. "
-            f"{detector.covariance!r} needs all rows at once: use fit."
-        )
-
-
-def class_codes(moments, y, n_samples):
-    """Return the index of each sample's class among the classes of the moments."""
-    if y is None:
-        return np.zeros(n_samples, dtype=np.intp)
-    return np.searchsorted(moments.classes, y)

@@ -16,6 +16,8 @@ from skood.detectors._mahalanobis import Mahalanobis
 from skood.nn._make_network import make_network
 from skood.nn._outputs import Reading
 from skood.utils._array_api import to_host
+from skood.utils._batches import labeled_rows
+from skood.utils._id_samples import id_samples
 from skood.utils._labels import ood_mask
 from skood.utils._left_out import in_sample, is_fixed, offset_rows
 from skood.utils._metaestimators import fit_wrapped, take_rows
@@ -155,13 +157,14 @@ class MultiLayerMahalanobis(NetworkDetector):
         self.covariance = covariance
         self.alphas = alphas
 
-    def _fit_rows(self, X, y):
+    def _fit_samples(self, X, y):
+        X, y = labeled_rows(X, y)
         known_ood = None
         if y is not None and isinstance(self.alphas, str):
             is_ood = ood_mask(y, ood_label=self.ood_label)
             if is_ood.any():
                 known_ood = np.flatnonzero(is_ood)
-        X_id, y_id = self._only_id(X, y)
+        X_id, y_id, _ = id_samples(self, X, y)
         self.estimator_ = fit_wrapped(self, self.estimator, X_id, y_id)
         network = make_network(self.estimator_, device=self.device)
         features = self._fit_layers(network, network.prepare(X_id), y_id)

@@ -7,15 +7,14 @@ from numbers import Real
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._class_moments import first_row, offset_sums
-from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.detectors._common._class_moments import added_rows, mean_of_rows
 from skood.utils._array_api import as_double, row_dots
 from skood.utils._param_validation import Interval
 
-__all__ = ["NCI", "added_rows", "mean_of_rows"]
+__all__ = ["NCI"]
 
 
-class NCI(PartialFitMixin, ReadingDetector):
+class NCI(ReadingDetector):
     r"""Neural-collapse-inspired detector (NCI) [1]_.
 
     .. math:: s(x) = \frac{\langle w_{\hat y}, z - \mu \rangle}
@@ -139,22 +138,3 @@ class NCI(PartialFitMixin, ReadingDetector):
         aligned = toward / xp.where(length > 0, length, xp.ones_like(length))
         norm = xp.sum(xp.abs(reading.features), axis=1, dtype=xp.float64)
         return aligned + self.alpha * norm
-
-
-def added_rows(sums, part):
-    """Return sums over samples of features (None at first) with a chunk added.
-
-    The sums are the first sample, the number of samples, and the sum of differences
-    from the first: far from zero, a sum of the samples themselves is less accurate.
-    """
-    if sums is None:
-        sums = first_row(part.features), 0, 0.0
-    origin, count, total = sums
-    _, _, added = offset_sums(part.features, origin, None)
-    return origin, count + len(part), total + added[0]
-
-
-def mean_of_rows(sums):
-    """Return the mean of the samples summed by `added_rows`."""
-    origin, count, total = sums
-    return origin + total / count

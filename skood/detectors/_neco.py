@@ -10,7 +10,10 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import ClassMoments, is_constant
-from skood.detectors._common._partial_fit import NotEnoughRows, PartialFitMixin
+from skood.detectors._common._partial_fit import (
+    NotEnoughRows,
+    scores_without_blocks,
+)
 from skood.utils._array_api import as_double, row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._param_validation import Interval, StrOptions
@@ -19,7 +22,7 @@ from skood.utils._warnings import warn
 __all__ = ["NECO"]
 
 
-class NECO(PartialFitMixin, ReadingDetector):
+class NECO(ReadingDetector):
     r"""Share of the features in the principal space (NECO) [1]_.
 
     .. math:: s(x) = \frac{\lVert P^\top h \rVert_2}{\lVert h \rVert_2} \max_k l_k,
@@ -229,8 +232,8 @@ class NECO(PartialFitMixin, ReadingDetector):
             )
 
     def _without_each(self, reading, y):
-        return self._without_blocks(
-            reading, y, lambda sums, part: sums.without(part.features)
+        return scores_without_blocks(
+            self, reading, y, lambda sums, part: sums.without(part.features)
         )
 
     def _score_reading(self, reading):

@@ -8,10 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
+from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._memory_bank import (
-    BankDetector,
+    bank_bytes_per_row,
+    bank_scores,
+    bank_tiles,
     drawn_rows,
     leave_out,
+    own_rows,
     top_k_of_many,
 )
 from skood.detectors._common._softmax import logsumexp_rows
@@ -22,7 +26,7 @@ from skood.utils._warnings import warn
 __all__ = ["NNGuide"]
 
 
-class NNGuide(BankDetector):
+class NNGuide(ReadingDetector):
     r"""Energy guided by the nearest training features (NNGuide) [1]_.
 
     .. math:: s(x) = E(x) \cdot \frac 1 k \sum_{i \in \mathcal N_k(x)}
@@ -114,7 +118,7 @@ class NNGuide(BankDetector):
     """
 
     _parameter_constraints: dict = {
-        **BankDetector._parameter_constraints,
+        **ReadingDetector._parameter_constraints,
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "bank": [Interval(Real, 0, 1, closed="right")],
         "random_state": ["random_state"],
@@ -163,6 +167,21 @@ class NNGuide(BankDetector):
                 "the head so that the logits are positive, or use KNN."
             )
 
+    def _bytes_per_row(self, reading):
+        return max(super()._bytes_per_row(reading), bank_bytes_per_row(self))
+
+    def _score_rows(self, reading, own=None):
+        return bank_scores(self, reading, own)
+
+    def _left_out_scores(self, reading, y, rows):
+        rows, own = own_rows(self._kept, rows, len(self.bank_))
+        if len(rows) == 0:
+            return super()._left_out_scores(reading, y, np.arange(len(reading)))
+        return self._score_rows(reading.rows(rows), own)
+
+    def _score_reading(self, reading):
+        return self._compare(reading, *map(reading.asarray, self._bank()))
+
     def _bank(self):
         return (self.bank_,)
 
@@ -171,7 +190,7 @@ class NNGuide(BankDetector):
         xp = reading.xp
         queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
         found = []
-        for tile in self._tiles(reading, bank):
+        for tile in bank_tiles(reading, bank):
             products = queries @ bank[tile].T
             leave_out(products, own, tile, -xp.inf)
             found.append(

@@ -167,6 +167,7 @@ class OpenMax(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"logits"})
+    _max_offset_rows: ClassVar[int | None] = None
 
     def __init__(
         self,

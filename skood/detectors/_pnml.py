@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._partial_fit import NotEnoughRows, PartialFitMixin
+from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.detectors._common._softmax import shifted_exponentials
 from skood.utils._array_api import (
     array_namespace,
@@ -28,7 +28,7 @@ __all__ = ["PNML"]
 _ALONE = 1e-9
 
 
-class PNML(PartialFitMixin, ReadingDetector):
+class PNML(ReadingDetector):
     r"""Regret of the predictive normalized maximum likelihood of the head (pNML) [1]_.
 
     .. math:: s(x) = -\frac{1}{\log C}

@@ -8,7 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from skood.detectors._common._memory_bank import BankDetector, drawn_rows, leave_out
+from skood.detectors._common._base_output_detector import ReadingDetector
+from skood.detectors._common._memory_bank import (
+    bank_bytes_per_row,
+    bank_scores,
+    bank_tiles,
+    drawn_rows,
+    leave_out,
+    own_rows,
+)
 from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import (
     array_namespace,
@@ -21,8 +29,11 @@ from skood.utils._param_validation import Interval
 
 __all__ = ["Relation"]
 
+# Bytes of a tile, which is worked on several times: it stays in the cache.
+_TILE_BYTES = 4 * 2**20
 
-class Relation(BankDetector):
+
+class Relation(ReadingDetector):
     r"""Sum of relations to all training samples (neural relation graph) [1]_.
 
     .. math:: s(x) = \sum_{i :\, k_i > \tau} k_i^t, \qquad
@@ -112,7 +123,7 @@ class Relation(BankDetector):
     """
 
     _parameter_constraints: dict = {
-        **BankDetector._parameter_constraints,
+        **ReadingDetector._parameter_constraints,
         "power": [Interval(Real, 0, None, closed="neither")],
         "threshold": [Interval(Real, 0, 1, closed="left")],
         "max_samples": [
@@ -123,7 +134,6 @@ class Relation(BankDetector):
         "random_state": ["random_state"],
     }
 
-    _tile_bytes: ClassVar[int] = 4 * 2**20  # worked on several times, in the cache
     _reads: ClassVar[frozenset] = frozenset({"features", "logits"})
 
     def __init__(
@@ -161,6 +171,21 @@ class Relation(BankDetector):
         self.bank_ = np.concatenate(features)
         self.bank_proba_ = np.concatenate(proba)
 
+    def _bytes_per_row(self, reading):
+        return max(super()._bytes_per_row(reading), bank_bytes_per_row(self))
+
+    def _score_rows(self, reading, own=None):
+        return bank_scores(self, reading, own)
+
+    def _left_out_scores(self, reading, y, rows):
+        rows, own = own_rows(self._kept, rows, len(self.bank_))
+        if len(rows) == 0:
+            return super()._left_out_scores(reading, y, np.arange(len(reading)))
+        return self._score_rows(reading.rows(rows), own)
+
+    def _score_reading(self, reading):
+        return self._compare(reading, *map(reading.asarray, self._bank()))
+
     def _bank(self):
         return self.bank_, self.bank_proba_
 
@@ -170,7 +195,7 @@ class Relation(BankDetector):
         queries = xp.astype(unit_rows(reading.features), bank.dtype, copy=False)
         proba = xp.astype(_probabilities(reading.logits), bank.dtype, copy=False)
         total = 0.0
-        for tile in self._tiles(reading, bank):
+        for tile in bank_tiles(reading, bank, _TILE_BYTES):
             relations = queries @ bank[tile].T
             relations *= proba @ bank_proba[tile].T
             leave_out(relations, own, tile, 0.0)

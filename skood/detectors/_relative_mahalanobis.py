@@ -9,15 +9,13 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import ClassMoments
-from skood.detectors._common._explain import ExplainMixin
 from skood.detectors._common._gaussian import (
     ALONE,
     Whitening,
     fitted_covariance,
     left_out_distances,
 )
-from skood.detectors._common._partial_fit import NotEnoughRows, PartialFitMixin
-from skood.detectors._mahalanobis import check_no_estimator, class_codes
+from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import as_double, nearest, row_dots
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._param_validation import HasMethods
@@ -26,7 +24,7 @@ from skood.utils._warnings import warn
 __all__ = ["RelativeMahalanobis"]
 
 
-class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
+class RelativeMahalanobis(ReadingDetector):
     r"""Relative Mahalanobis distance to the nearest class mean (RMD, RMDS) [1]_.
 
     .. math:: s(x) = d_0(z) - \min_k d_k(z), \qquad
@@ -148,18 +146,13 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         )
         self.covariance = covariance
 
-    def _check_streams(self):
-        super()._check_streams()
-        check_no_estimator(self)
-
-    def _start(self, reading, y):
+    def _begin(self, reading, y):
         if y is None:
             raise ValueError(
                 "RelativeMahalanobis requires y to be passed, but the target y is "
                 "None: with one class for all rows both distances are the same. Pass "
                 "class labels, or use Mahalanobis."
             )
-        super()._start(reading, y)
 
     def _added(self, sums, part, labels):
         return (sums or ClassMoments()).updated(part.features, labels)
@@ -175,7 +168,7 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
             self.background_covariance_ = scatter / n_samples
         else:
             features = reading.to(None).features
-            residuals = features - self.location_[class_codes(moments, y, len(y))]
+            residuals = features - self.location_[moments.codes(y, len(y))]
             self.covariance_ = fitted_covariance(self.covariance, residuals)
             self.background_covariance_ = fitted_covariance(
                 self.covariance, features - self.background_location_
@@ -244,7 +237,7 @@ class RelativeMahalanobis(ExplainMixin, PartialFitMixin, ReadingDetector):
         if self.covariance is not None:
             return None
         moments, n_samples = self._sums, self._sums.counts.sum()
-        codes = class_codes(moments, labels, len(part))
+        codes = moments.codes(labels, len(part))
         squared = left_out_distances(self._whitening, moments, part.features, codes)
         if squared is None:
             return None

@@ -7,8 +7,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._explain import ExplainMixin
-from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
     PrincipalSpace,
     added_scatter,
@@ -20,7 +19,7 @@ from skood.utils._param_validation import Interval, StrOptions
 __all__ = ["Residual"]
 
 
-class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
+class Residual(ReadingDetector):
     r"""Negative norm of the residual outside the principal space (Residual) [1]_.
 
     .. math:: s(x) = -\lVert (z - u) N \rVert_2, \qquad u = -W^+ b
@@ -128,7 +127,7 @@ class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
         )
         self.n_components = n_components
 
-    def _begin(self, reading):
+    def _begin(self, reading, y):
         self.origin_ = head_origin(reading.head)
 
     def _added(self, sums, part, labels):
@@ -142,7 +141,8 @@ class Residual(ExplainMixin, PartialFitMixin, ReadingDetector):
         self.n_components_ = self._space.dimension
 
     def _without_each(self, reading, y):
-        return self._without_blocks(
+        return scores_without_blocks(
+            self,
             reading,
             y,
             lambda sums, part: sums - added_scatter(None, part, self.origin_),

@@ -9,7 +9,7 @@ import numpy as np
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import first_row, offset_sums
-from skood.detectors._common._partial_fit import NotEnoughRows, PartialFitMixin
+from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import (
     array_namespace,
     as_double,
@@ -27,7 +27,7 @@ __all__ = ["SHE"]
 _BLOCK = 2**17
 
 
-class SHE(PartialFitMixin, ReadingDetector):
+class SHE(ReadingDetector):
     r"""Simplified Hopfield energy (SHE) [1]_.
 
     .. math:: s(x) = z^\top S_{\hat y}
@@ -129,15 +129,12 @@ class SHE(PartialFitMixin, ReadingDetector):
         )
         self.metric = metric
 
-    def _start(self, reading, y):
+    def _begin(self, reading, y):
         if y is None:
             raise ValueError(
                 "SHE requires y to be passed, but the target y is None: patterns are "
                 "means of correctly classified rows. Pass class labels."
             )
-        super()._start(reading, y)
-
-    def _begin(self, reading):
         self._labels = self._column_labels(reading.logits.shape[1])
 
     def _added(self, sums, part, labels):

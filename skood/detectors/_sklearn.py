@@ -16,7 +16,6 @@ from skood.detectors._common._base_output_detector import (
     constraints_without_device,
 )
 from skood.utils._input import named_errors
-from skood.utils._left_out import MAX_OFFSET_ROWS
 from skood.utils._param_validation import HasMethods
 
 __all__ = ["SklearnDetector"]
@@ -107,7 +106,6 @@ class SklearnDetector(ReadingDetector):
     }
 
     _reads: ClassVar[frozenset] = frozenset({"features"})
-    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
     _n_folds: ClassVar[int | None] = 5  # a forest is a slow fit
 
     def __init__(

@@ -7,22 +7,19 @@ from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import ClassMoments
-from skood.detectors._common._explain import ExplainMixin
 from skood.detectors._common._gaussian import (
     Whitening,
     contributions,
     fitted_covariance,
     left_out_distances,
 )
-from skood.detectors._common._partial_fit import PartialFitMixin
-from skood.detectors._mahalanobis import check_no_estimator, class_codes
 from skood.utils._array_api import unit_rows
 from skood.utils._param_validation import HasMethods
 
 __all__ = ["SSD"]
 
 
-class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
+class SSD(ReadingDetector):
     r"""Mahalanobis distance to one cluster of unit-norm features (SSD) [1]_.
 
     .. math:: s(x) = -(\hat z - \mu)^\top \Sigma^{-1} (\hat z - \mu),
@@ -123,10 +120,6 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
         )
         self.covariance = covariance
 
-    def _check_streams(self):
-        super()._check_streams()
-        check_no_estimator(self)
-
     def _added(self, sums, part, labels):
         return (sums or ClassMoments()).updated(unit_rows(part.features), None)
 
@@ -145,7 +138,7 @@ class SSD(ExplainMixin, PartialFitMixin, ReadingDetector):
     def _score_left_out(self, part, labels):
         if self.covariance is not None:
             return None
-        codes = class_codes(self._sums, None, len(part))
+        codes = self._sums.codes(None, len(part))
         squared = left_out_distances(
             self._whitening, self._sums, unit_rows(part.features), codes
         )

@@ -7,8 +7,7 @@ from numbers import Integral, Real
 from typing import ClassVar
 
 from skood.detectors._common._base_output_detector import ReadingDetector
-from skood.detectors._common._explain import ExplainMixin
-from skood.detectors._common._partial_fit import PartialFitMixin
+from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
     PrincipalSpace,
     added_scatter,
@@ -22,7 +21,7 @@ from skood.utils._warnings import warn
 __all__ = ["ViM"]
 
 
-class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
+class ViM(ReadingDetector):
     r"""Virtual-logit matching (ViM) [1]_.
 
     .. math:: s(x) = \log \sum_k e^{l_k} - \alpha \lVert (z - u) N \rVert_2,
@@ -137,7 +136,7 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
         )
         self.n_components = n_components
 
-    def _begin(self, reading):
+    def _begin(self, reading, y):
         self.origin_ = head_origin(reading.head)
 
     def _added(self, sums, part, labels):
@@ -163,7 +162,8 @@ class ViM(ExplainMixin, PartialFitMixin, ReadingDetector):
             )
 
     def _without_each(self, reading, y):
-        return self._without_blocks(
+        return scores_without_blocks(
+            self,
             reading,
             y,
             lambda sums, part: sums - added_scatter(None, part, self.origin_),

@@ -28,7 +28,6 @@ from skood.logic._explain import explained_rows, explanation_frame
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._survival import NORMALIZERS, fit_survival
 from skood.logic.language._encoding import decode
-from skood.utils._atomic_fit import fresh_fit
 from skood.utils._calibration import calibration_folds, check_same
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels, plain_labels
@@ -39,7 +38,7 @@ from skood.utils._metaestimators import (
     with_seeds,
 )
 from skood.utils._named_estimators import NamedParts
-from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
+from skood.utils._param_validation import HasMethods, Interval, StrOptions
 
 __all__ = ["ConceptDetector"]
 
@@ -148,10 +147,6 @@ class ConceptDetector(NamedParts, BaseDetector):
 
     # -- fit
 
-    @fit_context(
-        # The classifiers come from the user and are validated by their own fit.
-        prefer_skip_nested_validation=False
-    )
     def fit(self, X, y=None):
         """Fit the classifiers, the detector and the logic.
 
@@ -181,11 +176,12 @@ class ConceptDetector(NamedParts, BaseDetector):
             If `concepts` is not a list of (name, classifier), or if probabilities are
             needed that a classifier does not provide.
         """
-        with fresh_fit(self):
-            self._set_offset(self._fit_rows(X, y))
-        return self
+        return super().fit(X, y)
 
-    def _fit_rows(self, X, y):
+    def _fit_samples(self, X, y):
+        return self._fit(X, y)  # it uses OOD samples, too
+
+    def _fit(self, X, y):
         parts = check_parts(self.concepts, self)
         self._check_same(parts)
         columns, rows, ood_rows = self._rows_of(X, y, parts)
@@ -210,10 +206,6 @@ class ConceptDetector(NamedParts, BaseDetector):
         reading = self._read(some_rows(X, rows[held_out]))
         self._fit_normalizer(reading.outlier)
         return self._calibrate(reading)
-
-    def _fit(self, X, y):
-        """Do nothing: OOD samples may be needed, see ``_fit_rows``."""
-        raise NotImplementedError
 
     @abstractmethod
     def _calibrate(self, reading):

@@ -146,14 +146,14 @@ def loaded_blocks(X):
     block : object
         A batch of a dataset or loader, or a chunk of a dask array; other `X` unchanged.
     """
-    if is_torch_data(X):
-        from skood.utils._torch_batches import iter_batches
-
-        yield from iter_batches(X)
+    if not is_lazy(X):
+        yield X
     elif is_dask(X):
         yield from _chunks(X)
     else:
-        yield X
+        from skood.utils._torch_batches import iter_batches
+
+        yield from iter_batches(X)
 
 
 def _chunks(X):

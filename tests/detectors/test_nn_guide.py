@@ -14,6 +14,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import Energy, NNGuide
+from skood.detectors._common import _memory_bank
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from tests._thresholds import middle_of_gap
@@ -188,13 +189,13 @@ def test_fits_its_own_head_without_an_estimator():
 def test_chunks_and_tiles_change_nothing(monkeypatch):
     head, Z = _network(700)
     expected = NNGuide(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(NNGuide, "_tile_rows", 13)
-    monkeypatch.setattr(NNGuide, "_tile_bytes", 13 * 8 * 150)
+    monkeypatch.setattr(_memory_bank, "_TILE_ROWS", 13)
+    monkeypatch.setattr(_memory_bank, "_TILE_BYTES", 13 * 8 * 150)
     # 4 parts of 150 rows, and one of 100
     actual = NNGuide(head).fit(Z).score_samples(Z)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
     # a part with fewer rows than neighbors
-    monkeypatch.setattr(NNGuide, "_tile_bytes", 13 * 8 * 699)
+    monkeypatch.setattr(_memory_bank, "_TILE_BYTES", 13 * 8 * 699)
     actual = NNGuide(head).fit(Z).score_samples(Z)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 

@@ -12,7 +12,8 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
-from skood.detectors import Relation
+from skood.detectors import Relation, _relation
+from skood.detectors._common import _memory_bank
 from skood.nn import LinearHead
 from tests._thresholds import middle_of_gap
 from tests.detectors._paths import assert_torch_path_agrees
@@ -156,8 +157,8 @@ def test_fits_its_own_head_without_an_estimator():
 def test_chunks_and_tiles_change_nothing(monkeypatch):
     head, Z = _network()
     expected = Relation(head).fit(Z).score_samples(Z)
-    monkeypatch.setattr(Relation, "_tile_rows", 13)
-    monkeypatch.setattr(Relation, "_tile_bytes", 13 * 8 * 50)
+    monkeypatch.setattr(_memory_bank, "_TILE_ROWS", 13)
+    monkeypatch.setattr(_relation, "_TILE_BYTES", 13 * 8 * 50)
     actual = Relation(head).fit(Z).score_samples(Z)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
 

@@ -188,8 +188,8 @@ class WritesOnTheNetwork(MSP):
 
 
 class NaNForFewSamples(Good):
-    def _checked(self, scores):
-        return np.asarray(scores)
+    def score_samples(self, X):
+        return self._score(X)
 
     def _distances(self, X):
         scores = super()._distances(X)
@@ -245,20 +245,17 @@ class TakesAnyContamination(Good):
 
 
 class FitsOODRows(Good):
-    def _only_id(self, X, y):
-        super()._only_id(X, y)
-        return X, y
-
-    def _fit(self, X, y):
+    def _fit_samples(self, X, y):
+        super()._fit_samples(X, y)
         X = self._validate(X, reset=True)
         self.means_ = np.stack([X.mean(axis=0)])
         return self._distances(X)
 
 
 class OODIsAClass(Good):
-    def _only_id(self, X, y):
+    def _fit_samples(self, X, y):
         self.classes_ = np.unique(y)
-        return X, y
+        return self._fit(X, y)
 
 
 class FitsOODRowsOnly(Good):

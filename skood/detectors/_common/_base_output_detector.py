@@ -9,15 +9,29 @@ from typing import ClassVar
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import validate_data
 
 from skood.base import BaseDetector
+from skood.detectors._common._explain import explanation
+from skood.detectors._common._inputs import (
+    check_columns,
+    check_logits,
+    labels_later,
+    on_gpu,
+    validated_tensor,
+)
+from skood.detectors._common._partial_fit import add_samples, check_adds, fit_sums
 from skood.nn._linear_head import LinearHead
 from skood.nn._make_network import make_network
 from skood.nn._outputs import Reading, concatenate
 from skood.utils._array_api import array_device, as_double, to_host
-from skood.utils._batches import is_lazy, is_torch_data, labeled_rows, loaded
+from skood.utils._atomic_fit import kept_state
+from skood.utils._batches import is_lazy, is_torch_data, loaded_blocks
+from skood.utils._id_samples import id_only, id_samples
+from skood.utils._input import takes_input
 from skood.utils._left_out import (
+    MAX_OFFSET_ROWS,
     cross_fitted,
     is_fixed,
     offset_rows,
@@ -31,10 +45,10 @@ from skood.utils._memory_maps import (
     is_matrix,
     row_blocks,
 )
-from skood.utils._metaestimators import fit_wrapped, take_rows, wrapped_tags
+from skood.utils._metaestimators import fit_wrapped, wrapped_tags
 from skood.utils._parallel import map_chunks
-from skood.utils._param_validation import Classifier
-from skood.utils._torch import check_tensor, is_tensor, row_chunks
+from skood.utils._param_validation import Classifier, fit_context
+from skood.utils._torch import row_chunks
 
 __all__ = ["ReadingDetector"]
 
@@ -43,15 +57,22 @@ __all__ = ["ReadingDetector"]
 _BLOCK_BYTES = 32 * 2**20
 _GPU_BLOCK_BYTES = 256 * 2**20
 
+_FLOATS = [np.float64, np.float32]
+
 
 class ReadingDetector(BaseDetector):
     """Base class of detectors that use the outputs of a classifier.
 
     A subclass names in ``_reads`` the outputs that it needs ("features", "logits",
     "head"), and implements ``_fit_reading(reading, y)`` and
-    ``_score_reading(reading)``. With ``estimator=None``, `X` holds features if the
-    subclass needs features, else logits. A subclass that needs features, and logits or
-    a head, then gets a `LinearHead` that is fitted on ``(X, y)``.
+    ``_score_reading(reading)``. One that learns from sums over samples implements
+    ``_added(sums, part, labels)`` and ``_settle(reading, y)`` instead of the first, and
+    gets `partial_fit`; one whose score is a sum over features implements
+    ``_explained(reading)``, and gets `explain`.
+
+    With ``estimator=None``, `X` holds features if the subclass needs features, else
+    logits. A subclass that needs features, and logits or a head, then gets a
+    `LinearHead` that is fitted on ``(X, y)``.
 
     Both methods work on chunks of samples whose arrays are NumPy arrays, or torch
     tensors on a GPU: ``reading.xp`` is the array namespace, and ``reading.asarray``
@@ -92,8 +113,13 @@ class ReadingDetector(BaseDetector):
     # threshold. None: 20 for fewer than 1,000 samples, else 10.
     _n_folds: ClassVar[int | None] = None
 
-    # Number of training samples for the threshold, drawn with a fixed seed. None: all.
-    _max_offset_rows: ClassVar[int | None] = None
+    # Number of training samples for the threshold, drawn with a fixed seed. None, or
+    # for detectors that do not learn: all.
+    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
+
+    # Parameters that sums over samples depend on: they must not change between calls
+    # of `partial_fit`.
+    _sums_need: ClassVar[tuple] = ("estimator",)
 
     # Bytes of float64 temporaries per chunk. Few logits per sample are fast if a chunk
     # fits into the cache, matrix products if it is large.
@@ -108,6 +134,11 @@ class ReadingDetector(BaseDetector):
         self.estimator = estimator
         self.device = device
 
+    def _fit_samples(self, X, y):
+        X, y = labels_later(X, y, self.estimator)
+        with id_only(self, X, y, copy=False) as (X_id, y_id):
+            return self._fit(X_id, y_id)
+
     def _fit(self, X, y):
         if self.estimator is None:
             X = self._validate(X, reset=True)
@@ -121,54 +152,19 @@ class ReadingDetector(BaseDetector):
                 X = in_memory(X)  # the solver iterates over all samples many times
                 self.estimator_ = LinearHead().fit(X, y)
             elif "features" not in self._reads and y is not None:
-                self._check_columns(X.shape[1])
+                check_columns(self, X.shape[1])
         else:
             if not isinstance(self.estimator, FrozenEstimator):
                 X = in_memory(X)
             self.estimator_ = self._fit_estimator(X, y)
         reading = self._read_all(X)
         if y is None and is_torch_data(X):  # its labels have been loaded by now
-            _, y = self._only_id(X, X.labels())
+            _, y, self._id_rows = id_samples(self, X, X.labels())
             reading = reading if self._id_rows is None else reading.rows(self._id_rows)
         self._fit_reading(reading, y)
         if self._fits_head or not is_fixed(self.estimator):
             return self._refitted_scores(X, y)
         return self._training_scores(reading, y)
-
-    def _check_columns(self, n_columns):
-        """Raise if X cannot be logits of the classes in y, for example features."""
-        n_classes = len(self.classes_)
-        # a single class only marks ID samples; a single column is rejected elsewhere
-        if n_classes in (1, n_columns) or n_columns == 1:
-            return
-        name = type(self).__name__
-        raise ValueError(
-            f"X has n_features = {n_columns} columns, but y has {n_classes} classes: "
-            f"with estimator=None {name} takes the columns of X for logits, one per "
-            f"class. For features, pass the classifier: {name}(estimator=classifier). "
-            "For logits of a network with other classes than those in y, pass "
-            f"estimator=LinearHead(numpy.eye({n_columns}), "
-            f"numpy.zeros({n_columns}), classes=...) with one class per column, or, "
-            "where no labels are needed, fit without y."
-        )
-
-    def _labeled_rows(self, X, y):
-        """Return samples and labels; a torch dataset yields its labels when loaded."""
-        is_frozen = isinstance(self.estimator, FrozenEstimator)
-        rows, labels = labeled_rows(X, y, wait=self.estimator is None or is_frozen)
-        if self.estimator is not None or not is_lazy(X):
-            return rows, labels
-        array = loaded(rows)  # the detector learns from the array itself
-        return array, rows.labels() if y is None and is_torch_data(rows) else y
-
-    @property
-    def _reads_blocks(self):
-        """Return whether a classifier is applied to the samples, block by block."""
-        return self.estimator is not None
-
-    def _chosen(self, X, rows):
-        """Return the samples to learn from; a memory-mapped file is not copied yet."""
-        return MappedRows(X, rows) if is_mapped(X) else take_rows(X, rows)
 
     def _fit_estimator(self, X, y):
         """Fit the classifier; store the names of columns if the classifier does not."""
@@ -180,19 +176,95 @@ class ReadingDetector(BaseDetector):
             validate_data(self, X, reset=True, skip_check_array=True)
         return fitted
 
+    @available_if(check_adds)
+    @fit_context(
+        # Nested estimators come from the user and are validated by their own fit.
+        prefer_skip_nested_validation=False
+    )
+    def partial_fit(self, X, y=None):
+        """Fit incrementally on a batch of samples.
+
+        Available if the detector learns from sums over samples. The result equals one
+        `fit` on all samples of all calls, except ``alpha_`` of :class:`ViM`, which is
+        then computed from at most 5,000 samples. Memory does not depend on the number
+        of earlier samples. Each call costs a factorization and, for the threshold, the
+        scores of up to 5,000 stored samples: pass thousands of samples at a time.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            More training data.
+
+        y : array-like of shape (n_samples,), default=None
+            Class labels, given in every call or in no call. Samples labeled
+            `ood_label` are left out, and at least one sample must have another label.
+            New classes may occur in any call.
+
+        Returns
+        -------
+        self : object
+            The detector. While the samples do not determine the model (such as one
+            sample per class for a covariance) it is not fitted yet.
+
+        Raises
+        ------
+        ValueError
+            If the data are invalid, or a parameter was changed that the previous sums
+            depend on. The detector is then unchanged by the call.
+
+        AttributeError
+            If there is an `estimator` that is not fitted, in a
+            :class:`~sklearn.frozen.FrozenEstimator`.
+        """
+        with kept_state(self):
+            add_samples(self, X, y)
+        return self
+
     def _training_scores(self, reading, y):
         """Return scores for the threshold, distributed like scores of new samples."""
-        rows = np.arange(len(reading))
-        if self._max_offset_rows is not None:
-            rows = rows[offset_rows(len(reading), self._max_offset_rows)]
-        return self._left_out_scores(reading, y, rows)
+        scores = None
+        if hasattr(self, "_sample"):  # of the samples that sums were taken of
+            sample = self._sample.reading(reading.head)
+            scores = self._without_each(sample, self._sample.labels)
+        if scores is None:
+            rows = np.arange(len(reading))
+            if self._learns and self._max_offset_rows is not None:
+                rows = rows[offset_rows(len(reading), self._max_offset_rows)]
+            scores = self._left_out_scores(reading, y, rows)
+        if not hasattr(self, "partial_fit"):  # no more samples can be added
+            vars(self).pop("_sample", None)
+        return scores
 
     def _left_out_scores(self, reading, y, rows):
         """Return scores of training samples, each from a fit without it."""
         if not self._learns:
             whole = len(rows) == len(reading)  # then a file is not copied
             return self._score_rows(reading if whole else reading.rows(rows))
+        if hasattr(self, "_added"):
+            labels = None if y is None else y[rows]
+            scores = self._without_each(reading.rows(rows), labels)
+            if scores is not None:
+                return scores
         return cross_fitted(self, reading, y, rows, self._n_folds, self._rescales)
+
+    def _without_each(self, reading, y):
+        """Return leave-one-out training scores from the sums, or None if impossible."""
+        scores = []
+        for part, labels in self._parts(reading, y):
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                found = self._score_left_out(part.to(None), labels)
+            if found is None:
+                return None
+            scores.append(found[~np.isnan(found)])
+        found = np.concatenate(scores)
+        return found if len(found) else None
+
+    def _score_left_out(self, part, labels):
+        """Return leave-one-out scores of a chunk of training samples (NumPy).
+
+        NaN for the only sample of its class; None if there is no formula.
+        """
+        return None
 
     def _refitted_scores(self, X, y):
         """Return training scores, each from a classifier and a fit without it."""
@@ -210,9 +282,12 @@ class ReadingDetector(BaseDetector):
 
         return refitted_scores(self, X, y, fit, score)
 
-    @abstractmethod
     def _fit_reading(self, reading, y):
         """Learn from the outputs for the ID training samples (`y` may be None)."""
+        fit_sums(self, reading, y)
+
+    def _begin(self, reading, y):
+        """Set attributes that sums depend on; raise if `y` is needed."""
 
     @abstractmethod
     def _score_reading(self, reading):
@@ -244,8 +319,10 @@ class ReadingDetector(BaseDetector):
     def _read(self, X, *, validated=False):
         """Yield readings of consecutive samples of `X`."""
         if self.estimator is None and not validated:
-            X = self._validate(X, reset=False)
-        if hasattr(self, "estimator_"):
+            for batch in loaded_blocks(X):
+                batch = self._validate(batch, reset=False)
+                yield from self._read(batch, validated=True)
+        elif hasattr(self, "estimator_"):
             keeps_names = getattr(self, "_keeps_names", False)
             if keeps_names and not (validated or is_lazy(X)):
                 validate_data(self, X, reset=False, skip_check_array=True)
@@ -298,8 +375,12 @@ class ReadingDetector(BaseDetector):
             )
         return labels
 
+    def _score_all(self, X):
+        scores = [self._score_rows(reading) for reading in self._read(X)]
+        return scores[0] if len(scores) == 1 else np.concatenate(scores)
+
     def _score(self, X):
-        return np.concatenate([self._score_rows(part) for part in self._read(X)])
+        return self._score_all(X)
 
     def _score_validated(self, X):
         return self._score_rows(self._read_all(X))
@@ -345,31 +426,55 @@ class ReadingDetector(BaseDetector):
 
     def _validate(self, X, *, reset):
         """Validate `X` that is used without a classifier; keep tensors on the GPU."""
-        if is_mapped(X) and X.dtype not in (np.float32, np.float64):
+        if type(X) is np.ndarray:  # for the speed of small calls
+            return validate_data(self, X, dtype=_FLOATS, reset=reset)
+        if is_mapped(X) and X.dtype not in _FLOATS:
             X = MappedRows(X)
-        if isinstance(X, MappedRows):
-            return self._validate_mapped(X, reset=reset)
-        if not on_gpu(X) or self._fits_head:
-            return super()._validate(X, reset=reset)
-        X = check_tensor(X, keep_double=True)
-        if reset:
-            self.n_features_in_ = X.shape[1]
-            self.__dict__.pop("feature_names_in_", None)
-        elif X.shape[1] != self.n_features_in_:
-            raise ValueError(
-                f"X has {X.shape[1]} features, but {type(self).__name__} is expecting "
-                f"{self.n_features_in_} features as input."
-            )
-        return X
+        if isinstance(X, MappedRows) and 0 not in X.shape:
+            for block in row_blocks(X, _BLOCK_BYTES):
+                super()._validate(block, reset=reset)
+                reset = False
+            return float_rows(X)
+        if on_gpu(X) and not self._fits_head:
+            return validated_tensor(self, X, reset=reset)
+        return super()._validate(in_memory(X), reset=reset)
 
-    def _validate_mapped(self, X, *, reset):
-        """Validate samples of a memory-mapped file block by block."""
-        if 0 in X.shape:
-            return super()._validate(np.asarray(X[:]), reset=reset)  # raises
-        for block in row_blocks(X, _BLOCK_BYTES):
-            super()._validate(block, reset=reset)
-            reset = False
-        return float_rows(X)
+    @available_if(lambda self: hasattr(self, "_explained"))
+    @takes_input
+    def explain(self, X, *, n_features=3):
+        """Explain the score of each sample by its reference and feature contributions.
+
+        Available if the score is a sum over features.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The samples.
+
+        n_features : int, default=3
+            Number of features to report, with the largest contributions first.
+
+        Returns
+        -------
+        explanation : pandas.DataFrame
+            One row per sample, with the index of `X` if it is a data frame: the
+            columns ``score`` and ``is_ood``, the columns of each detector described in
+            the :ref:`User Guide <explanations>`, and ``feature_1``,
+            ``contribution_1``, …: a feature (its name, or its index if the features
+            have no names) and its contribution to the squared distance.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+
+        ValueError
+            If `n_features` is negative or more than the number of features.
+
+        NotFittedError
+            If the detector is not fitted.
+        """
+        return explanation(self, X, n_features)
 
     def __sklearn_tags__(self):
         tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
@@ -385,19 +490,3 @@ def constraints_without_device():
     constraints = dict(ReadingDetector._parameter_constraints)
     del constraints["device"]
     return constraints
-
-
-def on_gpu(X):
-    """Return whether `X` is a tensor that is not on the CPU."""
-    return is_tensor(X) and X.device.type != "cpu"
-
-
-def check_logits(logits):
-    """Return logits; raise if there are fewer than two classes."""
-    if logits.shape[1] < 2:
-        raise ValueError(
-            "With estimator=None X holds logits, one column per class, but got "
-            f"n_features = {logits.shape[1]}. Give a binary margin m as the two "
-            "columns -m/2 and m/2, or pass the classifier as estimator=."
-        )
-    return logits

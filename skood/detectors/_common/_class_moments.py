@@ -11,7 +11,15 @@ from scipy.sparse import csr_array
 from skood.utils._array_api import array_namespace, as_double, asarray_like, to_host
 from skood.utils._torch import is_tensor
 
-__all__ = ["ClassMoments", "class_sums", "first_row", "is_constant", "offset_sums"]
+__all__ = [
+    "ClassMoments",
+    "added_rows",
+    "class_sums",
+    "first_row",
+    "is_constant",
+    "mean_of_rows",
+    "offset_sums",
+]
 
 # A feature is constant if it varies by no more than this many rounding errors of its
 # mean: scaling samples to unit length, and merging chunks, cause as much variation.
@@ -78,6 +86,25 @@ def is_constant(variances, means):
     """
     rounding = _ROUNDING_ERRORS * np.finfo(np.float64).eps * np.abs(means)
     return variances <= np.maximum(rounding**2, np.finfo(np.float64).tiny)
+
+
+def added_rows(sums, part):
+    """Return sums over samples of features (None at first) with a chunk added.
+
+    The sums are the first sample, the number of samples, and the sum of differences
+    from the first: far from zero, a sum of the samples themselves is less accurate.
+    """
+    if sums is None:
+        sums = first_row(part.features), 0, 0.0
+    origin, count, total = sums
+    _, _, added = offset_sums(part.features, origin, None)
+    return origin, count + len(part), total + added[0]
+
+
+def mean_of_rows(sums):
+    """Return the mean of the samples summed by `added_rows`."""
+    origin, count, total = sums
+    return origin + total / count
 
 
 class ClassMoments:
@@ -211,6 +238,12 @@ class ClassMoments:
         ]
         new.scatter = self.scatter - gone.scatter - gap.T @ gap
         return new
+
+    def codes(self, y, n_samples):
+        """Return the class index of each of `n_samples` samples; `y` may be None."""
+        if y is None:
+            return np.zeros(n_samples, dtype=np.intp)
+        return np.searchsorted(self.classes, y)
 
     def within(self):
         """Return the scatter around the class means, of all classes together."""

@@ -1,31 +1,28 @@
-"""Mixin for incremental fitting (``partial_fit``) of detectors from sums."""
+"""Incremental fitting (``partial_fit``) of detectors from sums over samples."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 import numpy as np
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils.metaestimators import available_if
 
 from skood.nn._outputs import Reading, concatenate
-from skood.utils._atomic_fit import kept_state
 from skood.utils._batches import labeled_rows, loaded
+from skood.utils._id_samples import id_samples
 from skood.utils._left_out import MAX_OFFSET_ROWS, folds
-from skood.utils._param_validation import fit_context
 from skood.utils._warnings import quiet
 
-if TYPE_CHECKING:
-    from skood.detectors._common._base_output_detector import (
-        ReadingDetector as _Detector,
-    )
-else:
-    _Detector = object
-
-__all__ = ["NotEnoughRows", "PartialFitMixin", "RowSample"]
+__all__ = [
+    "NotEnoughRows",
+    "RowSample",
+    "add_samples",
+    "check_adds",
+    "fit_sums",
+    "scores_without_blocks",
+]
 
 
 class NotEnoughRows(ValueError):
@@ -76,212 +73,120 @@ class RowSample:
         return Reading(self._reading.features, self._reading.logits, head)
 
 
-def _streams(detector):
-    """Return whether `partial_fit` is possible; raise with the reason if it is not."""
-    detector._check_streams()
-    return True
+def fit_sums(detector, reading, y):
+    """Fit a detector on the sums over all training samples."""
+    _begin(detector, reading, y)
+    _include(detector, reading, y)
+    detector._settle(reading, y)
 
 
-class PartialFitMixin(_Detector):
-    """Mixin for detectors (`ReadingDetector`) that learn from sums over samples.
+def _begin(detector, reading, y):
+    detector._labeled = y is not None
+    detector._summed_with = {
+        name: getattr(detector, name) for name in detector._sums_need
+    }
+    detector._sums, detector._sample = None, RowSample()
+    detector._begin(reading, y)
 
-    A detector implements ``_begin(reading)``, ``_added(sums, part, labels)`` and
-    ``_settle(reading, y)``, and inherits ``fit`` and ``partial_fit``. Its threshold is
-    computed from at most 5,000 samples; `partial_fit` stores these samples and sums.
+
+def _include(detector, reading, y):
+    """Add samples to the sums and to the random sample."""
+    sums = detector._sums  # restored if this call fails
+    for part, labels in detector._parts(reading, y):
+        sums = detector._added(sums, part, labels)
+    detector._sums = sums
+    detector._sample = detector._sample.updated(reading, y)
+
+
+def scores_without_blocks(detector, reading, y, removed):
+    """Return scores of training samples, from the sums without a block of them.
+
+    ``removed(sums, part)`` returns the sums without a chunk; ``_settle_space()`` of the
+    detector sets the attributes that depend on the sums. None if the samples are too
+    few to leave any out.
     """
-
-    _max_offset_rows: ClassVar[int | None] = MAX_OFFSET_ROWS
-    _sums: Any  # what `_added` returns
-
-    # Parameters that the sums depend on: they must not change between calls.
-    _sums_need: ClassVar[tuple] = ("estimator",)
-
-    def _begin(self, reading):
-        """Set attributes that depend on the head alone."""
-
-    @abstractmethod
-    def _added(self, sums, part, labels):
-        """Return `sums` (None at first) with the sums of a chunk of samples added."""
-
-    @abstractmethod
-    def _settle(self, reading, y):
-        """Set the attributes for scoring from ``self._sums``.
-
-        `reading` are the training samples and `y` their labels or, in `partial_fit`, a
-        random part of them and None. Raises `NotEnoughRows` if more samples would help.
-        """
-
-    def _fit_reading(self, reading, y):
-        self._start(reading, y)
-        self._include(reading, y)
-        self._settle(reading, y)
-
-    def _start(self, reading, y):
-        self._labeled = y is not None
-        self._summed_with = {name: getattr(self, name) for name in self._sums_need}
-        self._sums, self._sample = None, RowSample()
-        self._begin(reading)
-
-    def _include(self, reading, y):
-        sums = self._sums  # restored if this call fails
-        for part, labels in self._parts(reading, y):
-            sums = self._added(sums, part, labels)
-        self._sums = sums
-        self._sample = self._sample.updated(reading, y)
-
-    def _training_scores(self, reading, y):
-        sample = self._sample.reading(reading.head)
-        scores = self._without_each(sample, self._sample.labels)
-        if scores is None:
-            scores = super()._training_scores(reading, y)
-        if not hasattr(self, "partial_fit"):  # no more samples can be added
-            del self._sample
-        return scores
-
-    def _left_out_scores(self, reading, y, rows):
-        labels = None if y is None else y[rows]
-        scores = self._without_each(reading.rows(rows), labels)
-        if scores is None:
-            return super()._left_out_scores(reading, y, rows)
-        return scores
-
-    def _without_each(self, reading, y):
-        """Return leave-one-out training scores from the sums, or None if impossible."""
-        scores = []
-        for part, labels in self._parts(reading, y):
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                found = self._score_left_out(part.to(None), labels)
-            if found is None:
-                return None
-            scores.append(found[~np.isnan(found)])
-        found = np.concatenate(scores)
-        return found if len(found) else None
-
-    def _score_left_out(self, part, labels):
-        """Return leave-one-out scores of a chunk of training samples (NumPy).
-
-        NaN for the only sample of its class; None if there is no formula.
-        """
+    scores = np.full(len(reading), np.nan)
+    try:
+        with quiet():
+            for rows in folds(detector._sample.n_seen, np.arange(len(reading)), y):
+                part = reading.rows(rows)
+                other = copy.copy(detector)
+                other.n_components = detector.n_components_
+                for chunk, _ in detector._parts(part):
+                    other._sums = removed(other._sums, chunk)
+                other._settle_space()
+                scores[rows] = other._score_rows(part)
+    except ValueError:
         return None
+    found = scores[~np.isnan(scores)]
+    return found if len(found) else None
 
-    def _without_blocks(self, reading, y, removed):
-        """Return scores of training samples, from the sums without a block of them.
 
-        ``removed(sums, part)`` returns the sums without a chunk; ``_settle_space()``
-        sets the attributes that depend on the sums.
-        """
-        scores = np.full(len(reading), np.nan)
-        try:
-            with quiet():
-                for rows in folds(self._sample.n_seen, np.arange(len(reading)), y):
-                    part = reading.rows(rows)
-                    other = copy.copy(self)
-                    other.n_components = self.n_components_
-                    for chunk, _ in self._parts(part):
-                        other._sums = removed(other._sums, chunk)
-                    other._settle_space()
-                    scores[rows] = other._score_rows(part)
-        except ValueError:  # too few samples to leave any out
-            return None
-        found = scores[~np.isnan(scores)]
-        return found if len(found) else None
+def add_samples(detector, X, y):
+    """Add samples to the sums and to the random sample, and update the model."""
+    X, y = labeled_rows(X, y)
+    if detector.estimator is None:
+        X = loaded(X)
+    first = not hasattr(detector, "_sums")
+    if not first and (y is not None) != detector._labeled:
+        raise ValueError(
+            "y must be given in every call of partial_fit or in none: it was "
+            f"{'given' if detector._labeled else 'not given'} before."
+        )
+    if not first:
+        _check_unchanged(detector)
+    earlier: Any = [] if first or y is None else detector.classes_
+    X, y, _ = id_samples(detector, X, y)
+    if detector.estimator is None:
+        X = detector._validate(X, reset=first)
+    elif first:  # a frozen one
+        detector.estimator_ = detector._fit_estimator(X, y)
+    if len(earlier):
+        detector.classes_ = np.union1d(earlier, detector.classes_)
+    validated = first or detector.estimator is None
+    reading = detector._read_all(X, validated=validated)
+    if first:
+        _begin(detector, reading, y)
+    _include(detector, reading, y)
+    sample = detector._sample.reading(reading.head)
+    try:
+        detector._settle(sample, None)
+    except NotEnoughRows:
+        detector.__dict__.pop("offset_", None)
+    else:
+        scores = detector._training_scores(sample, detector._sample.labels)
+        detector._set_offset(scores)
 
-    @available_if(_streams)
-    @fit_context(
-        # Nested estimators come from the user and are validated by their own fit.
-        prefer_skip_nested_validation=False
-    )
-    def partial_fit(self, X, y=None):
-        """Fit incrementally on a batch of samples.
 
-        The result equals one `fit` on all samples of all calls, except ``alpha_`` of
-        :class:`ViM`, which is then computed from at most 5,000 samples. Memory does not
-        depend on the number of earlier samples. Each call costs a factorization and,
-        for the threshold, the scores of up to 5,000 stored samples: pass thousands of
-        samples at a time.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            More training data.
-
-        y : array-like of shape (n_samples,), default=None
-            Class labels, given in every call or in no call. Samples labeled
-            `ood_label` are left out, and at least one sample must have another label.
-            New classes may occur in any call.
-
-        Returns
-        -------
-        self : object
-            The detector. While the samples do not determine the model (such as one
-            sample per class for a covariance) it is not fitted yet.
-
-        Raises
-        ------
-        ValueError
-            If the data are invalid, or a parameter was changed that the previous sums
-            depend on. The detector is then unchanged by the call.
-
-        AttributeError
-            If there is an `estimator` that is not fitted, in a
-            :class:`~sklearn.frozen.FrozenEstimator`.
-        """
-        with kept_state(self):
-            self._add(X, y)
-        return self
-
-    def _add(self, X, y):
-        """Add samples to the sums and to the random sample, and update the model."""
-        X, y = labeled_rows(X, y)
-        if self.estimator is None:
-            X = loaded(X)
-        first = not hasattr(self, "_sums")
-        if not first and (y is not None) != self._labeled:
+def _check_unchanged(detector):
+    """Raise if parameters were changed that the sums depend on."""
+    for name, value in detector._summed_with.items():
+        now = getattr(detector, name)
+        if now is not value and (name == "estimator" or now != value):
             raise ValueError(
-                "y must be given in every call of partial_fit or in none: it was "
-                f"{'given' if self._labeled else 'not given'} before."
+                f"{name}={now!r} was set after rows had been learned from with "
+                f"{name}={value!r}: their sums do not go together. Call fit to "
+                "start anew."
             )
-        if not first:
-            self._check_unchanged()
-        earlier: Any = [] if first or y is None else self.classes_
-        X, y = self._only_id(X, y)
-        del self._id_rows  # as long as X
-        if self.estimator is None:
-            X = self._validate(X, reset=first)
-        elif first:  # a frozen one
-            self.estimator_ = self._fit_estimator(X, y)
-        if len(earlier):
-            self.classes_ = np.union1d(earlier, self.classes_)
-        validated = first or self.estimator is None
-        reading = self._read_all(X, validated=validated)
-        if first:
-            self._start(reading, y)
-        self._include(reading, y)
-        try:
-            self._settle(self._sample.reading(reading.head), None)
-        except NotEnoughRows:
-            self.__dict__.pop("offset_", None)
-        else:
-            sample = self._sample.reading(reading.head)
-            self._set_offset(self._training_scores(sample, self._sample.labels))
 
-    def _check_unchanged(self):
-        """Raise if parameters were changed that the sums depend on."""
-        for name, value in self._summed_with.items():
-            now = getattr(self, name)
-            if now is not value and (name == "estimator" or now != value):
-                raise ValueError(
-                    f"{name}={now!r} was set after rows had been learned from with "
-                    f"{name}={value!r}: their sums do not go together. Call fit to "
-                    "start anew."
-                )
 
-    def _check_streams(self):
-        """Raise an AttributeError if incremental fitting is not possible."""
-        fitted = isinstance(self.estimator, FrozenEstimator)
-        if self._fits_head or not (fitted or self.estimator is None):
-            raise AttributeError(
-                f"{type(self).__name__}.partial_fit needs a classifier that is fitted "
-                "already and stays as it is: pass estimator=FrozenEstimator(classifier)"
-                f", or the head of skood.nn.split. Got estimator={self.estimator!r}."
-            )
+def check_adds(detector):
+    """Return whether a detector learns from sums; raise if none can be added now."""
+    if not hasattr(detector, "_added"):
+        return False
+    fitted = isinstance(detector.estimator, FrozenEstimator)
+    name = type(detector).__name__
+    if detector._fits_head or not (fitted or detector.estimator is None):
+        raise AttributeError(
+            f"{name}.partial_fit needs a classifier that is fitted already and stays "
+            "as it is: pass estimator=FrozenEstimator(classifier), or the head of "
+            f"skood.nn.split. Got estimator={detector.estimator!r}."
+        )
+    covariance = getattr(detector, "covariance", None)
+    if covariance is not None:
+        raise AttributeError(
+            f"{name}.partial_fit needs covariance=None, the maximum likelihood "
+            f"covariance, which is a sum over rows. {covariance!r} needs all rows at "
+            "once: use fit."
+        )
+    return True

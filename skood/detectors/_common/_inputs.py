@@ -1,0 +1,75 @@
+"""Input of detectors that use features or logits, with or without a classifier."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from sklearn.frozen import FrozenEstimator
+
+from skood.utils._batches import is_lazy, is_torch_data, labeled_rows, loaded
+from skood.utils._torch import check_tensor, is_tensor
+
+__all__ = [
+    "check_columns",
+    "check_logits",
+    "labels_later",
+    "on_gpu",
+    "validated_tensor",
+]
+
+
+def labels_later(X, y, estimator):
+    """Return samples and labels; torch data yield their labels when they are loaded."""
+    is_frozen = isinstance(estimator, FrozenEstimator)
+    rows, labels = labeled_rows(X, y, wait=estimator is None or is_frozen)
+    if estimator is not None or not is_lazy(X):
+        return rows, labels
+    array = loaded(rows)  # the detector learns from the array itself
+    return array, rows.labels() if y is None and is_torch_data(rows) else y
+
+
+def check_columns(detector, n_columns):
+    """Raise if X cannot be logits of the classes in y, for example features."""
+    n_classes = len(detector.classes_)
+    # a single class only marks ID samples; a single column is rejected elsewhere
+    if n_classes in (1, n_columns) or n_columns == 1:
+        return
+    name = type(detector).__name__
+    raise ValueError(
+        f"X has n_features = {n_columns} columns, but y has {n_classes} classes: "
+        f"with estimator=None {name} takes the columns of X for logits, one per "
+        f"class. For features, pass the classifier: {name}(estimator=classifier). "
+        "For logits of a network with other classes than those in y, pass "
+        f"estimator=LinearHead(numpy.eye({n_columns}), "
+        f"numpy.zeros({n_columns}), classes=...) with one class per column, or, "
+        "where no labels are needed, fit without y."
+    )
+
+
+def check_logits(logits):
+    """Return logits; raise if there are fewer than two classes."""
+    if logits.shape[1] < 2:
+        raise ValueError(
+            "With estimator=None X holds logits, one column per class, but got "
+            f"n_features = {logits.shape[1]}. Give a binary margin m as the two "
+            "columns -m/2 and m/2, or pass the classifier as estimator=."
+        )
+    return logits
+
+
+def on_gpu(X):
+    """Return whether `X` is a tensor that is not on the CPU."""
+    return is_tensor(X) and X.device.type != "cpu"
+
+
+def validated_tensor(detector, X, *, reset):
+    """Return a tensor that is not on the CPU, with as many columns as in the fit."""
+    X = check_tensor(X, keep_double=True)
+    if reset:
+        detector.n_features_in_ = X.shape[1]
+        detector.__dict__.pop("feature_names_in_", None)
+    elif X.shape[1] != detector.n_features_in_:
+        raise ValueError(
+            f"X has {X.shape[1]} features, but {type(detector).__name__} is expecting "
+            f"{detector.n_features_in_} features as input."
+        )
+    return X

@@ -1,0 +1,64 @@
+"""Samples and labels that a detector is fitted on, without known OOD samples."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from contextlib import contextmanager
+
+import numpy as np
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_consistent_length
+
+from skood.utils._labels import (
+    check_labels,
+    id_rows,
+    naming_ood_label,
+    sortable_labels,
+)
+from skood.utils._memory_maps import MappedRows, is_mapped
+from skood.utils._metaestimators import n_rows, take_rows
+
+__all__ = ["id_only", "id_samples"]
+
+
+def id_samples(detector, X, y, *, copy=True):
+    """Return the ID samples, their labels and indices (None: all), and set `classes_`.
+
+    `y` is array-like of shape (n_samples,) or None: all samples are ID. Without `copy`,
+    samples chosen from a memory-mapped file are not loaded yet.
+    """
+    if y is None:
+        return X, None, None
+    y = check_labels(y)
+    check_consistent_length(X, y)
+    is_id = id_rows(y, detector.ood_label)
+    y_id = sortable_labels(y[is_id])
+    if type_of_target(y_id).startswith("continuous"):
+        raise ValueError(
+            "Unknown label type: continuous. y must hold class labels (and "
+            f"ood_label={detector.ood_label!r} for known OOD samples)."
+        )
+    detector.classes_ = np.unique(y_id)
+    if is_id.all():
+        return X, y_id, None
+    rows = np.flatnonzero(is_id)
+    lazy = not copy and is_mapped(X)
+    return MappedRows(X, rows) if lazy else take_rows(X, rows), y_id, rows
+
+
+@contextmanager
+def id_only(detector, X, y, *, copy=True):
+    """Yield ID samples and labels to fit a detector on; see `id_samples`.
+
+    In the block, ``detector._id_rows`` are their indices, or None. Errors and warnings
+    name `ood_label` if only one class is left.
+    """
+    X_id, y_id, rows = id_samples(detector, X, y, copy=copy)
+    detector._id_rows = rows
+    n_left_out = 0 if rows is None else n_rows(X) - len(rows)
+    estimator = getattr(detector, "estimator", None)
+    warns = estimator is not None and not isinstance(estimator, FrozenEstimator)
+    with naming_ood_label(y_id, n_left_out, detector.ood_label, warns=warns):
+        yield X_id, y_id
+    del detector._id_rows  # as long as X

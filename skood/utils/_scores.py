@@ -1,0 +1,41 @@
+"""Scores of detectors: finite numbers, and the threshold on them."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import numpy as np
+
+from skood.utils._ties import threshold_at
+
+__all__ = ["checked_scores", "saturated", "score_threshold"]
+
+
+def checked_scores(detector, scores):
+    """Return scores as float64; raise on NaN."""
+    scores = np.asarray(scores, dtype=np.float64)
+    if np.isnan(scores).any():
+        raise ValueError(
+            f"{type(detector).__name__} got NaN as the score of "
+            f"{int(np.isnan(scores).sum())} of {scores.shape[0]} samples: what it "
+            "read from X overflows. Scale X, or look at the network's outputs."
+        )
+    return scores
+
+
+def saturated(scores):
+    """Replace infinite scores by the nearest finite number."""
+    largest = np.finfo(np.float64).max
+    return np.clip(scores, -largest, largest)
+
+
+def score_threshold(detector, scores):
+    """Return the threshold that a share `contamination` of the scores is below."""
+    scores = checked_scores(detector, scores)
+    offset = threshold_at(scores, detector.contamination)
+    if not np.isfinite(offset):
+        raise ValueError(
+            f"{type(detector).__name__} has no finite threshold: the training scores "
+            f"at contamination={detector.contamination} are infinite. Scale X, or look "
+            "at the network's outputs."
+        )
+    return offset
