@@ -26,9 +26,6 @@ import time
 import numpy as np
 from scipy.stats import cauchy, norm
 
-from skood.benchmark._cells import ID, Repeat
-from skood.benchmark._compare import _intervals
-from skood.benchmark._significance import METRICS, Resamples
 from skood.metrics import (
     augrc,
     aurc,
@@ -45,6 +42,7 @@ from skood.metrics import (
     ranking_metrics,
     risk_at_coverage,
 )
+from skood.metrics._compare_with_best import METRICS, Resamples
 from skood.rejection._report import make_report
 
 LEAST = 0.93
@@ -159,18 +157,15 @@ KINDS = "normal", "heavy tails", "discrete", "two values", "contaminated"
 
 def ranking_intervals(a, b, seed):
     """Return the intervals that `compare` prints, and percentile intervals."""
-    names, scores = list(METRICS), [{("d", ID): a, ("d", "o"): b}]
-    repeats = [Repeat(None, np.arange(len(a)), 0)]
-    random_state = np.random.RandomState(seed)
-    resamples = Resamples(scores, repeats, ["d"], ["o"], [], names, random_state)
+    names, random_state = list(METRICS), np.random.RandomState(seed)
+    resamples = Resamples(
+        [a[None]], [[b[None]]], [np.arange(len(a))], [], names, random_state
+    )
     draws = np.array([resamples(i) for i in range(RESAMPLES)])
-    each, ends = resamples.each().mean(axis=0), resamples.ends(0.95)
-    sizes = [len(a), len(b)]
+    intervals = resamples.intervals(resamples.each().mean(axis=0), draws, 0.95)
     return {
         name: (
-            _intervals(
-                name, each[:, 0, k], draws[:, :, 0, k], sizes, ends[:, 0, k], 0.95
-            )[0],
+            intervals[0, 0, k],
             np.quantile(draws[:, 0, 0, k], [0.025, 0.975]),
         )
         for k, name in enumerate(names)

@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 
 from skood.benchmark._cells import ID, Repeat, run_cells
 from skood.benchmark._inputs import (
+    METRICS,
     check_id_labels,
     checked_data,
     checked_groups,
@@ -26,19 +27,10 @@ from skood.benchmark._inputs import (
     split_ood,
 )
 from skood.benchmark._predictions import PREDICTED, predictor, wrong_rows
-from skood.benchmark._significance import (
-    FUNCTIONS,
-    METRICS,
-    Resamples,
-    holm,
-    pvalues_of_best,
-)
-from skood.metrics._intervals import covering_interval
-from skood.metrics._ranking import Number
-from skood.metrics._resampling import finite_values
+from skood.metrics import compare_with_best
 from skood.utils._metaestimators import n_rows
 from skood.utils._pandas import import_pandas
-from skood.utils._param_validation import validate_params
+from skood.utils._param_validation import Number, validate_params
 from skood.utils._warnings import warn
 
 __all__ = ["Comparison", "compare", "run_comparison"]
@@ -407,7 +399,12 @@ def run_comparison(
             (scores, records),
             plan,
             (list(detectors), sets, groups, metrics),
-            (n_resamples, confidence_level, entropy, others["n_jobs"]),
+            {
+                "n_resamples": n_resamples,
+                "confidence_level": confidence_level,
+                "random_state": entropy,
+                "n_jobs": others["n_jobs"],
+            },
         ),
         scores=scores,
         wrong=wrong,
@@ -426,51 +423,31 @@ def _table(found, plan, asked, sampling):
     """Return all rows of the table."""
     scores, records = found
     names, sizes, groups, metrics = asked
-    n_resamples, level, entropy, n_jobs = sampling
-    sets = list(sizes)
-    members = [[sets.index(name) for name in group] for group in groups.values()]
-    resamples = Resamples(scores, plan, names, sets, members, metrics, entropy)
-    draws = finite_values(resamples, n_resamples, n_jobs, "resamples")
-    n_ood = [[n] for n in sizes.values()]
-    n_ood += [[sizes[name] for name in group] for group in groups.values()]
-    seconds = [_seconds(records, name, sets) for name in names]
-    each, ends = resamples.each(), resamples.ends(level)
-    n_id = len(plan[0].test)
+    result = compare_with_best(
+        [np.stack([s[name, ID] for name in names]) for s in scores],
+        {
+            ood: [np.stack([s[name, ood] for name in names]) for s in scores]
+            for ood in sizes
+        },
+        held_out=[repeat.test for repeat in plan],
+        groups=groups,
+        metrics=metrics,
+        **sampling,
+    )
+    n_ood = [*sizes.values(), *(sum(sizes[k] for k in g) for g in groups.values())]
+    seconds = [_seconds(records, name, sizes) for name in names]
     return [
-        {"ood": ood, "is_group": column >= len(sets), "metric": metric, **row}
-        for column, ood in enumerate([*sets, *groups])
+        {"ood": ood, "is_group": column >= len(sizes), "metric": metric, **row}
+        for column, ood in enumerate([*sizes, *groups])
         for k, metric in enumerate(metrics)
         for row in _rows(
             names,
-            METRICS[metric][0],
-            each[..., column, k],
-            draws[..., column, k],
-            _intervals(
-                metric,
-                each[..., column, k].mean(axis=0),
-                draws[..., column, k],
-                [n_id, min(n_ood[column])],
-                ends[:, column, k],
-                level,
-            ),
-            (n_id, sum(n_ood[column])),
+            METRICS[metric],
+            result.values[..., column, k],
+            [part[:, column, k].tolist() for part in result[1:]],
+            (len(plan[0].test), n_ood[column]),
             seconds,
         )
-    ]
-
-
-def _intervals(metric, values, draws, sizes, ends, level):
-    """Return the interval of every detector for one metric on one set."""
-    found = ends.tolist()
-    if metric == "fpr_at_tpr":  # exact intervals
-        return found
-    if min(sizes) < 2:
-        return [(0.0, 1.0)] * len(found)
-    return [
-        covering_interval(
-            FUNCTIONS[metric], value, draws[:, j], sizes, (0.0, 1.0), found[j], level
-        )
-        for j, value in enumerate(values.tolist())
     ]
 
 
@@ -486,17 +463,16 @@ def _seconds(records, name, sets):
     }
 
 
-def _rows(names, sign, each, draws, intervals, sizes, seconds):
+def _rows(names, sign, each, others, sizes, seconds):
     """Return rows of the table for one metric on one set, all detectors."""
     values = each.mean(axis=0)
-    pvalues = holm(pvalues_of_best(sign * values, sign * draws))
     best = (sign * values).max()
     for j, name in enumerate(names):
-        low, high = intervals[j]
+        low, high, pvalue = (part[j] for part in others)
         row = {"detector": name, "value": float(values[j]), "low": low, "high": high}
         if len(each) > 1:
             row["std"] = float(each[:, j].std(ddof=1))
-        row["pvalue"] = float(pvalues[j])
+        row["pvalue"] = pvalue
         row["is_best"] = bool(sign * values[j] == best)
         row["n_id"], row["n_ood"] = sizes
         yield row | seconds[j]

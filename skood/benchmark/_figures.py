@@ -10,7 +10,7 @@ from html import escape
 
 import numpy as np
 
-from skood.metrics._ranking import accepted_counts
+from skood.utils._ties import ends_of_ties
 
 __all__ = ["N_COLORS", "N_DASHES", "curves", "histogram", "key", "roc", "style"]
 
@@ -43,9 +43,11 @@ def roc(id_scores, ood_scores):
     Scores of shape (n_samples,) are high for ID samples. The rates are the fractions of
     accepted OOD and ID samples; the first is 0, the last 1.
     """
-    is_ood = np.repeat([False, True], [len(id_scores), len(ood_scores)])
-    counts = accepted_counts(is_ood, np.concatenate([id_scores, ood_scores]))
-    tpr, fpr = (np.append(0.0, accepted / accepted[-1]) for accepted in counts)
+    scores = np.concatenate([id_scores, ood_scores])
+    order = np.argsort(scores)[::-1]
+    is_ood, last = order >= len(id_scores), ends_of_ties(scores[order])
+    accepted = [np.cumsum(part)[last] for part in (is_ood, ~is_ood)]
+    fpr, tpr = (np.append(0.0, n / n[-1]) for n in accepted)
     return fpr, tpr
 
 

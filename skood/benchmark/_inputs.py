@@ -9,12 +9,12 @@ import numpy as np
 from sklearn.utils import check_consistent_length
 
 from skood.benchmark._cells import Data
-from skood.benchmark._significance import METRICS
 from skood.utils._batches import as_rows, labeled_rows
 from skood.utils._labels import check_label_rows, ood_mask
 from skood.utils._metaestimators import n_rows, take_rows
 
 __all__ = [
+    "METRICS",
     "check_id_labels",
     "checked_data",
     "checked_groups",
@@ -22,6 +22,16 @@ __all__ = [
     "named",
     "split_ood",
 ]
+
+
+#: Name of a metric: its sign, +1 if greater is better.
+METRICS = {
+    "auroc": 1,
+    "aupr_in": 1,
+    "aupr_out": 1,
+    "fpr_at_tpr": -1,
+    "detection_error": -1,
+}
 
 
 def named(given, what, methods=()):

@@ -15,8 +15,8 @@ from sklearn.metrics import auc
 from skood.benchmark._cells import ID
 from skood.benchmark._figures import curves, histogram, key, roc
 from skood.benchmark._hashing import versions
+from skood.benchmark._inputs import METRICS
 from skood.benchmark._page import cell, page, table
-from skood.benchmark._significance import METRICS
 from skood.metrics import aurc, risk_coverage_curve
 from skood.utils._files import write_text
 
@@ -70,12 +70,12 @@ def leaders(comparison):
         if row["metric"] == metric and not row["is_group"]:
             values.setdefault(row["detector"], []).append(row["value"])
     means = [(name, float(np.mean(found))) for name, found in values.items()]
-    return metric, sorted(means, key=lambda pair: -METRICS[metric][0] * pair[1])
+    return metric, sorted(means, key=lambda pair: -METRICS[metric] * pair[1])
 
 
 def _header(metric):
     """Return the name of a metric, with an arrow towards better values."""
-    return _METRICS[metric][0] + (" ↑" if METRICS[metric][0] > 0 else " ↓")
+    return _METRICS[metric][0] + (" ↑" if METRICS[metric] > 0 else " ↓")
 
 
 def _list(pairs):

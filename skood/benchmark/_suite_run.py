@@ -10,10 +10,10 @@ from sklearn.utils.parallel import delayed
 
 from skood.benchmark._compare import run_comparison
 from skood.benchmark._hashing import versions
+from skood.benchmark._inputs import METRICS
 from skood.benchmark._output import to_csv
 from skood.benchmark._report import leaders, write_report
 from skood.benchmark._run import _one_thread
-from skood.benchmark._significance import METRICS
 from skood.benchmark._suite import PARTS
 from skood.utils._files import write_text
 from skood.utils._progress import as_they_come, progress

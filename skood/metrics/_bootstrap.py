@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 
 from skood.decision import Estimate
 from skood.metrics._intervals import has_closed_form, score_interval
-from skood.metrics._ranking import Number, check_ood
+from skood.metrics._ranking import check_ood
 from skood.metrics._resampling import (
     Bootstrap,
     finite_value,
@@ -21,7 +21,7 @@ from skood.metrics._resampling import (
     strata_of,
 )
 from skood.metrics._unseen import range_of
-from skood.utils._param_validation import StrOptions, validate_params
+from skood.utils._param_validation import Number, StrOptions, validate_params
 
 __all__ = ["CONSTRAINTS", "bootstrap_ci", "checked_bounds"]
 

@@ -7,11 +7,10 @@ from numbers import Integral
 
 import numpy as np
 
-from skood.metrics._ranking import Number
 from skood.metrics._risk_coverage import id_mask
 from skood.utils._labels import check_labels
 from skood.utils._losses import per_sample_loss
-from skood.utils._param_validation import StrOptions, validate_params
+from skood.utils._param_validation import Number, StrOptions, validate_params
 from skood.utils._torch import to_numpy
 
 __all__ = ["brier", "expected_calibration_error"]

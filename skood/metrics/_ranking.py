@@ -10,7 +10,6 @@ from sklearn.utils.validation import column_or_1d
 
 from skood.decision import GUARD
 from skood.utils._labels import check_label_rows, ood_mask
-from skood.utils._param_validation import Interval
 from skood.utils._ties import ends_of_ties
 from skood.utils._torch import to_numpy
 
@@ -22,14 +21,6 @@ __all__ = [
     "fpr_at_tpr",
     "ranking_metrics",
 ]
-
-
-class Number(Interval):
-    """Interval of numbers, without True and False."""
-
-    def is_satisfied_by(self, val):
-        """Return whether a value is a number in the interval."""
-        return not isinstance(val, bool) and super().is_satisfied_by(val)
 
 
 def check_scores(y_score, n_samples, name="y_score"):

@@ -8,9 +8,9 @@ from numbers import Real
 import numpy as np
 
 from skood.decision import GUARD
-from skood.metrics._ranking import Number, check_ood, check_scores
+from skood.metrics._ranking import check_ood, check_scores
 from skood.utils._losses import per_sample_loss
-from skood.utils._param_validation import validate_params
+from skood.utils._param_validation import Number, validate_params
 from skood.utils._ties import ends_of_ties
 
 __all__ = [

@@ -9,9 +9,8 @@ import numpy as np
 
 from skood.decision import BoundedAbstention, Problem, precision_at
 from skood.metrics._best_rules import BoundCurve, angles_to_try, best_rules
-from skood.metrics._ranking import Number
 from skood.metrics._selective_risk import reject_scores
-from skood.utils._param_validation import StrOptions, validate_params
+from skood.utils._param_validation import Number, StrOptions, validate_params
 
 __all__ = [
     "double_score_ccr_curve",

@@ -30,11 +30,20 @@ __all__ = [
     "HasMethods",
     "Interval",
     "InvalidParameterError",
+    "Number",
     "Options",
     "StrOptions",
     "fit_context",
     "validate_params",
 ]
+
+
+class Number(Interval):
+    """Interval of numbers, without True and False."""
+
+    def is_satisfied_by(self, val):
+        """Return whether a value is a number in the interval."""
+        return not isinstance(val, bool) and super().is_satisfied_by(val)
 
 
 class HasMethods(_HasMethods):

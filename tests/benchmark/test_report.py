@@ -15,9 +15,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 from skood.benchmark import compare
+from skood.benchmark._inputs import METRICS
 from skood.benchmark._page import page
 from skood.benchmark._report import _round_up, leaders, write_report
-from skood.benchmark._significance import METRICS
 from skood.detectors import KNN, MSP, Energy, Mahalanobis
 from skood.metrics import aurc
 

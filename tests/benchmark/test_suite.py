@@ -21,7 +21,7 @@ from sklearn.utils import Bunch
 
 from skood.benchmark import _cli, _suite, _suite_run
 from skood.benchmark._cli import main, make_benchmark_parser
-from skood.benchmark._significance import METRICS
+from skood.benchmark._inputs import METRICS
 from skood.benchmark._suite import PARTS
 from skood.detectors import KNN, MSP
 from skood.utils._metaestimators import n_rows

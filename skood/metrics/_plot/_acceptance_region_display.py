@@ -16,9 +16,8 @@ from skood.metrics._plot._rejector import (
     detector_names,
     read_rejector,
 )
-from skood.metrics._ranking import Number
 from skood.metrics._selective_risk import reject_scores
-from skood.utils._param_validation import validate_params
+from skood.utils._param_validation import Number, validate_params
 from skood.utils._plotting import COLORS, get_axes, long_names
 
 __all__ = ["AcceptanceRegionDisplay"]

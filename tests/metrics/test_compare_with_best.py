@@ -7,45 +7,38 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skood.benchmark._cells import ID, Repeat
-from skood.benchmark._significance import METRICS, Resamples, holm, pvalues_of_best
-from skood.metrics import ranking_metrics
+from skood.metrics import compare_with_best, ranking_metrics
+from skood.metrics._compare_with_best import (
+    METRICS,
+    Resamples,
+    holm,
+    pvalues_of_best,
+)
 
 RNG = np.random.RandomState(0)
 
 
-def make(tests, n_ood=(30, 20), names=("a", "b"), digits=1):
+def make(tests):
     """Scores with ties, and what resamples them."""
-    sets = [f"set {k}" for k in range(len(n_ood))]
-    scores = [
-        {
-            **{(n, ID): RNG.normal(1, 1, len(test)).round(digits) for n in names},
-            **{
-                (n, s): RNG.normal(0, 1, size).round(digits)
-                for n in names
-                for s, size in zip(sets, n_ood, strict=True)
-            },
-        }
-        for test in tests
-    ]
-    repeats = [Repeat(None, np.array(test), 0) for test in tests]
+    tests = [np.array(test) for test in tests]
+    ids = [RNG.normal(1, 1, (2, len(test))).round(1) for test in tests]
+    oods = [[RNG.normal(0, 1, (2, n)).round(1) for n in (30, 20)] for _ in tests]
     random_state = np.random.RandomState(1)
     groups = [[0, 1], [1]]
-    resamples = Resamples(
-        scores, repeats, list(names), sets, groups, list(METRICS), random_state
-    )
-    return scores, sets, resamples
+    resamples = Resamples(ids, oods, tests, groups, list(METRICS), random_state)
+    return (ids, oods), resamples
 
 
-def naive(scores, sets, names, tests, id_rows, ood_rows):
+def naive(scores, tests, id_rows, ood_rows):
     """Metrics of rows that are repeated as often as they are drawn."""
-    values = np.empty((len(tests), len(names), len(sets) + 2, len(METRICS)))
+    ids, oods = scores
+    values = np.empty((len(tests), 2, 4, len(METRICS)))
     for r, test in enumerate(tests):
-        for j, name in enumerate(names):
-            for k, rows in enumerate(sets):
+        for j in range(2):
+            for k in range(2):
                 drawn = [np.flatnonzero(np.array(test) == i) for i in id_rows]
-                id_scores = scores[r][name, ID][np.concatenate(drawn)]
-                ood_scores = scores[r][name, rows][ood_rows[k]]
+                id_scores = ids[r][j][np.concatenate(drawn)]
+                ood_scores = oods[r][k][j][ood_rows[k]]
                 y = np.repeat([0, -1], [len(id_scores), len(ood_scores)])
                 found = ranking_metrics(y, np.append(id_scores, ood_scores))
                 values[r, j, k] = [found[metric] for metric in METRICS]
@@ -56,29 +49,28 @@ def naive(scores, sets, names, tests, id_rows, ood_rows):
 
 @pytest.mark.parametrize("tests", [[range(25)], [range(0, 20), range(10, 30)]])
 def test_metrics_of_rows_and_of_resamples(tests):
-    names = "a", "b"
-    scores, sets, resamples = make(tests)
+    scores, resamples = make(tests)
     everything = np.arange(30), [np.arange(30), np.arange(20)]
-    expected = naive(scores, sets, names, tests, *everything)
+    expected = naive(scores, tests, *everything)
     assert_allclose(resamples.each(), expected, rtol=1e-12)
     for i in range(5):
         id_weights, ood_weights = resamples._draw(i)
         drawn = [np.repeat(np.arange(len(w)), w) for w in (id_weights, *ood_weights)]
         assert [len(rows) for rows in drawn] == [len(resamples.held_out), 30, 20]
-        expected = naive(scores, sets, names, tests, drawn[0], drawn[1:])
+        expected = naive(scores, tests, drawn[0], drawn[1:])
         assert_allclose(resamples(i), expected.mean(axis=0), rtol=1e-12)
     assert_array_equal(resamples(3), resamples(3))
     assert (resamples(3) != resamples(4)).any()
 
 
 def test_rows_of_one_repeat_only_are_all_drawn_from():
-    _, _, resamples = make([[4, 7, 9]])
+    _, resamples = make([[4, 7, 9]])
     drawn = sum(resamples._draw(i)[0] for i in range(100))
     assert_array_equal(np.flatnonzero(drawn), [4, 7, 9])
 
 
 def test_every_repeat_keeps_a_row():
-    _, _, resamples = make([[0], [1]])  # half of the draws would lack one of them
+    _, resamples = make([[0], [1]])  # half of the draws would lack one of them
     assert all((resamples._draw(i)[0] == 1).all() for i in range(20))
 
 
@@ -86,18 +78,17 @@ def test_spread_of_auroc_is_that_of_delong():
     """Of a difference of two AUROCs, by E. R. DeLong and others, Biometrics 1988."""
     n_id, n_ood = 400, 300
     shared_id, shared_ood = RNG.normal(1, 1, n_id), RNG.normal(0, 1, n_ood)
-    scores, placed = {}, []
-    for name in "ab":
-        i = scores[name, ID] = shared_id + RNG.normal(0, 1, n_id)
-        o = scores[name, "x"] = shared_ood + RNG.normal(0, 1, n_ood)
+    ids = shared_id + RNG.normal(0, 1, (2, n_id))
+    oods = shared_ood + RNG.normal(0, 1, (2, n_ood))
+    placed = []
+    for i, o in zip(ids, oods, strict=True):
         above = i[:, None] > o
         placed.append((above.mean(axis=1), above.mean(axis=0)))
     by_id, by_ood = (placed[0][k] - placed[1][k] for k in (0, 1))
     expected = np.sqrt(by_id.var(ddof=1) / n_id + by_ood.var(ddof=1) / n_ood)
     resamples = Resamples(
-        [scores], [Repeat(None, np.arange(n_id), 0)], ["a", "b"], ["x"], [],
-        ["auroc"], np.random.RandomState(0),
-    )  # fmt: skip
+        [ids], [[oods]], [np.arange(n_id)], [], ["auroc"], np.random.RandomState(0)
+    )
     draws = np.array([resamples(i)[:, 0, 0] for i in range(2000)])
     # the standard error of a standard deviation of 2000 draws is 1.6 %
     assert np.std(draws[:, 0] - draws[:, 1]) == pytest.approx(expected, rel=0.05)
@@ -164,3 +155,48 @@ def test_holm():
     assert_allclose(found, [0.03, 0.06, 0.06, 0.02], rtol=1e-12)
     assert_array_equal(holm(np.array([0.6, 0.5])), [1.0, 1.0])
     assert_array_equal(holm(np.array([0.3])), [0.3])
+
+
+def scores_of(n_repeats=1):
+    ids = [RNG.normal(1, 1, (3, 40)) for _ in range(n_repeats)]
+    oods = [RNG.normal(0, 1, (3, 30)) for _ in range(n_repeats)]
+    return ids, {"a": oods, "b": [part - 1 for part in oods]}
+
+
+def test_values_and_sign_of_metrics():
+    ids, oods = scores_of(2)
+    given = {"groups": {"both": ["a", "b"]}, "metrics": list(METRICS)}
+    result = compare_with_best(ids, oods, n_resamples=59, random_state=0, **given)
+    assert result.values.shape == (2, 3, 3, len(METRICS))
+    assert result.low.shape == result.pvalues.shape == (3, 3, len(METRICS))
+    mean = result.values.mean(axis=0)
+    assert ((result.low <= mean) & (mean <= result.high)).all()
+    for k, (sign, _, function) in enumerate(METRICS.values()):
+        best = (sign * mean[..., k]).argmax(axis=0)
+        assert (result.pvalues[best, range(3), k] == 1).all()
+        y_true = np.repeat([0, -1], [40, 30])
+        flat = np.concatenate([ids[1][2], oods["b"][1][2]])
+        assert result.values[1, 2, 1, k] == function(y_true, flat)
+    again = compare_with_best(ids, oods, n_resamples=59, random_state=0, **given)
+    assert_array_equal(again.pvalues, result.pvalues)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"metrics": ["f1"]},
+            r"have sets among \['a', 'b'\], got \['f1'\]",
+        ),
+        ({"groups": {"g": ["x"]}}, r"must be names among \['auroc', .*got \['x'\]"),
+        ({"held_out": [range(9)]}, r"Got the shapes \[\(3, 40\)\] in id_scores"),
+        ({"id_scores": [np.ones(9)]}, "must have the shape"),
+        ({"id_scores": [np.ones((3, 9))] * 2}, "one entry per repeat"),
+        ({"n_resamples": 0}, "'n_resamples' parameter of compare_with_best"),
+    ],
+)
+def test_errors(changes, message):
+    ids, oods = scores_of()
+    given = {"id_scores": ids, "ood_scores": oods, "random_state": 0} | changes
+    with pytest.raises(ValueError, match=message):
+        compare_with_best(**given)
