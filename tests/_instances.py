@@ -424,7 +424,7 @@ _INSTANCES = {
         QUAMRegressor(_REGRESSOR, n_steps=3, random_state=0),
         QUAMRegressor(_LINEAR_REGRESSOR, setting="a", n_steps=2, random_state=0),
     ],
-    "RankFeat": [RankFeat(map_classifier(), layer="conv")],
+    "RankFeat": [RankFeat(map_classifier(max_epochs=10), layer="conv")],
     "RejectOptionClassifier": [
         RejectOptionClassifier(_LINEAR),
         RejectOptionClassifier(_LINEAR, ood_label=-9, reject_label=-9),
@@ -459,8 +459,8 @@ _INSTANCES = {
         SnapshotEnsemble(TorchClassifier(**_QUICK_NET, random_state=0), n_members=2),
     ],
     "SklearnDetector": [
-        SklearnDetector(),
         SklearnDetector(detector=IsolationForest(n_estimators=10, random_state=0)),
+        SklearnDetector(),
         SklearnDetector(detector=LocalOutlierFactor(n_neighbors=3, novelty=True)),
         SklearnDetector(detector=OneClassSVM(), per_class=True),
         SklearnDetector(detector=OneClassSVM(), estimator=_LINEAR),

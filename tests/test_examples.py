@@ -14,15 +14,25 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*/plot_*.py"))
 # Without SKOOD_DATA these say so, and do nothing else.
 NEED_DATA = {"plot_budget", "plot_cora_ml", "plot_mnist", "plot_model_library_mnist"}
 
-# These take 20 seconds or more: the nightly part runs them, with the whole gallery.
+# These take 6 seconds or more: the nightly part runs them, with the whole gallery.
 LONG = {
     "plot_ablation",
     "plot_adversarial",
     "plot_compare_detectors",
+    "plot_cost_based",
     "plot_digits",
+    "plot_guarantees",
+    "plot_image_probe",
+    "plot_lambda_search",
     "plot_model_library",
     "plot_nodes",
+    "plot_odin_search",
+    "plot_pick_the_layer",
+    "plot_rectifiers",
+    "plot_simplex",
+    "plot_tabular",
     "plot_traffic_signs",
+    "plot_two_moons",
 }
 
 # What an example imports beside skood's own dependencies.

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(), reason="benchmarks/ is only in the source tree"
 )
 
-N_INPUTS = 400  # .ci/nightly runs the script with 20,000
+N_INPUTS = 150  # .ci/nightly runs the script with 20,000
 
 
 @pytest.fixture(scope="module")

@@ -420,8 +420,10 @@ def test_rows_of_an_array_are_nodes_without_edges(scheme):
     )
 
 
-@pytest.mark.parametrize("inner", [Energy(), KNN(n_neighbors=3), Mahalanobis()])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "inner, scheme",
+    list(zip([Energy(), KNN(n_neighbors=3), Mahalanobis()], SCHEMES, strict=True)),
+)
 def test_conventions_of_detectors(inner, scheme):
     check_detector(Propagation(inner, scheme=scheme))
 
@@ -468,7 +470,7 @@ def test_known_ood_nodes_are_left_out_of_the_fit(label):
 
 def test_search_with_left_out_classes():
     nodes, y = _blocks(per_class=20)
-    cv = LeaveClassesOut(random_state=0)
+    cv = LeaveClassesOut(n_splits=2, random_state=0)
     search = GridSearchCV(
         Propagation(Energy(_classifier())),
         {"scheme": SCHEMES, "steps": [0, 5], "estimator__temperature": [1.0, 10.0]},
