@@ -20,7 +20,7 @@ from sklearn.utils import Bunch
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skood.base import BaseDetector, UncertaintyDetector, UncertaintyMixin
-from skood.combine import DSDE, DetectorEnsemble, Fisher
+from skood.combine import DSDE, DetectorEnsemble, DOSStorey, Fisher
 from skood.detectors import (
     FDBD,
     GEN,
@@ -155,10 +155,10 @@ _QUICK_POSTERIOR = {**_QUICK_GRAPH, "latent_dim": 4, "flow_layers": 2, "lr": 0.0
 # Classes that are not here are constructed without arguments.
 _INSTANCES = {
     "DSDE": [
-        DSDE(_MEMBERS, c_m=0.5, calibration=0.5, random_state=0),
+        DSDE(_MEMBERS, DOSStorey(c_m=0.5), calibration=0.5, random_state=0),
         DSDE(
             [*_MEMBERS, ("energy", Energy()), ("vim", ViM())],
-            beta=0.5,
+            DOSStorey(beta=0.5),
             estimator=_LINEAR,
             random_state=0,
         ),

@@ -1,16 +1,39 @@
-"""DetectorEnsemble: detectors combined by multiple testing of their p-values."""
+"""Ensembles of detectors, combined by multiple testing of their p-values."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.combine._base_ensemble import BaseDetectorEnsemble
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch, check_random_state, check_scalar, get_tags
+from sklearn.utils.metaestimators import _BaseComposition, available_if
+from sklearn.utils.validation import check_is_fitted
+
+from skood.base import BaseDetector
+from skood.combine._levels import Levels, with_levels
+from skood.combine._members import fit_committees, score_committees
 from skood.combine._multiple_tests import BenjaminiHochberg
-from skood.utils._param_validation import HasMethods
+from skood.combine._pvalues import correction_of, loosened
+from skood.utils._batches import blockwise
+from skood.utils._calibration import calibration_folds, check_same
+from skood.utils._input import takes_input
+from skood.utils._labels import check_nested_ood_labels
+from skood.utils._metaestimators import copy_input_attributes, n_rows, with_seeds
+from skood.utils._named_estimators import check_parts, named_parts
+from skood.utils._pandas import import_pandas
+from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
 
 __all__ = ["DetectorEnsemble"]
 
 
-class DetectorEnsemble(BaseDetectorEnsemble):
+def _combiner_has_pi0(self):
+    return hasattr(getattr(self, "combiner_", self._combiner()), "pi0")
+
+
+class DetectorEnsemble(BaseDetector, _BaseComposition):
     r"""Ensemble of detectors combined by multiple testing of their p-values.
 
     Each member is a detector, possibly with its own network, features or method, and
@@ -161,8 +184,22 @@ class DetectorEnsemble(BaseDetectorEnsemble):
     """
 
     _parameter_constraints: dict = {
-        **BaseDetectorEnsemble._parameter_constraints,
+        "detectors": "no_validation",  # validated by check_parts
         "combiner": [HasMethods(["statistic", "selected"]), None],
+        "estimator": [Classifier(), None],
+        "alpha": [Interval(Real, 0, 1, closed="neither")],
+        "calibration": [
+            Interval(Real, 0, 1, closed="neither"),
+            Interval(Integral, 2, None, closed="left"),
+            HasMethods(["split", "get_n_splits"]),  # a str has split
+            StrOptions({"same"}),
+        ],
+        "level": [StrOptions({"auto", "nominal", "conformal"})],
+        "method": [StrOptions({"conformal", "ecdf"})],
+        "n_jobs": [Integral, None],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+        "ood_label": [Integral, str],
     }
 
     def __init__(
@@ -180,19 +217,281 @@ class DetectorEnsemble(BaseDetectorEnsemble):
         random_state=None,
         ood_label=-1,
     ):
-        super().__init__(
-            detectors,
-            estimator=estimator,
-            alpha=alpha,
-            calibration=calibration,
-            level=level,
-            method=method,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            random_state=random_state,
-            ood_label=ood_label,
-        )
+        self.detectors = detectors
         self.combiner = combiner
+        self.estimator = estimator
+        self.alpha = alpha
+        self.calibration = calibration
+        self.level = level
+        self.method = method
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+        self.ood_label = ood_label
+
+    def get_params(self, deep=True):
+        """Get the parameters, including the members by name.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to include the members, and their parameters.
+
+        Returns
+        -------
+        params : dict
+            Values by name.
+        """
+        return self._get_params("detectors", deep=deep)
+
+    def set_params(self, **params):
+        """Set parameters of the ensemble, members by name, or parameters of members.
+
+        Parameters
+        ----------
+        **params : dict
+            Values by name.
+
+        Returns
+        -------
+        self : object
+            The estimator.
+        """
+        return self._set_params("detectors", **params)
 
     def _combiner(self):
         return BenjaminiHochberg() if self.combiner is None else self.combiner
+
+    def _fit(self, X, y):
+        X = _as_rows(X)
+        names, detectors = check_parts(self, "detectors", ("fit", "score_samples"))
+        combiner = self._combiner()
+        # a combiner that does not support so many members raises here, before the fit
+        combiner.statistic(np.full((1, len(names)), 0.5))
+        n_samples = n_rows(X)
+        self._check_members(names, detectors, y)
+        rng = check_random_state(self.random_state)
+        rows = calibration_folds(n_samples, y, self.calibration, rng)
+        seeds = None if self.random_state is None else rng
+        estimator, *detectors = with_seeds([self.estimator, *detectors], seeds)
+        correction = correction_of(combiner, len(names)) or 1.0
+        folds, level = with_levels(rows, self.level, self.alpha, correction)
+        committees, estimators, scores = fit_committees(
+            names,
+            detectors,
+            estimator,
+            X,
+            y,
+            [(fold.train, np.concatenate(fold[1:])) for fold in folds],
+            n_jobs=self.n_jobs,
+            verbose=self.verbose,
+        )
+        self._committees = committees
+        self.named_detectors_ = Bunch(**dict(zip(names, committees[0], strict=True)))
+        self.level_ = level
+        if self.estimator is not None:
+            self.estimator_ = estimators[0]
+        self._store_inputs([estimators[0], *committees[0]], y)
+        self.combiner_ = clone(combiner, safe=False)
+        self._alpha = float(self.alpha)
+        self._levels = Levels.of(self.combiner_, self.method, level, folds, scores)
+        self.n_calibration_ = self._levels.n_calibration
+        self.n_level_ = self._levels.n_level
+        self._levels.warn_if_deaf(self._alpha, len(names))
+        # A level that equals alpha up to rounding is rejected.
+        self.offset_ = float(np.log(loosened(self._alpha)))
+
+    def _check_members(self, names, detectors, y):
+        """Raise, before a long fit, errors that would otherwise occur after it."""
+        if isinstance(self.calibration, str):
+            check_same(names, detectors)
+        if y is None:
+            if self._fits_estimator and get_tags(self.estimator).target_tags.required:
+                raise ValueError(
+                    f"{type(self).__name__} requires y to be passed, but the target y "
+                    f"is None: it fits estimator={self.estimator!r}. Pass class "
+                    "labels, or a fitted classifier inside "
+                    "sklearn.frozen.FrozenEstimator."
+                )
+            return
+        for name, detector in zip(names, detectors, strict=True):
+            check_nested_ood_labels(name, detector, y, type(self).__name__)
+
+    @property
+    def _fits_estimator(self):
+        return self.estimator is not None and not isinstance(
+            self.estimator, FrozenEstimator
+        )
+
+    def _store_inputs(self, fitted, y):
+        """Copy attributes of the input from the first member that has them."""
+        for one in reversed(fitted):
+            if one is not None:
+                copy_input_attributes(self, one)
+        if y is None:
+            for one in fitted:
+                if hasattr(one, "classes_"):
+                    self.classes_ = np.asarray(one.classes_)
+                    break
+
+    @blockwise
+    def _evaluate(self, X):
+        """Return the p-values, the statistic and the level of each sample."""
+        check_is_fitted(self, "offset_")
+        X = _as_rows(X)
+        scores = score_committees(
+            list(self.named_detectors_), self._committees, X, n_jobs=self.n_jobs
+        )
+        return self._levels.evaluate(scores)
+
+    def _score(self, X):
+        found = self._evaluate(X)
+        return self._levels.log_level(found)
+
+    def levels(self, X):
+        """Return the smallest level at which each sample is rejected as OOD.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        levels : ndarray of shape (n_samples,), dtype float64
+            The levels. ``score_samples`` returns their logarithm (among equal conformal
+            levels, a smaller statistic gives a score smaller by less than 1e-9), and
+            ``predict`` rejects samples with a level of at most `alpha`. A conformal
+            level is a p-value of the sample; a nominal level can exceed 1.
+        """
+        return self._evaluate(X).level
+
+    @takes_input
+    def pvalues(self, X):
+        """Return the p-value of each sample under each member.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        pvalues : ndarray of shape (n_samples, n_members), dtype float64
+            Columns in the order of ``named_detectors_``. Small p-values indicate OOD.
+        """
+        return self._evaluate(X).pvalues
+
+    def selected_detectors(self, X, alpha=None):
+        """Return which members reject each sample as OOD.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        alpha : float, default=None
+            The level, in (0, 1). None: the level given at fit time.
+
+        Returns
+        -------
+        selected : ndarray of shape (n_samples, n_members), dtype bool
+            The selection of the combiner at the nominal level that corresponds to
+            `alpha`; see the :ref:`User Guide <combine>`. With cross-conformal levels,
+            accepted samples have no selected members.
+        """
+        found, alpha = self._evaluate(X), self._checked_alpha(alpha)
+        return self._levels.selected(found, alpha)
+
+    def _checked_alpha(self, alpha):
+        check_is_fitted(self, "offset_")
+        if alpha is None:
+            return self._alpha
+        return check_scalar(
+            alpha, "alpha", Real, min_val=0, max_val=1, include_boundaries="neither"
+        )
+
+    @available_if(_combiner_has_pi0)
+    def pi0(self, X):
+        """Return the estimated proportion of members for which each sample is ID.
+
+        Available only if the combiner estimates it.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        pi0 : ndarray of shape (n_samples,), dtype float64
+            The estimated proportion of true null hypotheses.
+        """
+        return self.combiner_.pi0(self._evaluate(X).pvalues)
+
+    @takes_input
+    def explain(self, X):
+        """Return the p-values and the decision for each sample as a data frame.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        explanation : pandas.DataFrame
+            One row per sample, with the index of `X` if it is a data frame. Columns:
+            ``score``, ``is_ood``, ``level``, ``statistic`` (of the combiner), ``pi0``
+            if the combiner estimates it, ``n_selected``, and ``pvalue_NAME`` and
+            ``selected_NAME`` for each member.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        """
+        found = self._evaluate(X)
+        pd = import_pandas("explain")
+        selected = self._levels.selected(found, self._alpha)
+        score = self._levels.log_level(found)
+        columns = {
+            "score": score,
+            "is_ood": score - self.offset_ < 0,
+            "level": found.level,
+            "statistic": found.statistic,
+        }
+        if hasattr(self.combiner_, "pi0"):
+            columns["pi0"] = self.combiner_.pi0(found.pvalues)
+        columns["n_selected"] = selected.sum(axis=1)
+        for j, name in enumerate(self.named_detectors_):
+            columns[f"pvalue_{name}"] = found.pvalues[:, j]
+        for j, name in enumerate(self.named_detectors_):
+            columns[f"selected_{name}"] = selected[:, j]
+        return pd.DataFrame(columns, index=X.index if hasattr(X, "iloc") else None)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        members = [one for _, one in named_parts(self.detectors)]
+        inner = [get_tags(one) for one in members if hasattr(one, "get_params")]
+        for name, of in (
+            ("sparse", all),
+            ("allow_nan", all),
+            ("positive_only", any),
+            ("three_d_array", any),
+        ):
+            value = bool(inner) and of(getattr(one.input_tags, name) for one in inner)
+            setattr(tags.input_tags, name, value)
+        if self._fits_estimator:
+            inner.append(get_tags(self.estimator))
+        tags.target_tags.required = any(one.target_tags.required for one in inner)
+        tags.non_deterministic = any(one.non_deterministic for one in inner)
+        return tags
+
+
+def _as_rows(X):
+    """Return `X` with a length or a shape; raise for a scalar."""
+    X = X if hasattr(X, "shape") or hasattr(X, "__len__") else np.asarray(X)
+    if getattr(X, "shape", None) == ():
+        raise ValueError(f"Expected 2D array, got scalar array instead: X={X!r}.")
+    return X

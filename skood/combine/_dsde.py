@@ -3,16 +3,13 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from numbers import Real
-
-from skood.combine._base_ensemble import BaseDetectorEnsemble
+from skood.combine._detector_ensemble import DetectorEnsemble
 from skood.combine._multiple_tests import DOSStorey
-from skood.utils._param_validation import Interval, StrOptions
 
 __all__ = ["DSDE"]
 
 
-class DSDE(BaseDetectorEnsemble):
+class DSDE(DetectorEnsemble):
     r"""DSDE: detectors combined by DOS-Storey multiple testing (Geng et al., 2024).
 
     A `DetectorEnsemble` whose combiner is `DOSStorey`. Among the sorted p-values
@@ -34,19 +31,13 @@ class DSDE(BaseDetectorEnsemble):
     detectors : list of (str, object)
         Names and detectors; see `DetectorEnsemble`.
 
-    beta : float, default=1.0
-        Exponent in [1/2, 1] of the difference of slopes.
-
-    c_m : float, default=None
-        The smallest share of members that may be the change point. None: 2 / m, which
-        needs four members or more.
-
-    fallback : {"bh", "argmax"}, default="bh"
-        The behavior if no difference is positive; see `DOSStorey`.
+    combiner : object, default=None
+        None: ``DOSStorey()``, which needs four members or more. The exponent `beta`,
+        the smallest share `c_m` of members that may be the change point, and the
+        `fallback` without a change point are parameters of `DOSStorey`.
 
     estimator : object, default=None
-        A classifier that is fitted once, and used by all members whose own
-        ``estimator`` is None. None: these members are given `X` itself.
+        A classifier for the members; see `DetectorEnsemble`.
 
     alpha : float, default=0.05
         Level in (0, 1): the share of ID samples that may be rejected.
@@ -63,45 +54,24 @@ class DSDE(BaseDetectorEnsemble):
         The kind of the p-values; the paper uses "ecdf".
 
     n_jobs : int, default=None
-        Number of groups of members that are fitted, or score, at once (joblib).
+        See `DetectorEnsemble`.
 
     verbose : int, default=0
-        Verbosity of joblib during the fit.
+        See `DetectorEnsemble`.
 
     random_state : int, RandomState instance or None, default=None
-        Draws the samples that are held out, and seeds `estimator` and the members
-        where their own `random_state` is None.
+        See `DetectorEnsemble`.
 
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``; they are left out of the fit.
 
     Attributes
     ----------
-    named_detectors_ : Bunch
-        The fitted members by name; with cross-conformal calibration, the members of the
-        first fold. Only their scores are used: their own thresholds come from
-        training samples and may reject more than `contamination` of new ID samples.
+    named_detectors_, estimator_, combiner_, level_ : object
+        See `DetectorEnsemble`.
 
-    estimator_ : object
-        The fitted classifier, if `estimator` is given; with folds, that of the first.
-
-    combiner_ : object
-        The combiner that was calibrated.
-
-    level_ : {"conformal", "nominal"}
-        The kind of the levels.
-
-    n_calibration_ : int
-        Number of samples that p-values refer to.
-
-    n_level_ : int
-        Number of samples that conformal levels refer to; 0 if they are nominal.
-
-    offset_ : float
-        The logarithm of `alpha`.
-
-    classes_ : ndarray of shape (n_classes,)
-        The classes, without `ood_label`. Only if `y` was given, or a member has them.
+    n_calibration_, n_level_, offset_, classes_ : object
+        See `DetectorEnsemble`.
 
     See Also
     --------
@@ -144,45 +114,5 @@ class DSDE(BaseDetectorEnsemble):
     (354,)
     """
 
-    _parameter_constraints: dict = {
-        **BaseDetectorEnsemble._parameter_constraints,
-        "beta": [Interval(Real, 0.5, 1, closed="both")],
-        "c_m": [Interval(Real, 0, 0.5, closed="right"), None],
-        "fallback": [StrOptions({"bh", "argmax"})],
-    }
-
-    def __init__(
-        self,
-        detectors,
-        beta=1.0,
-        c_m=None,
-        *,
-        fallback="bh",
-        estimator=None,
-        alpha=0.05,
-        calibration=0.2,
-        level="auto",
-        method="conformal",
-        n_jobs=None,
-        verbose=0,
-        random_state=None,
-        ood_label=-1,
-    ):
-        super().__init__(
-            detectors,
-            estimator=estimator,
-            alpha=alpha,
-            calibration=calibration,
-            level=level,
-            method=method,
-            n_jobs=n_jobs,
-            verbose=verbose,
-            random_state=random_state,
-            ood_label=ood_label,
-        )
-        self.beta = beta
-        self.c_m = c_m
-        self.fallback = fallback
-
     def _combiner(self):
-        return DOSStorey(beta=self.beta, c_m=self.c_m, fallback=self.fallback)
+        return DOSStorey() if self.combiner is None else self.combiner

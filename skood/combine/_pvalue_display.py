@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from skood.combine._base_ensemble import BaseDetectorEnsemble
+from skood.combine._detector_ensemble import DetectorEnsemble
 from skood.combine._multiple_tests import BenjaminiHochberg, DOSStorey
 from skood.combine._pvalues import reaches
 from skood.utils._metaestimators import unwrap
@@ -239,7 +239,7 @@ class PValuePlotDisplay:
             If `ensemble` has no p-values.
         """
         final, X = unwrap(ensemble, X)
-        if not isinstance(final, BaseDetectorEnsemble):
+        if not isinstance(final, DetectorEnsemble):
             raise TypeError(
                 "PValuePlotDisplay.from_estimator needs a DetectorEnsemble or a DSDE, "
                 f"got {type(final).__name__}. Use from_pvalues with p-values of your "
@@ -252,7 +252,7 @@ class PValuePlotDisplay:
             selected=final._selected(found, alpha),
             level=found.level,
             alpha=alpha,
-            cut=final._nominal_level(alpha),
+            cut=final._levels.nominal(alpha),
             names=list(final.named_detectors_),
             **_estimates(final.combiner_, found.pvalues),
         )

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch, check_random_state, get_tags
+from sklearn.utils.metaestimators import _BaseComposition
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
@@ -37,13 +38,12 @@ from skood.utils._metaestimators import (
     n_rows,
     with_seeds,
 )
-from skood.utils._named_estimators import NamedParts
 from skood.utils._param_validation import HasMethods, Interval, StrOptions
 
 __all__ = ["ConceptDetector"]
 
 
-class ConceptDetector(NamedParts, BaseDetector):
+class ConceptDetector(BaseDetector, _BaseComposition):
     """Base class of OOD detectors that compare predicted concepts with constraints.
 
     A subclass implements ``_calibrate(reading)``, which returns the scores of the
@@ -55,8 +55,6 @@ class ConceptDetector(NamedParts, BaseDetector):
     ood_label, n_jobs, random_state, verbose
         See `MLNDetector`.
     """
-
-    _parts_parameter = "concepts"
 
     # Whether constraints have weights, so that explanations contain numbers.
     _is_weighted = True
@@ -110,12 +108,28 @@ class ConceptDetector(NamedParts, BaseDetector):
 
     # -- parameters of the classifiers
 
-    def _named_parts(self):
+    @property
+    def _named_concepts(self):
         """Return the classifiers by name; a tuple of concepts is joined by "_"."""
         try:
             return [(part_name(key), one) for key, one in self.concepts if is_key(key)]
         except (TypeError, ValueError):
             return []
+
+    def get_params(self, deep=True):
+        """Get the parameters, including the classifiers by name.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether to include the classifiers, and their parameters.
+
+        Returns
+        -------
+        params : dict
+            Values by name.
+        """
+        return self._get_params("_named_concepts", deep=deep)
 
     def set_params(self, **params):
         """Set parameters of the detector, classifiers by name, or their parameters.
@@ -138,7 +152,7 @@ class ConceptDetector(NamedParts, BaseDetector):
         """
         if "concepts" in params:
             self.concepts = params.pop("concepts")
-        names = [name for name, _ in self._named_parts()]
+        names = [name for name, _ in self._named_concepts]
         if any(name in params for name in names):
             self.concepts = [
                 (key, params.pop(part_name(key), one)) for key, one in self.concepts
@@ -466,7 +480,7 @@ class ConceptDetector(NamedParts, BaseDetector):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        parts = [one for _, one in self._named_parts()]
+        parts = [one for _, one in self._named_concepts]
         parts = [one for one in parts if hasattr(one, "get_params")]
         fits = any(not isinstance(one, FrozenEstimator) for one in parts)
         if hasattr(self.detector, "get_params"):

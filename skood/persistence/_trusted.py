@@ -15,6 +15,7 @@ _OURS = {
         "BenjaminiHochberg BenjaminiYekutieli Bonferroni DOSStorey Naive Storey Vote"
     ),
     "combine._dsde": "DSDE",
+    "combine._levels": "Levels",
     "combine._detector_ensemble": "DetectorEnsemble",
     "combine._combination_tests": "Cauchy Fisher HarmonicMean Stouffer",
     "detectors._cadref": "CADRef",

@@ -228,8 +228,7 @@ def _search(ensemble, grid):
     )
 
 
-@pytest.mark.parametrize("prefix", ["", "combiner__"] if NIGHTLY else [""])
-def test_search_over_beta_and_c_m(client, digits, prefix):
+def test_search_over_beta_and_c_m(client, digits):
     """Members are tasks of the tasks of a search: none waits for ever."""
     X, y, X_test = digits
     X, y = X[y != -1], y[y != -1]
@@ -241,10 +240,8 @@ def test_search_over_beta_and_c_m(client, digits, prefix):
         ("vim", ViM(network)),
     ]
     options = {"level": "nominal", "alpha": 0.3, "random_state": 0}
-    ensemble = DSDE(members, **options)
-    if prefix:
-        ensemble = DetectorEnsemble(members, DOSStorey(), **options)
-    grid = {f"{prefix}beta": [0.5, 1.0], f"{prefix}c_m": [1 / 4, 1 / 2]}
+    ensemble = DSDE(members, DOSStorey(), **options)
+    grid = {"combiner__beta": [0.5, 1.0], "combiner__c_m": [1 / 4, 1 / 2]}
     expected = _search(ensemble, grid).fit(X, y)
     search = _search(ensemble, grid)
     with joblib.parallel_config(backend="dask"):

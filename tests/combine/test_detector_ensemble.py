@@ -317,7 +317,7 @@ def test_members_of_all_kinds(digits):
     X, X_test, y, y_test = digits
     linear = LogisticRegression(max_iter=300)
     logits = [("a", MSP(linear)), ("b", Energy(linear))]
-    inner = DSDE(logits, c_m=0.5, level="nominal")
+    inner = DSDE(logits, DOSStorey(c_m=0.5), level="nominal")
     ensemble = DetectorEnsemble(
         [
             ("knn", KNN(n_neighbors=5)),
@@ -664,8 +664,12 @@ def test_grid_search_of_dsde_and_members(digits):
     X, y = X[id_rows][:600], y[id_rows][:600]
     members = [(f"k{k}", KNN(n_neighbors=k)) for k in (1, 3, 5, 9, 20, 30)]
     search = GridSearchCV(
-        DSDE(members, random_state=0, level="nominal"),
-        {"beta": [0.5, 1.0], "c_m": [1 / 6, 1 / 3], "k1__normalize": [True]},
+        DSDE(members, DOSStorey(), random_state=0, level="nominal"),
+        {
+            "combiner__beta": [0.5, 1.0],
+            "combiner__c_m": [1 / 6, 1 / 3],
+            "k1__normalize": [True],
+        },
         cv=LeaveClassesOut(4, random_state=0),
         scoring=make_ood_scorer("auroc"),
         error_score="raise",
@@ -729,7 +733,7 @@ def test_bad_members():
     with pytest.raises(TypeError, match="without score_samples"):
         DetectorEnsemble([("a", LogisticRegression())]).fit(X)
     with pytest.raises(ValueError, match="be a parameter of DSDE"):
-        DSDE([("beta", KNN())]).fit(X)
+        DSDE([("alpha", KNN())]).fit(X)
 
 
 def test_a_class_that_a_member_takes_for_ood():

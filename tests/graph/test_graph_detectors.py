@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from skood.combine import DSDE, DetectorEnsemble
+from skood.combine import DSDE, DetectorEnsemble, DOSStorey
 from skood.detectors import (
     FDBD,
     GEN,
@@ -362,7 +362,7 @@ def test_ensembles_of_detectors_run_the_network_once(gnn, nodes, monkeypatch):
 
 def test_dsde(gnn, nodes):
     members = [("energy", Energy(gnn)), ("knn", KNN(gnn, n_neighbors=5))]
-    detector = DSDE(members, c_m=0.5, calibration=0.4, random_state=0)
+    detector = DSDE(members, DOSStorey(c_m=0.5), calibration=0.4, random_state=0)
     detector.fit(nodes[:N_ID], nodes.labels[:N_ID])
     assert detector.score_samples(nodes).shape == (120,)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.frozen import FrozenEstimator
 
-from skood.combine._splits import with_levels
+from skood.combine._levels import with_levels
 from skood.exceptions import SkoodWarning
 from skood.utils._calibration import calibration_folds, check_same
 from tests.combine._members import Column
