@@ -27,9 +27,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sklearn.base import clone
 from torch.nn import functional
 
-from skood.epistemic import QUAM
+from skood.epistemic import QUAM, AdversarialSearch
 from skood.nn import pretrained
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "epistemic"))
@@ -38,6 +39,9 @@ from _mnist import LeNet
 
 MOST_SECONDS = {"dense": 0.1, "last": 0.02}
 LEAST_RATIO = 50
+
+# The defaults of QUAM, which the plain loop reads as well.
+SEARCH = AdversarialSearch(n_steps=56, weight_decay=1e-3, c0=10.0)
 
 
 def images(n, seed):
@@ -71,14 +75,16 @@ def plain_loop(net, X, codes, point, target, batches, quam):
         parameter.requires_grad_(False)
     for weight in weights:
         weight.requires_grad_(True)
-    optimizer = torch.optim.Adam(weights, lr=quam.lr, weight_decay=quam.weight_decay)
+    optimizer = torch.optim.Adam(
+        weights, lr=quam.search.lr, weight_decay=quam.search.weight_decay
+    )
     target, said = torch.tensor([target]), []
     for rows in batches[:-1]:
         optimizer.zero_grad()
         logits = model(point)
         attack = functional.cross_entropy(logits, target)
         penalty = functional.cross_entropy(model(X[rows]), codes[rows])
-        (attack + quam.c0 * penalty).backward()
+        (attack + quam.search.c0 * penalty).backward()
         optimizer.step()
         said.append(torch.log_softmax(logits.detach(), 1))
     return said
@@ -89,7 +95,7 @@ def seconds_plain(net, X, y, points, quam, n_targets, budget=15.0):
     X, codes = torch.from_numpy(X), torch.from_numpy(y)
     batches = torch.from_numpy(
         np.random.default_rng(0).integers(
-            len(X), size=(quam.n_steps + 1, quam.penalty_batch)
+            len(X), size=(quam.search.n_steps + 1, quam.search.batch_size)
         )
     )
     start, done = time.perf_counter(), 0
@@ -114,7 +120,7 @@ def layer_sizes(quam):
 
 def floor(quam, n_classes, n_points=4):
     """Seconds for a point of the matrix products alone, at their measured rate."""
-    total, rows, n = 0.0, quam.penalty_batch + 1, n_points * n_classes
+    total, rows, n = 0.0, quam.search.batch_size + 1, n_points * n_classes
     for i, (n_in, n_out) in enumerate(layer_sizes(quam)):
         n_out = n_out or n_classes
         # the first layer reads the same rows in all searches, and passes nothing back
@@ -130,7 +136,7 @@ def floor(quam, n_classes, n_points=4):
             for _ in range(20):
                 product()
             total += (time.perf_counter() - start) / 20
-    return total * (quam.n_steps + 1) / n_points
+    return total * (quam.search.n_steps + 1) / n_points
 
 
 def report(name, quam, seconds, plain, least):
@@ -156,7 +162,7 @@ def on_lenet(quick):
     ok = True
     for scope, n_points in (("dense", 40), ("last", 200), ("full", 1)):
         points = images(max(4, n_points // (4 if quick else 1)), 2)
-        quam = QUAM(frozen, scope=scope, random_state=0).fit(X, y)
+        quam = QUAM(frozen, SEARCH, scope=scope, random_state=0).fit(X, y)
         # a search of all weights takes so long that a call to warm up is too much
         full = scope == "full"
         seconds = once(quam, points[:1]) if full else seconds_quam(quam, points)
@@ -165,18 +171,23 @@ def on_lenet(quick):
         ok &= report(f"{scope}, 10 classes", quam, seconds, plain, least)
     for batch in (16, 32, 128):
         for scope, n_points in (("dense", 20), ("last", 80)):
-            quam = QUAM(frozen, scope=scope, penalty_batch=batch, random_state=0)
+            quam = QUAM(
+                frozen,
+                scope=scope,
+                search=clone(SEARCH).set_params(batch_size=batch),
+                random_state=0,
+            )
             seconds = seconds_quam(quam.fit(X, y), images(n_points, 2))
             name = f"{scope}, penalty of {batch} rows"
             report(name, quam, seconds, None, floor(quam, 10))
     for n_targets in (1, 3):
         for scope, n_points in (("dense", 40), ("last", 200)):
-            quam = QUAM(frozen, scope=scope, targets=n_targets, random_state=0)
+            quam = QUAM(frozen, SEARCH, scope=scope, targets=n_targets, random_state=0)
             seconds = seconds_quam(quam.fit(X, y), images(n_points, 2))
             report(f"{scope}, {n_targets} of 10 classes", quam, seconds, None, None)
     for n_classes in (2, 100):
         net, X, y = lenet(n_classes)
-        quam = QUAM(pretrained(net), scope="last", random_state=0).fit(X, y)
+        quam = QUAM(pretrained(net), SEARCH, scope="last", random_state=0).fit(X, y)
         seconds = seconds_quam(quam, images(8, 2))
         report(f"last, {n_classes} classes", quam, seconds, None, None)
     return ok
@@ -196,7 +207,9 @@ def on_imagenet(quick):
     rng = np.random.default_rng(0)
     Z = rng.exponential(0.45, size=(6000, 2048)).astype(np.float32)
     y = head(torch.from_numpy(Z)).argmax(1).numpy()
-    quam = QUAM(pretrained(head), scope="last", targets=20, random_state=0).fit(Z, y)
+    quam = QUAM(pretrained(head), SEARCH, scope="last", targets=20, random_state=0).fit(
+        Z, y
+    )
     seconds = once(quam, Z[: 1 if quick else 3])
     report("last, 2048 -> 1000, top 20", quam, seconds, None, None)
 
@@ -206,7 +219,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer points")
     quick = parser.parse_args(argv).quick
-    print(f"{torch.get_num_threads()} threads; {QUAM.__init__.__kwdefaults__}")
+    print(f"{torch.get_num_threads()} threads; {SEARCH}")
     ok = on_lenet(quick)
     on_imagenet(quick)
     return 0 if ok else 1

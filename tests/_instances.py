@@ -55,6 +55,7 @@ from skood.detectors import (
 from skood.epistemic import (
     HMC,
     QUAM,
+    AdversarialSearch,
     BatchEnsembleClassifier,
     CyclicalSchedule,
     CyclicalSGHMC,
@@ -362,9 +363,8 @@ _INSTANCES = {
     ],
     "MixtureLaplace": [
         MixtureLaplace(
-            MLPClassifier((8,), solver="lbfgs"),
+            Laplace(MLPClassifier((8,), solver="lbfgs"), n_samples=5),
             n_members=2,
-            n_samples=5,
             random_state=0,
         ),
     ],
@@ -409,20 +409,31 @@ _INSTANCES = {
         ),
     ],
     "QUAM": [
-        QUAM(_PERCEPTRON, n_steps=3, random_state=0),
-        QUAM(_LINEAR, scope="last", setting="a", targets=2, n_steps=2, random_state=0),
+        QUAM(_PERCEPTRON, search=AdversarialSearch(n_steps=3), random_state=0),
+        QUAM(
+            _LINEAR,
+            scope="last",
+            setting="a",
+            targets=2,
+            search=AdversarialSearch(n_steps=2),
+            random_state=0,
+        ),
         QUAM(
             TorchClassifier(**_QUICK_NET, random_state=0),
             scope="full",
-            n_steps=2,
-            penalty_batch=8,
-            evaluation_rows=20,
+            search=AdversarialSearch(n_steps=2, batch_size=8),
+            n_evaluation_samples=20,
             random_state=0,
         ),
     ],
     "QUAMRegressor": [
-        QUAMRegressor(_REGRESSOR, n_steps=3, random_state=0),
-        QUAMRegressor(_LINEAR_REGRESSOR, setting="a", n_steps=2, random_state=0),
+        QUAMRegressor(_REGRESSOR, search=AdversarialSearch(n_steps=3), random_state=0),
+        QUAMRegressor(
+            _LINEAR_REGRESSOR,
+            setting="a",
+            search=AdversarialSearch(n_steps=2),
+            random_state=0,
+        ),
     ],
     "RankFeat": [RankFeat(map_classifier(max_epochs=10), layer="conv")],
     "RejectOptionClassifier": [

@@ -20,6 +20,7 @@ from torch import nn
 from skood.datasets import load_idx_images
 from skood.epistemic import (
     QUAM,
+    AdversarialSearch,
     BatchEnsembleClassifier,
     CyclicalSchedule,
     CyclicalSGHMC,
@@ -93,7 +94,9 @@ def companions(given, seed):
         "deep ensemble": DeepEnsemble(
             lenet(), 10, reference=frozen, setting="b", random_state=seed + 1
         ),
-        "mixture of Laplace": MixtureLaplace(lenet(), 5, random_state=seed + 1),
+        "mixture of Laplace": MixtureLaplace(
+            Laplace(lenet(), n_samples=20), 5, random_state=seed + 1
+        ),
         "cyclical SG-HMC": CyclicalSGHMC(
             frozen,
             schedule=CyclicalSchedule(n_cycles=5, epochs_per_cycle=10),
@@ -112,9 +115,15 @@ def quams(given, seed):
     """Return QUAM in its two fast scopes, with a weaker penalty than by default."""
     frozen = FrozenEstimator(given)
     return {
-        "QUAM, dense": QUAM(frozen, c0=3.0, random_state=seed),
+        "QUAM, dense": QUAM(
+            frozen, search=AdversarialSearch(c0=3.0), random_state=seed
+        ),
         "QUAM, last": QUAM(
-            frozen, scope="last", c0=3.0, temperature=0.01, random_state=seed
+            frozen,
+            scope="last",
+            search=AdversarialSearch(c0=3.0),
+            temperature=0.01,
+            random_state=seed,
         ),
     }
 

@@ -32,7 +32,7 @@ from _mnist import judge, lenet, load, uncertainty
 from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
 
-from skood.epistemic import QUAM, MCDropout
+from skood.epistemic import QUAM, AdversarialSearch, MCDropout
 
 FOLDER = os.environ.get("SKOOD_DATA")
 STEPS = (1, 3, 7, 14, 28)
@@ -42,7 +42,7 @@ SAMPLES = (3, 10, 30, 100, 300, 1000)
 def quam_budget(quam, n_classes):
     """Return the number of passes of a sample for one image."""
     targets = n_classes if quam.targets == "all" else quam.targets
-    return 3 * quam.n_steps * targets * (quam.penalty_batch + 1)
+    return 3 * quam.search.n_steps * targets * (quam.search.batch_size + 1)
 
 
 def curves(parts):
@@ -50,7 +50,12 @@ def curves(parts):
     given = FrozenEstimator(lenet(0).fit(parts.X_train, parts.y_train))
     methods = {
         f"QUAM, {targets} targets": [
-            QUAM(given, targets=targets, n_steps=steps, random_state=0)
+            QUAM(
+                given,
+                targets=targets,
+                search=AdversarialSearch(n_steps=steps),
+                random_state=0,
+            )
             for steps in STEPS
         ]
         for targets in (3, 10)

@@ -63,7 +63,7 @@ means = np.stack([member.predict(grid) for member in members])
 # %%
 # Both are computed for the given network (setting "b"): the divergence, in nats, of
 # other possible networks from its prediction.
-from skood.epistemic import gaussian_uncertainty
+from skood.epistemic import AdversarialSearch, gaussian_uncertainty
 
 of_ensemble = gaussian_uncertainty(
     means, variance, reference=(given.predict(grid), variance), setting="b"
@@ -85,7 +85,10 @@ from skood.epistemic import QUAMRegressor
 of_quam = {}
 for n_steps in (56, 150):
     quam = QUAMRegressor(
-        FrozenEstimator(given), variance=variance, n_steps=n_steps, random_state=0
+        FrozenEstimator(given),
+        variance=variance,
+        search=AdversarialSearch(n_steps=n_steps),
+        random_state=0,
     ).fit(X, y)
     of_quam[n_steps] = quam.predict_uncertainty(grid)
 

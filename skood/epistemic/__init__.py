@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from skood.epistemic.laplace._mixture_laplace import MixtureLaplace
     from skood.epistemic.mcmc._hmc import HMC, HMCKernel
     from skood.epistemic.mcmc._sgmcmc import CyclicalSchedule, CyclicalSGHMC
+    from skood.epistemic.quam._adversarial_search import AdversarialSearch
     from skood.epistemic.quam._display import AdversarialModelDisplay
     from skood.epistemic.quam._quam import QUAM
     from skood.epistemic.quam._quam_regressor import QUAMRegressor
@@ -35,6 +36,7 @@ __all__ = [
     "HMC",
     "QUAM",
     "AdversarialModelDisplay",
+    "AdversarialSearch",
     "BatchEnsembleClassifier",
     "CyclicalSGHMC",
     "CyclicalSchedule",
@@ -56,6 +58,7 @@ __all__ = [
 # Names that are imported on first use, and the file that defines them.
 _LAZY = {
     "AdversarialModelDisplay": "quam._display",
+    "AdversarialSearch": "quam._adversarial_search",
     "BatchEnsembleClassifier": "implicit._batch_ensemble",
     "CyclicalSGHMC": "mcmc._sgmcmc",
     "CyclicalSchedule": "mcmc._sgmcmc",

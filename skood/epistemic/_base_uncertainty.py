@@ -34,16 +34,9 @@ __all__ = ["BaseMembers", "Block"]
 class Block:
     """Predictions of the members for consecutive samples.
 
-    Parameters
-    ----------
-    log_proba : ndarray of shape (n_members, n_rows, n_classes)
-        Log-probabilities of the members.
-
-    weights : ndarray of shape (n_members,) or (n_members, n_rows), or None
-        Weights of the members, summing to one; None: equal weights.
-
-    reference : ndarray of shape (n_rows, n_classes) or None
-        Log-probabilities of the given model. May be None in setting "a".
+    `log_proba` (n_members, n_rows, n_classes); `weights`, summing to one, (n_members,)
+    or (n_members, n_rows), or None if they are equal; `reference` (n_rows, n_classes),
+    the log-probabilities of the given model, or None in setting "a".
     """
 
     log_proba: np.ndarray

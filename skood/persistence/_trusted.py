@@ -61,6 +61,7 @@ _OURS = {
     "epistemic.laplace._mixture_laplace": "MixtureLaplace",
     "epistemic.implicit._packed_ensemble": "PackedEnsembleClassifier",
     "epistemic.implicit._packed_layers": "pack",
+    "epistemic.quam._adversarial_search": "AdversarialSearch",
     "epistemic.quam._quam": "QUAM",
     "epistemic.quam._quam_regressor": "QUAMRegressor",
     "epistemic.mcmc._sgmcmc": "CyclicalSGHMC CyclicalSchedule",

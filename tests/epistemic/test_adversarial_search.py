@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from skood.epistemic.quam._adversarial_search import (
+    AdversarialSearch,
     Classes,
     Found,
     Means,
-    Schedule,
     search,
 )
 from skood.epistemic.quam._searched_layers import find_tail
@@ -75,7 +75,13 @@ def test_one_step_equals_a_plain_loop(scope, target):
     module = lenet()
     _, tail = _opened(module, scope, X)
     batches = _batches(X, y, 2)
-    found = _search(tail, X[:1], [[target]], batches, Schedule(1, *STEP.values(), 1, 1))
+    found = _search(
+        tail,
+        X[:1],
+        [[target]],
+        batches,
+        AdversarialSearch(1, **STEP, eta=1, update_every=1),
+    )
     expected = plain_search(
         module, SCOPES[scope], torch.from_numpy(X[0]), target, batches, **STEP
     )
@@ -105,7 +111,7 @@ def test_many_steps_equal_a_plain_loop(scope, eta, update_every, weight_decay):
     _, tail = _opened(module, scope, X)
     batches = _batches(X, y, 8)
     step = {**STEP, "weight_decay": weight_decay}
-    schedule = Schedule(7, *step.values(), eta, update_every)
+    schedule = AdversarialSearch(7, **step, eta=eta, update_every=update_every)
     found = _search(tail, X[:1], [[2]], batches, schedule)
     expected = plain_search(
         module,
@@ -131,7 +137,7 @@ def test_weights_may_lie_in_memory_as_they_like(scope):
     X, y = digits(64, dtype=np.float64)
     module = lenet(torch.float64)
     batches = _batches(X, y, 4)
-    schedule = Schedule(3, *STEP.values(), 1.0, 1)
+    schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
     found = []
     for _ in range(2):
         _, tail = _opened(module, scope, X)
@@ -149,7 +155,7 @@ def test_many_points_and_classes_equal_each_alone(scope):
     X, y = digits(64, dtype=np.float64)
     _, tail = _opened(lenet(torch.float64), scope, X)
     batches = _batches(X, y, 5, size=8)
-    schedule = Schedule(4, *STEP.values(), 1.5, 2)
+    schedule = AdversarialSearch(4, **STEP, eta=1.5, update_every=2)
     targets = np.array([[0, 1, 3], [2, 3, 1]])
     points = X[[3, 10]]
     found = _search(tail, points, targets, batches, schedule)
@@ -181,7 +187,7 @@ def test_first_model_is_the_given_one():
     module = lenet(torch.float64)
     network, tail = _opened(module, "dense", X)
     batches = _batches(X, y, 2)
-    schedule = Schedule(1, *STEP.values(), 1.0, 1)
+    schedule = AdversarialSearch(1, **STEP, eta=1.0, update_every=1)
     found = _search(tail, X[:3], [[1], [1], [1]], batches, schedule)
     np.testing.assert_allclose(
         found.outputs[0], network.log_proba(network.prepare(X[:3])), atol=1e-12
@@ -194,7 +200,7 @@ def test_judges_are_rows_that_all_models_share():
     _, tail = _opened(module, "dense", X)
     batches = _batches(X, y, 4)
     judges = torch.as_tensor(X[40:60]), torch.as_tensor(y[40:60])
-    schedule = Schedule(3, *STEP.values(), 1.0, 1)
+    schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
     found = _search(tail, X[:2], [[0, 1], [0, 1]], batches, schedule, judges)
     plain = _search(tail, X[:2], [[0, 1], [0, 1]], batches, schedule)
     assert torch.equal(plain.judged, plain.training_loss)
@@ -227,7 +233,7 @@ def test_weights_that_are_not_used_stay():
     module = Spare().double()
     _, tail = _opened(module, "full", X)
     batches = _batches(X, y, 4)
-    schedule = Schedule(3, *STEP.values(), 1.0, 1)
+    schedule = AdversarialSearch(3, **STEP, eta=1.0, update_every=1)
     found = _search(tail, X[:1], [[1]], batches, schedule)
     names = [name for name, _ in module.named_parameters()]
     expected = plain_search(module, names, torch.as_tensor(X[0]), 1, batches, **STEP)
@@ -240,7 +246,7 @@ def test_adam_of_older_torch(monkeypatch):
     """Where there is no fused Adam, the plain one does the same."""
     X, y = digits(64, dtype=np.float64)
     _, tail = _opened(lenet(torch.float64), "last", X)
-    schedule = Schedule(5, *STEP.values(), 1.5, 2)
+    schedule = AdversarialSearch(5, **STEP, eta=1.5, update_every=2)
     arguments = tail, X[:2], [[0], [1]], _batches(X, y, 6), schedule
     expected = _search(*arguments)
     adam = torch.optim.Adam
@@ -350,8 +356,8 @@ def test_losses_of_means(fixed):
 
 
 def test_penalty_grows_every_few_steps():
-    schedule = Schedule(9, lr=1.0, weight_decay=0.0, c0=1.0, eta=2.0, update_every=3)
-    assert [schedule.factor(step) for step in range(7)] == [1, 1, 1, 2, 2, 2, 4]
+    options = AdversarialSearch(9, eta=2.0, update_every=3)
+    assert [options._factor(step) for step in range(7)] == [1, 1, 1, 2, 2, 2, 4]
 
 
 def test_found_arrays_by_points():
@@ -362,13 +368,13 @@ def test_found_arrays_by_points():
         torch.stack([torch.stack([number, -number], 1)] * 4),
         *[torch.stack([number + 100 * step for step in range(4)])] * 3,
         [],
-    ).shaped(3)
-    assert found.outputs.shape == (4, 2, 3, 2)
-    assert found.training_loss.shape == (4, 2, 3)
+    ).by_points(3)
+    assert found["outputs"].shape == (4, 2, 3, 2)
+    assert found["training_loss"].shape == (4, 2, 3)
     for step in range(4):
         for target in range(2):
             for point in range(3):
                 value = 10 * point + target
-                assert found.judged[step, target, point] == value + 100 * step
-                assert found.outputs[step, target, point].tolist() == [value, -value]
-    assert found.outputs.dtype == found.attack_loss.dtype == np.float64
+                assert found["judged"][step, target, point] == value + 100 * step
+                assert found["outputs"][step, target, point].tolist() == [value, -value]
+    assert found["outputs"].dtype == found["attack_loss"].dtype == np.float64

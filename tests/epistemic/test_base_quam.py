@@ -17,20 +17,21 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from skood.epistemic import QUAM
-from skood.epistemic.quam import _base_quam as _searching
-from skood.epistemic.quam._base_quam import (
+from skood.epistemic.quam import _searches as _searching
+from skood.epistemic.quam._searches import (
+    Searches,
     _schedule,
     check_loader,
     is_loader,
-    member_weights,
 )
 from skood.nn import pretrained
 from tests.epistemic._lenet import digits, lenet
+from tests.epistemic._quam import make_quam
 
-QUICK = {"n_steps": 4, "penalty_batch": 8, "random_state": 0, "device": "cpu"}
+QUICK = {"n_steps": 4, "batch_size": 8, "random_state": 0, "device": "cpu"}
 FITTED = (
     "penalty_features_",
-    "penalty_answers_",
+    "penalty_targets_",
     "penalty_index_",
     "evaluation_index_",
     "reference_loss_",
@@ -84,7 +85,7 @@ def test_schedule_of_few_rows():
 @pytest.mark.parametrize("temperature", [1e-3, 0.5, np.inf])
 def test_weights_of_members(temperature):
     losses = np.random.default_rng(0).exponential(size=(4, 3)) + 100
-    found = member_weights(losses, temperature)
+    found = Searches(QUAM(None, temperature=temperature))._weights(losses)
     for i in range(3):
         low = min(losses[:, i])
         values = [math.exp(-(loss - low) / temperature) for loss in losses[:, i]]
@@ -106,7 +107,7 @@ def test_rows_that_are_kept(images, network):
     """Only those that the steps use, and what the searched layers read of them."""
     X, y = images
     names = np.array(list("abcd"))[y]
-    quam = QUAM(network, evaluation_rows=5, **QUICK).fit(X, names)
+    quam = make_quam(network, n_evaluation_samples=5, **QUICK).fit(X, names)
     rng = np.random.RandomState(0)
     drawn = rng.permutation(50)[:40].reshape(5, 8)
     extra = rng.permutation(50)[:5]
@@ -119,7 +120,7 @@ def test_rows_that_are_kept(images, network):
             x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
         logits = module(torch.as_tensor(X))
     np.testing.assert_allclose(quam.penalty_features_, x.flatten(1), atol=1e-5)
-    np.testing.assert_array_equal(quam.penalty_answers_, y[used])
+    np.testing.assert_array_equal(quam.penalty_targets_, y[used])
     np.testing.assert_array_equal(np.array(used)[quam.penalty_index_], drawn)
     np.testing.assert_array_equal(np.array(used)[quam.evaluation_index_], extra)
     losses = nn.functional.cross_entropy(logits, torch.as_tensor(y), reduction="none")
@@ -135,8 +136,12 @@ def test_rows_that_are_kept(images, network):
 def test_loader_equals_array(images, network, scope):
     X, y = images
     names = np.array(list("abcd"))[y]
-    expected = QUAM(network, scope=scope, evaluation_rows=6, **QUICK).fit(X, names)
-    loaded = QUAM(network, scope=scope, evaluation_rows=6, **QUICK).fit(_loader(X, y))
+    expected = make_quam(network, scope=scope, n_evaluation_samples=6, **QUICK).fit(
+        X, names
+    )
+    loaded = make_quam(network, scope=scope, n_evaluation_samples=6, **QUICK).fit(
+        _loader(X, y)
+    )
     for name in FITTED:
         np.testing.assert_allclose(
             getattr(loaded, name), getattr(expected, name), rtol=1e-4, atol=1e-5
@@ -154,15 +159,15 @@ def test_shuffled_loader(images, network):
     names = np.array(list("abcd"))[y]
     state = torch.get_rng_state()
     one, two = (
-        QUAM(network, scope="full", **QUICK).fit(_loader(X, y, shuffle=True))
+        make_quam(network, scope="full", **QUICK).fit(_loader(X, y, shuffle=True))
         for _ in range(2)
     )
     assert torch.equal(torch.get_rng_state(), state)
     np.testing.assert_array_equal(one.penalty_features_, two.penalty_features_)
-    for row, answer in zip(one.penalty_features_, one.penalty_answers_, strict=True):
+    for row, answer in zip(one.penalty_features_, one.penalty_targets_, strict=True):
         place = np.flatnonzero((X == row).all(axis=(1, 2, 3)))
         assert names[place] == ["abcd"[answer]]
-    plain = QUAM(network, scope="full", **QUICK).fit(X, names)
+    plain = make_quam(network, scope="full", **QUICK).fit(X, names)
     assert not np.array_equal(plain.penalty_features_, one.penalty_features_)
 
 
@@ -171,8 +176,8 @@ def test_last_batch_of_a_loader(images, drop_last, n_rows):
     """The one row of the last batch may be dropped."""
     X, y = images
     frozen = pretrained(lenet())
-    options = {**QUICK, "penalty_batch": 50, "n_steps": 1}
-    quam = QUAM(frozen, scope="full", **options).fit(
+    options = {**QUICK, "batch_size": 50, "n_steps": 1}
+    quam = make_quam(frozen, scope="full", **options).fit(
         _numbers(X, y, drop_last=drop_last)
     )
     np.testing.assert_array_equal(quam.penalty_features_, X[:n_rows])
@@ -181,11 +186,11 @@ def test_last_batch_of_a_loader(images, drop_last, n_rows):
 
 def test_batches_that_no_step_uses(images):
     X, y = images
-    options = {**QUICK, "penalty_batch": 1, "n_steps": 1}
-    quam = QUAM(pretrained(lenet()), **options).fit(_numbers(X, y))
+    options = {**QUICK, "batch_size": 1, "n_steps": 1}
+    quam = make_quam(pretrained(lenet()), **options).fit(_numbers(X, y))
     drawn = np.random.RandomState(0).permutation(50)[:2]
     np.testing.assert_array_equal(
-        quam.penalty_answers_[quam.penalty_index_[:, 0]], y[drawn]
+        quam.penalty_targets_[quam.penalty_index_[:, 0]], y[drawn]
     )
 
 
@@ -196,8 +201,8 @@ def test_loader_before_a_pipeline():
     model = make_pipeline(StandardScaler(), MLPClassifier((5,), max_iter=5))
     with pytest.warns(match="Maximum iterations"):
         frozen = FrozenEstimator(model.fit(X, y))
-    expected = QUAM(frozen, **QUICK).fit(X, y)
-    loaded = QUAM(frozen, **QUICK).fit(_numbers(X, y))
+    expected = make_quam(frozen, **QUICK).fit(X, y)
+    loaded = make_quam(frozen, **QUICK).fit(_numbers(X, y))
     np.testing.assert_allclose(
         loaded.predict_uncertainty(X[:5]).epistemic,
         expected.predict_uncertainty(X[:5]).epistemic,
@@ -247,7 +252,7 @@ def test_loaders_that_cannot_be_used(images, network):
         QUAM(network).fit(_loader(X, y, sampler=Shorter()))
     with pytest.raises(ValueError, match="label 'x', which is not among the classes"):
         QUAM(network).fit(_loader(X, y, labels="abcx"))
-    quam = QUAM(network, **QUICK).fit(loader)
+    quam = make_quam(network, **QUICK).fit(loader)
     before = dict(vars(quam))
     with pytest.raises(ValueError, match="but returned 10"):
         quam.fit(_loader(X, y, sampler=Shorter()))
@@ -272,7 +277,7 @@ class Watched(np.memmap):
 def test_of_a_memory_map_only_drawn_rows_are_read(tmp_path, images):
     X, y = images
     frozen = pretrained(lenet())
-    expected = QUAM(frozen, **QUICK).fit(X, y)
+    expected = make_quam(frozen, **QUICK).fit(X, y)
     drawn = np.random.RandomState(0).permutation(50)[:40]
     others = np.setdiff1d(np.arange(50), drawn)
     file = np.memmap(tmp_path / "X", np.float32, "w+", shape=X.shape)
@@ -280,7 +285,7 @@ def test_of_a_memory_map_only_drawn_rows_are_read(tmp_path, images):
     file[others] = np.nan  # would be an error
     file.flush()
     Watched.read = 0
-    quam = QUAM(frozen, **QUICK).fit(
+    quam = make_quam(frozen, **QUICK).fit(
         Watched(tmp_path / "X", np.float32, "r", shape=X.shape), y
     )
     assert Watched.read == 40
@@ -292,7 +297,7 @@ def test_of_a_memory_map_only_drawn_rows_are_read(tmp_path, images):
         expected.predict_uncertainty(X[drawn[:3]]).epistemic,
     )
     with pytest.raises(ValueError, match="NaN"):
-        QUAM(frozen, **QUICK).fit(np.array(file), y)
+        make_quam(frozen, **QUICK).fit(np.array(file), y)
 
 
 # ---- memory
@@ -301,7 +306,7 @@ def test_of_a_memory_map_only_drawn_rows_are_read(tmp_path, images):
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 def test_blocks_fit_into_memory(images, kind, monkeypatch):
     """Weights, gradients and two moments, and activations, for each search."""
-    quam = QUAM(None)
+    searches = Searches(QUAM(None))
 
     class Tail:
         network = type("N", (), {"dtype": torch.float32})
@@ -321,7 +326,7 @@ def test_blocks_fit_into_memory(images, kind, monkeypatch):
         (1000 * each, 2, (16 if kind == "cpu" else 64, 2)),
     ]:
         monkeypatch.setattr(_searching, budget, room)
-        assert quam._block(Tail(), n_targets, 64) == expected
-    assert quam._block(Tail(), 2, 1)[0] == 1
-    quam.chunk_size = 5
-    assert quam._block(Tail(), 10, 64) == (5, 10)
+        assert searches._block(Tail(), n_targets, 64) == expected
+    assert searches._block(Tail(), 2, 1)[0] == 1
+    searches.options.chunk_size = 5
+    assert searches._block(Tail(), 10, 64) == (5, 10)

@@ -12,9 +12,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Bunch
 
-from skood.epistemic import QUAM, AdversarialModelDisplay, QUAMRegressor
+from skood.epistemic import AdversarialModelDisplay
+from tests.epistemic._quam import make_quam, make_regressor
 
-QUICK = {"n_steps": 4, "penalty_batch": 8, "random_state": 0, "device": "cpu"}
+QUICK = {"n_steps": 4, "batch_size": 8, "random_state": 0, "device": "cpu"}
 DEFAULT = ["attack_loss", "penalty", "divergence", "weights"]
 
 
@@ -32,7 +33,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def quam(data):
-    return QUAM(LogisticRegression(), **QUICK).fit(*data)
+    return make_quam(LogisticRegression(), **QUICK).fit(*data)
 
 
 def _assert_draws(display, trace, quantities):
@@ -88,11 +89,11 @@ def test_given_axes(quam, data):
 
 def test_pipeline_and_regressor(data):
     X, y = data
-    pipeline = make_pipeline(StandardScaler(), QUAM(LogisticRegression(), **QUICK))
+    pipeline = make_pipeline(StandardScaler(), make_quam(LogisticRegression(), **QUICK))
     pipeline.fit(X, y)
     display = AdversarialModelDisplay.from_estimator(pipeline, X[:1])
     _assert_draws(display, pipeline[-1].trace(pipeline[0].transform(X[:1])), DEFAULT)
-    regressor = QUAMRegressor(LinearRegression(), **QUICK).fit(
+    regressor = make_regressor(LinearRegression(), **QUICK).fit(
         X, X[:, 0] + (y == "ant")
     )
     display = AdversarialModelDisplay.from_estimator(regressor, X[:1])

@@ -23,7 +23,7 @@ NET = MLPClassifier((6,), solver="lbfgs", max_iter=30)
 
 def test_is_the_mean_of_its_approximations(data):
     X, y = data
-    clf = MixtureLaplace(NET, 3, n_samples=4, random_state=0).fit(X, y)
+    clf = MixtureLaplace(Laplace(NET, n_samples=4), 3, random_state=0).fit(X, y)
     parts = [one.predict_proba(X) for one in clf.approximations_]
     np.testing.assert_allclose(clf.predict_proba(X), sum(parts) / 3, rtol=1e-13)
     members = clf.predict_members(X)
@@ -45,7 +45,7 @@ def test_approximations_draw_differently(data):
     net = FrozenEstimator(NET.set_params(random_state=0).fit(X, y))
     NET.set_params(random_state=None)
     with pytest.warns(match="the same probabilities"):
-        clf = MixtureLaplace([net, net], n_samples=3, random_state=0).fit(X, y)
+        clf = MixtureLaplace(Laplace([net, net], n_samples=3), random_state=0).fit(X, y)
     first, second = (one.predict_members(X) for one in clf.approximations_)
     assert np.abs(first - second).max() > 1e-3
 
@@ -53,7 +53,9 @@ def test_approximations_draw_differently(data):
 def test_strong_prior_leaves_the_ensemble(data):
     X, y = data
     ensemble = DeepEnsemble(NET, 3, random_state=1)
-    clf = MixtureLaplace(ensemble, prior_precision=1e14, random_state=0).fit(X, y)
+    clf = MixtureLaplace(Laplace(ensemble, prior_precision=1e14), random_state=0).fit(
+        X, y
+    )
     expected = ensemble.fit(X, y)
     np.testing.assert_allclose(
         clf.predict_proba(X), expected.predict_proba(X), atol=1e-5
@@ -68,7 +70,9 @@ def test_strong_prior_leaves_the_ensemble(data):
 def test_frozen_ensemble_is_the_given_model(data):
     X, y = data
     ensemble = DeepEnsemble(NET, 2, random_state=0).fit(X, y)
-    clf = MixtureLaplace(FrozenEstimator(ensemble), n_samples=3, random_state=0)
+    clf = MixtureLaplace(
+        Laplace(FrozenEstimator(ensemble), n_samples=3), random_state=0
+    )
     clf.fit(X, y)
     reference = ensemble.predict_proba(X)
     np.testing.assert_allclose(clf.predict_proba(X), reference, rtol=1e-12)
@@ -87,13 +91,13 @@ def test_frozen_network_is_no_ensemble(data):
     with pytest.raises(
         ValueError, match=r"frozen, so that all 5 members .* there is Laplace"
     ):
-        MixtureLaplace(net).fit(X, y)
+        MixtureLaplace(Laplace(net)).fit(X, y)
 
 
 def test_same_seed_same_numbers(data):
     X, y = data
     one, two, other = (
-        MixtureLaplace(NET, 2, n_samples=2, n_jobs=jobs, random_state=seed)
+        MixtureLaplace(Laplace(NET, n_samples=2), 2, n_jobs=jobs, random_state=seed)
         .fit(X, y)
         .predict_members(X)
         for seed, jobs in ((0, None), (0, 2), (1, None))
@@ -104,7 +108,9 @@ def test_same_seed_same_numbers(data):
 
 def test_blocks_are_those_of_one_call(data, monkeypatch):
     X, y = data
-    clf = MixtureLaplace(NET, 2, n_samples=2, setting="b", random_state=0).fit(X, y)
+    clf = MixtureLaplace(Laplace(NET, n_samples=2), 2, setting="b", random_state=0).fit(
+        X, y
+    )
     expected = clf.predict_uncertainty(X).epistemic
     monkeypatch.setattr(
         "skood.epistemic.laplace._mixture_laplace.row_blocks",
@@ -118,10 +124,10 @@ def test_blocks_are_those_of_one_call(data, monkeypatch):
 def test_parameters_of_the_prediction_may_change(data):
     """As those of Laplace may; the fitted approximations are as they were."""
     X, y = data
-    clf = MixtureLaplace(NET, 2, n_samples=3, random_state=0).fit(X, y)
+    clf = MixtureLaplace(Laplace(NET, n_samples=3), 2, random_state=0).fit(X, y)
     mean_field = clf.predict_proba(X)
     first = clf.predict_members(X)
-    clf.set_params(predictive="mc", n_samples=5, batch_size=20)
+    clf.estimator.set_params(predictive="mc", n_samples=5, batch_size=20)
     members = clf.predict_members(X)
     assert members.shape == (10, 90, 3)
     np.testing.assert_allclose(members[:3], first[:3], rtol=1e-12)
@@ -129,8 +135,15 @@ def test_parameters_of_the_prediction_may_change(data):
         clf.predict_proba(X), members.mean(axis=0), rtol=1e-12, atol=1e-14
     )
     assert {one.predictive for one in clf.approximations_} == {"mean_field"}
-    clf.set_params(predictive="mean_field")
+    clf.set_params(estimator__predictive="mean_field")
     np.testing.assert_allclose(clf.predict_proba(X), mean_field, rtol=1e-10)
-    clf.set_params(device="cuda:99")
+    clf.set_params(estimator__device="cuda:99")
     with pytest.raises(ValueError, match="'cuda:99' was asked for"):
         clf.predict_members(X)
+
+
+def test_parameters_are_checked_before_members_are_trained(data):
+    with pytest.raises(ValueError, match="'hessian' parameter of Laplace must be"):
+        MixtureLaplace(Laplace(NET, hessian="block")).fit(*data)
+    with pytest.raises(ValueError, match="'estimator' parameter of MixtureLaplace mus"):
+        MixtureLaplace(NET).fit(*data)

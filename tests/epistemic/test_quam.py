@@ -15,16 +15,16 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
 from torch import nn
 
-from skood.epistemic import QUAM
-from skood.epistemic.quam import _base_quam as _searching
+from skood.epistemic.quam import _searches as _searching
 from skood.nn import pretrained
 from tests.epistemic._lenet import N_CLASSES, digits, lenet, plain_search
+from tests.epistemic._quam import make_quam
 from tests.nn._conv_net import perceptron_in_torch
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 FIELDS = ("total", "aleatoric", "epistemic")
-QUICK = {"n_steps": 5, "penalty_batch": 8, "random_state": 0, "device": "cpu"}
+QUICK = {"n_steps": 5, "batch_size": 8, "random_state": 0, "device": "cpu"}
 STEP = {"lr": 0.02, "weight_decay": 1e-2, "c0": 3.0, "eta": 1.6, "update_every": 2}
 
 
@@ -40,7 +40,7 @@ def mlp(data):
 
 @pytest.fixture
 def quam(data, mlp):
-    return QUAM(FrozenEstimator(mlp), **QUICK, **STEP).fit(*data)
+    return make_quam(FrozenEstimator(mlp), **QUICK, **STEP).fit(*data)
 
 
 def _naive(quam, mlp, X, y, x, targets=range(3)):
@@ -94,7 +94,7 @@ def _measure(log_p, weights, reference, setting):
 def test_uncertainty_equals_a_plain_loop(data, mlp, setting, temperature, targets):
     X, y = data
     points = np.r_[X[:3], [[0.0] * 5, [30.0] * 5]]
-    quam = QUAM(
+    quam = make_quam(
         FrozenEstimator(mlp),
         setting=setting,
         temperature=temperature,
@@ -121,13 +121,15 @@ def test_uncertainty_equals_a_plain_loop(data, mlp, setting, temperature, target
     np.testing.assert_array_equal(quam.predict(points), mlp.predict(points))
 
 
-def test_weights_from_evaluation_rows(data, mlp):
+def test_weights_from_n_evaluation_samples(data, mlp):
     """All models are judged on the same rows."""
     X, y = data
-    quam = QUAM(FrozenEstimator(mlp), evaluation_rows=20, **QUICK, **STEP).fit(X, y)
+    quam = make_quam(
+        FrozenEstimator(mlp), n_evaluation_samples=20, **QUICK, **STEP
+    ).fit(X, y)
     assert quam.evaluation_index_.shape == (20,)
     rows = quam.penalty_features_[quam.evaluation_index_]
-    answers = quam.penalty_answers_[quam.evaluation_index_]
+    answers = quam.penalty_targets_[quam.evaluation_index_]
     assert len(np.unique(rows, axis=0)) == 20
     for row, answer in zip(rows, answers, strict=True):
         assert y[(X == row).all(axis=1)] == answer
@@ -148,7 +150,7 @@ def test_weights_from_evaluation_rows(data, mlp):
         ratio = trace.weights[-1, t] / trace.weights[0, 0]
         assert ratio == pytest.approx(math.exp((given - loss) / 0.1), rel=1e-6)
     assert trace.weights.sum() == pytest.approx(1.0)
-    plain = QUAM(FrozenEstimator(mlp), **QUICK, **STEP).fit(X, y)
+    plain = make_quam(FrozenEstimator(mlp), **QUICK, **STEP).fit(X, y)
     assert plain.evaluation_index_.shape == (0,)
     np.testing.assert_array_equal(plain.trace(X[:1]).log_proba, trace.log_proba)
 
@@ -167,7 +169,7 @@ def test_weights_are_not_normalized_across_points(data, quam):
 def test_more_targets_than_classes(data, mlp):
     X, y = data
     both = [
-        QUAM(FrozenEstimator(mlp), targets=targets, **QUICK).fit(X, y)
+        make_quam(FrozenEstimator(mlp), targets=targets, **QUICK).fit(X, y)
         for targets in ("all", 3, 7)
     ]
     expected = both[0].predict_uncertainty(X[:4])
@@ -187,7 +189,7 @@ def test_images(scope):
         for name, _ in module.named_parameters()
         if scope == "full" or name.startswith("fc3" if scope == "last" else "fc")
     ]
-    quam = QUAM(pretrained(module), scope=scope, **QUICK, **STEP).fit(X, y)
+    quam = make_quam(pretrained(module), scope=scope, **QUICK, **STEP).fit(X, y)
     rng = np.random.RandomState(0)
     order = np.concatenate([rng.permutation(40) for _ in range(2)])[:48].reshape(6, 8)
     batches = [(torch.as_tensor(X[r]), torch.as_tensor(y[r])) for r in order]
@@ -208,7 +210,7 @@ def test_images(scope):
 @pytest.mark.parametrize("gamma", [0.0, 0.3])
 def test_trace_equals_a_plain_loop(data, mlp, gamma):
     X, y = data
-    quam = QUAM(FrozenEstimator(mlp), gamma=gamma, **QUICK, **STEP).fit(X, y)
+    quam = make_quam(FrozenEstimator(mlp), gamma=gamma, **QUICK, **STEP).fit(X, y)
     trace = quam.trace(X[7:8])
     searches = _naive(quam, mlp, X, y, X[7])
     log_p = mlp.predict_log_proba(X[7:8])[0]
@@ -218,7 +220,7 @@ def test_trace_equals_a_plain_loop(data, mlp, gamma):
     weights = np.reshape(_softmax(all_losses, 0.1), (3, 6)).T
     np.testing.assert_allclose(trace.weights, weights, rtol=1e-7)
     rows = quam.penalty_features_[quam.penalty_index_]
-    answers = quam.penalty_answers_[quam.penalty_index_]
+    answers = quam.penalty_targets_[quam.penalty_index_]
     for step in range(6):
         own = -mlp.predict_log_proba(rows[step])[np.arange(8), answers[step]].mean()
         assert quam.reference_loss_[step] == pytest.approx(own, rel=1e-10)
@@ -242,7 +244,7 @@ def test_trace_equals_a_plain_loop(data, mlp, gamma):
 
 def test_gamma_does_not_change_the_search(data, mlp, quam):
     X, y = data
-    shifted = QUAM(FrozenEstimator(mlp), gamma=0.7, **QUICK, **STEP).fit(X, y)
+    shifted = make_quam(FrozenEstimator(mlp), gamma=0.7, **QUICK, **STEP).fit(X, y)
     np.testing.assert_array_equal(
         shifted.predict_uncertainty(X[:5]).epistemic,
         quam.predict_uncertainty(X[:5]).epistemic,
@@ -277,7 +279,7 @@ def test_trace_of_string_labels_and_few_targets(data):
     X, y = data
     names = np.array(["ant", "bee", "cat"])[y]
     clf = MLPClassifier((6,), solver="lbfgs", max_iter=8, random_state=0)
-    quam = QUAM(clf, targets=2, **QUICK).fit(X, names)
+    quam = make_quam(clf, targets=2, **QUICK).fit(X, names)
     trace = quam.trace(X[:1])
     proba = quam.predict_proba(X[:1])[0]
     assert trace.targets.tolist() == quam.classes_[np.argsort(-proba)[:2]].tolist()
@@ -296,11 +298,13 @@ def test_trace_of_string_labels_and_few_targets(data):
 def test_chunks_are_all_the_same(scope):
     X, y = digits(24, dtype=np.float64)
     frozen = pretrained(lenet(torch.float64))
-    quam = QUAM(frozen, scope=scope, **QUICK).fit(X, y)
+    quam = make_quam(frozen, scope=scope, **QUICK).fit(X, y)
     points = digits(7, seed=5, dtype=np.float64)[0]
-    expected = quam.set_params(chunk_size=64).predict_uncertainty(points)
+    expected = quam.set_params(search__chunk_size=64).predict_uncertainty(points)
     for chunk_size in (1, 3, "auto"):
-        found = quam.set_params(chunk_size=chunk_size).predict_uncertainty(points)
+        found = quam.set_params(search__chunk_size=chunk_size).predict_uncertainty(
+            points
+        )
         for name in FIELDS:
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-7)
 

@@ -27,11 +27,12 @@ from skood.base import UncertaintyDetector
 from skood.epistemic import QUAM
 from skood.nn import TorchClassifier, pretrained
 from skood.rejection import RejectOptionClassifier
+from tests.epistemic._quam import SEARCH_NAMES, make_quam
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 FIELDS = ("total", "aleatoric", "epistemic")
-QUICK = {"n_steps": 5, "penalty_batch": 8, "random_state": 0, "device": "cpu"}
+QUICK = {"n_steps": 5, "batch_size": 8, "random_state": 0, "device": "cpu"}
 STEP = {"lr": 0.02, "weight_decay": 1e-2, "c0": 3.0, "eta": 1.6, "update_every": 2}
 
 
@@ -47,7 +48,7 @@ def mlp(data):
 
 @pytest.fixture
 def quam(data, mlp):
-    return QUAM(FrozenEstimator(mlp), **QUICK, **STEP).fit(*data)
+    return make_quam(FrozenEstimator(mlp), **QUICK, **STEP).fit(*data)
 
 
 # ---- all kinds of classifiers
@@ -71,7 +72,7 @@ def test_kinds_of_classifiers(data, kind, n_classes):
     X, y = data
     names = np.array(["ant", "bee", "cat"])[y % n_classes]
     for scope in ("last", "dense", "full"):
-        quam = QUAM(_kinds()[kind], scope=scope, **QUICK).fit(X, names)
+        quam = make_quam(_kinds()[kind], scope=scope, **QUICK).fit(X, names)
         assert quam.classes_.tolist() == sorted(set(names))
         assert quam.n_features_in_ == 5
         found = quam.predict_uncertainty(X[:6])
@@ -84,7 +85,7 @@ def test_kinds_of_classifiers(data, kind, n_classes):
         np.testing.assert_allclose(quam.predict_proba(X), p, rtol=1e-12)
         entropy = -(p * np.log(p)).sum(axis=1)[:6]
         np.testing.assert_allclose(found.aleatoric, entropy, rtol=1e-4)
-        frozen = QUAM(FrozenEstimator(quam.estimator_), scope=scope, **QUICK)
+        frozen = make_quam(FrozenEstimator(quam.estimator_), scope=scope, **QUICK)
         again = frozen.fit(X, names).predict_uncertainty(X[:6])
         np.testing.assert_array_equal(again.epistemic, found.epistemic)
 
@@ -93,7 +94,7 @@ def test_kinds_of_classifiers(data, kind, n_classes):
 def test_last_layer_of_a_linear_classifier_is_all(data, C):
     X, y = data
     found = [
-        QUAM(LogisticRegression(C=C), scope=scope, **QUICK)
+        make_quam(LogisticRegression(C=C), scope=scope, **QUICK)
         .fit(X, y % 2)
         .predict_uncertainty(X[:6])
         .epistemic
@@ -112,7 +113,7 @@ def test_skorch(data):
         train_split=None,
         verbose=0,
     ).fit(X.astype(np.float32), y)
-    quam = QUAM(FrozenEstimator(net), **QUICK).fit(X.astype(np.float32), y)
+    quam = make_quam(FrozenEstimator(net), **QUICK).fit(X.astype(np.float32), y)
     assert (quam.predict_uncertainty(X[:4].astype(np.float32)).epistemic > 0).all()
 
 
@@ -124,7 +125,9 @@ def test_probabilities_are_seen_through(data):
     found = []
     for module in (body, nn.Sequential(body, nn.Softmax(dim=1))):
         for scope in ("dense", "full"):
-            quam = QUAM(pretrained(module, [0, 1, 2]), scope=scope, **QUICK).fit(X, y)
+            quam = make_quam(pretrained(module, [0, 1, 2]), scope=scope, **QUICK).fit(
+                X, y
+            )
             found.append(quam.predict_uncertainty(X[:4]).epistemic)
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], rtol=1e-9)
@@ -138,7 +141,9 @@ def test_networks_of_few_digits_are_searched_in_float32(data, dtype):
     single = copy.deepcopy(module).float()
     X = torch.as_tensor(X).to(dtype).double().numpy()  # as the network reads them
     found, expected = (
-        QUAM(pretrained(net, [0, 1, 2]), **QUICK).fit(X, y).predict_uncertainty(X[:4])
+        make_quam(pretrained(net, [0, 1, 2]), **QUICK)
+        .fit(X, y)
+        .predict_uncertainty(X[:4])
         for net in (module, single)
     )
     np.testing.assert_allclose(found.epistemic, expected.epistemic, rtol=1e-6)
@@ -146,7 +151,9 @@ def test_networks_of_few_digits_are_searched_in_float32(data, dtype):
 
 def test_kinds_of_arrays(data, mlp):
     X, y = data
-    expected = QUAM(FrozenEstimator(mlp), **QUICK).fit(X, y).predict_uncertainty(X[:4])
+    expected = (
+        make_quam(FrozenEstimator(mlp), **QUICK).fit(X, y).predict_uncertainty(X[:4])
+    )
     frame = pd.DataFrame(X, columns=list("abcde"))
     kinds = {
         "tensor": (torch.as_tensor(X), torch.as_tensor(y), torch.as_tensor(X[:4])),
@@ -155,11 +162,11 @@ def test_kinds_of_arrays(data, mlp):
         "reversed twice": (X[::-1][::-1], y[::-1][::-1], X[:4]),
     }
     for rows, labels, points in kinds.values():
-        quam = QUAM(FrozenEstimator(mlp), **QUICK).fit(rows, labels)
+        quam = make_quam(FrozenEstimator(mlp), **QUICK).fit(rows, labels)
         found = quam.predict_uncertainty(points)
         np.testing.assert_array_equal(found.epistemic, expected.epistemic)
     clf = clone(mlp)
-    quam = QUAM(clf, **QUICK).fit(frame, pd.Series(y))
+    quam = make_quam(clf, **QUICK).fit(frame, pd.Series(y))
     assert list(quam.feature_names_in_) == list("abcde")
     found = quam.predict_uncertainty(frame[:4])
     np.testing.assert_array_equal(found.epistemic, expected.epistemic)
@@ -167,14 +174,17 @@ def test_kinds_of_arrays(data, mlp):
 
 def test_where_uncertainties_are_used(data):
     X, y = data
-    clf = QUAM(MLPClassifier((6,), max_iter=30, random_state=0), **QUICK)
+    clf = make_quam(MLPClassifier((6,), max_iter=30, random_state=0), **QUICK)
     detector = UncertaintyDetector(clf, component="epistemic").fit(X, y)
     expected = clone(clf).fit(X, y).predict_uncertainty(X[:5]).epistemic
     np.testing.assert_array_equal(detector.score_samples(X[:5]), -expected)
     labels = RejectOptionClassifier(clf, detector).fit(X, y).predict(X[:5])
     assert set(labels) <= {-1, 0, 1, 2}
-    search = GridSearchCV(clf, {"estimator__alpha": [1e-4, 1.0]}, cv=2).fit(X, y)
-    assert search.best_estimator_.predict_uncertainty(X[:2]).total.shape == (2,)
+    grid = {"estimator__alpha": [1e-4, 1.0], "search__n_steps": [3]}
+    for given in (clf, clone(clf).set_params(search=None)):
+        search = GridSearchCV(given, grid, cv=2).fit(X, y)
+        assert search.best_estimator_.search.n_steps == 3
+        assert search.best_estimator_.predict_uncertainty(X[:2]).total.shape == (2,)
 
 
 def test_far_points_are_uncertain():
@@ -223,7 +233,7 @@ def test_module_is_as_it_was(data, scope, context):
     modes = [part.training for part in module.modules()]
     state = torch.get_rng_state()
     ids = [id(p) for p in module.parameters()]
-    quam = QUAM(pretrained(module, [0, 1, 2]), scope=scope, **QUICK)
+    quam = make_quam(pretrained(module, [0, 1, 2]), scope=scope, **QUICK)
     with context() if context else torch.enable_grad():
         found = quam.fit(X, y).predict_uncertainty(X[:3])
         quam.trace(X[:1])
@@ -248,9 +258,9 @@ def test_autocast_of_the_caller_is_off(data):
     X, y = data[0].astype(np.float32), data[1]
     torch.manual_seed(0)
     frozen = pretrained(Hooked(), [0, 1, 2])
-    expected = QUAM(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
+    expected = make_quam(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        found = QUAM(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
+        found = make_quam(frozen, **QUICK).fit(X, y).predict_uncertainty(X[:3])
     np.testing.assert_array_equal(found.epistemic, expected.epistemic)
 
 
@@ -259,7 +269,7 @@ def test_random_state(data, mlp):
     frozen = FrozenEstimator(mlp)
     state = torch.get_rng_state()
     first, again, generator, other = (
-        QUAM(frozen, **{**QUICK, "random_state": seed}).fit(X, y)
+        make_quam(frozen, **{**QUICK, "random_state": seed}).fit(X, y)
         for seed in (0, 0, np.random.RandomState(0), 1)
     )
     expected = first.predict_uncertainty(X[:4]).epistemic
@@ -277,28 +287,29 @@ def test_random_state(data, mlp):
 def test_parameters_that_may_change_after_fit(data, quam):
     X, _ = data
     full = quam.trace(X[:1])
-    fewer = quam.set_params(n_steps=3).trace(X[:1])
+    fewer = quam.set_params(search__n_steps=3).trace(X[:1])
     for name in ("training_loss", "attack_loss", "log_proba", "loss"):
         np.testing.assert_array_equal(fewer[name], full[name][:4])
     assert fewer.weights.sum() == pytest.approx(1.0)
-    quam.set_params(n_steps=5, setting="a", temperature=1.0, targets=1, lr=0.1, c0=1.0)
+    quam.set_params(setting="a", temperature=1.0, targets=1)
+    quam.set_params(search__n_steps=5, search__lr=0.1, search__c0=1.0)
     assert (quam.predict_uncertainty(X[:3]).epistemic > 0).all()
 
 
 @pytest.mark.parametrize(
     "change, now",
     [
-        ({"n_steps": 6}, r"\('dense', 8, None\) and 6 now"),
+        ({"search__n_steps": 6}, r"\('dense', 8, None\) and 6 now"),
         ({"scope": "last"}, r"\('last', 8, None\) and 5 now"),
-        ({"penalty_batch": 9}, r"\('dense', 9, None\) and 5 now"),
-        ({"evaluation_rows": 3}, r"\('dense', 8, 3\) and 5 now"),
+        ({"search__batch_size": 9}, r"\('dense', 9, None\) and 5 now"),
+        ({"n_evaluation_samples": 3}, r"\('dense', 8, 3\) and 5 now"),
     ],
 )
 def test_parameters_that_need_another_fit(data, quam, change, now):
     X, y = data
     text = (
-        r"Training rows are drawn in fit, for scope, penalty_batch, evaluation_rows = "
-        r"\('dense', 8, None\) and at most 5 steps\. They are "
+        r"Training samples are drawn in fit, for scope, batch_size, "
+        r"n_evaluation_samples = \('dense', 8, None\) and at most 5 steps\. They are "
     )
     with pytest.raises(ValueError, match=text + now + ": call fit again"):
         quam.set_params(**change).predict_uncertainty(X[:2])
@@ -318,8 +329,8 @@ BAD = {
     "update_every": 0,
     "gamma": -0.1,
     "temperature": 0.0,
-    "penalty_batch": 0,
-    "evaluation_rows": 0,
+    "batch_size": 0,
+    "n_evaluation_samples": 0,
     "chunk_size": 0,
     "n_jobs": 1.5,
     "random_state": "seed",
@@ -329,11 +340,16 @@ BAD = {
 
 
 def test_every_parameter_is_validated(data, mlp):
-    assert set(BAD) == set(inspect.signature(QUAM).parameters)
+    names = {*inspect.signature(QUAM).parameters, *SEARCH_NAMES}
+    assert set(BAD) == names - {"search"}
     for name, value in BAD.items():
-        quam = QUAM(FrozenEstimator(mlp)).set_params(**{name: value})
-        with pytest.raises(ValueError, match=f"'{name}' parameter of QUAM must be"):
+        owner = "AdversarialSearch" if name in SEARCH_NAMES else "QUAM"
+        quam = make_quam(FrozenEstimator(mlp))
+        (quam.search if name in SEARCH_NAMES else quam).set_params(**{name: value})
+        with pytest.raises(ValueError, match=f"'{name}' parameter of {owner} must be"):
             quam.fit(*data)
+    with pytest.raises(ValueError, match="'search' parameter of QUAM must be an inst"):
+        QUAM(FrozenEstimator(mlp), search="fast").fit(*data)
 
 
 def test_errors(data, mlp):
@@ -356,7 +372,7 @@ def test_errors(data, mlp):
         QUAM(RandomForestClassifier(n_estimators=2)).fit(X, y)
     with pytest.raises(ValueError, match=r"torch finds no CUDA|there are only"):
         QUAM(frozen, device="cuda:99").fit(X, y)
-    quam = QUAM(frozen, **QUICK).fit(X, y)
+    quam = make_quam(frozen, **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="features"):
         quam.predict_uncertainty(X[:2, :4])
     with pytest.raises(ValueError, match="NaN"):
@@ -365,7 +381,7 @@ def test_errors(data, mlp):
 
 def test_steps_that_are_too_large(data, mlp):
     X, y = data
-    quam = QUAM(FrozenEstimator(mlp), **{**QUICK, "lr": 1e300}).fit(X, y)
+    quam = make_quam(FrozenEstimator(mlp), **{**QUICK, "lr": 1e300}).fit(X, y)
     text = r"returns NaN or infinity\. Lower lr=1e\+300, or scale the features"
     with pytest.raises(ValueError, match=text):
         quam.predict_uncertainty(X[:2])
@@ -383,7 +399,7 @@ def test_failed_fit_keeps_the_state(data, quam):
 def test_progress(data, quam, capsys):
     pytest.importorskip("tqdm")
     X, _ = data
-    quam.set_params(verbose=1, chunk_size=2).predict_uncertainty(X[:5])
+    quam.set_params(verbose=1, search__chunk_size=2).predict_uncertainty(X[:5])
     shown = capsys.readouterr().err
     assert "QUAM" in shown
     assert "5/5" in shown
@@ -395,7 +411,9 @@ def test_setting_auto(data, mlp):
     X, y = data
     for estimator, setting in ((FrozenEstimator(mlp), "b"), (clone(mlp), "a")):
         auto, same = (
-            QUAM(estimator, setting=given, **QUICK).fit(X, y).predict_uncertainty(X[:3])
+            make_quam(estimator, setting=given, **QUICK)
+            .fit(X, y)
+            .predict_uncertainty(X[:3])
             for given in ("auto", setting)
         )
         np.testing.assert_array_equal(auto.epistemic, same.epistemic)

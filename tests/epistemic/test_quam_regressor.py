@@ -26,11 +26,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from skood.base import UncertaintyMixin
 from skood.epistemic import QUAMRegressor
 from skood.utils._torch import seeded
+from tests.epistemic._quam import SEARCH_NAMES, make_regressor
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 FIELDS = ("total", "aleatoric", "epistemic")
-QUICK = {"n_steps": 4, "penalty_batch": 8, "random_state": 0, "device": "cpu"}
+QUICK = {"n_steps": 4, "batch_size": 8, "random_state": 0, "device": "cpu"}
 STEP = {"lr": 0.02, "weight_decay": 1e-2, "c0": 3.0, "eta": 1.5, "update_every": 2}
 
 
@@ -176,7 +177,7 @@ def test_uncertainty_equals_a_plain_loop(
 ):
     X, y = data
     network = normal_net if variance == "network" else mlp
-    quam = QUAMRegressor(
+    quam = make_regressor(
         FrozenEstimator(network),
         variance=variance,
         setting=setting,
@@ -214,7 +215,7 @@ def test_uncertainty_equals_a_plain_loop(
 def test_trace_equals_a_plain_loop(data, mlp, normal_net, variance):
     X, y = data
     network = normal_net if variance == "network" else mlp
-    quam = QUAMRegressor(
+    quam = make_regressor(
         FrozenEstimator(network), variance=variance, gamma=0.2, **QUICK, **STEP
     ).fit(X, y)
     trace = quam.trace(X[3:4])
@@ -248,9 +249,9 @@ def test_trace_equals_a_plain_loop(data, mlp, normal_net, variance):
 
 def test_reference_loss(data, mlp):
     X, y = data
-    quam = QUAMRegressor(FrozenEstimator(mlp), variance=0.5, **QUICK).fit(X, y)
+    quam = make_regressor(FrozenEstimator(mlp), variance=0.5, **QUICK).fit(X, y)
     rows = quam.penalty_features_[quam.penalty_index_]
-    answers = quam.penalty_answers_[quam.penalty_index_]
+    answers = quam.penalty_targets_[quam.penalty_index_]
     for step in range(5):
         square = (answers[step] - mlp.predict(rows[step])) ** 2
         expected = 0.5 * np.mean(square / 0.5 + math.log(2 * math.pi * 0.5))
@@ -275,9 +276,9 @@ def test_far_points_are_uncertain():
 def test_chunks_and_processes(data, mlp, normal_net, scope, variance):
     X, y = data
     network = FrozenEstimator(normal_net if variance == "network" else mlp)
-    quam = QUAMRegressor(network, scope=scope, variance=variance, **QUICK).fit(X, y)
+    quam = make_regressor(network, scope=scope, variance=variance, **QUICK).fit(X, y)
     expected = quam.predict_uncertainty(X[:5])
-    for options in ({"chunk_size": 1}, {"chunk_size": 2}):
+    for options in ({"search__chunk_size": 1}, {"search__chunk_size": 2}):
         found = clone(quam).set_params(**options).fit(X, y).predict_uncertainty(X[:5])
         for name in FIELDS:
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-7)
@@ -297,7 +298,7 @@ def test_chunks_and_processes(data, mlp, normal_net, scope, variance):
 )
 def test_kinds_of_regressors(data, estimator):
     X, y = data
-    quam = QUAMRegressor(estimator, **QUICK).fit(X, y)
+    quam = make_regressor(estimator, **QUICK).fit(X, y)
     expected = quam.estimator_.predict(X)
     np.testing.assert_allclose(quam.predict(X), expected, rtol=1e-9, atol=1e-12)
     assert is_regressor(quam)
@@ -307,7 +308,7 @@ def test_kinds_of_regressors(data, estimator):
     found = quam.predict_uncertainty(X[:4])
     assert (found.epistemic > 0).all()
     np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic)
-    frozen = QUAMRegressor(FrozenEstimator(quam.estimator_), **QUICK).fit(X, y)
+    frozen = make_regressor(FrozenEstimator(quam.estimator_), **QUICK).fit(X, y)
     again = frozen.predict_uncertainty(X[:4])
     np.testing.assert_array_equal(again.epistemic, found.epistemic)
 
@@ -323,7 +324,7 @@ def test_skorch_nets_of_one_output(data):
         max_epochs=2,
     )
     state = torch.get_rng_state()
-    quam = QUAMRegressor(net, **QUICK).fit(X, y)
+    quam = make_regressor(net, **QUICK).fit(X, y)
     torch.set_rng_state(state)
     np.testing.assert_allclose(
         quam.predict(X), quam.estimator_.predict(X)[:, 0], rtol=1e-5, atol=1e-6
@@ -336,8 +337,8 @@ def test_loader_equals_array(data, mlp):
     loader = DataLoader(
         TensorDataset(torch.as_tensor(X), torch.as_tensor(y)), batch_size=7
     )
-    expected = QUAMRegressor(FrozenEstimator(mlp), **QUICK).fit(X, y)
-    loaded = QUAMRegressor(FrozenEstimator(mlp), **QUICK).fit(loader)
+    expected = make_regressor(FrozenEstimator(mlp), **QUICK).fit(X, y)
+    loaded = make_regressor(FrozenEstimator(mlp), **QUICK).fit(loader)
     assert loaded.variance_ == pytest.approx(expected.variance_)
     np.testing.assert_allclose(
         loaded.predict_uncertainty(X[:4]).epistemic,
@@ -350,14 +351,14 @@ def test_loader_equals_array(data, mlp):
 
 def test_kinds_of_arrays(data, mlp):
     X, y = data
-    expected = QUAMRegressor(FrozenEstimator(mlp), **QUICK).fit(X, y)
+    expected = make_regressor(FrozenEstimator(mlp), **QUICK).fit(X, y)
     for rows, targets in [
         (pd.DataFrame(X), pd.Series(y)),
         (X.tolist(), y.tolist()),
         (X, y[:, None]),
         (X, torch.as_tensor(y)),
     ]:
-        found = QUAMRegressor(FrozenEstimator(mlp), **QUICK).fit(rows, targets)
+        found = make_regressor(FrozenEstimator(mlp), **QUICK).fit(rows, targets)
         np.testing.assert_array_equal(
             found.predict_uncertainty(X[:3]).epistemic,
             expected.predict_uncertainty(X[:3]).epistemic,
@@ -381,8 +382,8 @@ BAD = {
     "update_every": 0,
     "gamma": -0.1,
     "temperature": 0.0,
-    "penalty_batch": 0,
-    "evaluation_rows": 0,
+    "batch_size": 0,
+    "n_evaluation_samples": 0,
     "chunk_size": 0,
     "n_jobs": 1.5,
     "random_state": "seed",
@@ -392,11 +393,18 @@ BAD = {
 
 
 def test_every_parameter_is_validated(data, mlp):
-    assert set(BAD) == set(inspect.signature(QUAMRegressor).parameters)
+    names = {*inspect.signature(QUAMRegressor).parameters, *SEARCH_NAMES}
+    assert set(BAD) == names - {"search"}
     for name, value in BAD.items():
-        quam = QUAMRegressor(FrozenEstimator(mlp)).set_params(**{name: value})
-        with pytest.raises(ValueError, match=f"'{name}' parameter of QUAMRegressor"):
+        owner = "AdversarialSearch" if name in SEARCH_NAMES else "QUAMRegressor"
+        quam = make_regressor(FrozenEstimator(mlp))
+        (quam.search if name in SEARCH_NAMES else quam).set_params(**{name: value})
+        with pytest.raises(ValueError, match=f"'{name}' parameter of {owner} must be"):
             quam.fit(*data)
+    with pytest.raises(
+        ValueError, match="'search' parameter of QUAMRegressor must be an inst"
+    ):
+        QUAMRegressor(FrozenEstimator(mlp), search="fast").fit(*data)
 
 
 def test_errors(data, mlp):
@@ -422,15 +430,15 @@ def test_errors(data, mlp):
         ValueError,
         match=r"meets all rows \(n_samples=\d+\) exactly, which leaves no variance",
     ):
-        QUAMRegressor(FrozenEstimator(exact), **QUICK).fit(X, X[:, 0])
-    number = QUAMRegressor(FrozenEstimator(exact), variance=0.1, **QUICK).fit(
+        make_regressor(FrozenEstimator(exact), **QUICK).fit(X, X[:, 0])
+    number = make_regressor(FrozenEstimator(exact), variance=0.1, **QUICK).fit(
         X, X[:, 0]
     )
     assert (number.predict_uncertainty(X[:2]).epistemic > 0).all()
     with pytest.raises(ValueError, match=r"shape \(1,\) for each row, expected \(2,\)"):
         QUAMRegressor(frozen, variance="network").fit(X, y)
     with pytest.raises(ValueError, match="trace shows the searches of one point"):
-        QUAMRegressor(frozen, **QUICK).fit(X, y).trace(X[:2])
+        make_regressor(frozen, **QUICK).fit(X, y).trace(X[:2])
     many = LinearRegression().fit(X, np.c_[y, y])
     with pytest.raises(ValueError, match=r"shape \(2,\) for each row, expected \(1,\)"):
         QUAMRegressor(FrozenEstimator(many)).fit(X, y)
@@ -446,7 +454,7 @@ def test_poisson_networks_have_no_mean(data, mlp, monkeypatch):
 
 def test_linear_regressors_without_intercept(data):
     X, y = data
-    quam = QUAMRegressor(Ridge(fit_intercept=False), **QUICK).fit(X, y)
+    quam = make_regressor(Ridge(fit_intercept=False), **QUICK).fit(X, y)
     expected = quam.estimator_.predict(X)
     np.testing.assert_allclose(quam.predict(X), expected, rtol=1e-9, atol=1e-12)
     with pytest.raises(ValueError, match="has no bias, which searches around a"):
@@ -458,7 +466,7 @@ def test_networks_without_a_last_bias(data, scope):
     X, y = data
     net = NeuralNetRegressor(nn.Linear(3, 1, bias=False).double(), verbose=0)
     net.initialize()
-    quam = QUAMRegressor(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
+    quam = make_regressor(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
     with pytest.raises(ValueError, match="Linear has no bias, which searches around a"):
         quam.predict_uncertainty(X[:1])
 
@@ -482,7 +490,7 @@ def test_transformers(data, scope):
     X, y = data
     with seeded(0):
         net = NeuralNetRegressor(Encoder().double(), verbose=0).initialize()
-    quam = QUAMRegressor(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
+    quam = make_regressor(FrozenEstimator(net), scope=scope, **QUICK).fit(X, y)
     assert torch.backends.mha.get_fastpath_enabled()
     found = quam.predict_uncertainty(X[:3])
     assert (found.epistemic > 0).all()
@@ -501,7 +509,7 @@ def test_half_precision(data, dtype):
         for module in (half, wide)
     ]
     found = [
-        QUAMRegressor(net, variance=0.1, lr=1e-4, **QUICK)
+        make_regressor(net, variance=0.1, lr=1e-4, **QUICK)
         .fit(X, y)
         .predict_uncertainty(X[:3])
         .epistemic
@@ -535,7 +543,7 @@ def test_networks_whose_end_is_not_linear(data, make):
     X, y = data
     net = NeuralNetRegressor(make().double(), verbose=0).initialize()
     with pytest.raises(ValueError, match=r"not the output of a torch\.nn\.Linear"):
-        QUAMRegressor(FrozenEstimator(net), **QUICK).fit(X, y)
+        make_regressor(FrozenEstimator(net), **QUICK).fit(X, y)
 
 
 def test_networks_that_went_wrong(data):
@@ -544,4 +552,4 @@ def test_networks_that_went_wrong(data):
     module.weight.data[:] = np.nan
     net = NeuralNetRegressor(module, verbose=0).initialize()
     with pytest.raises(ValueError, match="outputs of Linear contain NaN or infinity"):
-        QUAMRegressor(FrozenEstimator(net), **QUICK).fit(X, y)
+        make_regressor(FrozenEstimator(net), **QUICK).fit(X, y)

@@ -13,6 +13,7 @@ from sklearn.neural_network import MLPRegressor
 from skood.epistemic import (
     HMC,
     QUAM,
+    AdversarialSearch,
     BatchEnsembleClassifier,
     CyclicalSchedule,
     CyclicalSGHMC,
@@ -131,7 +132,7 @@ def test_mixture_of_laplace_approximations():
     y = np.arange(90) % 3
     X = (rng.normal(size=(90, 4)) + 2 * np.eye(4)[y]).astype(np.float32)
     net = TorchClassifier(max_epochs=10, lr=0.03, device="cuda")
-    clf = MixtureLaplace(net, 2, device="cuda", random_state=0).fit(X, y)
+    clf = MixtureLaplace(Laplace(net, device="cuda"), 2, random_state=0).fit(X, y)
     assert clf.score(X, y) > 0.7
     assert (clf.predict_uncertainty(X).epistemic > 0).all()
 
@@ -177,11 +178,9 @@ def test_adversarial_models(scope, chunk_size):
         QUAM(
             pretrained(module),
             scope=scope,
-            n_steps=8,
-            eta=1.5,
-            update_every=3,
-            penalty_batch=16,
-            chunk_size=chunk_size,
+            search=AdversarialSearch(
+                n_steps=8, eta=1.5, update_every=3, batch_size=16, chunk_size=chunk_size
+            ),
             random_state=0,
             device=device,
         ).fit(X, y)
@@ -210,7 +209,13 @@ def test_adversarial_models_of_a_regressor(scope):
     net = MLPRegressor(hidden_layer_sizes=(8,), max_iter=200, random_state=0)
     frozen = FrozenEstimator(net.fit(X, y))
     cpu, gpu = (
-        QUAMRegressor(frozen, scope=scope, n_steps=8, random_state=0, device=device)
+        QUAMRegressor(
+            frozen,
+            scope=scope,
+            search=AdversarialSearch(n_steps=8),
+            random_state=0,
+            device=device,
+        )
         .fit(X, y)
         .predict_uncertainty(X[:5])
         for device in ("cpu", "cuda")

@@ -20,6 +20,7 @@ from skood.base import UncertaintyDetector
 from skood.epistemic import (
     HMC,
     QUAM,
+    AdversarialSearch,
     CyclicalSGHMC,
     DeepEnsemble,
     Laplace,
@@ -438,7 +439,8 @@ def test_ensembles_of_frozen_networks_and_bootstrap(gnn, nodes):
 
 @pytest.mark.parametrize("kind", [HMC, Laplace, QUAM, CyclicalSGHMC, MixtureLaplace])
 def test_members_that_replace_weights_refuse_a_graph_network(kind, gnn, nodes):
-    estimator = GraphClassifier(**QUICK) if kind is MixtureLaplace else gnn
+    new = Laplace(GraphClassifier(**QUICK))
+    estimator = new if kind is MixtureLaplace else gnn
     with pytest.raises(TypeError, match=r"Split it, body, head = .*Laplace\(head\)"):
         kind(estimator).fit(nodes[:N_TRAIN], nodes.labels[:N_TRAIN])
 
@@ -447,7 +449,7 @@ def test_members_that_replace_weights_refuse_a_graph_network(kind, gnn, nodes):
     "make",
     [
         lambda head: Laplace(head, random_state=0),
-        lambda head: QUAM(head, n_steps=3, random_state=0),
+        lambda head: QUAM(head, search=AdversarialSearch(n_steps=3), random_state=0),
         lambda head: HMC(head, n_samples=4, n_warmup=10, n_chains=1, random_state=0),
         lambda head: Laplace(LinearHead(), random_state=0),
     ],

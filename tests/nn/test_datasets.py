@@ -37,7 +37,7 @@ from skood.detectors import (
     SklearnDetector,
     ViM,
 )
-from skood.epistemic import QUAM, BatchEnsembleClassifier, Laplace
+from skood.epistemic import QUAM, AdversarialSearch, BatchEnsembleClassifier, Laplace
 from skood.evidential import EvidentialClassifier
 from skood.nn import (
     FeatureExtractor,
@@ -316,7 +316,7 @@ def test_without_a_rule():
 
 def test_epistemic():
     items = Items(X, Y)
-    quam = QUAM(CLF, n_steps=2, penalty_batch=8, random_state=0)
+    quam = QUAM(CLF, search=AdversarialSearch(n_steps=2, batch_size=8), random_state=0)
     laplace = Laplace(CLF, random_state=0)
     for estimator in (quam, laplace):
         expected = clone(estimator).fit(X, Y)

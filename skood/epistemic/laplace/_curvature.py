@@ -46,20 +46,8 @@ class Outputs:
     """Outputs with uncertain weights, and the corresponding logits.
 
     The outputs are the logits, or one output that is a binary margin m with the logits
-    (-m/2, m/2).
-
-    Parameters
-    ----------
-    n_outputs : int
-        One, or the number of classes.
-
-    like : torch.Tensor
-        Determines the dtype and device of the computations.
-
-    Attributes
-    ----------
-    spread : torch.Tensor of shape (n_classes, n_outputs)
-        Maps a change of the outputs to a change of the logits.
+    (-m/2, m/2). `spread` (n_classes, n_outputs) maps their change to a change of the
+    logits, in the dtype and on the device of `like`.
     """
 
     def __init__(self, n_outputs, like):
@@ -81,17 +69,9 @@ class Outputs:
 
 
 class LastLayer(Outputs):
-    """Linear head of an open network, and its input features.
+    """Linear head of a prepared `FunctionalNetwork` with `one_margin`, with features.
 
-    Parameters
-    ----------
-    network : FunctionalNetwork
-        After ``prepare``; with `one_margin`.
-
-    Attributes
-    ----------
-    weights : torch.Tensor of shape (n_outputs, n_features)
-        Weights and biases in float64.
+    `weights` (n_outputs, n_features) are weights and biases in float64.
     """
 
     def __init__(self, network):
@@ -111,10 +91,9 @@ class LastLayer(Outputs):
         super().__init__(len(self.weights), self.weights)
 
     def read(self, batch):
-        """Return the input of the head and the logits of a batch, in float64.
+        """Return float64 features and logits (n_rows, n_classes) of a batch.
 
-        Features have the shape (n_rows, n_features), with a column of ones if the head
-        has a bias, logits the shape (n_rows, n_classes).
+        Features are the input of the head, and ones if it has a bias.
         """
         kept = []
         handle = self._layer.register_forward_pre_hook(
@@ -142,8 +121,7 @@ class LastLayer(Outputs):
     def changes(self, features, draws):
         """Return changes of the logits, of shape (n_draws, n_rows, n_classes).
 
-        Features are as returned by `read`, `draws` of shape (n_draws, n_outputs,
-        n_features).
+        Draws have the shape (n_draws, n_outputs, n_features).
         """
         return features @ draws.transpose(1, 2) @ self.spread.T
 
@@ -183,12 +161,7 @@ class Curvature(ABC):
 
     A form for heads has a static method ``sums(features, logits, n_outputs)``, which
     returns a tuple of tensors; the form is created from their sums over all training
-    samples and their number, `n_rows`.
-
-    Attributes
-    ----------
-    eigenvalues : ndarray
-        Eigenvalues of H, in any shape.
+    samples and their number, `n_rows`. ``eigenvalues`` of H may have any shape.
     """
 
     eigenvalues: np.ndarray
@@ -293,32 +266,16 @@ class Kronecker(Curvature):
         return (vectors * along[:, None]) @ vectors.T
 
     def pair_variances(self, features, precision, block_bytes):
-        r"""Yield variances of the differences of outputs, for many samples and outputs.
+        """Yield variances of the differences of outputs, for many samples and outputs.
 
-        The covariance of a sample is :math:`\sum_j g_j u_j u_j^\top` with
-        :math:`g_j = \sum_i t_i^2 / (b_j a_i + \tau)`. As a matrix over i and j the
-        fractions have a numerical rank r of some tens, so that all covariances are
-        sums of the same r matrices: a sample takes r times the square of the number
-        of outputs, instead of its third power.
+        The covariance of a sample is sum_j g_j u_j u_j^T with g_j = sum_i t_i^2 / (b_j
+        a_i + τ). As a matrix over i and j the fractions have a numerical rank r of some
+        tens, so that all covariances are sums of the same r matrices: a sample takes r
+        times the square of the number of outputs, instead of its third power.
 
-        Parameters
-        ----------
-        features : torch.Tensor of shape (n_rows, n_features)
-            See ``LastLayer.read``.
-
-        precision : float
-            Prior precision τ.
-
-        block_bytes : int
-            Block size in bytes.
-
-        Yields
-        ------
-        rows, outputs : slice
-            Samples and outputs k of the block.
-
-        variances : torch.Tensor of shape (n_rows, n_block, n_outputs)
-            Variances of the differences of outputs k and l.
+        Yields slices of samples and outputs k, and variances of the differences of
+        outputs k and l, of shape (n_rows, n_block, n_outputs), in blocks of
+        `block_bytes`.
         """
         vectors = to_tensor(self.out_vectors, features.device)
         turned = features @ to_tensor(self.in_vectors, features.device)
@@ -404,52 +361,20 @@ STRUCTURES: dict = {
 
 
 def log_marginal_likelihood(log_likelihood, eigenvalues, square_norm, precision):
-    r"""Return Laplace's approximation of the log marginal likelihood.
+    """Return Laplace's approximation of the log marginal likelihood, in nats.
 
-    .. math:: \log p(D | \hat w) - \frac\tau2 \|\hat w\|^2 -
-       \frac12 \sum_i \log \frac{h_i + \tau}{\tau}
-
-    Parameters
-    ----------
-    log_likelihood : float
-        Log-likelihood of the training samples, at the given weights.
-
-    eigenvalues : ndarray
-        Eigenvalues h, in any shape.
-
-    square_norm : float
-        Squared norm of the weights.
-
-    precision : float
-        Prior precision τ.
-
-    Returns
-    -------
-    value : float
-        Log marginal likelihood in nats.
+    It is log p(D|w) - τ/2 ||w||^2 - 1/2 sum_i log((h_i + τ) / τ), with the eigenvalues
+    h of the curvature in any shape and the precision τ.
     """
     log_ratio = np.sum(np.log1p(np.asarray(eigenvalues) / precision))
     return float(log_likelihood - 0.5 * (precision * square_norm + log_ratio))
 
 
 def best_precision(eigenvalues, square_norm):
-    r"""Return the prior precision with the largest marginal likelihood.
+    """Return the prior precision with the largest marginal likelihood.
 
-    It is the root of :math:`\sum_i h_i / (h_i + \tau) = \tau \|\hat w\|^2`, whose left
-    side decreases and right side increases with τ, so that there is at most one.
-
-    Parameters
-    ----------
-    eigenvalues : ndarray
-        Eigenvalues of the curvature, in any shape.
-
-    square_norm : float
-        Squared norm of the weights.
-
-    Returns
-    -------
-    precision : float
-        The prior precision.
+    It is the root of sum_i h_i / (h_i + τ) = τ ||w||^2, whose left side decreases and
+    right side increases with τ, so that there is at most one.
     """
     h = np.asarray(eigenvalues, dtype=np.float64).ravel()
     largest = float(h.max())

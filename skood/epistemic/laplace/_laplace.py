@@ -42,24 +42,7 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 
-__all__ = ["COMMON_CONSTRAINTS", "Laplace", "check_installed"]
-
-# Constraints of this class and of its mixture.
-COMMON_CONSTRAINTS: dict = {
-    "subset": [StrOptions({"last_layer", "all"}), list],
-    "hessian": [StrOptions({"kron", "diag", "full"})],
-    "prior_precision": [
-        StrOptions({"marglik"}),
-        Interval(Real, 0, None, closed="neither"),
-    ],
-    "predictive": [StrOptions({"mean_field", "probit", "mc", "bridge", "bridge_norm"})],
-    "n_samples": [Interval(Integral, 1, None, closed="left")],
-    "batch_size": [Interval(Integral, 1, None, closed="left")],
-    "random_state": ["random_state"],
-    "device": [str, torch.device],
-    "verbose": ["verbose"],
-}
-
+__all__ = ["Laplace", "check_installed"]
 
 # Forms of H by the names under which they are stored: arrays, no objects.
 _KINDS: dict = {**STRUCTURES, "blocks": Eigenbasis}
@@ -230,7 +213,20 @@ class Laplace(BaseMembers):
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
-        **COMMON_CONSTRAINTS,
+        "subset": [StrOptions({"last_layer", "all"}), list],
+        "hessian": [StrOptions({"kron", "diag", "full"})],
+        "prior_precision": [
+            StrOptions({"marglik"}),
+            Interval(Real, 0, None, closed="neither"),
+        ],
+        "predictive": [
+            StrOptions({"mean_field", "probit", "mc", "bridge", "bridge_norm"})
+        ],
+        "n_samples": [Interval(Integral, 1, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "device": [str, torch.device],
+        "verbose": ["verbose"],
     }
 
     def __init__(

@@ -41,22 +41,10 @@ def _names(network, subset):
 
 
 class Linearized(Outputs):
-    r"""Outputs of an open network as a linear function of changes of its weights.
+    """Outputs of an open network as a linear function of changes of its weights.
 
-    .. math:: f(x; w + \delta) \approx f(x; w) + J(x) \delta
-
-    Parameters
-    ----------
-    network : FunctionalNetwork
-        After ``prepare``; with `one_margin`.
-
-    subset : "all" or list of str
-        Names of the layers whose weights change.
-
-    Attributes
-    ----------
-    weights : torch.Tensor of shape (n_weights,)
-        Flattened and concatenated weights, in float64.
+    f(x; w + δ) ≈ f(x; w) + J(x) δ, for a prepared network with `one_margin`; `subset`
+    is "all" or names of layers. `weights` (n_weights,) are concatenated, in float64.
     """
 
     def __init__(self, network, subset):
@@ -138,11 +126,8 @@ class Linearized(Outputs):
 class Eigenbasis(Curvature):
     """Block-diagonal H by the eigenvalues and eigenvectors of its blocks.
 
-    Parameters
-    ----------
-    blocks : list of (ndarray, ...)
-        One array: a diagonal (a vector) or a matrix. Two arrays: the factors B and A of
-        a Kronecker product.
+    A block is a tuple of one array, a diagonal (a vector) or a matrix, or of two, the
+    factors B and A of a Kronecker product.
     """
 
     def __init__(self, blocks):
@@ -231,13 +216,7 @@ class _Loader:
 
 
 def laplace_torch():
-    """Import laplace-torch, or raise with the reason.
-
-    Returns
-    -------
-    Laplace : callable
-        The class ``laplace.Laplace``.
-    """
+    """Return ``Laplace`` of laplace-torch, or raise with the reason."""
     try:
         from laplace import Laplace
     except ImportError as error:
@@ -256,30 +235,9 @@ def laplace_torch():
 def kronecker_curvature(part, rows, codes, batch_size, verbose=0):
     """Compute Kronecker factors for each layer by laplace-torch.
 
-    Parameters
-    ----------
-    part : Linearized
-        The network and the weights.
-
-    rows : ndarray or torch.Tensor
-        Prepared training samples.
-
-    codes : ndarray of shape (n_rows,)
-        Class indices.
-
-    batch_size : int
-        Number of samples per forward pass.
-
-    verbose : int, default=0
-        1 shows the progress bar of laplace-torch.
-
-    Returns
-    -------
-    curvature : Eigenbasis
-        Curvature of the generalized Gauss-Newton matrix.
-
-    log_likelihood : float
-        Log-likelihood of the training samples.
+    `part` is a `Linearized`, `codes` (n_rows,) are class indices of the prepared
+    samples. Returns the generalized Gauss-Newton matrix, an `Eigenbasis`, and the
+    log-likelihood.
     """
     network, subset = part.network, part.subset
     for name, parameter in network.module.named_parameters():

@@ -14,15 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._deep_ensemble import DeepEnsemble, row_blocks
 from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
-from skood.epistemic.laplace._laplace import (
-    COMMON_CONSTRAINTS,
-    Laplace,
-    check_installed,
-)
+from skood.epistemic.laplace._laplace import Laplace, check_installed
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import fit_wrapped, unwrapped
-from skood.utils._param_validation import HasMethods, Interval, fit_context
+from skood.utils._param_validation import Interval, fit_context
 
 __all__ = ["MixtureLaplace"]
 
@@ -42,51 +38,30 @@ class MixtureLaplace(BaseMembers):
 
     Parameters
     ----------
-    estimator : object or list of objects
-        A network supported by `Laplace`: each member is a clone of it with its own
-        seed. Or an ensemble with ``estimators_`` of skood, such as
+    estimator : Laplace
+        The approximation of each member, whose `estimator` is a network supported by
+        :class:`Laplace`: each member is a clone of it with its own seed. Or an ensemble
+        of skood with ``estimators_``, such as
         :class:`~skood.epistemic.DeepEnsemble`, which is fitted unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. Or a list of the members, as in
-        `DeepEnsemble`.
+        `DeepEnsemble`. Its `setting` and `random_state` are ignored; its `n_samples`
+        are drawn around each member.
 
     n_members : int, default=5
-        Number of members. Ignored if `estimator` is an ensemble or a list.
-
-    subset : {"last_layer", "all"} or list of str, default="last_layer"
-        Uncertain weights, see `Laplace`.
-
-    hessian : {"kron", "diag", "full"}, default="kron"
-        Form of the curvature, see `Laplace`.
-
-    prior_precision : "marglik" or float, default="marglik"
-        Precision of the prior; "marglik" determines one for each member.
-
-    predictive : str, default="mean_field"
-        Computation of each member's probabilities in setting "a"; their mean is
-        returned.
-
-    n_samples : int, default=20
-        Number of draws around each member: there are ``n_members * n_samples`` members
-        in total.
-
-    batch_size : int, default=256
-        Maximum number of samples per forward pass.
+        Number of members. Ignored if there is an ensemble or a list.
 
     setting : {"auto", "a", "b"}, default="auto"
         "a": the mixture predicts. "b": the ensemble predicts, and the uncertainty is
-        how far it can be trusted. "auto" is "b" for a frozen `estimator`, else "a".
+        how far it can be trusted. "auto" is "b" for a frozen ensemble, else "a".
 
     n_jobs : int, default=None
         Number of networks that are trained in parallel, see `DeepEnsemble`.
 
     random_state : int, RandomState instance or None, default=None
-        Seed of the members, unless `estimator` is an ensemble, and of the draws.
-
-    device : {"auto"}, str or torch.device, default="auto"
-        Device: "auto" is CUDA if available, else the CPU.
+        Seed of the members, unless there is an ensemble, and of the draws.
 
     verbose : int, default=0
-        1 shows progress bars.
+        1 shows a progress bar over the members.
 
     Attributes
     ----------
@@ -118,11 +93,12 @@ class MixtureLaplace(BaseMembers):
     Examples
     --------
     >>> from sklearn.datasets import make_moons
-    >>> from skood.epistemic import MixtureLaplace
+    >>> from skood.epistemic import Laplace, MixtureLaplace
     >>> from skood.nn import TorchClassifier
     >>> X, y = make_moons(200, noise=0.2, random_state=0)
     >>> net = TorchClassifier(max_epochs=50, lr=0.01)
-    >>> clf = MixtureLaplace(net, n_members=2, random_state=0).fit(X, y)
+    >>> laplace = Laplace(net, n_samples=20)
+    >>> clf = MixtureLaplace(laplace, n_members=2, random_state=0).fit(X, y)
     >>> near, far = clf.predict_uncertainty([[0.0, 1.0], [3.0, 3.0]]).epistemic
     >>> bool(near < far)
     True
@@ -130,10 +106,11 @@ class MixtureLaplace(BaseMembers):
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
-        **COMMON_CONSTRAINTS,
-        "estimator": [HasMethods(["fit", "predict_proba"]), list],
+        "estimator": [Laplace],
         "n_members": [Interval(Integral, 1, None, closed="left")],
         "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -141,30 +118,16 @@ class MixtureLaplace(BaseMembers):
         estimator,
         n_members=5,
         *,
-        subset="last_layer",
-        hessian="kron",
-        prior_precision="marglik",
-        predictive="mean_field",
-        n_samples=20,
-        batch_size=256,
         setting="auto",
         n_jobs=None,
         random_state=None,
-        device="auto",
         verbose=0,
     ):
         self.estimator = estimator
         self.n_members = n_members
-        self.subset = subset
-        self.hessian = hessian
-        self.prior_precision = prior_precision
-        self.predictive = predictive
-        self.n_samples = n_samples
-        self.batch_size = batch_size
         self.setting = setting
         self.n_jobs = n_jobs
         self.random_state = random_state
-        self.device = device
         self.verbose = verbose
 
     @fit_context(
@@ -190,64 +153,65 @@ class MixtureLaplace(BaseMembers):
         Raises
         ------
         ValueError
-            If `estimator` is a frozen network, so that all members would be the same,
-            or as in `Laplace`. The estimator then is left unchanged.
+            If the network is frozen, so that all members would be the same, or as in
+            `Laplace`. The estimator then is left unchanged.
 
         ImportError
-            If `hessian` needs laplace-torch, and it is not installed.
+            If the form of H needs laplace-torch, and it is not installed.
         """
         with fresh_fit(self):
-            check_installed(self.subset, self.hessian)
             random_state = check_random_state(self.random_state)
             seed = random_state.randint(np.iinfo(np.int32).max)
-            self.estimator_ = fit_wrapped(self, self._ensemble(seed), X, y)
+            ensemble = self._ensemble(seed)
+            params = {**self.estimator.get_params(deep=False), "setting": "a"}
+            Laplace(**{**params, "estimator": ensemble})._validate_params()
+            check_installed(self.estimator.subset, self.estimator.hessian)
+            self.estimator_ = fit_wrapped(self, ensemble, X, y)
             self.classes_ = np.asarray(self.estimator_.classes_)
-            same = ("subset", "hessian", "prior_precision", "predictive", "n_samples")
-            params = {name: getattr(self, name) for name in same}
-            self.approximations_ = [
-                Laplace(
-                    FrozenEstimator(member),
-                    **params,
-                    batch_size=self.batch_size,
-                    setting="a",
-                    random_state=random_state.randint(np.iinfo(np.int32).max),
-                    device=self.device,
-                    verbose=self.verbose,
-                ).fit(X, y)
-                for member in self.estimator_.estimators_
-            ]
+            self.approximations_ = []
+            for member in self.estimator_.estimators_:
+                params["estimator"] = FrozenEstimator(member)
+                params["random_state"] = random_state.randint(np.iinfo(np.int32).max)
+                self.approximations_.append(Laplace(**params).fit(X, y))
         return self
 
     def _ensemble(self, seed):
         """Return the given ensemble, or an ensemble of clones of the given network."""
-        if isinstance(unwrapped(self.estimator), DeepEnsemble | SnapshotEnsemble):
-            return self.estimator
-        if isinstance(self.estimator, FrozenEstimator):
+        given = self.estimator.estimator
+        if isinstance(unwrapped(given), DeepEnsemble | SnapshotEnsemble):
+            return given
+        if isinstance(given, FrozenEstimator):
             raise ValueError(
-                f"estimator is frozen, so that all {self.n_members} members would be "
+                f"The network is frozen, so that all {self.n_members} members would be "
                 "the same network. Pass a network to fit, a list of several frozen "
                 "ones as the members, or a frozen ensemble; for a single trained "
                 "network there is Laplace."
             )
         return DeepEnsemble(
-            self.estimator,
+            given,
             self.n_members,
             n_jobs=self.n_jobs,
             random_state=seed,
             verbose=self.verbose,
         )
 
+    def _setting(self):
+        """Resolve "auto": "b" for a frozen ensemble."""
+        if self.setting != "auto":
+            return self.setting
+        return "b" if isinstance(self.estimator.estimator, FrozenEstimator) else "a"
+
     def _now(self):
         """Return the approximations with the current values of the parameters."""
         now = [copy.copy(one) for one in self.approximations_]
         names = "predictive", "n_samples", "batch_size", "device"
-        params = {name: getattr(self, name) for name in names}
+        params = {name: getattr(self.estimator, name) for name in names}
         return [one.set_params(**params) for one in now]
 
     def _blocks(self, X):
         setting = self._setting()
         approximations = self._now()
-        n_members = self.n_samples * len(approximations)
+        n_members = self.estimator.n_samples * len(approximations)
         for rows in row_blocks(X, 32 * n_members * len(self.classes_)):
             members = [
                 np.concatenate([b.log_proba for b in one._blocks(rows)], axis=1)
@@ -277,6 +241,6 @@ class MixtureLaplace(BaseMembers):
         return np.mean([one.predict_proba(X) for one in self._now()], axis=0)
 
     def __sklearn_tags__(self):
-        tags = DeepEnsemble(self.estimator).__sklearn_tags__()
+        tags = DeepEnsemble(self.estimator.estimator).__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags

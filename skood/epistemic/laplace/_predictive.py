@@ -16,24 +16,12 @@ __all__ = [
 
 
 def mean_field_proba(logits, covariances):
-    r"""Return the pairwise mean-field approximation of the mean of the softmax.
+    """Return the pairwise mean-field approximation of the mean of the softmax.
 
-    .. math:: p_k \propto \Bigl(\sum_l \exp\Bigl(-\frac{f_k - f_l}
-       {\sqrt{1 + \pi V_{kl} / 8}}\Bigr)\Bigr)^{-1}, \qquad
-       V_{kl} = \Sigma_{kk} + \Sigma_{ll} - 2 \Sigma_{kl} .
-
-    Parameters
-    ----------
-    logits : ndarray of shape (n_rows, n_classes)
-        Means f.
-
-    covariances : ndarray of shape (n_rows, n_classes, n_classes)
-        Covariances.
-
-    Returns
-    -------
-    proba : ndarray of shape (n_rows, n_classes)
-        Probabilities. For two classes they equal MacKay's approximation.
+    p_k is proportional to 1 / sum_l exp(-(f_k - f_l) / sqrt(1 + π V_kl / 8)), where
+    V_kl = Σ_kk + Σ_ll - 2 Σ_kl, with means `logits` (n_rows, n_classes) and
+    `covariances` (n_rows, n_classes, n_classes). For two classes it is MacKay's
+    approximation.
     """
     variances = np.diagonal(covariances, axis1=1, axis2=2)
     spread = variances[:, :, None] + variances[:, None, :] - 2 * covariances
@@ -45,19 +33,8 @@ def mean_field_proba(logits, covariances):
 def mean_field_of_blocks(logits, blocks):
     """Return `mean_field_proba` from variances of differences, block by block.
 
-    Parameters
-    ----------
-    logits : torch.Tensor of shape (n_rows, n_classes)
-        Means f.
-
-    blocks : iterable of (slice, slice, torch.Tensor)
-        Indices of samples and of classes k, and V for these, of shape (n_rows, n_block,
-        n_classes), which is overwritten.
-
-    Returns
-    -------
-    proba : ndarray of shape (n_rows, n_classes)
-        Probabilities.
+    Blocks are slices of samples and of classes k, and V (n_rows, n_block, n_classes)
+    for these, which is overwritten.
     """
     log_sums = logits.clone()
     for rows, some, spread in blocks:
@@ -68,55 +45,24 @@ def mean_field_of_blocks(logits, blocks):
 
 
 def probit_proba(logits, variances):
-    r"""Return MacKay's approximation of the mean of the softmax, for many classes.
+    """Return MacKay's approximation of the mean of the softmax, for many classes.
 
-    .. math:: p_k \propto \exp\bigl(f_k / \sqrt{1 + \pi \Sigma_{kk} / 8}\bigr)
-
-    Parameters
-    ----------
-    logits : ndarray of shape (n_rows, n_classes)
-        Means f.
-
-    variances : ndarray of shape (n_rows, n_classes) or (n_rows, 1)
-        Variances. One column: variance of the margin with logits (-m/2, m/2).
-
-    Returns
-    -------
-    proba : ndarray of shape (n_rows, n_classes)
-        Probabilities.
+    p_k is proportional to exp(f_k / sqrt(1 + π Σ_kk / 8)). `variances` have the shape
+    (n_rows, n_classes), or (n_rows, 1) for a margin with logits (-m/2, m/2).
     """
     return softmax(logits / np.sqrt(1 + np.pi / 8 * variances), axis=1)
 
 
 def bridge_log_alpha(logits, variances, row_sums, *, normalize=False):
-    r"""Return the parameters of the Dirichlet of the Laplace bridge.
+    """Return log parameters (n_rows, n_classes) of the Laplace bridge's Dirichlet.
 
-    It is the Dirichlet whose Laplace approximation has the given moments. Means and
-    covariances are first conditioned on :math:`\sum_k f_k = 0`, which the inverse of
-    the softmax implies; then
+    It is the Dirichlet whose Laplace approximation has the given moments, means and
+    covariances Σ, whose diagonals and row sums are given. They are first conditioned on
+    sum_k f_k = 0, which the inverse of the softmax implies; then alpha_k = 1 / Σ_kk (1
+    - 2/K + e^f_k / K^2 sum_l e^-f_l). The parameters themselves may overflow.
 
-    .. math:: \alpha_k = \frac{1}{\Sigma_{kk}} \Bigl(1 - \frac2K +
-       \frac{e^{f_k}}{K^2} \sum_l e^{-f_l}\Bigr) .
-
-    Parameters
-    ----------
-    logits : ndarray of shape (n_rows, n_classes)
-        Means f.
-
-    variances : ndarray of shape (n_rows, n_classes)
-        Diagonals of the covariances Σ.
-
-    row_sums : ndarray of shape (n_rows, n_classes)
-        Sums of the rows of Σ.
-
-    normalize : bool, default=False
-        Whether to scale f and Σ first, by :math:`1/\sqrt c` and :math:`1/c` with c the
-        mean of the :math:`\Sigma_{kk}` over :math:`\sqrt{K/2}`.
-
-    Returns
-    -------
-    log_alpha : ndarray of shape (n_rows, n_classes)
-        Logarithms of the parameters; the parameters themselves may overflow.
+    `normalize` scales f and Σ first, by 1 / sqrt(c) and 1/c with c the mean of the Σ_kk
+    over sqrt(K/2).
     """
     n_classes = logits.shape[1]
     total = row_sums.sum(axis=1, keepdims=True)

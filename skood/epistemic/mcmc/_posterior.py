@@ -45,7 +45,7 @@ _BUDGET = 64 * 2**20
 
 
 class StackedWeights:
-    """Stacked models of one architecture, an `OpenNetwork`, each a row of weights.
+    """Stacked models of one `FunctionalNetwork`, each a row of weights.
 
     Networks of linear layers with elementwise functions between them run as batched
     matrix products, others by ``torch.func.vmap``, and networks that it cannot map one

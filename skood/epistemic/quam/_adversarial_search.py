@@ -5,6 +5,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -12,22 +13,111 @@ from torch.nn import functional
 
 from skood.epistemic.quam._batched_gradients import make_steps
 from skood.nn._functional_network import symmetric
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = ["Classes", "Found", "Means", "Schedule", "Task", "search"]
+__all__ = ["AdversarialSearch", "Classes", "Found", "Means", "Task", "search"]
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """Optimization parameters of the search, see `QUAM`."""
+class AdversarialSearch(SkoodEstimator):
+    r"""Optimization of the search for adversarial models.
 
-    n_steps: int
-    lr: float
-    weight_decay: float
-    c0: float
-    eta: float
-    update_every: int
+    The part `search` of :class:`QUAM` and :class:`QUAMRegressor`. Parameters that are
+    None have the default of the estimator, in parentheses.
 
-    def factor(self, step):
+    Read more in the :ref:`User Guide <quam>`.
+
+    Parameters
+    ----------
+    n_steps : int, default=None
+        Number of steps of each search (56, for regression 150: curves change slowly
+        under the penalty, and 56 steps can miss a gap between training samples).
+
+    lr : float, default=5e-3
+        Learning rate of Adam.
+
+    weight_decay : float, default=None
+        Weight decay of Adam (1e-3, for regression 0.0).
+
+    c0 : float, default=None
+        Initial weight of the penalty (10.0, for regression 100.0).
+
+    eta : float, default=1.0
+        After each `update_every` steps the weight of the penalty is multiplied, and
+        the learning rate divided, by it: :math:`c_k = c_0 \eta^k`.
+
+    update_every : int, default=14
+        See `eta`.
+
+    gamma : float, default=0.0
+        Tolerance of the training loss before the penalty counts as violated. It shifts
+        the loss in `trace` by a constant and does not affect the search.
+
+    batch_size : int, default=64
+        Number of training samples in each step, the same for all searches.
+
+    chunk_size : {"auto"} or int, default="auto"
+        Number of points whose searches advance together. "auto" bounds memory: about 40
+        MiB on a CPU, close to the size of its caches, 2 GiB on an accelerator.
+
+    See Also
+    --------
+    QUAM : Adversarial models for classifiers.
+    QUAMRegressor : Adversarial models for regression.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.epistemic import QUAM, AdversarialSearch
+    >>> quam = QUAM(LogisticRegression(), AdversarialSearch(n_steps=20))
+    >>> quam.set_params(search__c0=3.0).search
+    AdversarialSearch(c0=3.0, n_steps=20)
+    """
+
+    _parameter_constraints: dict = {
+        "n_steps": [Interval(Integral, 1, None, closed="left"), None],
+        "lr": [Interval(Real, 0, None, closed="neither")],
+        "weight_decay": [Interval(Real, 0, None, closed="left"), None],
+        "c0": [Interval(Real, 0, None, closed="left"), None],
+        "eta": [Interval(Real, 1, None, closed="left")],
+        "update_every": [Interval(Integral, 1, None, closed="left")],
+        "gamma": [Interval(Real, 0, None, closed="left")],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "chunk_size": [
+            StrOptions({"auto"}),
+            Interval(Integral, 1, None, closed="left"),
+        ],
+    }
+
+    def __init__(
+        self,
+        n_steps=None,
+        *,
+        lr=5e-3,
+        weight_decay=None,
+        c0=None,
+        eta=1.0,
+        update_every=14,
+        gamma=0.0,
+        batch_size=64,
+        chunk_size="auto",
+    ):
+        self.n_steps = n_steps
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.c0 = c0
+        self.eta = eta
+        self.update_every = update_every
+        self.gamma = gamma
+        self.batch_size = batch_size
+        self.chunk_size = chunk_size
+
+    def _with_defaults(self, **defaults):
+        """Return a copy with defaults in place of None."""
+        given = {k: v for k, v in self.get_params().items() if v is not None}
+        return AdversarialSearch(**{**defaults, **given})
+
+    def _factor(self, step):
         """Return eta to the power of the number of updates before a step."""
         return self.eta ** (step // self.update_every)
 
@@ -36,23 +126,10 @@ class Schedule:
 class Found:
     """Outputs and losses of the models along the searches, the given one first.
 
-    Parameters
-    ----------
-    outputs : torch.Tensor of shape (n_steps + 1, n_searches, n_outputs)
-        Outputs for the points: log-probabilities, or means.
-
-    training_loss : torch.Tensor of shape (n_steps + 1, n_searches)
-        Mean loss on the training samples.
-
-    attack_loss : torch.Tensor of shape (n_steps + 1, n_searches)
-        Loss of the attack.
-
-    judged : torch.Tensor of shape (n_steps + 1, n_searches)
-        The loss that determines the weights of the models: on the training samples of
-        the step, or on samples that are the same for all models.
-
-    weights : list of torch.Tensor
-        Stacked weights at the end.
+    `outputs`, log-probabilities or means, have the shape (n_steps + 1, n_searches,
+    n_outputs), losses (n_steps + 1, n_searches). `judged` is the loss that determines
+    the weights of the models, on the training samples of the step or on samples that
+    are the same for all models. `weights` are the stacked weights at the end.
     """
 
     outputs: torch.Tensor
@@ -61,21 +138,16 @@ class Found:
     judged: torch.Tensor
     weights: list
 
-    def shaped(self, n_points):
-        """Return float64 arrays by points, (n_steps + 1, n_targets, n_points, ...)."""
+    def by_points(self, n_points):
+        """Return a dict of float64 arrays (n_steps + 1, n_targets, n_points, ...)."""
 
-        def by_points(tensor):
+        def shaped(tensor):
             array = tensor.double().cpu().numpy()
             array = array.reshape(len(array), n_points, -1, *array.shape[2:])
             return np.moveaxis(array, 1, 2)
 
-        return Found(
-            by_points(self.outputs),
-            by_points(self.training_loss),
-            by_points(self.attack_loss),
-            by_points(self.judged),
-            self.weights,
-        )
+        names = "outputs", "training_loss", "attack_loss", "judged"
+        return {name: shaped(getattr(self, name)) for name in names}
 
 
 class Task(ABC):
@@ -99,13 +171,7 @@ class Task(ABC):
 
 
 class Classes(Task):
-    """Objective that moves the prediction of a point to one class.
-
-    Parameters
-    ----------
-    targets : torch.Tensor of shape (n_searches,)
-        The classes.
-    """
+    """Objective that moves the prediction of a point to one class, (n_searches,)."""
 
     def __init__(self, targets):
         self.targets = targets[:, None]
@@ -126,19 +192,11 @@ class Classes(Task):
 
 
 class Means(Task):
-    r"""Objective that moves the mean of a point up or down.
+    """Objective that moves the mean of a point up or down.
 
-    Parameters
-    ----------
-    shifts : torch.Tensor of shape (n_searches,)
-        Initial shift of the mean, in standard deviations.
-
-    mean, variance : torch.Tensor of shape (n_searches,)
-        Prediction of the given network.
-
-    fixed : bool
-        Whether the variance is the same for all samples and models, or the exponential
-        of the second output.
+    `shifts` (n_searches,) are initial, in standard deviations; `mean` and `variance`
+    (n_searches,) are predictions of the given network. The variance is `fixed`, the
+    same for all samples and models, or the exponential of the second output.
     """
 
     def __init__(self, shifts, mean, variance, *, fixed):
@@ -172,51 +230,19 @@ class Means(Task):
         return -0.5 * (distance + torch.expm1(log_ratio) - log_ratio)
 
 
-def search(tail, points, task, n_searches, batches, schedule, judges=None):
-    r"""Search adversarial models for some points, all searches in parallel.
+def search(tail, points, task, n_searches, batches, options, judges=None):
+    """Search adversarial models for some points, all searches in parallel.
 
-    Each step is an Adam step on
-
-    .. math:: L_{\text{attack}}(\tilde w) + c_k L_{\text{train}}(\tilde w),
-
-    with weight decay; :math:`c_k = c_0 \eta^k` and the learning rate is
-    :math:`\eta^{-k}` times the initial one in the k-th stage.
-
-    Parameters
-    ----------
-    tail : Tail
-        The part of the network whose weights are searched.
-
-    points : torch.Tensor of shape (n_points, ...)
-        Input of the tail for the points.
-
-    task : Task
-        Objective of the searches.
-
-    n_searches : int
-        A multiple of the number of points.
-
-    batches : sequence of (torch.Tensor, torch.Tensor)
-        Input of the tail for training samples, and their targets, for each step and for
-        the model after the last one.
-
-    schedule : Schedule
-        Parameters of the optimization.
-
-    judges : (torch.Tensor, torch.Tensor), default=None
-        Training samples and targets that weight the models. None: the batch of the
-        step.
-
-    Returns
-    -------
-    found : Found
-        Results of all models along the searches.
+    `tail` is the searched part of the network, `points` its input (n_points, ...), and
+    `n_searches` a multiple of n_points. `batches` are inputs and targets of training
+    samples for each step, and for the model after the last one; `judges` are those that
+    weight the models, or None for the batch of the step. Returns `Found`.
     """
     weights = task.start(tail, n_searches)
-    optimizer = _adam(weights, schedule)
+    optimizer = _adam(weights, options)
     steps = make_steps(tail, weights, len(points))
     predicted, training, attacks, judged = [], [], [], []
-    for step in range(schedule.n_steps + 1):
+    for step in range(options.n_steps + 1):
         rows, answers = batches[step]
         logits = steps.forward(rows, points)
         for part in logits:
@@ -232,11 +258,12 @@ def search(tail, points, task, n_searches, batches, schedule, judges=None):
             with torch.no_grad():
                 row_logits, _ = tail.logits(weights, judges[0], points)
                 judged.append(task.training_loss(row_logits, judges[1]))
-        if step < schedule.n_steps:
-            factor = schedule.factor(step)
+        if step < options.n_steps:
+            factor = options._factor(step)
             for group in optimizer.param_groups:
-                group["lr"] = schedule.lr / factor
-            loss = (attack + schedule.c0 * factor * training_loss).sum()
+                group["lr"] = options.lr / factor
+            # the objective of [1] in `QUAM`, up to a constant
+            loss = (attack + options.c0 * factor * training_loss).sum()
             steps.backward(*torch.autograd.grad(loss, logits))
             optimizer.step()
     return Found(
@@ -248,10 +275,10 @@ def search(tail, points, task, n_searches, batches, schedule, judges=None):
     )
 
 
-def _adam(weights, schedule):
+def _adam(weights, options):
     """Return fused Adam where torch supports it (not on a CPU in torch 2.3)."""
-    options = {"lr": schedule.lr, "weight_decay": schedule.weight_decay}
+    given = {"lr": options.lr, "weight_decay": options.weight_decay}
     try:
-        return torch.optim.Adam(weights, fused=True, **options)
+        return torch.optim.Adam(weights, fused=True, **given)
     except RuntimeError:
-        return torch.optim.Adam(weights, **options)
+        return torch.optim.Adam(weights, **given)

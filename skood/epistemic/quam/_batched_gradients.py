@@ -13,24 +13,7 @@ __all__ = ["AutogradSteps", "DenseSteps", "make_steps"]
 
 
 def make_steps(tail, weights, n_points):
-    """Return an object that computes the gradients of the weights.
-
-    Parameters
-    ----------
-    tail : Tail
-        The part of the network that is searched.
-
-    weights : list of torch.Tensor
-        Stacked weights of the tail. They get gradients.
-
-    n_points : int
-        Number of points.
-
-    Returns
-    -------
-    steps : AutogradSteps or DenseSteps
-        With `forward` and `backward`.
-    """
+    """Return the gradients of stacked weights of a tail, for `n_points` points."""
     kind = DenseSteps if isinstance(tail, DenseTail) else AutogradSteps
     return kind(tail, weights, n_points)
 

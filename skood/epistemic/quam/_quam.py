@@ -7,17 +7,17 @@ from numbers import Integral
 
 import numpy as np
 import torch
-from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._measures import kl_divergence
-from skood.epistemic.quam._adversarial_search import Classes
-from skood.epistemic.quam._base_quam import (
-    SearchMixin,
+from skood.epistemic.quam._adversarial_search import AdversarialSearch, Classes
+from skood.epistemic.quam._searches import (
+    QUAM_CONSTRAINTS,
+    Searches,
     check_loader,
+    in_parallel,
     is_loader,
-    member_weights,
 )
 from skood.nn._make_network import make_network
 from skood.nn._training_data import check_target, class_codes
@@ -29,7 +29,7 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 __all__ = ["QUAM"]
 
 
-class QUAM(SearchMixin, BaseMembers):
+class QUAM(BaseMembers):
     r"""Quantification of model uncertainty (QUAM) by a search for adversarial models.
 
     An adversarial model explains the training data as well as the given network, but
@@ -54,6 +54,9 @@ class QUAM(SearchMixin, BaseMembers):
         cloned and fitted, unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. It is never changed.
 
+    search : AdversarialSearch, default=None
+        Optimization of the searches. None: the defaults of :class:`AdversarialSearch`.
+
     scope : {"dense", "last", "full"}, default="dense"
         Searched weights: of all linear layers at the end of the network with only
         samplewise functions between them (for a convolutional network its dense layers,
@@ -70,42 +73,12 @@ class QUAM(SearchMixin, BaseMembers):
     targets : {"all"} or int, default="all"
         Number of target classes: the most probable ones of the given network.
 
-    n_steps : int, default=56
-        Number of steps of each search.
-
-    lr : float, default=5e-3
-        Learning rate of Adam.
-
-    weight_decay : float, default=1e-3
-        Weight decay of Adam.
-
-    c0 : float, default=10.0
-        Initial weight of the penalty.
-
-    eta : float, default=1.0
-        After each `update_every` steps the weight of the penalty is multiplied, and
-        the learning rate divided, by it: :math:`c_k = c_0 \eta^k`.
-
-    update_every : int, default=14
-        See `eta`.
-
-    gamma : float, default=0.0
-        Tolerance of the training loss before the penalty counts as violated. It shifts
-        the loss in `trace` by a constant and does not affect the search.
-
     temperature : float, default=0.1
         Temperature T of the members' weights, in nats. ``np.inf``: equal weights.
 
-    penalty_batch : int, default=64
-        Number of training samples in each step, the same for all searches.
-
-    evaluation_rows : int, default=None
+    n_evaluation_samples : int, default=None
         Number of training samples, the same for all models, whose loss determines the
         weights. None: the loss on the samples of the step, at no additional cost.
-
-    chunk_size : {"auto"} or int, default="auto"
-        Number of points whose searches advance together. "auto" bounds memory: about 40
-        MiB on a CPU, close to the size of its caches, 2 GiB on an accelerator.
 
     n_jobs : int, default=None
         Number of processes that share the points, see :class:`joblib.Parallel`.
@@ -130,13 +103,13 @@ class QUAM(SearchMixin, BaseMembers):
     penalty_features_ : ndarray of shape (n_kept, ...)
         Input of the searched layers for the training samples that are used.
 
-    penalty_answers_ : ndarray of shape (n_kept,)
+    penalty_targets_ : ndarray of shape (n_kept,)
         Class indices of these samples.
 
-    penalty_index_ : ndarray of shape (n_steps + 1, penalty_batch)
+    penalty_index_ : ndarray of shape (n_steps + 1, batch_size)
         Indices of these samples for each step; the last batch evaluates the last model.
 
-    evaluation_index_ : ndarray of shape (evaluation_rows,)
+    evaluation_index_ : ndarray of shape (n_evaluation_samples,)
         Indices of the samples that weight the models.
 
     reference_loss_ : ndarray of shape (n_steps + 1,)
@@ -156,6 +129,7 @@ class QUAM(SearchMixin, BaseMembers):
 
     See Also
     --------
+    AdversarialSearch : Parameters of the searches.
     QUAMRegressor : Adversarial models for regression.
     AdversarialModelDisplay : Plot of the searches of one point.
     DeepEnsemble : Models that are trained separately.
@@ -198,48 +172,35 @@ class QUAM(SearchMixin, BaseMembers):
 
     _parameter_constraints: dict = {
         **BaseMembers._parameter_constraints,
-        **SearchMixin._search_constraints,
+        **QUAM_CONSTRAINTS,
         "targets": [StrOptions({"all"}), Interval(Integral, 1, None, closed="left")],
     }
+
+    _default_parts: dict = {"search": AdversarialSearch}
+    _search_defaults: dict = {"n_steps": 56, "weight_decay": 1e-3, "c0": 10.0}
 
     def __init__(
         self,
         estimator,
+        search=None,
         *,
         scope="dense",
         setting="b",
         targets="all",
-        n_steps=56,
-        lr=5e-3,
-        weight_decay=1e-3,
-        c0=10.0,
-        eta=1.0,
-        update_every=14,
-        gamma=0.0,
         temperature=0.1,
-        penalty_batch=64,
-        evaluation_rows=None,
-        chunk_size="auto",
+        n_evaluation_samples=None,
         n_jobs=None,
         random_state=None,
         device="auto",
         verbose=0,
     ):
         self.estimator = estimator
+        self.search = search
         self.scope = scope
         self.setting = setting
         self.targets = targets
-        self.n_steps = n_steps
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.c0 = c0
-        self.eta = eta
-        self.update_every = update_every
-        self.gamma = gamma
         self.temperature = temperature
-        self.penalty_batch = penalty_batch
-        self.evaluation_rows = evaluation_rows
-        self.chunk_size = chunk_size
+        self.n_evaluation_samples = n_evaluation_samples
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.device = device
@@ -263,6 +224,7 @@ class QUAM(SearchMixin, BaseMembers):
             The fitted estimator.
         """
         with fresh_fit(self):
+            searches = Searches(self)
             if is_loader(X):
                 check_loader(self.estimator, y)
             else:
@@ -271,7 +233,7 @@ class QUAM(SearchMixin, BaseMembers):
             self.estimator_ = fit_wrapped(self, self.estimator, X, y)
             check_one_column(self.estimator_)
             self.classes_ = np.asarray(self.estimator_.classes_)
-            self._keep_rows(X, y)
+            searches.draw_samples(X, y)
         return self
 
     # --- objective of the searches -------------------------------------------
@@ -286,8 +248,8 @@ class QUAM(SearchMixin, BaseMembers):
     def _outputs(self, network, rows):
         return network.log_proba(rows)
 
-    def _losses(self, outputs, answers):
-        return -np.take_along_axis(outputs, answers[:, None], axis=1)[:, 0]
+    def _losses(self, outputs, targets):
+        return -np.take_along_axis(outputs, targets[:, None], axis=1)[:, 0]
 
     def _targets(self, reference):
         n_classes = reference.shape[1]
@@ -302,17 +264,8 @@ class QUAM(SearchMixin, BaseMembers):
     # --- uncertainty ---------------------------------------------------------
 
     def _blocks(self, X):
-        for reference, _, found in self._iter_found(X):
-            log_proba, judged = (
-                np.concatenate([getattr(one, name) for one in found], axis=1)
-                for name in ("outputs", "judged")
-            )
-            n_points, n_classes = reference.shape
-            yield Block(
-                log_proba.reshape(-1, n_points, n_classes),
-                member_weights(judged.reshape(-1, n_points), self.temperature),
-                reference,
-            )
+        for reference, outputs, weights in Searches(self).members(X):
+            yield Block(outputs, weights, reference)
 
     @blockwise
     def predict_proba(self, X):
@@ -347,13 +300,7 @@ class QUAM(SearchMixin, BaseMembers):
             (n_samples,), in nats, larger for more uncertain samples.
         """
         check_is_fitted(self)
-        parts = self._in_parallel(X, BaseMembers.predict_uncertainty)
-        return Bunch(
-            **{
-                name: np.concatenate([part[name] for part in parts])
-                for name in parts[0]
-            }
-        )
+        return in_parallel(self, X, BaseMembers.predict_uncertainty)
 
     def trace(self, x):
         """Return the details of the searches of one point.
@@ -375,7 +322,7 @@ class QUAM(SearchMixin, BaseMembers):
             ``reference``, the log-probabilities of the given network, of shape
             (n_classes,).
         """
-        trace, outputs, reference = self._trace(x)
+        trace, outputs, reference = Searches(self).trace(x)
         trace.targets = self.classes_[trace.targets]
         trace.divergence = kl_divergence(reference, outputs)
         trace.log_proba = outputs

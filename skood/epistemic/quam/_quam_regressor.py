@@ -8,21 +8,22 @@ from numbers import Real
 import numpy as np
 import torch
 from sklearn.base import RegressorMixin
-from sklearn.utils import Bunch, column_or_1d
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from skood.base import UncertaintyMixin
 from skood.epistemic._measures import gaussian_uncertainty, kl_divergence_gaussian
-from skood.epistemic.quam._adversarial_search import Means
-from skood.epistemic.quam._base_quam import (
-    SearchMixin,
+from skood.epistemic.quam._adversarial_search import AdversarialSearch, Means
+from skood.epistemic.quam._searches import (
+    QUAM_CONSTRAINTS,
+    Searches,
     check_loader,
+    in_parallel,
     is_loader,
-    member_weights,
 )
 from skood.nn._functional_network import FunctionalRegressor
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import blockwise, labeled_rows
+from skood.utils._batches import blockwise, joined, labeled_rows
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._metaestimators import fit_wrapped, wrapped_tags
 from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
@@ -31,7 +32,7 @@ from skood.utils._torch import to_numpy
 __all__ = ["QUAMRegressor"]
 
 
-class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimator):
+class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
     r"""Epistemic uncertainty of a regression network by adversarial models (QUAM).
 
     The network predicts a normal distribution :math:`N(\mu, \sigma^2)`. For each point
@@ -53,6 +54,9 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
         skorch ``NeuralNetRegressor``, or a `Pipeline` that ends in one. It is cloned
         and fitted, unless it is in a :class:`~sklearn.frozen.FrozenEstimator`.
 
+    search : AdversarialSearch, default=None
+        Optimization of the searches. None: the defaults of :class:`AdversarialSearch`.
+
     scope : {"dense", "last", "full"}, default="dense"
         Searched weights, see `QUAM`.
 
@@ -69,42 +73,12 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
     perturbation : float, default=0.1
         Initial shift of the mean, in standard deviations.
 
-    n_steps : int, default=150
-        Number of steps of each search. Curves change slowly under the penalty: 56, the
-        default of :class:`QUAM`, can miss a gap between training samples.
-
-    lr : float, default=5e-3
-        Learning rate of Adam.
-
-    weight_decay : float, default=0.0
-        Weight decay of Adam.
-
-    c0 : float, default=100.0
-        Initial weight of the penalty.
-
-    eta : float, default=1.0
-        After each `update_every` steps the weight of the penalty is multiplied, and
-        the learning rate divided, by it: :math:`c_k = c_0 \eta^k`.
-
-    update_every : int, default=14
-        See `eta`.
-
-    gamma : float, default=0.0
-        Tolerance of the training loss before the penalty counts as violated. It shifts
-        the loss in `trace` by a constant and does not affect the search.
-
     temperature : float, default=0.1
         Temperature T of the members' weights, in nats. ``np.inf``: equal weights.
 
-    penalty_batch : int, default=64
-        Number of training samples in each step, the same for all searches.
-
-    evaluation_rows : int, default=None
+    n_evaluation_samples : int, default=None
         Number of training samples, the same for all models, whose loss determines the
         weights. None: the loss on the samples of the step.
-
-    chunk_size : {"auto"} or int, default="auto"
-        Number of points whose searches advance together, see `QUAM`.
 
     n_jobs : int, default=None
         Number of processes that share the points, see :class:`joblib.Parallel`.
@@ -126,7 +100,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
     variance_ : float
         Variance of the targets; not with ``variance="network"``.
 
-    penalty_features_, penalty_answers_, penalty_index_ : ndarray
+    penalty_features_, penalty_targets_, penalty_index_ : ndarray
         The training samples of the steps, see `QUAM`.
 
     evaluation_index_, reference_loss_ : ndarray
@@ -141,6 +115,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
 
     See Also
     --------
+    AdversarialSearch : Parameters of the searches.
     QUAM : Adversarial models for classifiers.
     gaussian_uncertainty : Decomposition of the uncertainty.
 
@@ -165,7 +140,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
     """
 
     _parameter_constraints: dict = {
-        **SearchMixin._search_constraints,
+        **QUAM_CONSTRAINTS,
         "estimator": [HasMethods(["fit", "predict"])],
         "setting": [StrOptions({"a", "b"})],
         "variance": [
@@ -175,46 +150,33 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
         "perturbation": [Interval(Real, 0, None, closed="neither")],
     }
 
+    _default_parts: dict = {"search": AdversarialSearch}
+    _search_defaults: dict = {"n_steps": 150, "weight_decay": 0.0, "c0": 100.0}
+
     def __init__(
         self,
         estimator,
+        search=None,
         *,
         scope="dense",
         setting="b",
         variance="residuals",
         perturbation=0.1,
-        n_steps=150,
-        lr=5e-3,
-        weight_decay=0.0,
-        c0=100.0,
-        eta=1.0,
-        update_every=14,
-        gamma=0.0,
         temperature=0.1,
-        penalty_batch=64,
-        evaluation_rows=None,
-        chunk_size="auto",
+        n_evaluation_samples=None,
         n_jobs=None,
         random_state=None,
         device="auto",
         verbose=0,
     ):
         self.estimator = estimator
+        self.search = search
         self.scope = scope
         self.setting = setting
         self.variance = variance
         self.perturbation = perturbation
-        self.n_steps = n_steps
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.c0 = c0
-        self.eta = eta
-        self.update_every = update_every
-        self.gamma = gamma
         self.temperature = temperature
-        self.penalty_batch = penalty_batch
-        self.evaluation_rows = evaluation_rows
-        self.chunk_size = chunk_size
+        self.n_evaluation_samples = n_evaluation_samples
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.device = device
@@ -238,6 +200,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
             The fitted estimator.
         """
         with fresh_fit(self):
+            searches = Searches(self)
             if is_loader(X):
                 check_loader(self.estimator, y)
                 self.estimator_ = self.estimator
@@ -250,7 +213,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
                     )
                 self._codes(y)  # raises before the fit
                 self.estimator_ = fit_wrapped(self, self.estimator, X, y)
-            self._keep_rows(X, y)
+            searches.draw_samples(X, y)
         return self
 
     # --- objective of the searches -------------------------------------------
@@ -276,19 +239,19 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
             return outputs[..., 0], np.exp(outputs[..., 1])
         return outputs[..., 0], np.full(outputs.shape[:-1], self.variance_)
 
-    def _losses(self, outputs, answers):
+    def _losses(self, outputs, targets):
         if self.variance == "residuals":
-            self.variance_ = float(np.mean((outputs[:, 0] - answers) ** 2))
+            self.variance_ = float(np.mean((outputs[:, 0] - targets) ** 2))
             if self.variance_ == 0:
                 raise ValueError(
-                    f"The network meets all rows (n_samples={len(answers)}) exactly, "
+                    f"The network meets all rows (n_samples={len(targets)}) exactly, "
                     "which leaves no variance of the targets. Pass variance as a "
                     "number."
                 )
         elif self.variance != "network":
             self.variance_ = float(self.variance)
         mean, variance = self._moments(outputs)
-        return 0.5 * ((answers - mean) ** 2 / variance + np.log(2 * np.pi * variance))
+        return 0.5 * ((targets - mean) ** 2 / variance + np.log(2 * np.pi * variance))
 
     def _targets(self, reference):
         return np.tile([1, -1], (len(reference), 1))
@@ -343,39 +306,19 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
             densities can be negative.
         """
         check_is_fitted(self)
-        parts = self._in_parallel(X, QUAMRegressor._uncertainty)
-        return Bunch(
-            **{
-                name: np.concatenate([part[name] for part in parts])
-                for name in parts[0]
-            }
-        )
+        return in_parallel(self, X, QUAMRegressor._uncertainty)
 
     def _uncertainty(self, X):
-        parts = []
-        for reference, _, found in self._iter_found(X):
-            outputs, judged = (
-                np.concatenate([getattr(one, name) for one in found], axis=1)
-                for name in ("outputs", "judged")
-            )
-            n_points = len(reference)
-            mean, variance = self._moments(outputs)
-            parts.append(
+        return joined(
+            [
                 gaussian_uncertainty(
-                    mean.reshape(-1, n_points),
-                    variance.reshape(-1, n_points),
-                    weights=member_weights(
-                        judged.reshape(-1, n_points), self.temperature
-                    ),
+                    *self._moments(outputs),
+                    weights=weights,
                     reference=self._moments(reference),
                     setting=self.setting,
                 )
-            )
-        return Bunch(
-            **{
-                name: np.concatenate([part[name] for part in parts])
-                for name in parts[0]
-            }
+                for reference, outputs, weights in Searches(self).members(X)
+            ]
         )
 
     def trace(self, x):
@@ -393,7 +336,7 @@ class QUAMRegressor(SearchMixin, RegressorMixin, UncertaintyMixin, SkoodEstimato
             place of probabilities there are ``mean`` and ``variance`` of shape (n_steps
             + 1, 2), and ``reference``, the mean and variance of the given network.
         """
-        trace, outputs, reference = self._trace(x)
+        trace, outputs, reference = Searches(self).trace(x)
         trace.targets = np.where(trace.targets > 0, "higher", "lower")
         trace.mean, trace.variance = self._moments(outputs)
         mean, variance = self._moments(reference)

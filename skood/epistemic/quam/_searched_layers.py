@@ -87,8 +87,7 @@ class Tail(ABC):
     """Base class of the parts of a network that are searched.
 
     S searches have separate, stacked weights. They share the training samples; each
-    block of ``S
-    n_points`` searches belongs to one point.
+    block of S / n_points searches belongs to one point.
     """
 
     # Maximum bytes of activations per search and sample of the penalty.
@@ -109,21 +108,8 @@ class Tail(ABC):
     def logits(self, weights, rows, points):
         """Return logits of the training samples and of the own point of each search.
 
-        Parameters
-        ----------
-        weights : list of torch.Tensor
-            See `start`.
-
-        rows : torch.Tensor of shape (n_rows, ...)
-            Features of training samples, shared by all searches.
-
-        points : torch.Tensor of shape (n_points, ...)
-            Features of the points.
-
-        Returns
-        -------
-        row_logits : torch.Tensor of shape (n_searches, n_rows, n_outputs)
-        point_logits : torch.Tensor of shape (n_searches, n_outputs)
+        Their shapes are (n_searches, n_rows, n_outputs) and (n_searches, n_outputs);
+        `rows` and `points` are `features`, `weights` stacked as by `start`.
         """
 
     @abstractmethod
@@ -139,21 +125,7 @@ class Tail(ABC):
         """Return a view (n_searches, n_outputs) of the last layer's biases, or None."""
 
     def move_outputs(self, weights, shifts):
-        """Add shifts to the biases of the first output.
-
-        Parameters
-        ----------
-        weights : list of torch.Tensor
-            See `start`; they are modified.
-
-        shifts : torch.Tensor of shape (n_searches,)
-            Shifts.
-
-        Raises
-        ------
-        ValueError
-            If the last layer has no bias.
-        """
+        """Add shifts (n_searches,) to the biases of the first output, or raise."""
         biases = self._output_biases(weights)
         if biases is None:
             raise ValueError(
@@ -393,29 +365,10 @@ def _composed(functions):
 
 
 def find_tail(network, scope, batch):
-    """Return the part of a network whose weights are searched.
+    """Return the `Tail` of a prepared `FunctionalNetwork` whose weights are searched.
 
-    Parameters
-    ----------
-    network : FunctionalNetwork
-        After `prepare`.
-
-    scope : {"last", "dense", "full"}
-        The last linear layer; all linear layers at the end of the network; all
-        weights.
-
-    batch : torch.Tensor
-        Samples to run.
-
-    Returns
-    -------
-    tail : Tail
-        The part.
-
-    Raises
-    ------
-    ValueError
-        If the logits are not the output of a linear layer.
+    `scope` is "last", the last linear layer, "dense", all linear layers at its end, or
+    "full". Raises if the logits are not the output of a linear layer.
     """
     tail = _dense_tail(network, scope, batch)
     if scope != "full" and tail is None:

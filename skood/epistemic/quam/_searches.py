@@ -1,0 +1,315 @@
+"""Searches for adversarial models around the network of a QUAM estimator."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import copy
+from contextlib import contextmanager
+from numbers import Integral, Real
+
+import numpy as np
+import torch
+from joblib import Parallel, delayed, effective_n_jobs
+from scipy.special import softmax
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils import Bunch, check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from skood.epistemic.quam._adversarial_search import AdversarialSearch, search
+from skood.epistemic.quam._searched_layers import find_tail
+from skood.utils._batches import is_instance, joined
+from skood.utils._metaestimators import n_rows, take_rows
+from skood.utils._param_validation import Interval, StrOptions
+from skood.utils._progress import progress
+from skood.utils._torch import resolve_device, seeded, to_numpy, to_tensor
+
+__all__ = ["QUAM_CONSTRAINTS", "Searches", "check_loader", "in_parallel", "is_loader"]
+
+# Constraints of the parameters that classifiers and regressors share.
+QUAM_CONSTRAINTS: dict = {
+    "search": [AdversarialSearch, None],
+    "scope": [StrOptions({"last", "dense", "full"})],
+    "temperature": [Interval(Real, 0, None, closed="right")],
+    "n_evaluation_samples": [Interval(Integral, 1, None, closed="left"), None],
+    "n_jobs": [Integral, None],
+    "random_state": ["random_state"],
+    "device": [str, torch.device],
+    "verbose": ["verbose"],
+}
+
+# Searches advance together as long as their weights, gradients and moments fit
+# approximately in the caches of a CPU; an accelerator has room for many more.
+_CPU_BUDGET = 40 * 2**20
+_DEVICE_BUDGET = 2 * 2**30
+
+
+def is_loader(X):
+    """Return whether `X` is a torch ``DataLoader``, without importing torch."""
+    return is_instance(X, "torch.utils.data", "DataLoader")
+
+
+def check_loader(estimator, y):
+    """Raise unless a loader may be passed as `X`."""
+    if y is not None:
+        raise ValueError("A DataLoader gives the targets: leave y out.")
+    if not isinstance(estimator, FrozenEstimator):
+        raise ValueError(
+            "A DataLoader can be given to a fitted network only. Put it in a "
+            "sklearn.frozen.FrozenEstimator, or wrap a trained module with "
+            "skood.nn.pretrained."
+        )
+
+
+def in_parallel(estimator, X, function):
+    """Apply a function to an estimator and parts of `X`, in several processes."""
+    n_jobs = effective_n_jobs(estimator.n_jobs)
+    if n_jobs == 1 or n_rows(X) <= 1:
+        return function(estimator, X)
+    alone = copy.copy(estimator).set_params(n_jobs=None, verbose=0)
+    size = n_rows(X)
+    parts = np.array_split(np.arange(size), min(n_jobs, size))
+    return joined(
+        Parallel(n_jobs=estimator.n_jobs)(
+            delayed(function)(alone, take_rows(X, rows)) for rows in parts
+        )
+    )
+
+
+class Searches:
+    """Training samples and searches of an estimator, whose attributes hold the results.
+
+    The estimator has the parameters of `QUAM_CONSTRAINTS`, ``estimator_``, the defaults
+    ``_search_defaults`` of `AdversarialSearch`, and the methods of its objective:
+
+    - ``_open()`` opens the network of ``estimator_``;
+    - ``_codes(y)`` returns the targets of training samples as an array of numbers;
+    - ``_outputs(network, rows)`` returns float64 outputs for prepared samples;
+    - ``_losses(outputs, targets)`` returns losses of the given model on samples;
+    - ``_targets(reference)`` returns the targets of points, int (n_points, n_targets);
+    - ``_task(targets, reference, tail)`` returns the `Task` of searches.
+    """
+
+    def __init__(self, estimator):
+        self.estimator = estimator
+        self.options = estimator._part("search")._with_defaults(
+            **estimator._search_defaults
+        )
+
+    # --- training samples ----------------------------------------------------
+
+    def draw_samples(self, X, y):
+        """Draw the training samples of all steps; store the searched layers' input."""
+        one = self.estimator
+        if is_loader(X):
+            n_samples = _length(X)
+        else:
+            check_consistent_length(X, y)
+            y = one._codes(y)
+            n_samples = len(y)
+        rng = check_random_state(one.random_state)
+        n_batches, batch_size = self.options.n_steps + 1, self.options.batch_size
+        index = _schedule(n_samples, n_batches, batch_size, rng)
+        extra = np.arange(0)
+        if one.n_evaluation_samples is not None:
+            extra = rng.permutation(n_samples)[: one.n_evaluation_samples]
+        used, place = np.unique(np.r_[index.ravel(), extra], return_inverse=True)
+        with _plain(one.device):
+            features, outputs, targets = self._read(one._open(), X, y, used, rng)
+        one.penalty_features_ = features
+        one.penalty_targets_ = targets
+        one.penalty_index_ = place[: index.size].reshape(index.shape)
+        one.evaluation_index_ = place[index.size :]
+        losses = one._losses(outputs, targets)
+        one.reference_loss_ = losses[one.penalty_index_].mean(axis=1)
+        one._drawn_for = self._sample_parameters()
+
+    def _sample_parameters(self):
+        """Return the parameters that determine which training samples are stored."""
+        one = self.estimator
+        return one.scope, self.options.batch_size, one.n_evaluation_samples
+
+    def _tail(self, network, rows):
+        return find_tail(network, self.estimator.scope, network.batch(rows[:2]))
+
+    def _read(self, network, X, y, used, rng):
+        """Return searched layers' input for chosen samples, outputs, and targets."""
+        if is_loader(X):
+            with seeded(rng, network.device):  # the loader may shuffle
+                return self._read_loader(network, X, used)
+        if isinstance(X, np.memmap):  # the other samples are not loaded
+            rows = network.prepare(take_rows(X, used))
+        else:
+            rows = take_rows(network.prepare(X), used)
+        features = to_numpy(self._tail(network, rows).features(rows))
+        return features, self.estimator._outputs(network, rows), y[used]
+
+    def _read_loader(self, network, loader, used):
+        """Return the same as `_read` from a loader, batch by batch."""
+        start, tail, parts = 0, None, []
+        for X, y in loader:
+            stop = start + len(X)
+            wanted = used[(used >= start) & (used < stop)] - start
+            if len(wanted):
+                rows = network.prepare(X[torch.from_numpy(wanted)])
+                tail = tail or self._tail(network, rows)
+                outputs = self.estimator._outputs(network, rows)
+                targets = self.estimator._codes(to_numpy(y))[wanted]
+                parts.append((to_numpy(tail.features(rows)), outputs, targets))
+            start = stop
+        if start <= used[-1]:
+            raise ValueError(
+                f"The loader has {_length(loader)} samples, but returned {start}."
+            )
+        return joined(parts)
+
+    def _batches(self, network):
+        """Return the training samples of each step and of the models' weights."""
+        one, n_now = self.estimator, self.options.n_steps
+        n_steps, now = len(one.penalty_index_) - 1, self._sample_parameters()
+        if now != one._drawn_for or n_now > n_steps:
+            raise ValueError(
+                "Training samples are drawn in fit, for scope, batch_size, "
+                f"n_evaluation_samples = {one._drawn_for} and at most {n_steps} steps. "
+                f"They are {now} and {n_now} now: call fit again."
+            )
+        features = to_tensor(one.penalty_features_, network.device)
+        targets = to_tensor(one.penalty_targets_, network.device)
+        if not targets.dtype.is_floating_point:
+            targets = targets.long()
+        batches = [
+            (features[rows], targets[rows])
+            for rows in torch.from_numpy(one.penalty_index_[: n_now + 1])
+        ]
+        judges = None
+        if one.n_evaluation_samples is not None:
+            rows = torch.from_numpy(one.evaluation_index_)
+            judges = features[rows], targets[rows]
+        return batches, judges
+
+    # --- searches ------------------------------------------------------------
+
+    def members(self, X):
+        """Yield reference, outputs and weights of all models for blocks of points.
+
+        The shapes are (n_points, n_outputs), (n_members, n_points, n_outputs) and
+        (n_members, n_points).
+        """
+        for reference, _, found in self._blocks(X, self.estimator.verbose):
+            n_points, n_outputs = reference.shape
+            weights = self._weights(found.judged.reshape(-1, n_points))
+            yield reference, found.outputs.reshape(-1, n_points, n_outputs), weights
+
+    def _weights(self, losses):
+        """Return weights of models, summing to one, from losses (n_members, ...)."""
+        return softmax(-losses / self.estimator.temperature, axis=0)
+
+    def _blocks(self, X, verbose):
+        """Yield reference, targets and arrays of `Found` for blocks of points."""
+        one = self.estimator
+        with _plain(one.device):
+            network = one._open()
+            rows = network.prepare(X)
+            tail = self._tail(network, rows)
+            batches, judges = self._batches(network)
+            n_targets = one._targets(one._outputs(network, rows[:1])).shape[1]
+        size, group = self._block(tail, n_targets, len(batches[0][0]))
+        n_points = len(rows)
+        with progress(n_points, desc=type(one).__name__, verbose=verbose) as bar:
+            for start in range(0, n_points, size):
+                part = rows[start : start + size]
+                with _plain(one.device):
+                    block = self._search(tail, part, group, batches, judges)
+                yield block
+                bar.update(len(part))
+
+    def _search(self, tail, rows, group, batches, judges):
+        """Search for some points, `group` targets of each at a time.
+
+        Arrays of `Found` have the shape (n_steps + 1, n_targets, n_points, ...).
+        """
+        one = self.estimator
+        reference = one._outputs(tail.network, rows)
+        targets = one._targets(reference)
+        points = tail.features(rows)
+        parts = []
+        for first in range(0, targets.shape[1], group):
+            some = targets[:, first : first + group]
+            task = one._task(some, reference, tail)
+            found = search(tail, points, task, some.size, batches, self.options, judges)
+            parts.append(found.by_points(len(points)))
+        found = Bunch(**joined(parts, axis=1))
+        if not (np.isfinite(found.outputs).all() and np.isfinite(found.judged).all()):
+            raise ValueError(
+                "The weights of a search became so large that its model returns NaN or "
+                f"infinity. Lower lr={self.options.lr}, or scale the features."
+            )
+        return reference, targets, found
+
+    def _block(self, tail, n_targets, n_penalty):
+        """Return the numbers of points and of targets that are searched together."""
+        if self.options.chunk_size != "auto":
+            return self.options.chunk_size, n_targets
+        on_cpu = tail.network.device.type == "cpu"
+        budget = _CPU_BUDGET if on_cpu else _DEVICE_BUDGET
+        # weights, gradients and two moments, and activations
+        item = torch.finfo(tail.network.dtype).bits // 8
+        each = 4 * item * tail.n_weights() + n_penalty * tail.bytes_per_row
+        fitting = max(1, budget // each)
+        if fitting < n_targets:
+            n_groups = -(-n_targets // fitting)
+            return 1, -(-n_targets // n_groups)
+        most = max(1, n_penalty // 4) if on_cpu else max(1, n_penalty)
+        return min(fitting // n_targets, most), n_targets
+
+    def trace(self, x):
+        """Return all quantities of the searches of one point, outputs and reference."""
+        check_is_fitted(self.estimator)
+        if n_rows(x) != 1:
+            raise ValueError(
+                f"trace shows the searches of one point, got {n_rows(x)} rows. Pass "
+                "X[i : i + 1]."
+            )
+        ((reference, targets, found),) = self._blocks(x, verbose=0)
+        training, attack = found.training_loss[:, :, 0], found.attack_loss[:, :, 0]
+        steps = np.arange(len(training))[:, None]
+        given = self.estimator.reference_loss_[steps]
+        penalty = training - (given + self.options.gamma)
+        trace = Bunch(
+            targets=targets[0],
+            attack_loss=attack,
+            training_loss=training,
+            penalty=penalty,
+            loss=attack + self.options.c0 * self.options._factor(steps) * penalty,
+            weights=self._weights(found.judged.reshape(-1, 1)).reshape(training.shape),
+        )
+        return trace, found.outputs[:, :, 0], reference
+
+
+@contextmanager
+def _plain(device):
+    """Use ordinary tensors and full precision in any context of the caller."""
+    kind = resolve_device(device).type
+    with torch.inference_mode(False), torch.autocast(kind, enabled=False):
+        yield
+
+
+def _length(loader):
+    """Return the number of samples of a loader."""
+    try:
+        n_samples = len(loader.sampler)
+    except TypeError:
+        raise ValueError(
+            "The DataLoader must know how many rows it gives, because training rows "
+            "are drawn among them: its dataset has no length."
+        ) from None
+    if loader.drop_last:
+        n_samples -= n_samples % loader.batch_size
+    return n_samples
+
+
+def _schedule(n_samples, n_batches, batch_size, rng):
+    """Return the samples of each batch: the data in random order, repeated."""
+    batch_size = min(batch_size, n_samples)
+    n_epochs = -(-n_batches * batch_size // n_samples)
+    order = np.concatenate([rng.permutation(n_samples) for _ in range(n_epochs)])
+    return order[: n_batches * batch_size].reshape(n_batches, batch_size)
