@@ -242,7 +242,7 @@ def part_search(scale):
     for order, most in (("listed", 6.0), ("gain", 2.0)):
         search = ConstraintSearch(
             MLNDetector([], concepts, Mahalanobis(), random_state=0),
-            order=order,
+            search=order,
             random_state=0,
         )
         took, search = seconds(lambda one=search: one.fit(X, y), 1)

@@ -66,7 +66,7 @@ from _signs import (
 )
 
 from skood.exceptions import SkoodWarning
-from skood.logic import LogicDetector, MLNDetector
+from skood.logic import Fusion, LogicDetector, MLNDetector, WeightedConstraints
 
 BLOCKS = ("networks", "heads")
 DETECTORS = ("Ensemble", "Mahalanobis", "MSP", "Energy", "ViM", "ReAct", "DICE", "SHE")
@@ -81,9 +81,9 @@ MAIN = ("alone", "Logic", "MLN", "supervised", "other kinds")
 # The parts of the MLN, one replaced at a time.
 ABLATION = {
     "shifted product": {"fusion": "shifted_product"},
-    "empirical": {"normalizer": "empirical"},
-    "norm": {"normalizer": "norm"},
-    "as it is": {"normalizer": "none"},
+    "empirical": {"fusion": Fusion(normalizer="empirical")},
+    "norm": {"fusion": Fusion(normalizer="norm")},
+    "as it is": {"fusion": Fusion(normalizer="none")},
     "marginalize": {"marginalize": True},
     "weights 1": {"weights": 1.0},
 }
@@ -194,14 +194,14 @@ class Block:
     def supervised(self, detector, name="is_id"):
         """Return an MLN that asks a network which has seen OOD pictures."""
         id_estimator = self.readings.classifier(name)
-        return self.fitted(
-            MLNDetector, detector, supervised=True, id_estimator=id_estimator
-        )
+        return self.fitted(MLNDetector, detector, id_estimator=id_estimator)
 
     def model(self, variant, detector):
         """Return what a row of the tables is about."""
         if variant == "alone":
-            return self.fitted(MLNDetector, detector, rules=[], normalizer="none")
+            return self.fitted(
+                MLNDetector, detector, rules=[], fusion=Fusion(normalizer="none")
+            )
         if variant == "Logic":
             return self.fitted(LogicDetector, detector)
         if variant == "supervised":
@@ -209,7 +209,10 @@ class Block:
         options = dict(ABLATION.get(variant, {}))
         if "weights" in options:
             n_rules = len(self.signs.train.constraints)
-            options["weights"] = np.full(n_rules, options["weights"])
+            weights = np.full(n_rules, options.pop("weights"))
+            options["rules"] = WeightedConstraints(
+                self.signs.train.constraints, weights=weights
+            )
         return self.fitted(MLNDetector, detector, **options)
 
     def judged(self, variant, detector):

@@ -76,7 +76,14 @@ from skood.graph import (
     GraphPosteriorNetwork,
     Propagation,
 )
-from skood.logic import ConstraintSearch, LogicDetector, MLNDetector
+from skood.logic import (
+    ConstraintSearch,
+    Fusion,
+    GreedySearch,
+    LogicDetector,
+    MLNDetector,
+    WeightedConstraints,
+)
 from skood.model_selection import IDOnly
 from skood.nn import (
     FeatureExtractor,
@@ -192,8 +199,7 @@ _INSTANCES = {
         ConstraintSearch(
             MLNDetector(["class = class"], _CLASS, "confidence", random_state=0),
             objective="likelihood",
-            order="gain",
-            min_improvement=0.0,
+            search=GreedySearch("gain", min_improvement=0.0),
             test=0.0,
             random_state=0,
         ),
@@ -332,12 +338,10 @@ _INSTANCES = {
     "MLNDetector": [
         MLNDetector([], _CLASS, SSD(covariance=LedoitWolf()), random_state=0),
         MLNDetector(
-            ["class = class"],
+            WeightedConstraints(["class = class"], weights=[2.0]),
             _CLASS,
             "confidence",
-            fusion="product",
-            normalizer="none",
-            weights=[2.0],
+            fusion=Fusion("product", normalizer="none"),
             marginalize=True,
             random_state=0,
         ),

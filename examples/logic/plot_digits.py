@@ -118,7 +118,7 @@ def search_rules(task, detector=None, *, marginalize=True, order="gain", **param
     search = ConstraintSearch(
         make_network(task, [], detector, marginalize=marginalize),
         candidates=candidates(task.digits),
-        order=order,
+        search=order,
         validation=0.5,
         test=0.0,
         random_state=0,

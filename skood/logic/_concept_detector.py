@@ -27,7 +27,7 @@ from skood.logic._concepts import (
 )
 from skood.logic._explain import explained_rows, explanation_frame
 from skood.logic._knowledge_base import KnowledgeBase
-from skood.logic._survival import NORMALIZERS, fit_survival
+from skood.logic._survival import fit_survival
 from skood.logic.language._encoding import decode
 from skood.utils._calibration import calibration_folds, check_same
 from skood.utils._input import takes_input
@@ -51,8 +51,8 @@ class ConceptDetector(BaseDetector, _BaseComposition):
 
     Parameters
     ----------
-    constraints, concepts, detector, normalizer, calibration, domains, contamination, \
-    ood_label, n_jobs, random_state, verbose
+    constraints, concepts, detector, calibration, domains, contamination, ood_label, \
+    n_jobs, random_state
         See `MLNDetector`.
     """
 
@@ -67,7 +67,6 @@ class ConceptDetector(BaseDetector, _BaseComposition):
             StrOptions({"confidence"}),
             None,
         ],
-        "normalizer": [StrOptions(set(NORMALIZERS))],
         "calibration": [
             Interval(Real, 0, 1, closed="neither"),
             StrOptions({"same"}),
@@ -77,7 +76,6 @@ class ConceptDetector(BaseDetector, _BaseComposition):
         "ood_label": [Integral, str],
         "n_jobs": [Integral, None],
         "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -86,35 +84,39 @@ class ConceptDetector(BaseDetector, _BaseComposition):
         concepts,
         detector=None,
         *,
-        normalizer="genextreme",
         calibration=0.2,
         domains=None,
         contamination=0.05,
         ood_label=-1,
         n_jobs=None,
         random_state=None,
-        verbose=0,
     ):
         super().__init__(contamination=contamination, ood_label=ood_label)
         self.constraints = constraints
         self.concepts = concepts
         self.detector = detector
-        self.normalizer = normalizer
         self.calibration = calibration
         self.domains = domains
         self.n_jobs = n_jobs
         self.random_state = random_state
-        self.verbose = verbose
 
     # -- parameters of the classifiers
 
     @property
     def _named_concepts(self):
-        """Return the classifiers by name; a tuple of concepts is joined by "_"."""
+        """The classifiers by name; names of several concepts are joined by "_"."""
         try:
             return [(part_name(key), one) for key, one in self.concepts if is_key(key)]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError):  # reported by fit
             return []
+
+    @_named_concepts.setter
+    def _named_concepts(self, pairs):
+        new = dict(pairs)
+        self.concepts = [
+            (key, new[part_name(key)] if is_key(key) else one)
+            for key, one in self.concepts
+        ]
 
     def get_params(self, deep=True):
         """Get the parameters, including the classifiers by name.
@@ -127,7 +129,8 @@ class ConceptDetector(BaseDetector, _BaseComposition):
         Returns
         -------
         params : dict
-            Values by name.
+            Values by name. The name of a classifier of several concepts is their names
+            joined by "_".
         """
         return self._get_params("_named_concepts", deep=deep)
 
@@ -137,8 +140,7 @@ class ConceptDetector(BaseDetector, _BaseComposition):
         Parameters
         ----------
         **params : dict
-            Values by name. The name of a classifier of several concepts is their names
-            joined by "_".
+            Values by name, see `get_params`.
 
         Returns
         -------
@@ -150,14 +152,9 @@ class ConceptDetector(BaseDetector, _BaseComposition):
         ValueError
             If there is no such parameter.
         """
-        if "concepts" in params:
+        if "concepts" in params:  # it defines the names of the others
             self.concepts = params.pop("concepts")
-        names = [name for name, _ in self._named_concepts]
-        if any(name in params for name in names):
-            self.concepts = [
-                (key, params.pop(part_name(key), one)) for key, one in self.concepts
-            ]
-        return super().set_params(**params)
+        return self._set_params("_named_concepts", **params)
 
     # -- fit
 
@@ -229,7 +226,7 @@ class ConceptDetector(BaseDetector, _BaseComposition):
         """Fit the survival function of the detector's outlier scores, if any."""
         self.normalizer_ = None
         if outlier is not None:
-            self.normalizer_ = fit_survival(self.normalizer, outlier)
+            self.normalizer_ = fit_survival(self._normalizer, outlier)
 
     def _log_sf(self, reading):
         """Return the log survival probabilities; 0 without a detector."""
@@ -297,9 +294,7 @@ class ConceptDetector(BaseDetector, _BaseComposition):
         """Fit classifiers and the detector on ID samples that are not held out."""
         names, estimators, *data = zip(*jobs, strict=True)
         jobs = zip(names, with_seeds(estimators, random_state), *data, strict=True)
-        fitted = Parallel(n_jobs=self.n_jobs, verbose=self.verbose)(
-            delayed(fit_one)(*job) for job in jobs
-        )
+        fitted = Parallel(n_jobs=self.n_jobs)(delayed(fit_one)(*job) for job in jobs)
         self._readers = [
             part._replace(classifier=one)
             for part, one in zip(parts, fitted, strict=False)
@@ -444,7 +439,7 @@ class ConceptDetector(BaseDetector, _BaseComposition):
 
         which is the same for the negated constraint with weight -w. Contributions sum
         to the penalty minus the penalty of a sample that violates nothing; with
-        ``fusion="log"`` both are multiplied by `gamma`, as in the score.
+        the `fusion` "log" both are multiplied by `gamma`, as in the score.
 
         Parameters
         ----------
@@ -486,14 +481,7 @@ class ConceptDetector(BaseDetector, _BaseComposition):
         if hasattr(self.detector, "get_params"):
             parts.append(self.detector)
         inner = [get_tags(one) for one in parts]
-        for name, of in (
-            ("sparse", all),
-            ("allow_nan", all),
-            ("positive_only", any),
-            ("three_d_array", any),
-        ):
-            value = bool(inner) and of(getattr(one.input_tags, name) for one in inner)
-            setattr(tags.input_tags, name, value)
+        join_input_tags(tags, inner)
         tags.target_tags.required = fits or any(t.target_tags.required for t in inner)
         tags.target_tags.multi_output = True
         tags.non_deterministic = any(one.non_deterministic for one in inner)

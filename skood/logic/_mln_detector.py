@@ -3,28 +3,22 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from contextlib import suppress
-from numbers import Real
-
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skood.logic._concept_detector import ConceptDetector
 from skood.logic._concepts import ConceptPart
-from skood.logic._fusion import FUSIONS, check_product, fuse
-from skood.logic.language._compiler import bind
-from skood.logic.language._domains import known
-from skood.logic.language._formulas import Formula
-from skood.logic.language._parser import parse
+from skood.logic._fusion import RULES, Fusion, check_product
+from skood.logic._weighted_constraints import WeightedConstraints, given_weights
 from skood.utils._atomic_fit import kept_state
 from skood.utils._calibration import check_same
 from skood.utils._metaestimators import take_rows
-from skood.utils._param_validation import HasMethods, Interval, StrOptions
+from skood.utils._param_validation import HasMethods, StrOptions
 
 __all__ = ["MLNDetector"]
 
-# The concept that is added by `supervised`, and its constraint.
+# The concept that is added by `id_estimator`, and its constraint.
 _IS_ID = "is_id"
 
 
@@ -45,19 +39,14 @@ class MLNDetector(ConceptDetector):
 
     .. math:: \gamma D(x) - \log \max(p(x), 10^{-12}).
 
-    This has the order of :math:`-e^{-D} p`, which the code of [1]_ computes. Equation 8
-    of [1]_, :math:`D\, p`, inverts the order of p where :math:`D > 0`, and changes if a
-    constraint is replaced by its negation and its weight by minus the weight, although
-    the network is the same; "log" and "shifted_product",
-    :math:`(D - \max_z D(z))\, p`, do not have these problems.
-
     Read more in the :ref:`User Guide <logic>`.
 
     Parameters
     ----------
-    constraints : list of (str or Formula), or dict of str to (str or Formula)
+    constraints : list or dict of (str or Formula), or WeightedConstraints
         The constraints, with names if it is a dict; see `parse_constraint`. ``[]``
-        requires a `detector`.
+        requires a `detector`. :class:`WeightedConstraints` have given weights, or
+        another prior on the weights to be fitted.
 
     concepts : list of (str or tuple of str, object)
         Names of concepts and their classifiers. A classifier with several outputs has a
@@ -75,27 +64,10 @@ class MLNDetector(ConceptDetector):
         "confidence": the mean over concepts of the largest probability. None: only the
         logic is used.
 
-    fusion : {"log", "product", "shifted_product"}, default="log"
-        Rule that fuses penalty and survival. "product" raises an error if the
-        penalty of some world is positive.
-
-    gamma : float, default=1.0
-        Weight of the penalty in "log".
-
-    normalizer : str, default="genextreme"
-        Distribution of the outlier scores of ID samples, fitted to held-out samples:
-        "genextreme", "norm", "gennorm", "lognorm", "uniform" or "empirical".
-        "genextreme" is replaced by "empirical", with a warning, if it does not fit:
-        its shape is at least 1, or its distance from the scores is above 0.1. "none":
-        the scores of the detector are already logarithms of p.
-
-    weights : array-like of shape (n_constraints,) or dict of str to float, default=None
-        Weights by constraint, or by its name or string in a dict. Missing or NaN
-        weights are fitted; None: all weights are fitted.
-
-    prior : float, default=1.0
-        Strength of the prior on the weights, in samples; see
-        :meth:`KnowledgeBase.fit_weights`.
+    fusion : {"log", "product", "shifted_product"} or Fusion, default="log"
+        Rule that fuses penalty and survival. A :class:`Fusion` also has the weight
+        :math:`\gamma` of the penalty, and the distribution of the outlier scores.
+        "product" raises an error if the penalty of some world is positive.
 
     calibration : float or "same", default=0.2
         Fraction of the ID samples to hold out: weights, the survival function and the
@@ -108,14 +80,12 @@ class MLNDetector(ConceptDetector):
         the classifiers instead of its truth for the predicted values. Weights are
         fitted to predicted values.
 
-    supervised : bool, default=False
-        Whether to learn from the OOD samples in `y`: a classifier of ID against OOD
-        samples is fitted, and the constraint "is_id", which holds if it predicts ID, is
-        added. Constraints may contain the concept ``is_id``.
-
-    id_estimator : object, default=None
-        The classifier for `supervised`, fitted on labels False (OOD) and True (ID).
-        None: a clone of the classifier of the first concept.
+    id_estimator : object or "clone", default=None
+        A classifier of ID against OOD samples, to learn from the OOD samples in `y`. It
+        is fitted on labels False (OOD) and True (ID), and the constraint "is_id", which
+        holds if it predicts ID, is added. Constraints may contain the concept
+        ``is_id``. "clone": a clone of the classifier of the first concept. None: OOD
+        samples are not used.
 
     domains : dict of str to list, default=None
         Values of concepts, in addition to the values in the labels and classifiers, and
@@ -129,14 +99,12 @@ class MLNDetector(ConceptDetector):
         statistics.
 
     n_jobs : int, default=None
-        Number of classifiers to fit in parallel (joblib).
+        Number of classifiers to fit in parallel. :class:`joblib.parallel_config` sets
+        the backend, and reports the progress with ``verbose=10``.
 
     random_state : int, RandomState instance or None, default=None
         Draws the held-out samples, and seeds the classifiers and detectors with
         `random_state` None.
-
-    verbose : int, default=0
-        Whether joblib reports the progress of the fit.
 
     Attributes
     ----------
@@ -156,7 +124,7 @@ class MLNDetector(ConceptDetector):
         The fitted classifiers by name.
 
     id_estimator_ : object
-        The fitted classifier of ID against OOD samples; None without `supervised`.
+        The fitted classifier of ID against OOD samples; None without `id_estimator`.
 
     detector_ : object
         The fitted detector, "confidence" or None.
@@ -177,6 +145,8 @@ class MLNDetector(ConceptDetector):
     See Also
     --------
     LogicDetector : Rejects samples that violate any constraint.
+    WeightedConstraints : Constraints with given weights, or another prior.
+    Fusion : Weight of the penalty, and distribution of the detector's scores.
     ConstraintSearch : Searches for constraints.
     ConstraintContributionDisplay : Plots contributions of violated constraints.
 
@@ -215,13 +185,10 @@ class MLNDetector(ConceptDetector):
 
     _parameter_constraints: dict = {
         **ConceptDetector._parameter_constraints,
-        "fusion": [StrOptions(set(FUSIONS))],
-        "gamma": [Interval(Real, 0, None, closed="left")],
-        "weights": [dict, "array-like", None],
-        "prior": [Interval(Real, 0, None, closed="left")],
+        "constraints": [list, tuple, dict, WeightedConstraints],
+        "fusion": [StrOptions(set(RULES)), Fusion],
         "marginalize": ["boolean"],
-        "supervised": ["boolean"],
-        "id_estimator": [HasMethods(["fit", "predict"]), None],
+        "id_estimator": [HasMethods(["fit", "predict"]), StrOptions({"clone"}), None],
     }
 
     def __init__(
@@ -231,49 +198,58 @@ class MLNDetector(ConceptDetector):
         detector=None,
         *,
         fusion="log",
-        gamma=1.0,
-        normalizer="genextreme",
-        weights=None,
-        prior=1.0,
         calibration=0.2,
         marginalize=False,
-        supervised=False,
         id_estimator=None,
         domains=None,
         contamination=0.05,
         ood_label=-1,
         n_jobs=None,
         random_state=None,
-        verbose=0,
     ):
         super().__init__(
             constraints,
             concepts,
             detector,
-            normalizer=normalizer,
             calibration=calibration,
             domains=domains,
             contamination=contamination,
             ood_label=ood_label,
             n_jobs=n_jobs,
             random_state=random_state,
-            verbose=verbose,
         )
         self.fusion = fusion
-        self.gamma = gamma
-        self.weights = weights
-        self.prior = prior
         self.marginalize = marginalize
-        self.supervised = supervised
         self.id_estimator = id_estimator
+
+    @property
+    def _logic(self):
+        """Return the constraints with their weights and prior."""
+        if isinstance(self.constraints, WeightedConstraints):
+            return self.constraints
+        return WeightedConstraints(self.constraints)
+
+    @property
+    def _fusion(self):
+        return self.fusion if isinstance(self.fusion, Fusion) else Fusion(self.fusion)
+
+    @property
+    def _normalizer(self):
+        return self._fusion.normalizer
+
+    @property
+    def _is_supervised(self):
+        return self.id_estimator is not None
 
     # -- fit
 
     def _set_knowledge_base(self, domains):
-        if self.supervised:
+        self._logic._validate_params()
+        self._fusion._validate_params()
+        if self._is_supervised:
             if _IS_ID in domains:
                 raise ValueError(
-                    f"supervised=True adds the concept {_IS_ID!r}, and one of concepts "
+                    f"id_estimator adds the concept {_IS_ID!r}, and one of concepts "
                     "has this name. Rename it."
                 )
             domains = {**domains, _IS_ID: [False, True]}
@@ -284,15 +260,15 @@ class MLNDetector(ConceptDetector):
                 "Give constraints, or a detector."
             )
         # before a long fit: raises for unknown constraints
-        self._fixed = self._given_weights(self.weights)
+        self._fixed = self._given_weights(self._logic.weights)
 
     def _all_constraints(self):
-        constraints = self.constraints
-        if not self.supervised:
+        constraints = self._logic.constraints
+        if not self._is_supervised:
             return constraints
         if _IS_ID in map(str, constraints):
             raise ValueError(
-                f"supervised=True adds the constraint {_IS_ID!r}, and one of "
+                f"id_estimator adds the constraint {_IS_ID!r}, and one of "
                 "constraints has this name. Rename it, or leave it out."
             )
         if isinstance(constraints, dict):
@@ -300,72 +276,44 @@ class MLNDetector(ConceptDetector):
         return [*constraints, _IS_ID]
 
     def _given_weights(self, weights):
-        """Return the given weights, NaN for the others."""
         kb = self.knowledge_base_
-        fixed = np.full(len(kb), np.nan)
-        if weights is None:
-            return fixed
-        if isinstance(weights, dict):
-            places = [_constraint_index(kb, key) for key in weights]
-            twice = [kb.names[i] for i in places if places.count(i) > 1]
-            if twice:
-                raise ValueError(
-                    f"weights names the constraint {twice[0]!r} twice, by its name and "
-                    "by its text. Leave one of them out."
-                )
-            fixed[places] = _numbers(list(weights.values()))
-        else:
-            weights = _numbers(weights)
-            n_given = len(kb) - bool(self.supervised)
-            if weights.ndim != 1 or len(weights) not in (n_given, len(kb)):
-                raise ValueError(
-                    f"weights must hold one number for each of the {n_given} "
-                    "constraints, NaN for those that are to be fitted, or be a dict "
-                    f"with their names. Got an array of shape {weights.shape}."
-                )
-            fixed[: len(weights)] = weights
-        if np.isinf(fixed).any():
-            raise ValueError(
-                "weights must be finite, got infinity. A constraint that must not be "
-                "violated has a large weight, such as 20; or use LogicDetector."
-            )
-        return fixed
+        return given_weights(kb, weights, len(kb) - self._is_supervised)
 
     def _jobs(self, parts, X, columns, train, ood_rows):
         jobs = super()._jobs(parts, X, columns, train, ood_rows)
-        if self.supervised and not isinstance(self.id_estimator, FrozenEstimator):
+        if self._is_supervised and not isinstance(self.id_estimator, FrozenEstimator):
             jobs.append(self._id_job(parts, X, train, ood_rows))
         return jobs
 
     def _id_job(self, parts, X, train, ood_rows):
         """Return the job that fits the classifier of ID samples."""
         estimator = self.id_estimator
-        if estimator is None:
+        if isinstance(estimator, str):  # "clone"
             first = parts[0]
             if isinstance(first.classifier, FrozenEstimator) or len(first.concepts) > 1:
                 kind = "has several outputs" if len(first.concepts) > 1 else "is frozen"
                 raise ValueError(
-                    "supervised=True needs an id_estimator, a classifier of ID "
-                    f"against OOD samples: the classifier of the first concept, "
-                    f"{first.name!r}, {kind} and cannot be cloned for it."
+                    "id_estimator='clone' needs a classifier to clone: the one of the "
+                    f"first concept, {first.name!r}, {kind}. Give a classifier of ID "
+                    "against OOD samples."
                 )
             estimator = first.classifier
         if len(ood_rows) == 0:
             raise ValueError(
-                "supervised=True learns from OOD samples, and no row of y has "
-                f"ood_label={self.ood_label!r}. Add some, or leave supervised=False."
+                "id_estimator learns from OOD samples, and no row of y has "
+                f"ood_label={self.ood_label!r}. Add some, or pass id_estimator=None."
             )
         rows = np.sort(np.concatenate([train, ood_rows]))
         return "id_estimator", estimator, take_rows(X, rows), ~np.isin(rows, ood_rows)
 
     def _check_same(self, parts):
         super()._check_same(parts)
-        if self.calibration == "same" and self.supervised:
+        if self.calibration == "same" and self._is_supervised:
             check_same(["id_estimator"], [self.id_estimator])
 
     def _keep_rest(self, fitted):
         self.id_estimator_ = None
-        if not self.supervised:
+        if not self._is_supervised:
             return
         self.id_estimator_ = fitted[0] if fitted else self.id_estimator
         classes = getattr(self.id_estimator_, "classes_", [False, True])
@@ -382,7 +330,9 @@ class MLNDetector(ConceptDetector):
         kb = self.knowledge_base_
         self.weights_ = self._fixed
         if np.isnan(self._fixed).any():
-            self.weights_ = kb.fit_weights(reading.codes, self.prior, fixed=self._fixed)
+            self.weights_ = kb.fit_weights(
+                reading.codes, self._logic.prior, fixed=self._fixed
+            )
         self._set_max_penalty()
         self._calibration_truth = self._truth(reading)
         self._calibration_log_sf = self._log_sf(reading)
@@ -391,9 +341,10 @@ class MLNDetector(ConceptDetector):
     def _set_max_penalty(self):
         # needed by products only; not available for very large knowledge bases
         self._max_penalty = None
-        if self.fusion != "log":
+        rule = self._fusion.rule
+        if rule != "log":
             self._max_penalty = self._largest_penalty()
-        if self.fusion == "product":
+        if rule == "product":
             check_product(self._max_penalty)
 
     def _largest_penalty(self):
@@ -448,12 +399,10 @@ class MLNDetector(ConceptDetector):
         return -np.einsum("ij,j->i", truth.astype(np.float64), self.weights_)
 
     def _fused(self, penalty, log_sf):
-        largest = self._max_penalty
+        fusion, largest = self._fusion, self._max_penalty
         if largest is None:  # "log" at the time of the fit
-            largest = 0.0 if self.fusion == "log" else self._largest_penalty()
-        return fuse(
-            penalty, log_sf, fusion=self.fusion, gamma=self.gamma, max_penalty=largest
-        )
+            largest = 0.0 if fusion.rule == "log" else self._largest_penalty()
+        return fusion.fuse(penalty, log_sf, largest)
 
     def _score(self, X):
         reading = self._read(X)
@@ -481,7 +430,7 @@ class MLNDetector(ConceptDetector):
         soft = self._truth(reading)
         hard = self.knowledge_base_.truth(reading.codes)
         penalty, log_sf = self._penalty_of(soft), self._log_sf(reading)
-        counts = self.gamma if self.fusion == "log" else 1.0
+        counts = self._fusion.gamma if self._fusion.rule == "log" else 1.0
         return (
             self._fused(penalty, log_sf),
             penalty,
@@ -495,31 +444,3 @@ def _contributions(truth, weights):
     """Return the contribution of each constraint to the penalty."""
     truth = np.clip(truth.astype(np.float64), 0.0, 1.0)  # an expectation is rounded
     return np.maximum(weights, 0.0) * (1.0 - truth) + np.maximum(-weights, 0.0) * truth
-
-
-def _numbers(weights):
-    try:
-        return np.asarray(weights, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"weights must be numbers, NaN or None for those that are to be fitted: "
-            f"{error}."
-        ) from error
-
-
-def _constraint_index(kb, key):
-    """Return the index of the constraint with a name, or with a string."""
-    if isinstance(key, str) and key in kb.names:
-        return kb.names.index(key)
-    texts, text = kb.constraints, None
-    with suppress(ValueError):  # not parsable: not a constraint
-        if isinstance(key, str):
-            text = str(parse(key, kb.domains))
-        elif isinstance(key, Formula):
-            text = str(bind(key, kb.domains))
-    if text not in texts:
-        raise ValueError(
-            f"weights names {key!r}, which is no constraint. "
-            + known("Constraints", key, kb.names)
-        )
-    return texts.index(text)

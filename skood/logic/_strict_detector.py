@@ -6,6 +6,8 @@
 import numpy as np
 
 from skood.logic._concept_detector import ConceptDetector
+from skood.logic._survival import NORMALIZERS
+from skood.utils._param_validation import StrOptions
 
 __all__ = ["LogicDetector"]
 
@@ -40,7 +42,7 @@ class LogicDetector(ConceptDetector):
         score under the scores of held-out ID samples. None: c is 1.
 
     normalizer : str, default="genextreme"
-        The distribution of outlier scores, as in `MLNDetector`; not used with
+        The distribution of outlier scores, as in :class:`Fusion`; not used with
         "confidence".
 
     calibration : float or "same", default=0.2
@@ -59,14 +61,11 @@ class LogicDetector(ConceptDetector):
         A sample with this label in any column of `y` is OOD, and excluded.
 
     n_jobs : int, default=None
-        Number of classifiers to fit in parallel (joblib).
+        Number of classifiers to fit in parallel, as in `MLNDetector`.
 
     random_state : int, RandomState instance or None, default=None
         Draws the held-out samples, and seeds the classifiers and detectors with
         `random_state` None.
-
-    verbose : int, default=0
-        Whether joblib reports the progress of the fit.
 
     Attributes
     ----------
@@ -128,6 +127,42 @@ class LogicDetector(ConceptDetector):
     """
 
     _is_weighted = False
+
+    _parameter_constraints: dict = {
+        **ConceptDetector._parameter_constraints,
+        "normalizer": [StrOptions(set(NORMALIZERS))],
+    }
+
+    def __init__(
+        self,
+        constraints,
+        concepts,
+        detector=None,
+        *,
+        normalizer="genextreme",
+        calibration=0.2,
+        domains=None,
+        contamination=0.05,
+        ood_label=-1,
+        n_jobs=None,
+        random_state=None,
+    ):
+        super().__init__(
+            constraints,
+            concepts,
+            detector,
+            calibration=calibration,
+            domains=domains,
+            contamination=contamination,
+            ood_label=ood_label,
+            n_jobs=n_jobs,
+            random_state=random_state,
+        )
+        self.normalizer = normalizer
+
+    @property
+    def _normalizer(self):
+        return self.normalizer
 
     def _fit_normalizer(self, outlier):
         # confidence is already in (0, 1]

@@ -288,6 +288,18 @@ def _fit_clone(owner, estimator, fitted, X, y):
         fitted.fit(X, y)
 
 
+def join_input_tags(tags, inner):
+    """Set the input tags of a meta-estimator from the tags of its estimators."""
+    for name, of in (
+        ("sparse", all),
+        ("allow_nan", all),
+        ("positive_only", any),
+        ("three_d_array", any),
+    ):
+        value = bool(inner) and of(getattr(one.input_tags, name) for one in inner)
+        setattr(tags.input_tags, name, value)
+
+
 def wrapped_tags(tags, estimator):
     """Return tags of a meta-estimator with input and target tags of its estimator."""
     if estimator is not None:

@@ -8,8 +8,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 
 from skood.base import BaseDetector
-from skood.logic import MLNDetector
+from skood.logic import (
+    ConstraintSearch,
+    GreedySearch,
+    MLNDetector,
+    WeightedConstraints,
+)
 from skood.logic.search._splits import split_rows
+from tests.logic._signs import with_parts
 
 __all__ = [
     "NAMES",
@@ -18,6 +24,7 @@ __all__ = [
     "naive_auroc",
     "planted_data",
     "planted_detector",
+    "planted_search",
     "rows_of",
 ]
 
@@ -87,9 +94,21 @@ def planted_data(n_id=600, n_ood=400, seed=0):
 def planted_detector(detector=True, **params):
     concepts = [(name, FrozenEstimator(Column(j))) for j, name in enumerate(NAMES)]
     params = {"calibration": "same", "normalizer": "empirical", **params}
-    constraints = params.pop("constraints", [])
+    params = with_parts(params.pop("constraints", []), **params)
     one = FrozenEstimator(LastColumn()) if detector else None
-    return MLNDetector(constraints, concepts, one, **params)
+    return MLNDetector(concepts=concepts, detector=one, **params)
+
+
+def planted_search(detector=None, *, random_state=0, **params):
+    """A search; parameters of its greedy search are among the others."""
+    names = ("order", "n_refits", "min_improvement", "max_constraints", "prune")
+    options = {name: params.pop(name) for name in names if name in params}
+    return ConstraintSearch(
+        planted_detector() if detector is None else detector,
+        search=GreedySearch(**options),
+        random_state=random_state,
+        **params,
+    )
 
 
 def rows_of(y, seed, validation=0.2, test=0.2):
@@ -106,6 +125,9 @@ def rows_of(y, seed, validation=0.2, test=0.2):
 
 def naive_auroc(mln, constraints, X, y, rows):
     """Fit a detector of these constraints from scratch, and score validation rows."""
-    detector = clone(mln).set_params(constraints=constraints, random_state=0)
+    detector = clone(mln).set_params(random_state=0)
+    given = isinstance(mln.constraints, WeightedConstraints)
+    name = "constraints__constraints" if given else "constraints"
+    detector.set_params(**{name: constraints})
     detector.fit(X[rows.train], y[rows.train])
     return detector.score(X[rows.validation], y[rows.validation])

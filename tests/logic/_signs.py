@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression
 
-from skood.logic import LogicDetector, MLNDetector
+from skood.logic import Fusion, LogicDetector, MLNDetector, WeightedConstraints
 
 __all__ = ["NAMES", "RULES", "Column", "columns", "logic", "mln", "signs"]
 
@@ -91,10 +91,20 @@ def signs(n=300, n_ood=0, noise=0.1, seed=0):
     return X, labels
 
 
+def with_parts(constraints, *, weights=None, prior=1.0, **params):
+    """Parameters of an MLNDetector, with options of its parts in parts."""
+    if weights is not None or prior != 1.0:
+        constraints = WeightedConstraints(constraints, weights=weights, prior=prior)
+    options = {key: params.pop(key) for key in ("gamma", "normalizer") if key in params}
+    if options:
+        params["fusion"] = Fusion(params.pop("fusion", "log"), **options)
+    return {"constraints": constraints, **params}
+
+
 def mln(constraints=RULES, detector=None, **params):
     """A detector with one reader for each concept."""
-    params = {"random_state": 0, **params}
-    return MLNDetector(constraints, columns(), detector, **params)
+    params = {"random_state": 0, **with_parts(constraints, **params)}
+    return MLNDetector(concepts=columns(), detector=detector, **params)
 
 
 def logic(constraints=RULES, detector=None, **params):

@@ -9,7 +9,7 @@ import torch
 from sklearn.frozen import FrozenEstimator
 
 from skood.detectors import MSP, Mahalanobis
-from skood.logic import MLNDetector
+from skood.logic import Fusion, MLNDetector
 from skood.logic import _concept_values as reading_module
 from skood.logic._concept_values import fit_one, some_rows
 from skood.nn import pretrained
@@ -48,7 +48,7 @@ def test_a_network_runs_once_per_call(detector):
         ["class = yield -> shape = triangle"],
         readers,
         given[detector],
-        normalizer="empirical",
+        fusion=Fusion(normalizer="empirical"),
         marginalize=True,
         random_state=0,
     ).fit(X, y)
@@ -69,7 +69,7 @@ def test_chunks(monkeypatch):
             ["class = yield -> shape = triangle"],
             readers,
             MSP(net),
-            normalizer="norm",
+            fusion=Fusion(normalizer="norm"),
             random_state=0,
             **params,
         ).fit(X, y)
@@ -85,9 +85,11 @@ def test_a_network_reads_the_same_labels_with_and_without_probabilities():
     _, net, readers = networks()
     found = []
     for params in ({}, {"marginalize": True}):
+        fusion = Fusion(normalizer="norm")
         one = MLNDetector(
-            [], readers, MSP(net), normalizer="norm", random_state=0, **params
-        ).fit(X, y)
+            [], readers, MSP(net), fusion=fusion, random_state=0, **params
+        )
+        one.fit(X, y)
         found.append(one._read(X))
     np.testing.assert_array_equal(found[0].codes, found[1].codes)
     assert found[0].proba is None

@@ -21,6 +21,7 @@ from skood.logic import (
     C,
     ConstraintContributionDisplay,
     ConstraintSearch,
+    Fusion,
     KnowledgeBase,
     MLNDetector,
     constraint_candidates,
@@ -34,15 +35,14 @@ from tests.logic._planted import (
     naive_auroc,
     planted_data,
     planted_detector,
+    planted_search,
     rows_of,
 )
 
 
 def test_planted_rule_is_found_and_helps():
     X, y = planted_data(1500, 1000)
-    search = ConstraintSearch(planted_detector(), order="gain", random_state=0).fit(
-        X, y
-    )
+    search = planted_search(order="gain").fit(X, y)
     assert "a -> b" in search.found_
     assert search.n_validation_ == (300, 500)
     assert search.n_test_ == (300, 500)
@@ -79,7 +79,7 @@ def test_is_the_detector_with_these_constraints():
     assert len(search.explain(X[:5], as_frame=True)) == 5
     np.testing.assert_array_equal(search.classes_, [False, True])
     assert isinstance(search.estimator_, MLNDetector)
-    assert search.estimator_.constraints == search.found_
+    assert search.estimator_.constraints.constraints == search.found_
     validation = detector.score(X[rows.validation], y[rows.validation])
     assert search.validation_auroc_ == pytest.approx(validation)
     test = detector.score(X[rows.test], y[rows.test])
@@ -94,7 +94,7 @@ def test_parts_that_are_fitted():
     X, y = planted_data()
     concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
     mln = MLNDetector([], concepts, LastColumn(), random_state=7)
-    search = ConstraintSearch(mln, order="gain", random_state=3).fit(X, y)
+    search = ConstraintSearch(mln, search="gain", random_state=3).fit(X, y)
     rows = rows_of(y, 3)
     detector = clone(mln).set_params(constraints=search.found_)
     detector.fit(X[rows.train], y[rows.train])
@@ -114,13 +114,11 @@ def test_parts_that_are_fitted():
 def test_logic_alone():
     """Neither constraints nor a detector to start from."""
     X, y = planted_data()
-    search = ConstraintSearch(
-        planted_detector(detector=False), order="gain", random_state=0
-    )
+    search = planted_search(planted_detector(detector=False), order="gain")
     search.fit(X, y)
     assert search.baseline_test_auroc_ == search.baseline_validation_auroc_ == 0.5
     assert search.test_auroc_ > 0.6
-    assert search.estimator_.constraints == search.found_
+    assert search.estimator_.constraints.constraints == search.found_
     rows = rows_of(y, 0)
     value = naive_auroc(planted_detector(detector=False), search.found_, X, y, rows)
     assert search.validation_auroc_ == pytest.approx(value)
@@ -133,7 +131,7 @@ def test_logic_alone():
         ),
         pytest.warns(SkoodWarning, match="No constraint was found"),
     ):
-        clone(search).set_params(min_improvement=1.0).fit(X, y)
+        clone(search).set_params(search__min_improvement=1.0).fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,7 @@ def test_logic_alone():
 def test_start_with_constraints(constraints, weights):
     X, y = planted_data()
     mln = planted_detector(constraints=constraints, weights=weights)
-    search = ConstraintSearch(mln, order="gain", random_state=3).fit(X, y)
+    search = ConstraintSearch(mln, search="gain", random_state=3).fit(X, y)
     rules = list(constraints.values()) if weights == {"alike": 1.5} else constraints
     n = len(rules)
     start = KnowledgeBase(rules, dict.fromkeys(NAMES, "bool")).constraints
@@ -162,8 +160,9 @@ def test_start_with_constraints(constraints, weights):
         )
     if isinstance(weights, dict):
         assert search.weights_[0] == 1.5
-        assert list(search.estimator_.constraints)[:2] == ["alike", "a -> b"]
-        assert search.estimator_.constraints["(a -> b)"] == "a -> b"
+        found = search.estimator_.constraints.constraints
+        assert list(found)[:2] == ["alike", "a -> b"]
+        assert found["(a -> b)"] == "a -> b"
     # the history begins with the detector of the start
     rows = rows_of(y, 3)
     before = naive_auroc(mln, constraints, X, y, rows)
@@ -179,30 +178,28 @@ def test_start_with_constraints(constraints, weights):
 def test_supervised():
     """OOD rows of the training part are learned from, and is_id stays last."""
     X, y = planted_data()
-    mln = planted_detector(supervised=True, id_estimator=GaussianNB(), calibration=0.2)
-    mln.set_params(constraints=["c <-> d"], weights=[1.5])
-    search = ConstraintSearch(
-        mln, candidates=["a -> b", "is_id -> a", "d"], random_state=0
-    ).fit(X, y)
+    params = {"id_estimator": GaussianNB(), "calibration": 0.2}
+    mln = planted_detector(constraints=["c <-> d"], weights=[1.5], **params)
+    search = planted_search(mln, candidates=["a -> b", "is_id -> a", "d"]).fit(X, y)
     assert search.constraints_ == ["c <-> d", *search.found_, "is_id"]
     assert search.weights_[0] == 1.5
     assert search.weights_[-1] > 0
     assert search.n_validation_ == (*search.n_test_[:1], 80) == (120, 80)
-    default = ConstraintSearch(mln, order="gain", random_state=0).fit(X, y)
+    default = ConstraintSearch(mln, search="gain", random_state=0).fit(X, y)
     assert not any("is_id" in text for text in default.found_)
 
 
 def test_supervised_without_constraints_or_a_detector():
     """The classifier of ID rows scores, whether a constraint is found or not."""
     X, y = planted_data()
-    params = {"supervised": True, "id_estimator": GaussianNB(), "calibration": 0.2}
+    params = {"id_estimator": GaussianNB(), "calibration": 0.2}
     for weights in (None, [], [3.0], {"is_id": 3.0}):
         mln = planted_detector(detector=False, weights=weights, **params)
-        search = ConstraintSearch(mln, candidates=["a -> b"], random_state=0).fit(X, y)
+        search = planted_search(mln, candidates=["a -> b"]).fit(X, y)
         assert search.constraints_ == ["a -> b", "is_id"]
         if weights not in (None, []):
             assert search.weights_[-1] == 3.0
-        search.set_params(min_improvement=1.0)
+        search.set_params(search__min_improvement=1.0)
         with pytest.warns(SkoodWarning, match="No constraint was found"):
             search.fit(X, y)
         assert search.constraints_ == ["is_id"]
@@ -212,21 +209,21 @@ def test_supervised_without_constraints_or_a_detector():
 def test_weights_where_there_is_nothing_to_weigh():
     X, y = planted_data()
     mln = planted_detector(detector=False, weights=[])
-    search = ConstraintSearch(mln, order="gain", random_state=0).fit(X, y)
+    search = ConstraintSearch(mln, search="gain", random_state=0).fit(X, y)
     plain = planted_detector(detector=False)
-    other = ConstraintSearch(plain, order="gain", random_state=0).fit(X, y)
+    other = planted_search(plain, order="gain").fit(X, y)
     np.testing.assert_array_equal(search.weights_, other.weights_)
     for weights, text in (
         ([1.0], "weights must hold one number"),
         ({"a -> b": 1.0}, "names 'a -> b', which is no constraint"),
     ):
         with pytest.raises(ValueError, match=text):
-            clone(search).set_params(estimator__weights=weights).fit(X, y)
+            clone(search).set_params(estimator__constraints__weights=weights).fit(X, y)
 
 
 def test_weights_are_edited_by_hand():
     X, y = planted_data()
-    search = ConstraintSearch(planted_detector(), order="gain", random_state=0)
+    search = planted_search(order="gain")
     with pytest.raises(NotFittedError):
         search.set_weights([1.0])
     search.fit(X, y)
@@ -245,7 +242,7 @@ def test_columns_of_labels_go_by_their_names():
     """Scorers know the concepts of a search, and displays its constraints."""
     X, y = planted_data()
     frame = pd.DataFrame(y, columns=NAMES)[NAMES[::-1]].assign(rest="?")
-    search = ConstraintSearch(planted_detector(), order="gain", random_state=0)
+    search = planted_search(order="gain")
     search.fit(X, frame)
     assert search.concepts_ == NAMES
     assert search.knowledge_base_.constraints == search.constraints_
@@ -277,7 +274,7 @@ def test_candidates_are_tried_once():
         "b or c and a and not c",
         "b",
     ]
-    search = ConstraintSearch(planted_detector(), candidates=candidates, random_state=0)
+    search = planted_search(candidates=candidates)
     search.fit(X, y)
     assert list(search.search_history_["candidate"]) == [
         "a -> b",
@@ -292,7 +289,7 @@ def test_candidates_are_tried_once():
 
 def test_orders():
     X, y = planted_data()
-    search = ConstraintSearch(planted_detector(), order="random", random_state=1)
+    search = planted_search(order="random", random_state=1)
     first = search.fit(X, y).search_history_["candidate"]
     assert list(first) == list(search.fit(X, y).search_history_["candidate"])
     listed = [str(c) for c in constraint_candidates(dict.fromkeys(NAMES, "bool"))]
@@ -305,24 +302,22 @@ def test_orders():
 @pytest.mark.parametrize("order", ["listed", "gain"])
 def test_max_constraints(order):
     X, y = planted_data()
-    search = ConstraintSearch(
-        planted_detector(), order=order, random_state=0, prune=False
-    )
+    search = planted_search(order=order, prune=False)
     all_of_them = search.fit(X, y).found_
     assert len(all_of_them) > 2
-    search.set_params(max_constraints=2).fit(X, y)
+    search.set_params(search__max_constraints=2).fit(X, y)
     assert search.found_ == all_of_them[:2]
     with pytest.warns(SkoodWarning, match="No constraint was found"):
-        search.set_params(max_constraints=0).fit(X, y)
+        search.set_params(search__max_constraints=0).fit(X, y)
     assert search.found_ == []
     assert len(search.search_history_) == 0
 
 
 def test_depth():
     X, y = planted_data()
-    search = ConstraintSearch(planted_detector(), depth=1, random_state=0).fit(X, y)
+    search = planted_search(depth=1).fit(X, y)
     assert list(search.search_history_["candidate"]) == NAMES
-    search.set_params(depth=3, order="gain").fit(X, y)
+    search.set_params(depth=3, search="gain").fit(X, y)
     tried = search.search_history_["candidate"]
     assert any(" and " in text for text in tried)
 
@@ -333,7 +328,7 @@ def test_nothing_to_find():
     X = rng.normal(size=(400, 5))
     y = (X[:, :4] > 0).astype(object)
     y[200:] = -1
-    search = ConstraintSearch(planted_detector(), min_improvement=0.1, random_state=0)
+    search = planted_search(min_improvement=0.1)
     with pytest.warns(
         SkoodWarning,
         match=r"No constraint was found: of 28 candidates none raises the auroc of "
@@ -351,12 +346,8 @@ def test_nothing_to_find():
 def test_likelihood_needs_no_ood_rows():
     X, y = planted_data()
     is_id = ~(y == -1).any(axis=1)
-    search = ConstraintSearch(
-        planted_detector(),
-        objective="likelihood",
-        order="gain",
-        random_state=3,
-        prune=False,
+    search = planted_search(
+        objective="likelihood", order="gain", random_state=3, prune=False
     )
     search.fit(X[is_id], y[is_id].astype(bool))
     assert search.found_[0] in ("a -> b", "c -> d", "not c -> not d")
@@ -386,9 +377,7 @@ def test_likelihood_needs_no_ood_rows():
 
 def test_no_test_rows():
     X, y = planted_data()
-    search = ConstraintSearch(
-        planted_detector(), test=0.0, order="gain", random_state=0
-    )
+    search = planted_search(test=0.0, order="gain")
     search.fit(X, y)
     assert search.n_validation_ == (120, 400)
     assert search.n_test_ == (0, 0)
@@ -398,15 +387,15 @@ def test_no_test_rows():
 
 def test_pickle_skops_and_search_over_it():
     X, y = planted_data()
-    search = ConstraintSearch(planted_detector(), order="gain", random_state=0).fit(
-        X, y
-    )
+    search = planted_search(order="gain").fit(X, y)
     loaded = pickle.loads(pickle.dumps(search))
     np.testing.assert_array_equal(loaded.score_samples(X), search.score_samples(X))
     pd.testing.assert_frame_equal(loaded.search_history_, search.search_history_)
     concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
-    mln = MLNDetector([], concepts, LastColumn(), normalizer="norm", random_state=7)
-    search = ConstraintSearch(mln, order="gain", depth=1, random_state=0)
+    mln = MLNDetector(
+        [], concepts, LastColumn(), fusion=Fusion(normalizer="norm"), random_state=7
+    )
+    search = planted_search(mln, order="gain", depth=1)
     skops = pytest.importorskip("skops.io")
     fitted = clone(search).fit(X, y)
     data = skops.dumps(fitted)
@@ -415,13 +404,13 @@ def test_pickle_skops_and_search_over_it():
     pd.testing.assert_frame_equal(loaded.search_history_, fitted.search_history_)
     grid = GridSearchCV(
         search,
-        {"estimator__gamma": [0.0, 1.0]},
+        {"estimator__fusion__gamma": [0.0, 1.0]},
         scoring=make_ood_scorer(auroc),
         cv=2,
     )
     with pytest.warns(SkoodWarning, match="No constraint was found"):
         grid.fit(X, y)
-    assert grid.best_params_ == {"estimator__gamma": 1.0}
+    assert grid.best_params_ == {"estimator__fusion__gamma": 1.0}
 
 
 def test_random_state_of_the_estimator():
@@ -430,7 +419,7 @@ def test_random_state_of_the_estimator():
     concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
     for seed in (None, np.random.RandomState(0)):
         mln = MLNDetector([], concepts, LastColumn(), random_state=seed)
-        search = ConstraintSearch(mln, order="gain", random_state=3).fit(X, y)
+        search = ConstraintSearch(mln, search="gain", random_state=3).fit(X, y)
         assert isinstance(search.estimator_.random_state, int)
         rows = rows_of(y, 3)
         again = clone(search.estimator_).fit(X[rows.train], y[rows.train])
@@ -441,7 +430,7 @@ def test_too_large_components(monkeypatch):
     X, y = planted_data()
     monkeypatch.setattr(state, "_MAX_WORLDS", 4)
     monkeypatch.setattr(state, "_MAX_TABLE", 4)
-    search = ConstraintSearch(planted_detector(), random_state=0)
+    search = planted_search()
     search.set_params(candidates=["a -> b", "c <-> d", "a and b and c -> d"])
     with pytest.warns(
         SkoodWarning,
@@ -452,14 +441,14 @@ def test_too_large_components(monkeypatch):
         search.fit(X, y)
     assert list(search.search_history_["candidate"]) == ["a -> b", "c <-> d"]
     with pytest.warns(SkoodWarning, match="1 of 3 candidates"):
-        search.set_params(order="gain").fit(X, y)
+        search.set_params(search__order="gain").fit(X, y)
     assert "a and b and c -> d" not in list(search.search_history_["candidate"])
     # what cannot be left out is kept
     monkeypatch.setattr(state.SearchModel, "without", lambda self, member: None)
     with pytest.warns(SkoodWarning, match="1 of 3 candidates"):
         kept = clone(search).fit(X, y).found_
     with pytest.warns(SkoodWarning, match="1 of 3 candidates"):
-        assert kept == search.set_params(prune=False).fit(X, y).found_
+        assert kept == search.set_params(search__prune=False).fit(X, y).found_
     search.set_params(estimator=planted_detector(constraints=["a and b and c -> d"]))
     with pytest.raises(
         ValueError,
@@ -472,13 +461,13 @@ def test_too_large_components(monkeypatch):
 def test_progress(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     X, y = planted_data()
-    ConstraintSearch(planted_detector(), random_state=0, verbose=1).fit(X, y)
+    planted_search(verbose=1).fit(X, y)
     assert "constraints: 28/28" in capsys.readouterr().err
 
 
 def test_errors():
     X, y = planted_data()
-    search = ConstraintSearch(planted_detector(), order="gain", random_state=0)
+    search = planted_search(order="gain")
     with pytest.raises(NotFittedError):
         search.search_history_  # noqa: B018
     for method in ("score_samples", "explain", "predict_concepts", "penalty"):
@@ -510,10 +499,12 @@ def test_errors():
         ConstraintSearch(planted_detector(fusion="product")).fit(X, y)
     with pytest.raises(ValueError, match="The 'estimator' parameter"):
         ConstraintSearch(LastColumn()).fit(X, y)
-    with pytest.raises(ValueError, match="The 'order' parameter"):
-        ConstraintSearch(planted_detector(), order="best").fit(X, y)
+    with pytest.raises(ValueError, match="The 'search' parameter"):
+        ConstraintSearch(planted_detector(), search="best").fit(X, y)
+    with pytest.raises(ValueError, match="The 'order' parameter of GreedySearch"):
+        planted_search(order="best").fit(X, y)
     with pytest.raises(ValueError, match="Unknown concept 'q'"):
-        ConstraintSearch(planted_detector(), candidates=[C("q")]).fit(X, y)
+        planted_search(candidates=[C("q")]).fit(X, y)
     with pytest.raises(ValueError, match="No in-distribution rows"):
         ConstraintSearch(planted_detector()).fit(X[~is_id], y[~is_id])
 
@@ -526,8 +517,8 @@ def test_constraints_without_a_table():
     y = (X > 0).astype(object)
     y[40:] = -1
     concepts = [(name, FrozenEstimator(Column(j))) for j, name in enumerate(names)]
-    mln = MLNDetector([], concepts, LastColumn(), normalizer="norm")
-    search = ConstraintSearch(mln, candidates=[" or ".join(names)], random_state=0)
+    mln = MLNDetector([], concepts, LastColumn(), fusion=Fusion(normalizer="norm"))
+    search = planted_search(mln, candidates=[" or ".join(names)])
     with pytest.raises(
         ValueError,
         match=r"The constraint 'p0 or p1 .*' names concepts with too many combinations "

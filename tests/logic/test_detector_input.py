@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skood.detectors import SSD
 from skood.exceptions import ConstraintSyntaxError, SkoodWarning
-from skood.logic import C, MLNDetector
+from skood.logic import C, Fusion, MLNDetector, WeightedConstraints
 from skood.metrics import aupr_out, auroc, make_ood_scorer
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from tests.logic._signs import NAMES, RULES, Column, columns, linear, mln, signs
@@ -57,22 +57,23 @@ def test_bad_constraints(constraints, error, text):
     "params, text",
     [
         ({"fusion": "sum"}, "fusion"),
-        ({"gamma": -1.0}, "gamma"),
-        ({"normalizer": "beta"}, "normalizer"),
+        ({"gamma": -1.0}, "gamma' parameter of Fusion"),
+        ({"normalizer": "beta"}, "normalizer' parameter of Fusion"),
         ({"calibration": 2}, "calibration"),
         ({"calibration": "other"}, "calibration"),
-        ({"prior": -1}, "prior"),
+        ({"prior": -1}, "prior' parameter of WeightedConstraints"),
         ({"contamination": 0.7}, "contamination"),
         ({"detector": 3}, "detector"),
         ({"detector": "conf"}, "detector"),
         ({"domains": [1]}, "domains"),
-        ({"supervised": 2}, "supervised"),
         ({"id_estimator": 3}, "id_estimator"),
+        ({"id_estimator": "first"}, "id_estimator"),
     ],
 )
 def test_bad_parameters(params, text):
     X, y = signs(60)
-    with pytest.raises(ValueError, match=f"The '{text}' parameter of MLNDetector"):
+    text = text if "'" in text else f"{text}' parameter of MLNDetector"
+    with pytest.raises(ValueError, match=f"The '{text}"):
         mln(**params).fit(X, y)
 
 
@@ -254,7 +255,9 @@ def test_images_and_tensors():
 def test_pipelines_and_searches():
     X, y = signs(240, 60)
     frame = pd.DataFrame(y, columns=NAMES)
-    one = MLNDetector(RULES, linear(), GAUSSIAN, random_state=0)
+    one = MLNDetector(
+        WeightedConstraints(RULES), linear(), GAUSSIAN, fusion=Fusion(), random_state=0
+    )
     cv = OODStratifiedKFold(2, shuffle=True, random_state=0)
     pipeline = make_pipeline(StandardScaler(), one)
     for labels in (y, frame):
@@ -265,9 +268,9 @@ def test_pipelines_and_searches():
         search = GridSearchCV(
             pipeline,
             {
-                "mlndetector__gamma": [0.0, 1.0],
-                "mlndetector__fusion": ["log", "shifted_product"],
-                "mlndetector__prior": [2.0],
+                "mlndetector__fusion__gamma": [0.0, 1.0],
+                "mlndetector__fusion__rule": ["log", "shifted_product"],
+                "mlndetector__constraints__prior": [2.0],
                 "mlndetector__color__C": [1.0],
             },
             cv=cv,
@@ -282,7 +285,7 @@ def test_pipelines_and_searches():
 
 def test_pickle():
     X, y = signs(100, 30)
-    one = mln(RULES, GAUSSIAN, supervised=True).fit(X, y)
+    one = mln(RULES, GAUSSIAN, id_estimator="clone").fit(X, y)
     loaded = pickle.loads(pickle.dumps(one))
     np.testing.assert_array_equal(loaded.score_samples(X), one.score_samples(X))
     assert loaded.set_weights([1.0, 2.0]).offset_ == one.set_weights([1, 2]).offset_

@@ -268,9 +268,7 @@ def test_expected_contributions():
 def test_the_classifier_of_id_rows_has_its_own_words():
     X, y = signs(200, 80)
     X = np.column_stack([X, y[:, 0] != -1])
-    one = mln(
-        RULES, "confidence", supervised=True, id_estimator=Column(3), normalizer="norm"
-    ).fit(X, y)
+    one = mln(RULES, "confidence", id_estimator=Column(3), normalizer="norm").fit(X, y)
     row = one.explain([[0.0, 0.0, 0.0, 0.0]])[0]
     assert row.violated == ["is_id"]
     assert row.concepts["is_id"] is False

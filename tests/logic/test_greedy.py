@@ -6,12 +6,13 @@
 import numpy as np
 import pytest
 
-from skood.logic import ConstraintSearch, KnowledgeBase, constraint_candidates
+from skood.logic import KnowledgeBase, constraint_candidates
 from tests.logic._planted import (
     NAMES,
     naive_auroc,
     planted_data,
     planted_detector,
+    planted_search,
     rows_of,
 )
 
@@ -42,9 +43,8 @@ def test_listed_equals_a_naive_loop(params):
     X, y = planted_data()
     mln = planted_detector(**params)
     candidates = constraint_candidates(dict.fromkeys(NAMES, "bool"))[2:16]
-    search = ConstraintSearch(
-        mln, candidates=candidates, prune=False, random_state=3
-    ).fit(X, y)
+    search = planted_search(mln, candidates=candidates, prune=False, random_state=3)
+    search.fit(X, y)
     rows = rows_of(y, 3)
     found, tried = _naive_listed(mln, candidates, X, y, rows, 0.001)
     assert search.found_ == found
@@ -62,8 +62,8 @@ def test_by_gain_equals_a_naive_loop():
     """Each round: the best of those with the largest divergence, from scratch."""
     X, y = planted_data()
     mln = planted_detector()
-    search = ConstraintSearch(mln, order="gain", n_refits=4, prune=False)
-    search.set_params(random_state=3, min_improvement=0.002).fit(X, y)
+    search = planted_search(mln, order="gain", n_refits=4, prune=False, random_state=3)
+    search.set_params(search__min_improvement=0.002).fit(X, y)
     rows = rows_of(y, 3)
     is_id = ~(y[rows.train] == -1).any(axis=1)
     assert is_id.all()
@@ -102,8 +102,8 @@ def test_prune():
     """Without any of what is left the objective is lower, and it never fell."""
     X, y = planted_data()
     params = {"min_improvement": 0.0, "random_state": 3}
-    full = ConstraintSearch(planted_detector(), prune=False, **params).fit(X, y)
-    search = ConstraintSearch(planted_detector(), **params).fit(X, y)
+    full = planted_search(prune=False, **params).fit(X, y)
+    search = planted_search(**params).fit(X, y)
     assert set(search.found_) < set(full.found_)
     order = [text for text in full.found_ if text in search.found_]
     assert search.found_ == order

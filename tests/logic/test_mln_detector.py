@@ -18,7 +18,7 @@ from sklearn.svm import LinearSVC
 
 from skood.detectors import MSP, SSD
 from skood.exceptions import SkoodWarning
-from skood.logic import C, MLNDetector
+from skood.logic import C, Fusion, MLNDetector, WeightedConstraints
 from skood.metrics import auroc
 from tests._thresholds import middle_of_gap
 from tests.logic._signs import NAMES, RULES, Column, columns, linear, mln, signs
@@ -368,8 +368,7 @@ def test_supervised():
     # OOD signs that no rule tells, but the last column does
     obeying, _ = signs(50, seed=3)
     hidden = np.column_stack([obeying, np.full(50, 2.0)])
-    params = {"supervised": True, "id_estimator": LogisticRegression()}
-    one = mln(**params).fit(X, y)
+    one = mln(id_estimator=LogisticRegression()).fit(X, y)
     assert one.constraints_ == [*mln().fit(X, y).constraints_, "is_id"]
     assert one.id_estimator_.classes_.tolist() == [False, True]
     assert one.concepts_ == NAMES
@@ -394,10 +393,9 @@ def test_weight_of_the_classifier_of_id_rows():
         [],
         [("class", reader)],
         "confidence",
-        supervised=True,
         id_estimator=is_id,
         calibration="same",
-        normalizer="empirical",
+        fusion=Fusion(normalizer="empirical"),
     ).fit(X, y)
     np.testing.assert_allclose(one.weights_, [3.4600847189956982], atol=1e-8)
 
@@ -405,12 +403,11 @@ def test_weight_of_the_classifier_of_id_rows():
 def test_supervised_by_a_clone_of_the_first_classifier():
     X, y = signs(200, 80)
     one = MLNDetector(
-        {"stop": RULES[0]},
+        WeightedConstraints({"stop": RULES[0]}, weights=[2.0]),
         linear(),
         "confidence",
-        supervised=True,
+        id_estimator="clone",
         marginalize=True,
-        weights=[2.0],
         random_state=0,
     ).fit(X, y)
     assert type(one.id_estimator_) is LogisticRegression
@@ -423,9 +420,7 @@ def test_supervised_by_a_clone_of_the_first_classifier():
 
 def test_constraints_may_name_the_concept():
     X, y = signs(200, 80)
-    one = mln(
-        ["is_id -> class = stop_sign"], supervised=True, id_estimator=Column()
-    ).fit(X, y)
+    one = mln(["is_id -> class = stop_sign"], id_estimator=Column()).fit(X, y)
     assert one.constraints_ == ["is_id -> class = stop_sign", "is_id"]
 
 
@@ -440,8 +435,8 @@ def test_constraints_may_name_the_concept():
         ),
         ({"constraints": ["is_id"]}, None, "Rename it, or leave it out"),
         ({"constraints": [C("is_id")]}, None, "adds the constraint 'is_id'"),
-        ({}, "frozen", "classifier of the first concept, 'class', is frozen and"),
-        ({}, "several", "'class_color', has several outputs"),
+        ({}, "frozen", "of the first concept, 'class', is frozen. Give a"),
+        ({}, "several", "'class_color', has several outputs. Give a"),
         ({"y": "id"}, None, "no row of y has ood_label=-1. Add some"),
         (
             {"id_estimator": FrozenEstimator(Column().fit(None, [-1, 1]))},
@@ -468,12 +463,10 @@ def test_supervised_errors(params, concepts, text):
         if isinstance(concepts, str)
         else concepts
     )
-    params = {"constraints": [], **params}
+    params = {"constraints": [], "id_estimator": "clone", **params}
     if params.pop("y", None):
         X, y = X[:60], y[:60]
-    one = MLNDetector(
-        concepts=concepts or columns(), detector="confidence", supervised=True, **params
-    )
+    one = MLNDetector(concepts=concepts or columns(), detector="confidence", **params)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a column vector y
         with pytest.raises(ValueError, match=text):
@@ -493,12 +486,12 @@ def test_logarithms_do_without_the_largest_penalty():
         (name, FrozenEstimator(Column(j).fit(y, y[:, j])))
         for j, name in enumerate(names)
     ]
-    params = {"weights": [1.0, 2.0], "calibration": "same"}
-    one = MLNDetector(rules, readers, **params).fit(y, y)
+    rules = WeightedConstraints(rules, weights=[1.0, 2.0])
+    one = MLNDetector(rules, readers, calibration="same").fit(y, y)
     odd, first = y.sum(axis=1) % 2, (y[:, 0] == 0) | (y[:, 1] == 1)
     np.testing.assert_allclose(one.penalty(y), -1.0 * odd - 2.0 * first)
     with pytest.raises(ValueError, match="log Z and what follows from it"):
-        MLNDetector(rules, readers, fusion="shifted_product", **params).fit(y, y)
+        one.set_params(fusion="shifted_product").fit(y, y)
 
 
 def test_another_fusion_after_the_fit():

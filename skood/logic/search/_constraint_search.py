@@ -13,10 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from skood.logic._concepts import check_parts
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._mln_detector import MLNDetector
+from skood.logic._weighted_constraints import WeightedConstraints
 from skood.logic.language._formulas import C
 from skood.logic.search._candidates import constraint_candidates
 from skood.logic.search._found_detector import FoundDetector
-from skood.logic.search._greedy import Greedy, Validation
+from skood.logic.search._greedy import ORDERS, GreedySearch, Validation
 from skood.logic.search._incremental_network import SearchModel
 from skood.logic.search._splits import distinct, grown, pool_of, split_rows
 from skood.metrics import auroc
@@ -24,8 +25,7 @@ from skood.utils._atomic_fit import fresh_fit
 from skood.utils._calibration import calibration_folds
 from skood.utils._metaestimators import copy_input_attributes, take_rows, wrapped_tags
 from skood.utils._pandas import import_pandas
-from skood.utils._param_validation import Interval, Options, StrOptions, fit_context
-from skood.utils._progress import progress
+from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._warnings import warn
 
 __all__ = ["ConstraintSearch"]
@@ -52,8 +52,8 @@ class ConstraintSearch(FoundDetector):
     ----------
     estimator : MLNDetector
         The detector to improve. Its constraints, if any, are the start of the search,
-        and are never removed; its `weights`, `prior`, `fusion`, `gamma` and
-        `calibration` are used for the result. Its fusion must not be "product".
+        and are never removed; their weights and prior, and its `fusion` and
+        `calibration`, are used for the result. Its fusion must not be "product".
 
     candidates : list of (str or Formula), default=None
         Constraints that may be added. None: :func:`constraint_candidates` of the
@@ -69,25 +69,10 @@ class ConstraintSearch(FoundDetector):
         finds dependencies between concepts, which may or may not help to detect OOD
         samples.
 
-    order : {"listed", "random", "gain"}, default="listed"
-        Order in which candidates are tried. "listed" and "random" try each candidate
-        once. "gain" ranks them by the increase of the likelihood of the held-out ID
-        samples, which is the Kullback-Leibler divergence of their observed from their
-        predicted truth [2]_; the best of the first `n_refits` is added, then all others
-        are ranked again, until no candidate improves the objective.
-
-    n_refits : int, default=20
-        Number of candidates to try in each round of the order "gain".
-
-    min_improvement : float, default=0.001
-        :math:`\delta_{\min}`, at least 0.
-
-    max_constraints : int, default=None
-        Maximal number of constraints to add. None: no limit.
-
-    prune : bool, default=True
-        Whether to remove constraints at the end if the objective does not decrease
-        without them.
+    search : {"listed", "random", "gain"} or GreedySearch, default="listed"
+        Order in which candidates are tried: each once as listed, each once in random
+        order, or those of the largest gain in likelihood first. A
+        :class:`GreedySearch` also has :math:`\delta_{\min}` and the other options.
 
     validation : float, default=0.2
         Fraction of the ID samples used for the objective.
@@ -95,7 +80,7 @@ class ConstraintSearch(FoundDetector):
     test : float, default=0.2
         Fraction of the ID samples held out for the report; may be 0. OOD samples are
         divided between validation and test in the same proportion, and with a
-        supervised `estimator` by the same fractions.
+        supervised `estimator` (with `id_estimator`) by the same fractions.
 
     contamination : float, default=0.05
         Fraction of the held-out ID samples to reject. Overrides the estimator's.
@@ -149,14 +134,13 @@ class ConstraintSearch(FoundDetector):
     See Also
     --------
     MLNDetector : The detector that is improved.
+    GreedySearch : Options of the search.
     constraint_candidates : The default candidates.
 
     References
     ----------
     .. [1] K. Kirchheim, F. Ortmeier. Improving out-of-distribution detection with
        Markov logic networks. ICML 2025.
-    .. [2] S. Della Pietra, V. Della Pietra, J. Lafferty. Inducing features of random
-       fields. IEEE Transactions on Pattern Analysis and Machine Intelligence, 1997.
 
     Examples
     --------
@@ -173,7 +157,7 @@ class ConstraintSearch(FoundDetector):
     >>> y[300:] = -1
     >>> stump = DecisionTreeClassifier(max_depth=1)
     >>> mln = MLNDetector([], [("a", stump), ("b", stump)], random_state=0)
-    >>> search = ConstraintSearch(mln, order="gain", random_state=0).fit(X, y)
+    >>> search = ConstraintSearch(mln, search="gain", random_state=0).fit(X, y)
     >>> search.constraints_
     ['a -> b']
     >>> search.baseline_test_auroc_, search.test_auroc_
@@ -186,11 +170,7 @@ class ConstraintSearch(FoundDetector):
         "candidates": [list, tuple, None],
         "depth": [Interval(Integral, 1, None, closed="left")],
         "objective": [StrOptions({"auroc", "likelihood"})],
-        "order": [StrOptions({"listed", "random", "gain"})],
-        "n_refits": [Interval(Integral, 1, None, closed="left")],
-        "min_improvement": [Interval(Real, 0, None, closed="left")],
-        "max_constraints": [Interval(Integral, 0, None, closed="left"), None],
-        "prune": [Options(bool, {True, False})],
+        "search": [StrOptions(set(ORDERS)), GreedySearch],
         "validation": [Interval(Real, 0, 1, closed="neither")],
         "test": [Interval(Real, 0, 1, closed="left")],
         "random_state": ["random_state"],
@@ -204,11 +184,7 @@ class ConstraintSearch(FoundDetector):
         candidates=None,
         depth=2,
         objective="auroc",
-        order="listed",
-        n_refits=20,
-        min_improvement=0.001,
-        max_constraints=None,
-        prune=True,
+        search="listed",
         validation=0.2,
         test=0.2,
         contamination=0.05,
@@ -221,11 +197,7 @@ class ConstraintSearch(FoundDetector):
         self.candidates = candidates
         self.depth = depth
         self.objective = objective
-        self.order = order
-        self.n_refits = n_refits
-        self.min_improvement = min_improvement
-        self.max_constraints = max_constraints
-        self.prune = prune
+        self.search = search
         self.validation = validation
         self.test = test
         self.random_state = random_state
@@ -266,6 +238,9 @@ class ConstraintSearch(FoundDetector):
 
     def _fit(self, X, y):
         rng = check_random_state(self.random_state)
+        search = self.search
+        search = search if isinstance(search, GreedySearch) else GreedySearch(search)
+        search._validate_params()
         detector = self._unfitted()
         parts = check_parts(detector.concepts, detector)
         _, id_rows, ood_rows = detector._rows_of(X, y, parts)
@@ -276,7 +251,7 @@ class ConstraintSearch(FoundDetector):
             self.validation,
             self.test,
             rng,
-            keep_ood=detector.supervised,
+            keep_ood=detector._is_supervised,
         )
         y_train = None if y is None else take_rows(y, rows.train)
         detector.fit(take_rows(X, rows.train), y_train)
@@ -287,7 +262,7 @@ class ConstraintSearch(FoundDetector):
         calibration = detector._read(take_rows(X, own[held_out]))
         read = detector._read(take_rows(X, rows.validation))
         is_ood = np.isin(rows.validation, ood_rows)
-        self._search(detector, calibration, read, is_ood, rng)
+        self._find(search, detector, calibration, read, is_ood, rng)
         self._finish(detector, calibration)
         self._report("validation", read, is_ood)
         if len(rows.test):
@@ -296,7 +271,7 @@ class ConstraintSearch(FoundDetector):
 
     def _unfitted(self):
         """Return a clone of the estimator, whose logic is replaced at the end."""
-        if self.estimator.fusion == "product":
+        if self.estimator._fusion.rule == "product":
             raise ValueError(
                 "ConstraintSearch cannot search with fusion='product': it needs "
                 "non-negative weights, and candidates may have negative ones. Use "
@@ -311,21 +286,26 @@ class ConstraintSearch(FoundDetector):
             ood_label=self.ood_label,
             random_state=seed,
         )
-        if self._scores_nothing(detector, detector.constraints):
+        logic = detector._logic
+        if self._scores_nothing(detector, logic.constraints):
             # it needs constraints or a detector to compute scores
             first = check_parts(detector.concepts, detector)[0].concepts[0]
-            always, weights = C(first).eq(C(first)), detector.weights
+            always, weights = C(first).eq(C(first)), logic.weights
             if isinstance(weights, dict):
                 weights = {**weights, always: 0.0}
             else:
                 weights = [0.0, *([] if weights is None else weights)]
-            detector.set_params(constraints=[always], weights=weights)
-        return detector
+            logic = WeightedConstraints([always], weights=weights, prior=logic.prior)
+        return detector.set_params(constraints=logic)
 
     @staticmethod
     def _scores_nothing(detector, constraints):
         """Return whether a detector has neither constraints nor a detector."""
-        return not constraints and detector.detector is None and not detector.supervised
+        return (
+            not constraints
+            and detector.detector is None
+            and not detector._is_supervised
+        )
 
     def _check_rows(self, ood_rows):
         """Raise an error if samples required by the objective are missing."""
@@ -338,7 +318,7 @@ class ConstraintSearch(FoundDetector):
                 "out, or search with objective='likelihood', which needs none."
             )
 
-    def _search(self, detector, calibration, read, is_ood, rng):
+    def _find(self, search, detector, calibration, read, is_ood, rng):
         """Run the search, and store its history and result."""
         kb = detector.knowledge_base_
         pool, kinds = pool_of(detector, calibration, read)
@@ -354,37 +334,17 @@ class ConstraintSearch(FoundDetector):
             is_ood,
             kinds,
             detector._log_sf(read),
-            fusion=detector.fusion,
-            gamma=detector.gamma,
+            fusion=detector._fusion,
             objective=self.objective,
         )
-        empty = SearchModel(kb.sizes, len(calibration.codes), detector.prior)
-        greedy = Greedy(
-            grown(empty, start),
-            start,
-            candidates,
-            validation,
-            self.min_improvement,
-            self.max_constraints,
-        )
-        before = greedy.value
-        self._run(greedy, rng)
-        self._warn(greedy, before)
+        prior = detector.constraints.prior
+        model = grown(SearchModel(kb.sizes, len(calibration.codes), prior), start)
+        greedy = search._run(model, start, candidates, validation, rng, self.verbose)
+        self._warn(greedy)
         self.found_ = [candidates[i].text for i in greedy.found]
         self._history = greedy.written()
 
-    def _run(self, greedy, rng):
-        n = len(greedy.candidates)
-        with progress(n, desc="constraints", verbose=self.verbose) as bar:
-            if self.order == "gain":
-                greedy.by_gain(self.n_refits, bar)
-            else:
-                order = range(n) if self.order == "listed" else rng.permutation(n)
-                greedy.in_order(order, bar)
-        if self.prune:
-            greedy.prune()
-
-    def _warn(self, greedy, before):
+    def _warn(self, greedy):
         """Warn if nothing was found, or some candidates were not tried."""
         if greedy.inexact:
             warn(
@@ -398,15 +358,16 @@ class ConstraintSearch(FoundDetector):
             best = f"; the best reached {max(values):.4f}" if values else ""
             warn(
                 f"No constraint was found: of {len(greedy.candidates)} candidates none "
-                f"raises the {self.objective} of {before:.4f} on validation rows by "
-                f"more than min_improvement={self.min_improvement}{best}. Give other "
-                "candidates, or a smaller min_improvement."
+                f"raises the {self.objective} of {greedy.before:.4f} on validation "
+                f"rows by more than min_improvement={greedy.min_improvement}{best}. "
+                "Give other candidates, or a smaller min_improvement."
             )
 
     def _finish(self, detector, calibration):
         """Set the constraints of the detector, and fit their weights."""
-        given, weights = self.estimator.constraints, self.estimator.weights
-        n_added = len(detector.constraints) - len(given)  # see _unfitted
+        logic = self.estimator._logic
+        given, weights = logic.constraints, logic.weights
+        n_added = len(detector.constraints.constraints) - len(given)  # see _unfitted
         if self._scores_nothing(detector, [*given, *self.found_]):
             raise ValueError(
                 "No constraint was found, and the estimator has neither constraints "
@@ -415,15 +376,15 @@ class ConstraintSearch(FoundDetector):
             )
         if isinstance(given, dict):
             names = [text if text not in given else f"({text})" for text in self.found_]
-            named = {**given, **dict(zip(names, self.found_, strict=True))}
-            detector.set_params(constraints=named)
+            found = {**given, **dict(zip(names, self.found_, strict=True))}
         else:
-            detector.set_params(constraints=[*given, *self.found_])
+            found = [*given, *self.found_]
         if weights is not None and not isinstance(weights, dict):
             # found constraints are placed after the given ones and before "is_id"
             unknown = np.full(len(self.found_), np.nan)
             weights = np.insert(detector._fixed[n_added:], len(given), unknown)
-        detector.set_params(weights=weights)
+        logic = WeightedConstraints(found, weights=weights, prior=logic.prior)
+        detector.set_params(constraints=logic)
         kb = detector.knowledge_base_
         detector._set_knowledge_base({k: kb.domains[k] for k in detector.concepts_})
         detector._set_offset(detector._calibrate(calibration))

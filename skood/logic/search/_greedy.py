@@ -3,16 +3,21 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from numbers import Integral, Real
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 
-from skood.logic._fusion import fuse
 from skood.logic.search._incremental_network import Factor, SearchModel
 from skood.metrics import auroc
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._param_validation import Interval, Options, StrOptions
+from skood.utils._progress import progress
 
-__all__ = ["Candidate", "Greedy", "Validation"]
+__all__ = ["ORDERS", "Candidate", "Greedy", "GreedySearch", "Validation"]
+
+ORDERS = frozenset({"listed", "random", "gain"})
 
 
 class Candidate(NamedTuple):
@@ -29,12 +34,11 @@ class Validation:
     Samples with the same concepts have the same ``kinds``.
     """
 
-    def __init__(self, is_ood, kinds, log_sf, *, fusion, gamma, objective):
+    def __init__(self, is_ood, kinds, log_sf, *, fusion, objective):
         self._labels = np.where(is_ood, -1, 0)
         self._kinds = kinds
         self._log_sf = log_sf
         self._fusion = fusion
-        self._gamma = gamma
         self._objective = objective
         n_kinds = int(kinds.max()) + 1
         self._share = np.bincount(kinds[~is_ood], minlength=n_kinds) / np.sum(~is_ood)
@@ -46,36 +50,123 @@ class Validation:
             penalty -= weight * candidate.truth
         if self._objective == "likelihood":
             return float(-self._share @ penalty - model.log_partition())
-        outlier = fuse(
-            penalty[self._kinds],
-            self._log_sf,
-            fusion=self._fusion,
-            gamma=self._gamma,
-            max_penalty=model.max_penalty(),
+        outlier = self._fusion.fuse(
+            penalty[self._kinds], self._log_sf, model.max_penalty()
         )
         return auroc(self._labels, -outlier)
+
+
+class GreedySearch(SkoodEstimator):
+    r"""Greedy search of an :class:`ConstraintSearch`: order, stop and pruning.
+
+    With the objective J of the constraints S accepted so far, a candidate c is accepted
+    if :math:`J(S \cup \{c\}) > J(S) + \delta_{\min}`.
+
+    Read more in the :ref:`User Guide <logic>`.
+
+    Parameters
+    ----------
+    order : {"listed", "random", "gain"}, default="listed"
+        Order in which candidates are tried. "listed" and "random" try each candidate
+        once. "gain" ranks them by the increase of the likelihood of the held-out ID
+        samples, which is the Kullback-Leibler divergence of their observed from their
+        predicted truth [1]_; the best of the first `n_refits` is added, then all others
+        are ranked again, until no candidate improves the objective.
+
+    n_refits : int, default=20
+        Number of candidates to try in each round of the order "gain".
+
+    min_improvement : float, default=0.001
+        :math:`\delta_{\min}`, at least 0.
+
+    max_constraints : int, default=None
+        Maximal number of constraints to add. None: no limit.
+
+    prune : bool, default=True
+        Whether to remove constraints at the end if the objective does not decrease
+        without them.
+
+    See Also
+    --------
+    ConstraintSearch : Uses it as `search`.
+
+    References
+    ----------
+    .. [1] S. Della Pietra, V. Della Pietra, J. Lafferty. Inducing features of random
+       fields. IEEE Transactions on Pattern Analysis and Machine Intelligence, 1997.
+
+    Examples
+    --------
+    >>> from sklearn.tree import DecisionTreeClassifier
+    >>> from skood.logic import ConstraintSearch, GreedySearch, MLNDetector
+    >>> mln = MLNDetector([], [("a", DecisionTreeClassifier())], "confidence")
+    >>> search = ConstraintSearch(mln, search=GreedySearch("gain", max_constraints=5))
+    >>> search.set_params(search__n_refits=10).search
+    GreedySearch(max_constraints=5, n_refits=10, order='gain')
+    """
+
+    _parameter_constraints: dict = {
+        "order": [StrOptions(set(ORDERS))],
+        "n_refits": [Interval(Integral, 1, None, closed="left")],
+        "min_improvement": [Interval(Real, 0, None, closed="left")],
+        "max_constraints": [Interval(Integral, 0, None, closed="left"), None],
+        "prune": [Options(bool, {True, False})],
+    }
+
+    def __init__(
+        self,
+        order="listed",
+        *,
+        n_refits=20,
+        min_improvement=0.001,
+        max_constraints=None,
+        prune=True,
+    ):
+        self.order = order
+        self.n_refits = n_refits
+        self.min_improvement = min_improvement
+        self.max_constraints = max_constraints
+        self.prune = prune
+
+    def _run(self, model, start, candidates, validation, rng, verbose):
+        """Return the `Greedy` state after the search."""
+        n = len(candidates)
+        greedy = Greedy(
+            model,
+            start,
+            candidates,
+            validation,
+            self.min_improvement,
+            n if self.max_constraints is None else self.max_constraints,
+        )
+        with progress(n, desc="constraints", verbose=verbose) as bar:
+            if self.order == "gain":
+                greedy.by_gain(self.n_refits, bar)
+            else:
+                order = range(n) if self.order == "listed" else rng.permutation(n)
+                greedy.in_order(order, bar)
+        if self.prune:
+            greedy.prune()
+        return greedy
 
 
 class Greedy:
     """A network to which constraints are added while an objective increases.
 
     ``model`` is the fitted `SearchModel` of the start, with the constraints ``start``,
-    which are not removed. At most ``max_constraints`` of ``candidates`` are added if
-    they increase the objective of ``validation`` by more than ``min_improvement``.
+    which are not removed. At most ``n_most`` of ``candidates`` are added.
     """
 
-    def __init__(
-        self, model, start, candidates, validation, min_improvement, max_constraints
-    ):
+    def __init__(self, model, start, candidates, validation, min_improvement, n_most):
         self.model: SearchModel = model
         self.start = list(start)
         self.candidates = candidates
         self.validation = validation
         self.min_improvement = min_improvement
-        self.n_most = len(candidates) if max_constraints is None else max_constraints
+        self.n_most = n_most
         self.found: list = []
         self.inexact: set = set()
-        self.value = validation.value(model, self.start)
+        self.before = self.value = validation.value(model, self.start)
         self.history: dict = {
             name: []
             for name in ("candidate", "gain", "before", "after", "accepted", "seconds")
