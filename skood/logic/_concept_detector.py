@@ -35,6 +35,7 @@ from skood.utils._labels import check_nested_ood_labels, plain_labels
 from skood.utils._metaestimators import (
     concept_columns,
     copy_input_attributes,
+    join_input_tags,
     n_rows,
     with_seeds,
 )

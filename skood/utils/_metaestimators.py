@@ -24,6 +24,7 @@ __all__ = [
     "concept_columns",
     "copy_input_attributes",
     "fit_wrapped",
+    "join_input_tags",
     "known_classes",
     "n_rows",
     "take_rows",
