@@ -3,9 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import math
-from typing import Any
-
 import numpy as np
 
 from skood.logic.inference._expectation import check_probabilities, expected_tables
@@ -15,11 +12,10 @@ from skood.logic.inference._weights import (
     fit_weights,
     pseudo_log_likelihood,
 )
-from skood.logic.language._compiler import (
-    comparisons,
-    compile_formula,
-    evaluate,
-    truth_table,
+from skood.logic.language._compiled_constraints import (
+    MAX_AXES,
+    MAX_TABLE,
+    CompiledConstraints,
 )
 from skood.logic.language._domains import check_domains
 from skood.logic.language._encoding import (
@@ -27,21 +23,12 @@ from skood.logic.language._encoding import (
     decode,
     encode,
     is_frame,
-    narrow_columns,
 )
 from skood.logic.language._parser import read_constraints
-from skood.utils._torch import is_tensor, row_chunks, to_numpy
+from skood.utils._torch import to_numpy
 from skood.utils._warnings import warn
 
 __all__ = ["KnowledgeBase"]
-
-# A truth table has at most this many entries, and axes.
-_MAX_TABLE, _MAX_AXES = 2**24, 32
-
-# Bytes of the columns and comparisons in memory at a time: on the CPU so that they
-# stay in its cache, with at most 2**15 rows; more on a device.
-_BUDGET, _DEVICE_BUDGET = 2**23, 2**28
-_MIN_KEPT = 2**8
 
 
 class KnowledgeBase:
@@ -163,21 +150,8 @@ default="auto"
         names, self.formulas = read_constraints(constraints, self.domains)
         self.constraints = [str(formula) for formula in self.formulas]
         self.names = list(self.constraints) if names is None else names
-        columns = {name: j for j, name in enumerate(self.concepts)}
-        self._compiled = [compile_formula(f, self.domains) for f in self.formulas]
-        kept = set().union(*(comparisons(part) for part in self._compiled))
-        self._n_kept = max(len(self.sizes) + len(kept), _MIN_KEPT)
-        self.scopes = [
-            tuple(sorted(columns[name] for name in formula.concepts()))
-            for formula in self.formulas
-        ]
-        self.tables = [
-            truth_table(compiled, scope, self.sizes)
-            if len(scope) <= _MAX_AXES
-            and math.prod(self.sizes[j] for j in scope) <= _MAX_TABLE
-            else None
-            for compiled, scope in zip(self._compiled, self.scopes, strict=True)
-        ]
+        self._compiled = CompiledConstraints(self.formulas, self.domains)
+        self.scopes, self.tables = self._compiled.scopes, self._compiled.tables
         factors = list(zip(self.scopes, self.tables, strict=True))
         self._partition = Partition(self.sizes, factors, method=method)
         self.method_ = self._partition.method_
@@ -249,27 +223,7 @@ default="auto"
             True where the constraint holds. A tensor on the same device if `Z` is a
             tensor.
         """
-        return self._truth(self._codes(Z))
-
-    def _truth(self, Z):
-        """Return the truth of rows of valid codes."""
-        out: Any = np.empty((len(Z), len(self)), dtype=bool)
-        if is_tensor(Z):
-            import torch
-
-            out = torch.empty(out.shape, dtype=torch.bool, device=Z.device)
-        for rows, found in self._evaluated(Z):
-            for i, truth in enumerate(found):
-                out[rows, i] = truth
-        return out
-
-    def _evaluated(self, Z):
-        """Yield slices of rows of valid codes, and the truth of each constraint."""
-        budget = _DEVICE_BUDGET if is_tensor(Z) else _BUDGET
-        for rows in row_chunks(len(Z), self._n_kept, budget=budget):
-            columns = narrow_columns(Z[rows], self.sizes)
-            cache: dict = {}
-            yield rows, (evaluate(part, columns, cache) for part in self._compiled)
+        return self._compiled.truth(self._codes(Z))
 
     def expected(self, P):
         r"""Return the probability that each sample satisfies each constraint.
@@ -298,7 +252,7 @@ default="auto"
         if too_large:
             raise ValueError(
                 f"The constraint {self.names[too_large[0]]!r} names concepts with more "
-                f"than {_MAX_TABLE} combinations of values, or more than {_MAX_AXES} "
+                f"than {MAX_TABLE} combinations of values, or more than {MAX_AXES} "
                 "concepts: its expectation cannot be computed. Write it as several "
                 "constraints."
             )
@@ -322,7 +276,7 @@ default="auto"
         """
         weights, Z = constraint_weights(weights, len(self)), self._codes(Z)
         out = np.zeros(len(Z))
-        for rows, found in self._evaluated(Z):
+        for rows, found in self._compiled.chunks(Z):
             # term by term: samples that satisfy the same constraints are exactly tied
             for weight, truth in zip(weights, found, strict=True):
                 out[rows] -= weight * to_numpy(truth)
@@ -420,7 +374,7 @@ default="auto"
             raise ValueError("Weights cannot be fitted to 0 rows.")
         if self.method_ != "pseudo-likelihood":
             counts = np.zeros(len(self))
-            for _, found in self._evaluated(Z):
+            for _, found in self._compiled.chunks(Z):
                 counts += [int(truth.sum()) for truth in found]
             return self.fit_weights_to(counts / len(Z), len(Z), prior, fixed=fixed)
         largest = max(len(c["concepts"]) for c in self.components_)
@@ -431,7 +385,7 @@ default="auto"
             "connect concepts, or merge values that are alike."
         )
         return fit_pseudo_weights(
-            self._truth,
+            self._compiled.truth,
             self.sizes,
             self.scopes,
             to_numpy(Z),
@@ -514,4 +468,6 @@ default="auto"
             The sums.
         """
         Z = to_numpy(self._codes(Z))
-        return pseudo_log_likelihood(self._truth, self.sizes, self.scopes, Z, weights)
+        return pseudo_log_likelihood(
+            self._compiled.truth, self.sizes, self.scopes, Z, weights
+        )

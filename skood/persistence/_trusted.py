@@ -82,6 +82,7 @@ _OURS = {
     "logic.inference._variable_elimination": "Elimination EliminationPlan _Step",
     "logic.inference._truth_vectors": "GroupedWorlds",
     "logic._knowledge_base": "KnowledgeBase",
+    "logic.language._compiled_constraints": "CompiledConstraints",
     "logic.language._formulas": "And C Equals Iff Implies Not Or Same Xor",
     "logic._strict_detector": "LogicDetector",
     "logic._survival": "SurvivalFunction",
