@@ -8,15 +8,11 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.parallel import Parallel, delayed
 
-from skood.nn._shared_forward import network_groups, shared_readings
+from skood.nn._shared_forward import network_groups, shared_blocks, shared_readings
 from skood.utils._left_out import unused_thresholds
 from skood.utils._metaestimators import bind, n_rows, take_rows
-from skood.utils._torch import row_chunks
 
 __all__ = ["fit_committees", "score_committees"]
-
-# Number of samples at a time that members with a shared network are given.
-_SHARED_ROWS = 8192
 
 
 def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose):
@@ -176,16 +172,15 @@ def score_committees(names, committees, X, *, n_jobs):
 
 def _score_group(names, detectors, X):
     """Score samples by members that use the same network, which runs once."""
-    n_samples = n_rows(X)
-    scores = np.empty((n_samples, len(detectors)))
-    shares = len(detectors) > 1 and n_samples > _SHARED_ROWS
     with shared_readings(detectors):
-        most = _SHARED_ROWS if shares else max(n_samples, 1)
-        for rows in row_chunks(max(n_samples, 1), 1, most):  # members reject empty X
-            part = take_rows(X, rows) if shares else X
-            for j, (name, detector) in enumerate(zip(names, detectors, strict=True)):
-                scores[rows, j] = _member_scores(name, detector, part)
-    return scores
+        blocks = [
+            [
+                _member_scores(name, detector, part)
+                for name, detector in zip(names, detectors, strict=True)
+            ]
+            for part in shared_blocks(X, len(detectors))
+        ]
+    return np.concatenate([np.stack(columns, axis=1) for columns in blocks])
 
 
 def _member_scores(name, detector, X):

@@ -14,14 +14,30 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+from scipy.special import softmax
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from skood.nn._make_network import SHARING, plain_network
+from skood.nn._logits import LogitsMixin
+from skood.nn._make_network import SHARING, make_network, plain_network
 from skood.nn._outputs import Reading, concatenate
-from skood.utils._metaestimators import unwrapped
+from skood.nn._sklearn_network import MLPNetwork
+from skood.utils._batches import is_instance
+from skood.utils._metaestimators import n_rows, take_rows, unwrapped
+from skood.utils._torch import row_chunks
 
-__all__ = ["network_groups", "shared_readings"]
+__all__ = [
+    "network_groups",
+    "predict",
+    "predict_proba",
+    "shared_blocks",
+    "shared_readings",
+    "uses_network",
+]
+
+# Number of samples at a time whose shared outputs are cached.
+_SHARED_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -193,15 +209,15 @@ def _read_only(array):
 
 
 @contextmanager
-def shared_readings(detectors):
+def shared_readings(detectors, classifier=None):
     """Share the forward passes of detectors that use the same network.
 
     In the block, and in the thread that entered it, the first detector that uses a
     network runs it for the outputs that all of them need: features of one or several
     layers, logits and the head. The result is stored until other samples are read, or
     the block ends, and later readings of the same samples use it. Fit all detectors on
-    one array before they score another one, and score large data in chunks: the stored
-    result has as many samples as the input.
+    one array before they score another one, and score large data by `shared_blocks`:
+    the stored result has as many samples as the input.
 
     Samples are identified by the identity of `X`, which must not be modified: pass the
     same object. Detectors copy it in `fit` if `y` contains OOD samples: leave these out
@@ -214,18 +230,16 @@ def shared_readings(detectors):
     once, because one detector requests an output that the network does not have, each
     detector reads only its own outputs.
 
-    Parameters
-    ----------
-    detectors : list of object
-        Detectors that are fitted, or score, in the block; also in pipelines, searches
-        and frozen estimators. Other detectors are not affected.
-
-    Yields
-    ------
-    None
-        Blocks can be nested: the outermost block of a network stores its outputs.
+    `detectors` are fitted, or score, in the block; also in pipelines, searches and
+    frozen estimators. `classifier` is a fitted one that predicts in the block, by
+    `predict` and `predict_proba`. Blocks can be nested: the outermost block of a
+    network stores its outputs.
     """
     uses: dict = {}
+    if classifier is not None:
+        network = unwrapped(classifier)
+        if _by_logits(network, "predict"):
+            uses[id(network)] = [_Use(network, frozenset({"logits"}))]
     for use in (use for detector in detectors for use in _uses(detector)):
         if use.want is not None:
             uses.setdefault(id(use.network), []).append(use)
@@ -238,3 +252,79 @@ def shared_readings(detectors):
         SHARING.reset(token)
         for memory in memories.values():
             memory.close()
+
+
+def shared_blocks(X, n_users=2):
+    """Yield samples whose outputs are cached at once; a graph is not cut."""
+    n_samples = n_rows(X)
+    if n_users < 2 or n_samples <= _SHARED_ROWS or hasattr(X, "adjacency"):
+        yield X
+        return
+    for rows in row_chunks(n_samples, 1, _SHARED_ROWS):
+        yield take_rows(X, rows)
+
+
+# --- predictions -----------------------------------------------------------------
+
+
+def predict(classifier, X):
+    """Return predicted classes: in a block of `shared_readings`, from its logits."""
+    logits = _shared_logits(classifier, X, "predict")
+    if logits is None:
+        return classifier.predict(X)
+    codes = logits.argmax(axis=1)
+    last = _last(classifier)
+    return codes if _is_skorch(last) else np.asarray(last.classes_)[codes]
+
+
+def predict_proba(classifier, X):
+    """Return probabilities: in a block of `shared_readings`, from its logits."""
+    logits = _shared_logits(classifier, X, "predict_proba")
+    if logits is None:
+        return classifier.predict_proba(X)
+    return softmax(np.asarray(logits, dtype=np.float64), axis=1)
+
+
+def uses_network(classifier):
+    """Return whether predictions of a fitted classifier can be shared."""
+    return _by_logits(classifier, "predict")
+
+
+def _last(classifier):
+    """Return a classifier without wrappers and the steps of a pipeline before it."""
+    last = unwrapped(classifier)
+    while isinstance(last, Pipeline):
+        last = unwrapped(last[-1])
+    return last
+
+
+def _is_skorch(estimator):
+    return is_instance(estimator, "skorch.net", "NeuralNet")
+
+
+def _by_logits(classifier, method):
+    """Return whether a method of a network is a function of its logits alone."""
+    last = _last(classifier)
+    own = getattr(type(last), method, None)
+    if _is_skorch(last):
+        from skorch import NeuralNetClassifier
+
+        is_plain = getattr(last, "predict_nonlinearity", None) == "auto"
+        return is_plain and own is getattr(NeuralNetClassifier, method)
+    if hasattr(last, "module_"):
+        return own is getattr(LogitsMixin, method)
+    if MLPNetwork.serves(last):
+        from sklearn.neural_network import MLPClassifier
+
+        return own is getattr(MLPClassifier, method)
+    return False
+
+
+def _shared_logits(classifier, X, method):
+    """Return logits from the cache of a block, or None without one."""
+    memories = [memory.get(id(unwrapped(classifier))) for memory in SHARING.get()]
+    if not any(m is not None and m.is_open() for m in memories):
+        return None
+    if not _by_logits(classifier, method):
+        return None
+    return make_network(classifier).outputs(X, {"logits"}).logits

@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from contextlib import nullcontext
 from numbers import Real
 from typing import NamedTuple
 
@@ -12,8 +13,16 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.parallel import Parallel, delayed
 
+from skood.nn._shared_forward import (
+    predict,
+    predict_proba,
+    shared_blocks,
+    shared_readings,
+    uses_network,
+)
 from skood.utils._calibration import calibration_folds
 from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
+from skood.utils._memory_maps import is_mapped
 from skood.utils._metaestimators import bind, n_rows, take_rows, with_seeds
 from skood.utils._warnings import warn
 
@@ -26,6 +35,7 @@ __all__ = [
     "check_is_classifier",
     "check_ood_labels",
     "fit_parts",
+    "predict_parts",
     "score_parts",
 ]
 
@@ -179,34 +189,69 @@ def fit_parts(parts, X, y):
     estimator = clone(parts.estimator).fit(X, y)
     check_is_classifier(estimator, fitted=True)
     frozen = FrozenEstimator(estimator)
-    return Parts(
-        estimator,
-        *(
-            None if detector is None else bind(detector, frozen).fit(X, y)
-            for detector in parts[1:]
-        ),
-    )
+    detectors = [None if part is None else bind(part, frozen) for part in parts[1:]]
+    with _network_runs_once(estimator, detectors, X):
+        return Parts(
+            estimator,
+            *(None if part is None else part.fit(X, y) for part in detectors),
+        )
+
+
+def _network_runs_once(estimator, detectors, X):
+    """Share the outputs of a network; other classifiers read mapped files in blocks."""
+    if not uses_network(estimator) or is_mapped(X):
+        return nullcontext()
+    return shared_readings([part for part in detectors if part is not None], estimator)
 
 
 def score_parts(parts, X):
     """Return risk scores and OOD scores (or None) of samples: high = reject."""
+    return _outputs(parts, X, [_risk, _ood])
+
+
+def predict_parts(parts, X):
+    """Return risk scores, OOD scores (or None) and predictions of samples."""
+    return _outputs(parts, X, [_risk, _ood, _predicted])
+
+
+def _outputs(parts, X, functions):
+    """Return functions of parts and samples; a network runs once for all of them."""
+    if not uses_network(parts.estimator) or is_mapped(X):
+        return tuple(function(parts, X) for function in functions)
+    results = []
+    with _network_runs_once(parts.estimator, parts[1:], X):
+        for block in shared_blocks(X):
+            results.append([function(parts, block) for function in functions])
+    return tuple(
+        None if columns[0] is None else np.concatenate(columns)
+        for columns in zip(*results, strict=True)
+    )
+
+
+def _predicted(parts, X):
+    return predict(parts.estimator, X)
+
+
+def _risk(parts, X):
     if parts.risk_detector is not None:
-        risk = -parts.risk_detector.score_samples(X)
-    elif hasattr(parts.estimator, "predict_proba"):
+        return -parts.risk_detector.score_samples(X)
+    if hasattr(parts.estimator, "predict_proba"):
         # 1 - max p is the sum of the others, which rounding of a maximum near 1 would
         # lose
-        proba = np.array(parts.estimator.predict_proba(X), dtype=np.float64)
+        proba = np.array(predict_proba(parts.estimator, X), dtype=np.float64)
         proba[np.arange(len(proba)), proba.argmax(axis=1)] = 0.0
-        risk = proba.sum(axis=1)
-    else:
-        raise ValueError(
-            "risk_detector=None uses 1 - max probability, but "
-            f"{type(parts.estimator).__name__} has no predict_proba. Pass a "
-            "risk_detector such as skood.detectors.MaxLogit()."
-        )
+        return proba.sum(axis=1)
+    raise ValueError(
+        "risk_detector=None uses 1 - max probability, but "
+        f"{type(parts.estimator).__name__} has no predict_proba. Pass a "
+        "risk_detector such as skood.detectors.MaxLogit()."
+    )
+
+
+def _ood(parts, X):
     if parts.ood_detector is None:
-        return risk, None
-    return risk, -parts.ood_detector.score_samples(X)
+        return None
+    return -parts.ood_detector.score_samples(X)
 
 
 def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
@@ -310,11 +355,11 @@ def _fit_and_score(parts, X, y, train, test, X_ood):
 
 
 def _score(fitted, X, X_ood):
-    risk_id, ood_id = score_parts(fitted, X)
+    risk_id, ood_id, pred_id = predict_parts(fitted, X)
     risk_ood, ood_ood = np.empty(0), None if ood_id is None else np.empty(0)
     if X_ood is not None:
         risk_ood, ood_ood = score_parts(fitted, X_ood)
-    return Scores(risk_id, ood_id, fitted.estimator.predict(X), risk_ood, ood_ood)
+    return Scores(risk_id, ood_id, pred_id, risk_ood, ood_ood)
 
 
 def _joined(scores):

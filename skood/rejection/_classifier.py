@@ -23,6 +23,7 @@ from skood.rejection._calibration import (
     check_is_classifier,
     check_ood_labels,
     fit_parts,
+    predict_parts,
     score_parts,
 )
 from skood.rejection._explanation import explain, make_reference
@@ -529,7 +530,10 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     @blockwise
     def _answers(self, X):
         """Return predicted classes and acceptance probabilities."""
-        return np.array(self.estimator_.predict(X)), self.accept_proba(X)
+        if self.operating_point_ is None:
+            return np.array(self.estimator_.predict(X)), np.ones(n_rows(X))
+        risk, ood, labels = predict_parts(self._parts(), X)
+        return np.array(labels), accept_proba(self.operating_point_, risk, ood)
 
     @available_if(_estimator_has("predict_proba"))
     @blockwise

@@ -71,7 +71,7 @@ def test_many_rows_are_read_in_parts(monkeypatch):
     members = [(name, one.fit(X, y)) for name, one in _members(network)]
     names, committee = map(list, zip(*members, strict=True))
     (whole,) = score_committees(names, [committee], X, n_jobs=None)
-    monkeypatch.setattr("skood.combine._members._SHARED_ROWS", 25)
+    monkeypatch.setattr("skood.nn._shared_forward._SHARED_ROWS", 25)
     rows_run.clear()
     (parts,) = score_committees(names, [committee], X, n_jobs=None)
     assert rows_run == [25, 25, 10]
