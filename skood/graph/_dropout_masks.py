@@ -33,26 +33,7 @@ class ThinnedGraph(ThinnedModule):
 
     The masks are shared by all nodes and depend only on the number of the thinned
     network: they are the same on every graph, and for samples of arrays. Each graph is
-    run as a whole.
-
-    Parameters
-    ----------
-    network : GraphNetwork
-        The network.
-
-    estimator : object
-        Fitted estimator, named in errors.
-
-    device : str or torch.device
-        Device of the copy.
-
-    seed : int
-        See `ThinnedModule`.
-
-    Raises
-    ------
-    ValueError
-        If there is no dropout module with a probability above zero.
+    run as a whole. See `ThinnedModule`.
     """
 
     def __init__(self, network, estimator, device, seed):
@@ -134,27 +115,10 @@ class ThinnedGraph(ThinnedModule):
     def log_proba(self, rows, n_members, bar=None):
         """Return the log-probabilities by the first `n_members` thinned networks.
 
-        Parameters
-        ----------
-        rows : NodeSet or ndarray of shape (n_rows, n_features)
-            Prepared samples.
-
-        n_members : int
-            Number of thinned networks.
-
-        bar : object, default=None
-            Progress bar: it is updated by one for each member on a graph, or for the
-            samples of an array.
-
-        Returns
-        -------
-        log_proba : ndarray of shape (n_members, n_rows, n_classes), dtype float64
-            Logarithms of the softmax of the logits.
-
-        Raises
-        ------
-        ValueError
-            If logits are not finite, or a mask would depend on the graph.
+        `rows` is a NodeSet, or an array of shape (n_rows, n_features). The progress bar
+        is updated for each member on a graph, or once for an array. Returns a float64
+        array of shape (n_members, n_rows, n_classes). Raises a ValueError if logits are
+        not finite, or a mask would depend on the graph.
         """
         parts = []
         bar = progress(1, desc="", verbose=0) if bar is None else bar

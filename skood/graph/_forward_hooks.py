@@ -40,16 +40,7 @@ def named_layers(module):
 
 
 class GraphWatcher(Watcher):
-    """Forward hooks that also record the layers of torch_geometric.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network.
-
-    layers, pooling
-        See `Watcher`.
-    """
+    """Forward hooks that also record the layers of torch_geometric, see `Watcher`."""
 
     def __init__(self, module, layers=(), pooling=None):
         self.convolutions: dict = {}

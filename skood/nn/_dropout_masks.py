@@ -34,24 +34,10 @@ _MIN_ROWS = 32
 class ThinnedModule:
     """Copy of a network whose dropout modules have a forward pass of their own.
 
-    A subclass implements ``_drop(name, module, x)``, this forward pass.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The copy.
-
-    estimator : object
-        Named in errors.
-
-    seed : int
-        Seed of the masks, together with the number of the thinned network and the
-        number of the call of a dropout module in a forward pass.
-
-    Raises
-    ------
-    ValueError
-        If there is no dropout module with a probability above zero.
+    A subclass implements ``_drop(name, module, x)``, this forward pass. A mask depends
+    on `seed`, the number of the thinned network, and the number of the call of a
+    dropout module in a forward pass. Raises a ValueError if there is no dropout module
+    with a probability above zero; `estimator` is named in it.
     """
 
     def __init__(self, module, estimator, seed):
@@ -124,23 +110,7 @@ class ThinnedNetwork(ThinnedModule):
 
     The masks are shared by all samples and depend only on the number of the thinned
     network. The part of the network before the first dropout module is computed once
-    for a batch.
-
-    Parameters
-    ----------
-    network : Network
-        A network with layers.
-
-    device : str or torch.device
-        Device of the copy.
-
-    seed : int
-        See `ThinnedModule`.
-
-    Raises
-    ------
-    ValueError
-        If there is no dropout module with a probability above zero.
+    for a batch. See `ThinnedModule`.
     """
 
     def __init__(self, network, device, seed):
@@ -212,26 +182,9 @@ class ThinnedNetwork(ThinnedModule):
     def log_proba(self, rows, n_members, bar=None):
         """Return the log-probabilities by the first `n_members` thinned networks.
 
-        Parameters
-        ----------
-        rows : ndarray or torch.Tensor of shape (n_rows, ...)
-            Prepared samples, one batch.
-
-        n_members : int
-            Number of thinned networks.
-
-        bar : object, default=None
-            Progress bar; it is updated by one.
-
-        Returns
-        -------
-        log_proba : ndarray of shape (n_members, n_rows, n_classes), dtype float64
-            Logarithms of the softmax of the logits.
-
-        Raises
-        ------
-        ValueError
-            If logits are not finite, or a mask would depend on the batch.
+        `rows` are prepared samples, one batch; the progress bar is updated by one.
+        Returns a float64 array of shape (n_members, n_rows, n_classes). Raises a
+        ValueError if logits are not finite, or a mask would depend on the batch.
         """
         n_rows = len(rows)
         log_proba = np.empty((n_members, n_rows, len(self._network.classes)))
@@ -253,23 +206,9 @@ class ThinnedNetwork(ThinnedModule):
 
 
 def dropped(x, mask, module):
-    """Apply a mask in place of a dropout module, and scale the result.
+    """Return `x` (n_rows, ...) after a dropout module with the given mask, scaled.
 
-    Parameters
-    ----------
-    x : torch.Tensor of shape (n_rows, ...)
-        Input of the module.
-
-    mask : torch.Tensor of shape (1, ...), bool
-        Units that are not dropped, on the CPU.
-
-    module : torch.nn.Module
-        A dropout module.
-
-    Returns
-    -------
-    x : torch.Tensor of shape (n_rows, ...)
-        Output of the module.
+    The mask has shape (1, ...) and is on the CPU: True for units that are not dropped.
     """
     mask = mask.to(x.device)
     if isinstance(module, _ALPHA):

@@ -110,19 +110,10 @@ def _close(a, b, rtol, atol):
 
 
 class Watcher:
-    """Forward hooks that record the layers needed by one reading, in this thread only.
+    """Forward hooks that record layers of `module`, in this thread only.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network.
-
-    layers : sequence of str or int
-        The layers whose outputs are stored, see `parse_layer`. For a layer that runs
-        more than once, the last output is stored.
-
-    pooling : {"mean", "max", "flatten", "maps"} or None, default="mean"
-        See `pool`.
+    The outputs of `layers` are stored, see `parse_layer`: the last one of a layer that
+    runs more than once, pooled by `pool`.
     """
 
     def __init__(self, module, layers=(), pooling="mean"):
@@ -227,22 +218,9 @@ def own_thread(function, *options):
 def replacing(module, layer, function):
     """Replace the output of a layer by a function of it, in this thread only.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network; the hook is removed at the end.
-
-    layer : str or int
-        See `parse_layer`; "input:NAME" replaces the input of that module. A layer that
-        runs more than once is replaced each time.
-
-    function : callable
-        Called with a tensor, returns one of the same shape.
-
-    Yields
-    ------
-    ran : list
-        Gets an entry each time that the layer runs.
+    For `layer` see `parse_layer`: "input:NAME" replaces the input of that module. A
+    layer that runs more than once is replaced each time; the list that is yielded then
+    gets an entry.
     """
     name, of_input = parse_layer(module, layer)
     if name is None:

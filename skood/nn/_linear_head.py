@@ -238,28 +238,10 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
 
 def linear_logits(X, coef, intercept):
-    """Return the logits of a linear layer in the precision of `X`.
+    """Return ``X @ coef.T + intercept`` in the precision of `X`.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features)
-        Features.
-
-    coef : ndarray of shape (n_classes, n_features)
-        Weights.
-
-    intercept : ndarray of shape (n_classes,)
-        Biases.
-
-    Returns
-    -------
-    logits : ndarray of shape (n_samples, n_classes)
-        ``X @ coef.T + intercept``.
-
-    Raises
-    ------
-    ValueError
-        If a logit is not finite.
+    `X` has shape (n_samples, n_features), `coef` (n_classes, n_features). Raises a
+    ValueError if a logit is not finite.
     """
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         logits = X @ coef.T.astype(X.dtype) + intercept.astype(X.dtype)

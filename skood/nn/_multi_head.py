@@ -12,9 +12,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._classifier import TorchClassifier
-from skood.nn._heads import MultiHeadFactory, MultiHeadNet
+from skood.nn._multi_head_network import (
+    HeadClassifier,
+    MultiHeadFactory,
+    MultiHeadNet,
+    copy_with_same_net,
+)
 from skood.nn._multioutput_labels import LabelColumns
-from skood.nn._one_head import HeadClassifier, copy_with_same_net
 from skood.utils._batches import blockwise
 from skood.utils._labels import label_codes
 from skood.utils._param_validation import StrOptions

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.multiclass import check_classification_targets
 
-from skood.nn._heads import HeadRows
+from skood.nn._multi_head_network import HeadRows
 from skood.nn._training_data import (
     check_same_classes,
     check_target,

@@ -44,16 +44,8 @@ _SHARED_ROWS = 8192
 class _Use:
     """Use of a network by an estimator, for samples in the caller's representation.
 
-    Parameters
-    ----------
-    network : object
-        The network that is used.
-
-    want : frozenset of str or None
-        Outputs requested from a reader. None: the estimator runs the network itself.
-
-    options : dict
-        Options of its reader.
+    ``want`` are the outputs that it requests, with options of `make_network`. None: it
+    runs the network itself.
     """
 
     network: object
@@ -122,13 +114,7 @@ def network_groups(detectors):
 
 
 class _Memory:
-    """Cache of a block for one network: readings of the most recent samples.
-
-    Parameters
-    ----------
-    uses : list of _Use
-        Uses of the network by the estimators of the block.
-    """
+    """Cache of a block for one network: readings of the most recent samples."""
 
     def __init__(self, uses):
         self.network = uses[0].network  # kept alive, so that its id stays unique

@@ -11,7 +11,12 @@ from torch import nn
 
 from skood.nn import MultiHeadClassifier
 from skood.nn._default_modules import MLP, SmallConvNet
-from skood.nn._heads import HeadNetwork, HeadRows, MultiHeadFactory, MultiHeadNetwork
+from skood.nn._multi_head_network import (
+    HeadNetwork,
+    HeadRows,
+    MultiHeadFactory,
+    MultiHeadNetwork,
+)
 from tests.nn._networks import Body, Flat, Linear
 
 

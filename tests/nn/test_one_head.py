@@ -123,7 +123,7 @@ def whole(input_shape, n_classes):
     """The body of the tests with a head."""
     from torch import nn
 
-    from skood.nn._heads import HeadNetwork
+    from skood.nn._multi_head_network import HeadNetwork
 
     return HeadNetwork(Body(input_shape), nn.Linear(8, n_classes))
 

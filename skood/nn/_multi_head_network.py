@@ -1,38 +1,38 @@
-"""Network with several heads on one body, and the net that trains it."""
+"""Network with several heads on one body, the net that trains it, and one head."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import weakref
 from functools import partial
 
 import numpy as np
 import torch
+from sklearn.base import ClassifierMixin
 from torch import nn
 
 from skood.nn._default_modules import ModuleBuilder, default_module
+from skood.nn._logits import LogitsMixin
 from skood.nn._training import TrainingNet
 from skood.nn._training_data import Rows
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._torch import parameter_device, parameter_dtype
 
 __all__ = [
+    "HeadClassifier",
     "HeadNetwork",
     "HeadRows",
     "MultiHeadFactory",
     "MultiHeadNet",
     "MultiHeadNetwork",
+    "copy_with_same_net",
 ]
 
 
 class HeadNetwork(nn.Module):
     """Body and one linear head: a plain network for classification.
 
-    Parameters
-    ----------
-    body : torch.nn.Module
-        Returns features; all axes except the sample axis are flattened.
-
-    head : torch.nn.Linear
-        Returns logits.
+    All axes of the features except the sample axis are flattened.
     """
 
     def __init__(self, body, head):
@@ -46,16 +46,7 @@ class HeadNetwork(nn.Module):
 
 
 class MultiHeadNetwork(nn.Module):
-    """Body and several linear heads.
-
-    Parameters
-    ----------
-    body : torch.nn.Module
-        Returns features; all axes except the sample axis are flattened.
-
-    heads : list of torch.nn.Linear
-        Return logits.
-    """
+    """Body and several linear heads, see `HeadNetwork`."""
 
     def __init__(self, body, heads):
         super().__init__()
@@ -111,14 +102,8 @@ class _BodyBuilder(ModuleBuilder):
 class MultiHeadFactory:
     """Factory of a body for samples of a given shape, with one head per label column.
 
-    Parameters
-    ----------
-    module : callable or None
-        Class or factory of the body, called as ``module(input_shape,
-        **module_params)``. None: the default network without its head.
-
-    sizes : list of int
-        Number of classes of each column.
+    The body is made by ``module(input_shape, **module_params)``; None: the default
+    network without its head. `sizes` are the numbers of classes of the columns.
     """
 
     def __init__(self, module, sizes):
@@ -135,21 +120,10 @@ class MultiHeadFactory:
 
 
 class HeadRows(Rows):
-    """Samples with a class and a weight for each head.
+    """Samples with a class and a weight for each head, see `Rows`.
 
-    Parameters
-    ----------
-    inputs : ndarray or torch.Tensor of shape (n_samples, ...)
-        The samples. They are not copied.
-
-    codes : ndarray of shape (n_samples, n_heads), dtype int
-        Classes of each sample.
-
-    weight : ndarray of shape (n_samples, n_heads)
-        Weights of each sample.
-
-    shares : ndarray of shape (n_heads,)
-        Weights of the heads, of mean one.
+    `codes` and `weight` have shape (n_samples, n_heads); `shares`, of shape (n_heads,),
+    are the weights of the heads, of mean one.
     """
 
     def __init__(self, inputs, codes, weight, shares):
@@ -189,3 +163,64 @@ class MultiHeadNet(TrainingNet):
         parts = self.module_.split(logits)
         predicted = [part.argmax(dim=1).cpu().numpy() for part in parts]
         return int((np.column_stack(predicted) == codes).all(axis=1).sum())
+
+
+def copy_with_same_net(classifier):
+    """Return a copy of a fitted classifier that shares its network.
+
+    All existing heads get the same copy, so that pickles contain it once, unless
+    parameters or the network have changed in between. `classifier` stores the copy as
+    long as a head needs it; the copy does not change when it is fitted again.
+    """
+    state = {k: v for k, v in vars(classifier).items() if k != "_copy_of_heads"}
+    copied = getattr(classifier, "_copy_of_heads", lambda: None)()
+    if copied is not None and vars(copied).keys() == state.keys():
+        if all(value is state[name] for name, value in vars(copied).items()):
+            return copied
+    copied = object.__new__(type(classifier))
+    vars(copied).update(state)
+    classifier._copy_of_heads = weakref.ref(copied)
+    return copied
+
+
+class HeadClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
+    """Head `column` of a fitted `MultiHeadClassifier`, see its method ``head``."""
+
+    def __init__(self, classifier, column):
+        self.classifier = classifier
+        self.column = column
+
+    def __sklearn_is_fitted__(self):
+        return True
+
+    def __getattr__(self, name):
+        # attributes of the fitted classifier, such as the feature names
+        if name in ("input_shape_", "n_features_in_", "feature_names_in_", "device"):
+            return getattr(self.classifier, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
+
+    @property
+    def classes_(self):
+        """Class labels of the column."""
+        return self.classifier._each()[self.column]
+
+    @property
+    def module_(self):
+        """Return the body and the head, as a torch module."""
+        return self.classifier.module_.one_head(self.column)
+
+    def _prepare_input(self, X):
+        return self.classifier._prepare_input(X)
+
+    def fit(self, X, y=None):
+        """Raise, because a head is not trained alone."""
+        raise TypeError(
+            "A head is trained together with the others, by fit of the "
+            "MultiHeadClassifier. Keep it in the FrozenEstimator that its method head "
+            "returned."
+        )
+
+    def predict_logits(self, X):
+        """Return the logits, an ndarray of shape (n_samples, n_classes)."""
+        logits = self.classifier.predict_logits(X)
+        return logits if self.classifier.n_outputs_ == 1 else logits[self.column]
