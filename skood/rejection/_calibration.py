@@ -20,9 +20,10 @@ from skood.nn._shared_forward import (
     shared_readings,
     uses_network,
 )
+from skood.utils._batches import is_lazy, loaded_blocks
 from skood.utils._calibration import calibration_folds
 from skood.utils._labels import check_nested_ood_labels, has_label, ood_mask
-from skood.utils._memory_maps import is_mapped
+from skood.utils._memory_maps import in_memory, is_mapped
 from skood.utils._metaestimators import bind, n_rows, take_rows, with_seeds
 from skood.utils._warnings import warn
 
@@ -190,17 +191,16 @@ def fit_parts(parts, X, y):
     check_is_classifier(estimator, fitted=True)
     frozen = FrozenEstimator(estimator)
     detectors = [None if part is None else bind(part, frozen) for part in parts[1:]]
-    with _network_runs_once(estimator, detectors, X):
+    shares = uses_network(estimator) and not is_lazy(X) and not is_mapped(X)
+    with _network_runs_once(estimator, detectors) if shares else nullcontext():
         return Parts(
             estimator,
             *(None if part is None else part.fit(X, y) for part in detectors),
         )
 
 
-def _network_runs_once(estimator, detectors, X):
-    """Share the outputs of a network; other classifiers read mapped files in blocks."""
-    if not uses_network(estimator) or is_mapped(X):
-        return nullcontext()
+def _network_runs_once(estimator, detectors):
+    """Share the outputs of a network for the same samples, see `shared_readings`."""
     return shared_readings([part for part in detectors if part is not None], estimator)
 
 
@@ -216,15 +216,17 @@ def predict_parts(parts, X):
 
 def _outputs(parts, X, functions):
     """Return functions of parts and samples; a network runs once for all of them."""
-    if not uses_network(parts.estimator) or is_mapped(X):
+    if not uses_network(parts.estimator):
         return tuple(function(parts, X) for function in functions)
     results = []
-    with _network_runs_once(parts.estimator, parts[1:], X):
-        for block in shared_blocks(X):
-            results.append([function(parts, block) for function in functions])
+    with _network_runs_once(parts.estimator, parts[1:]):
+        for samples in loaded_blocks(X):
+            for block in shared_blocks(samples):
+                block = in_memory(block)
+                results.append([function(parts, block) for function in functions])
     return tuple(
-        None if columns[0] is None else np.concatenate(columns)
-        for columns in zip(*results, strict=True)
+        None if blocks[0] is None else np.concatenate(blocks)
+        for blocks in zip(*results, strict=True)
     )
 
 

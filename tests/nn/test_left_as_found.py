@@ -1,4 +1,4 @@
-"""A module that is read is left as it was found."""
+"""A torch module is left as it was found, whatever is done with it."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -16,6 +16,7 @@ from skood.nn import _torch_network, pretrained
 from skood.nn._borrowed_module import borrowed
 from skood.nn._make_network import make_network
 from tests.nn._reading import ALL, Counter, data, read
+from tests.nn.test_network import gradients
 
 
 def aspects(net):
@@ -119,6 +120,56 @@ def head_is_searched(net, X):
     make_network(pretrained(net, input_shape=(5,))).find_head()
 
 
+def opened(net, **options):
+    return make_network(pretrained(net, classes=[0, 1, 2], **options))
+
+
+def squares(z):
+    """Gradient of half the sum of squares."""
+    return z
+
+
+def reads_layers(net, X):
+    list(opened(net, batch_size=20).layers(X, ["body.0", "penultimate"]))
+
+
+def moves_rows(net, X):
+    list(
+        opened(net, batch_size=20).input_gradient(X, squares, lambda part, g: part + g)
+    )
+
+
+def replaces(net, X):
+    list(opened(net, batch_size=20).replaced(X, ["body"], lambda z: z))
+
+
+def names_layers(net, X):
+    opened(net).layer_names(X)
+
+
+def run_is_interrupted(net, X):
+    for happens in (reads_layers, moves_rows, replaces):
+        net.fails_at = len(net.sizes) + 2
+        with pytest.raises(KeyboardInterrupt):
+            happens(net, X)
+    net.fails_at = None
+
+
+def function_raises(net, X):
+    def fails(*args):
+        raise ZeroDivisionError
+
+    network = opened(net)
+    for parts in (
+        network.input_gradient(X, fails, fails),
+        network.input_gradient(X, squares, fails),
+        network.replaced(X, ["body"], fails),
+        network.replaced(X, ["input:head"], fails),
+    ):
+        with pytest.raises(ZeroDivisionError):
+            next(parts)
+
+
 @pytest.mark.parametrize(
     "happens",
     [
@@ -130,27 +181,22 @@ def head_is_searched(net, X):
         consumer_raises,
         detector_fails,
         head_is_searched,
+        reads_layers,
+        moves_rows,
+        replaces,
+        names_layers,
+        run_is_interrupted,
+        function_raises,
     ],
 )
-@pytest.mark.parametrize(
-    "aspect",
-    [
-        "modes",
-        "buffers",
-        "parameters",
-        "gradients",
-        "hooks",
-        "keyword hooks",
-        "grad mode",
-    ],
-)
-def test_left_as_found(aspect, happens, monkeypatch):
+def test_left_as_found(happens, monkeypatch):
+    """Modes, buffers, weights, `.grad`, `requires_grad`, hooks and the grad mode."""
     monkeypatch.setattr(_torch_network, "_BLOCK_BYTES", 1)
     X, _ = data()
     net = used_net(X)
-    before = aspects(net)[aspect]
+    before = aspects(net)
     happens(net, X)
-    assert_same(aspects(net)[aspect], before)
+    assert_same(aspects(net), before)
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -318,3 +364,26 @@ def test_autocast_is_off_while_a_module_is_borrowed():
         assert torch.is_autocast_enabled("cpu")
     with borrowed(nn.Linear(2, 2).to("meta")) as device:  # knows no autocast
         assert device.type == "meta"
+
+
+def test_no_gradients_are_left():
+    X, _ = data()
+    net = Counter()
+    moves_rows(net, X)
+    assert all(p.grad is None for p in net.parameters())
+
+
+@pytest.mark.parametrize(
+    "mode", [torch.no_grad, torch.inference_mode, torch.enable_grad]
+)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_grad_mode_of_the_caller_and_frozen_parameters(mode, frozen):
+    X, _ = data()
+    expected = gradients(opened(Counter()), X, squares)
+    net = Counter().requires_grad_(not frozen)
+    with mode():
+        found = gradients(opened(net), torch.as_tensor(X).clone(), squares)
+        assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
+        assert torch.is_grad_enabled() == (mode is torch.enable_grad)
+    np.testing.assert_array_equal(found, expected)
+    assert [p.requires_grad for p in net.parameters()] == [not frozen] * 6
