@@ -29,11 +29,11 @@ from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "epistemic"))
 
-from _mnist import LeNet, lenet, load
+from _mnist import lenet, load
 
 from skood.datasets import load_idx_images
 from skood.detectors import MSP, Energy, Entropy
-from skood.epistemic import BatchEnsembleClassifier, PackedEnsembleClassifier
+from skood.epistemic import BatchEnsemble, PackedEnsemble
 from skood.evidential import EvidentialClassifier, EvidentialProbe
 from skood.metrics import ranking_metrics
 
@@ -81,8 +81,8 @@ def methods(parts, more, seed, dropout):
             lenet(seed, **options), evidence=evidence, random_state=seed
         )
         yield f"EvidentialClassifier, {evidence}", network, digits
-    for kind in (BatchEnsembleClassifier, PackedEnsembleClassifier):
-        yield kind.__name__, kind(LeNet, random_state=seed, **options), digits
+    for kind in (BatchEnsemble, PackedEnsemble):
+        yield kind.__name__, kind(lenet(seed, **options)), digits
 
 
 def table(folder, seed, dropout):

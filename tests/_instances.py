@@ -56,7 +56,7 @@ from skood.epistemic import (
     HMC,
     QUAM,
     AdversarialSearch,
-    BatchEnsembleClassifier,
+    BatchEnsemble,
     CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
@@ -64,7 +64,7 @@ from skood.epistemic import (
     Laplace,
     MCDropout,
     MixtureLaplace,
-    PackedEnsembleClassifier,
+    PackedEnsemble,
     QUAMRegressor,
     SnapshotEnsemble,
 )
@@ -177,9 +177,9 @@ _INSTANCES = {
         DetectorEnsemble(_MEMBERS, calibration=2, method="ecdf", random_state=0),
     ],
     "ASH": [ASH(), ASH(percentile=50, variant="b"), ASH(variant="p")],
-    "BatchEnsembleClassifier": [
-        BatchEnsembleClassifier(**_QUICK_NET, n_members=3),
-        BatchEnsembleClassifier(**_QUICK_NET, factor_init="normal", setting="b"),
+    "BatchEnsemble": [
+        BatchEnsemble(TorchClassifier(**_QUICK_NET), n_members=3),
+        BatchEnsemble(TorchClassifier(**_QUICK_NET), factor_init="normal", setting="b"),
     ],
     "CADRef": [
         CADRef(),
@@ -401,9 +401,9 @@ _INSTANCES = {
         OpenMax(_LINEAR, tail_size=5, alpha=2, distance="euclidean"),
     ],
     "PNML": [PNML(), PNML(_LINEAR), PNML(normalize_logits=True)],
-    "PackedEnsembleClassifier": [
-        PackedEnsembleClassifier(**_QUICK_NET),
-        PackedEnsembleClassifier(**_QUICK_NET, n_members=3, alpha=1.5, gamma=2),
+    "PackedEnsemble": [
+        PackedEnsemble(TorchClassifier(**_QUICK_NET)),
+        PackedEnsemble(TorchClassifier(**_QUICK_NET), n_members=3, alpha=1.5, gamma=2),
     ],
     "Propagation": [
         Propagation(Energy(_LINEAR)),

@@ -15,6 +15,16 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
 
+@pytest.fixture(scope="session")
+def iris():
+    """Scaled features of irises, and their species."""
+    from sklearn.datasets import load_iris
+    from sklearn.preprocessing import scale
+
+    X, y = load_iris(return_X_y=True)
+    return scale(X), y
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items):
     """Skip tests that need a GPU where there is none."""

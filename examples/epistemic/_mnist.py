@@ -21,14 +21,14 @@ from skood.datasets import load_idx_images
 from skood.epistemic import (
     QUAM,
     AdversarialSearch,
-    BatchEnsembleClassifier,
+    BatchEnsemble,
     CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
     Laplace,
     MCDropout,
     MixtureLaplace,
-    PackedEnsembleClassifier,
+    PackedEnsemble,
 )
 from skood.metrics import aurc, auroc, ranking_metrics
 from skood.nn import TorchClassifier
@@ -102,11 +102,11 @@ def companions(given, seed):
             schedule=CyclicalSchedule(n_cycles=5, epochs_per_cycle=10),
             random_state=seed,
         ),
-        "batch ensemble": BatchEnsembleClassifier(
-            LeNet, max_epochs=20, random_state=seed
+        "batch ensemble": BatchEnsemble(
+            TorchClassifier(LeNet, max_epochs=20, random_state=seed)
         ),
-        "packed ensemble": PackedEnsembleClassifier(
-            LeNet, max_epochs=20, random_state=seed
+        "packed ensemble": PackedEnsemble(
+            TorchClassifier(LeNet, max_epochs=20, random_state=seed)
         ),
     }
 

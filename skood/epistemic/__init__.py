@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from skood.epistemic._deep_ensemble import DeepEnsemble
     from skood.epistemic._mc_dropout import MCDropout
     from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
-    from skood.epistemic.implicit._batch_ensemble import BatchEnsembleClassifier
-    from skood.epistemic.implicit._packed_ensemble import PackedEnsembleClassifier
+    from skood.epistemic.implicit._batch_ensemble import BatchEnsemble
+    from skood.epistemic.implicit._packed_ensemble import PackedEnsemble
     from skood.epistemic.laplace._laplace import Laplace
     from skood.epistemic.laplace._mixture_laplace import MixtureLaplace
     from skood.epistemic.mcmc._hmc import HMC, HMCKernel
@@ -37,7 +37,7 @@ __all__ = [
     "QUAM",
     "AdversarialModelDisplay",
     "AdversarialSearch",
-    "BatchEnsembleClassifier",
+    "BatchEnsemble",
     "CyclicalSGHMC",
     "CyclicalSchedule",
     "DeepEnsemble",
@@ -45,7 +45,7 @@ __all__ = [
     "Laplace",
     "MCDropout",
     "MixtureLaplace",
-    "PackedEnsembleClassifier",
+    "PackedEnsemble",
     "QUAMRegressor",
     "SnapshotEnsemble",
     "entropy",
@@ -59,7 +59,7 @@ __all__ = [
 _LAZY = {
     "AdversarialModelDisplay": "quam._display",
     "AdversarialSearch": "quam._adversarial_search",
-    "BatchEnsembleClassifier": "implicit._batch_ensemble",
+    "BatchEnsemble": "implicit._batch_ensemble",
     "CyclicalSGHMC": "mcmc._sgmcmc",
     "CyclicalSchedule": "mcmc._sgmcmc",
     "DeepEnsemble": "_deep_ensemble",
@@ -68,7 +68,7 @@ _LAZY = {
     "Laplace": "laplace._laplace",
     "MCDropout": "_mc_dropout",
     "MixtureLaplace": "laplace._mixture_laplace",
-    "PackedEnsembleClassifier": "implicit._packed_ensemble",
+    "PackedEnsemble": "implicit._packed_ensemble",
     "QUAM": "quam._quam",
     "QUAMRegressor": "quam._quam_regressor",
     "SnapshotEnsemble": "_snapshot_ensemble",

@@ -181,9 +181,9 @@ def _failures_of_scikit_learn(estimator):
     """Return scikit-learn's checks that an instance fails, with the reasons."""
     name = type(estimator).__name__
     if name in (
-        "BatchEnsembleClassifier",
+        "BatchEnsemble",
         "MultiHeadClassifier",
-        "PackedEnsembleClassifier",
+        "PackedEnsemble",
         "SnapshotEnsemble",
         "TorchClassifier",
     ):

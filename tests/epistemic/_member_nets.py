@@ -7,7 +7,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-__all__ = ["ResidualNet", "disturbed", "member_norm", "rows"]
+from skood.nn import TorchClassifier
+
+__all__ = ["ResidualNet", "disturbed", "ensemble", "member_norm", "rows"]
+
+_OWN = {"n_members", "factor_init", "alpha", "gamma", "setting"}
+
+
+def ensemble(kind, module=None, **params):
+    """Return an ensemble of a `TorchClassifier`; parameters are of one of the two."""
+    own = {name: params.pop(name) for name in _OWN.intersection(params)}
+    return kind(TorchClassifier(module, **params), **own)
 
 
 class ResidualNet(nn.Module):

@@ -1,4 +1,4 @@
-"""What is special to `BatchEnsembleClassifier`; the rest is in test_shared_members."""
+"""What is special to `BatchEnsemble`; the rest is in test_implicit_ensemble."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -6,23 +6,16 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_iris
-from sklearn.preprocessing import scale
 
-from skood.epistemic import BatchEnsembleClassifier
+from skood.epistemic import BatchEnsemble
 from skood.epistemic.implicit._batch_layers import BatchEnsembleLinear
-
-
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return scale(X), y
+from tests.epistemic._member_nets import ensemble
 
 
 @pytest.mark.parametrize("n_members", [1, 5])
 def test_layers(n_members, iris):
-    clf = BatchEnsembleClassifier(n_members=n_members, max_epochs=1).fit(*iris)
-    layer = clf.module_.body.linear_1
+    clf = ensemble(BatchEnsemble, n_members=n_members, max_epochs=1).fit(*iris)
+    layer = clf.estimator_.module_.body.linear_1
     assert isinstance(layer, BatchEnsembleLinear)
     assert layer.weight.shape == (100, 4)
     assert layer.r.shape == (n_members, 4)
@@ -31,27 +24,27 @@ def test_layers(n_members, iris):
 
 def test_start_of_the_factors(iris):
     """A learning rate that moves nothing shows what they start from."""
-    clf = BatchEnsembleClassifier(max_epochs=1, lr=1e-12, random_state=0)
+    clf = ensemble(BatchEnsemble, max_epochs=1, lr=1e-12, random_state=0)
     factors = clf.fit(*iris).module_.body.linear_1.s.detach()
     assert set(factors.round().unique().tolist()) == {-1.0, 1.0}
     clf.set_params(factor_init="normal").fit(*iris)
-    factors = clf.module_.body.linear_1.s.detach()
+    factors = clf.estimator_.module_.body.linear_1.s.detach()
     assert abs(float(factors.mean()) - 1) < 0.1
     assert abs(float(factors.std()) - 0.5) < 0.1
 
 
 def test_factors_and_common_weights_are_trained(iris):
-    clf = BatchEnsembleClassifier(max_epochs=1, lr=1e-12, random_state=0)
+    clf = ensemble(BatchEnsemble, max_epochs=1, lr=1e-12, random_state=0)
     start = clf.fit(*iris).module_.state_dict()
-    clf.set_params(lr=0.01).fit(*iris)
-    for name, found in clf.module_.state_dict().items():
+    clf.set_params(estimator__lr=0.01).fit(*iris)
+    for name, found in clf.estimator_.module_.state_dict().items():
         moved = (found - start[name]).abs()
         assert 1e-3 < float(moved.max()) < 0.1, name
 
 
 def test_members_of_one_member_are_the_mixture(iris):
     X, y = iris
-    clf = BatchEnsembleClassifier(n_members=1, max_epochs=3, random_state=0).fit(X, y)
+    clf = ensemble(BatchEnsemble, n_members=1, max_epochs=3, random_state=0).fit(X, y)
     np.testing.assert_allclose(
         clf.predict_members(X)[0], clf.predict_proba(X), rtol=1e-12
     )
@@ -60,7 +53,7 @@ def test_members_of_one_member_are_the_mixture(iris):
 
 def test_parameters(iris):
     with pytest.raises(ValueError, match="'factor_init' parameter of BatchEnsembleCl"):
-        BatchEnsembleClassifier(factor_init="ones").fit(*iris)
+        ensemble(BatchEnsemble, factor_init="ones").fit(*iris)
 
 
 def test_weights_of_other_layers_are_shared(iris):
@@ -69,6 +62,6 @@ def test_weights_of_other_layers_are_shared(iris):
             torch.nn.Linear(4, 8), torch.nn.PReLU(8), torch.nn.Linear(8, n_classes)
         )
 
-    clf = BatchEnsembleClassifier(module, max_epochs=20, lr=0.02, random_state=0)
+    clf = ensemble(BatchEnsemble, module, max_epochs=20, lr=0.02, random_state=0)
     assert clf.fit(*iris).score(*iris) > 0.8
-    assert clf.module_.body[1].weight.shape == (8,)
+    assert clf.estimator_.module_.body[1].weight.shape == (8,)

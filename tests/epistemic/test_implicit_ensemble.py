@@ -11,36 +11,30 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris, make_moons
+from sklearn.datasets import load_digits, make_moons
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from skood.base import UncertaintyDetector
 from skood.detectors import MSP
 from skood.epistemic import (
-    BatchEnsembleClassifier,
-    PackedEnsembleClassifier,
+    BatchEnsemble,
+    PackedEnsemble,
     member_uncertainty,
 )
-from skood.nn import TorchClassifier
 from skood.nn._default_modules import MLP, SmallConvNet
 from skood.nn._training import WeightedCrossEntropy, make_net
 from skood.nn._training_data import stratified_split
 from skood.utils._torch import seeded
-from tests.epistemic._member_nets import ResidualNet
-from tests.nn._networks import Interrupting
+from tests.epistemic._member_nets import ResidualNet, ensemble
+from tests.nn._networks import Interrupting, margin_loss
 
-both = pytest.mark.parametrize(
-    "kind", [BatchEnsembleClassifier, PackedEnsembleClassifier]
-)
+PART = "skood.epistemic.implicit._implicit_ensemble"
 
-
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return scale(X), y
+both = pytest.mark.parametrize("kind", [BatchEnsemble, PackedEnsemble])
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +43,16 @@ def digits():
     return X[:400].reshape(-1, 1, 8, 8).astype(np.float32) / 16, y[:400]
 
 
-@pytest.fixture(params=[BatchEnsembleClassifier, PackedEnsembleClassifier])
+@pytest.fixture(params=[BatchEnsemble, PackedEnsemble])
 def quick(request):
     """A classifier that is trained in no time."""
-    return request.param(n_members=3, max_epochs=5, lr=0.01, random_state=0)
+    return ensemble(request.param, n_members=3, max_epochs=5, lr=0.01, random_state=0)
 
 
 def naive_members(clf, X):
     """Softmax of the members' logits, a number at a time."""
     with torch.no_grad():
-        logits = clf.module_.members(torch.as_tensor(X, dtype=torch.float32))
+        logits = clf.estimator_.module_.members(torch.as_tensor(X, dtype=torch.float32))
     p = np.empty((logits.shape[1], len(X), logits.shape[2]))
     for i, row in enumerate(logits.tolist()):
         for m, member in enumerate(row):
@@ -83,7 +77,7 @@ def test_prediction_is_the_mean_of_the_members(iris, quick):
     assert_array_equal(quick.predict(X), quick.classes_[mean.argmax(axis=1)])
     assert_allclose(quick.decision_function(X), np.log(mean), rtol=1e-12, atol=1e-14)
     with torch.no_grad():
-        output = quick.module_(torch.as_tensor(X, dtype=torch.float32))
+        output = quick.estimator_.module_(torch.as_tensor(X, dtype=torch.float32))
     assert_allclose(output, np.log(mean), rtol=1e-4, atol=1e-5)
 
 
@@ -114,7 +108,7 @@ def test_blocks_of_rows(iris, quick, monkeypatch):
     quick.fit(X, y)
     expected = quick.predict_members(X), quick.predict_uncertainty(X).total
     monkeypatch.setattr(
-        "skood.epistemic.implicit._implicit_ensemble.row_chunks",
+        f"{PART}.row_chunks",
         lambda n, size: (slice(i, i + 40) for i in range(0, n, 40)),
     )
     assert len(list(quick._blocks(X))) == 4
@@ -130,37 +124,41 @@ def test_blocks_of_rows(iris, quick, monkeypatch):
         (SmallConvNet, {"channels": (8, 16)}, (1, 8, 8), 4),
     ],
 )
-def test_batches_of_a_prediction_are_small(kind, module, params, shape, n_members):
+def test_batches_of_a_prediction_are_small(
+    kind, module, params, shape, n_members, monkeypatch
+):
     """Wide layers of many members bound the rows of a pass, not the input alone."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500, *shape)).astype(np.float32)
     y = np.arange(1500) % 2
     options = {"n_members": n_members, "module_params": params, "batch_size": 100}
-    clf = kind(module, max_epochs=1, random_state=0, **options).fit(X[:200], y[:200])
+    clf = ensemble(kind, module, max_epochs=1, random_state=0, **options).fit(
+        X[:200], y[:200]
+    )
     width = max(
         max(getattr(part, "in_features", 0), getattr(part, "out_channels", 0))
-        for part in clf.module_.modules()
+        for part in clf.estimator_.module_.modules()
     )
     needed = 64 * n_members * width * math.prod(shape[1:])
     expected = max(64 * 2**20 // needed, 100)
     assert expected < 1500
     seen = []
-    handle = clf.module_.body.register_forward_pre_hook(
+    handle = clf.estimator_.module_.body.register_forward_pre_hook(
         lambda module, args: seen.append(len(args[0]))
     )
     small = clf.predict_members(X)
     handle.remove()
-    copies = n_members if kind is BatchEnsembleClassifier else 1
+    copies = n_members if kind is BatchEnsemble else 1
     assert max(seen) <= copies * expected
     assert sum(seen) >= copies * 1500
-    clf._row_bytes = lambda X: 0
+    monkeypatch.setattr(f"{PART}._row_bytes", lambda network, X: 0)
     assert_array_equal(small, clf.predict_members(X))
 
 
 @both
 def test_a_row_does_not_depend_on_others(kind, digits):
     X, y = digits
-    clf = kind(max_epochs=2, random_state=0).fit(X, y)
+    clf = ensemble(kind, max_epochs=2, random_state=0).fit(X, y)
     single = np.concatenate([clf.predict_members(X[i : i + 1]) for i in range(9)], 1)
     assert_allclose(single, clf.predict_members(X)[:, :9], rtol=1e-4, atol=1e-7)
 
@@ -170,7 +168,7 @@ def test_a_row_does_not_depend_on_others(kind, digits):
 def test_images(kind, module, digits):
     X, y = digits
     names = np.array([f"digit {k}" for k in range(10)])
-    clf = kind(module, max_epochs=30, lr=0.02, random_state=0)
+    clf = ensemble(kind, module, max_epochs=30, lr=0.02, random_state=0)
     clf.fit(X[:300], names[y[:300]])
     assert clf.score(X[300:], names[y[300:]]) > 0.85
     assert_array_equal(clf.classes_, names)
@@ -183,7 +181,7 @@ def test_images(kind, module, digits):
 @both
 def test_members_disagree_where_there_are_no_data(kind):
     X, y = make_moons(300, noise=0.1, random_state=0)
-    clf = kind(n_members=8, max_epochs=100, lr=0.02, random_state=0).fit(X, y)
+    clf = ensemble(kind, n_members=8, max_epochs=100, lr=0.02, random_state=0).fit(X, y)
     angles = np.linspace(0, 2 * np.pi, 100)
     ring = 4 * np.column_stack([np.cos(angles), np.sin(angles)])
     near, far = (clf.predict_uncertainty(rows).epistemic for rows in (X, ring))
@@ -193,7 +191,7 @@ def test_members_disagree_where_there_are_no_data(kind):
 @both
 def test_overflow_is_an_error(kind):
     X = np.array([[0.0, 1.0], [1.0, 0.0]] * 10)
-    clf = kind(max_epochs=1, random_state=0).fit(X, [0, 1] * 10)
+    clf = ensemble(kind, max_epochs=1, random_state=0).fit(X, [0, 1] * 10)
     with pytest.raises(ValueError, match="NaN or infinite logits for 1 of 2 rows"):
         clf.predict_proba([[0.0, 0.0], [3e38, -3e38]])
 
@@ -203,15 +201,16 @@ def test_overflow_is_an_error(kind):
 
 def initial_network(clf):
     """The network as it was before it was trained."""
-    with seeded(clf._net_config["seed"], torch.device("cpu")):
-        return make_net(clf._net_config, torch.device("cpu")).module_
+    with seeded(clf.estimator_._net_config["seed"], torch.device("cpu")):
+        return make_net(clf.estimator_._net_config, torch.device("cpu")).module_
 
 
 def test_loss_is_the_mean_of_the_members(iris, quick):
     """Of their cross-entropies, weighted by the weights of the rows."""
     X, y = iris
     weight = np.random.default_rng(0).uniform(size=150)
-    quick.set_params(batch_size=200, max_epochs=1).fit(X, y, sample_weight=weight)
+    quick.set_params(estimator__batch_size=200, estimator__max_epochs=1)
+    quick.fit(X, y, sample_weight=weight)
     network = initial_network(quick)
     with torch.no_grad():
         log_p = torch.log_softmax(network.members(torch.as_tensor(X).float()), -1)
@@ -219,22 +218,25 @@ def test_loss_is_the_mean_of_the_members(iris, quick):
         -weight[i] * float(log_p[i, m, y[i]]) for i in range(150) for m in range(3)
     ]
     expected = sum(losses) / weight.sum() / 3
-    assert quick.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    assert quick.estimator_.history_[0]["train_loss"] == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_step_is_that_of_the_mean(iris, quick):
     """One step of plain gradient descent on all rows, by autograd alone."""
     X, y = iris
-    quick.set_params(
+    quick.estimator.set_params(
         batch_size=200, max_epochs=1, training__optimizer="sgd", lr=0.1
-    ).fit(X, y)
+    )
+    quick.fit(X, y)
     network = initial_network(quick)
     logits = network.members(torch.as_tensor(X).float())
     codes = torch.as_tensor(y)
     loss = sum(nn.functional.cross_entropy(logits[:, m], codes) for m in range(3)) / 3
     loss.backward()
     for found, before in zip(
-        quick.module_.parameters(), network.parameters(), strict=True
+        quick.estimator_.module_.parameters(), network.parameters(), strict=True
     ):
         expected = before - 0.1 * before.grad
         assert_allclose(found.detach(), expected.detach(), rtol=1e-4, atol=1e-6)
@@ -253,17 +255,17 @@ def test_criterion(weighted):
 
 def test_early_stopping_looks_at_the_mixture(iris, quick):
     X, y = iris
-    quick.set_params(
+    quick.estimator.set_params(
         training__early_stopping=True,
         max_epochs=60,
         lr=0.05,
         training__n_iter_no_change=3,
     )
     quick.fit(X, y)
-    assert quick.n_iter_ < 60
-    losses = [row["valid_loss"] for row in quick.history_]
-    assert np.argmin(losses) < quick.n_iter_ - 1
-    seed = quick._net_config["seed"]
+    assert quick.estimator_.n_iter_ < 60
+    losses = [row["valid_loss"] for row in quick.estimator_.history_]
+    assert np.argmin(losses) < quick.estimator_.n_iter_ - 1
+    seed = quick.estimator_._net_config["seed"]
     held_out = stratified_split(y, 0.1, np.random.RandomState(seed))[1]
     p = quick.predict_proba(X[held_out])[np.arange(len(held_out)), y[held_out]]
     assert min(losses) == pytest.approx(-np.log(p).mean(), rel=1e-5)
@@ -275,27 +277,29 @@ def test_seeds(iris, quick):
     p = quick.fit(X, y).predict_members(X)
     assert torch.equal(torch.get_rng_state(), before)
     assert_array_equal(clone(quick).fit(X, y).predict_members(X), p)
-    other = clone(quick).set_params(random_state=1).fit(X, y).predict_members(X)
+    other = (
+        clone(quick).set_params(estimator__random_state=1).fit(X, y).predict_members(X)
+    )
     assert np.abs(other - p).max() > 1e-3
     assert np.abs(p[0] - p[1]).max() > 1e-3
 
 
 def test_partial_fit(iris, quick):
     X, y = iris
-    one = clone(quick).set_params(max_epochs=1).fit(X, y).predict_members(X)
+    one = clone(quick).set_params(estimator__max_epochs=1).fit(X, y).predict_members(X)
     quick.partial_fit(X, y, classes=[0, 1, 2])
     assert_array_equal(quick.predict_members(X), one)
     loaded = pickle.loads(pickle.dumps(quick)).partial_fit(X, y)
     assert_array_equal(
         quick.partial_fit(X, y).predict_members(X), loaded.predict_members(X)
     )
-    assert quick.n_iter_ == 2
+    assert quick.estimator_.n_iter_ == 2
 
 
 @both
 def test_failed_fit_keeps_the_state(kind, iris):
     X, y = iris
-    clf = kind(Interrupting, max_epochs=2, random_state=0).fit(X, y)
+    clf = ensemble(kind, Interrupting, max_epochs=2, random_state=0).fit(X, y)
     p = clf.predict_members(X)
     Interrupting.batches_left = 1
     try:
@@ -319,26 +323,29 @@ class Named(MLP):
 
 @both
 def test_parameters_of_the_module(kind, iris):
-    clf = kind(
+    clf = ensemble(
+        kind,
         Named,
         module_params={"n_members": 8, "module": 12, "alpha": 4},
         n_members=2,
         max_epochs=1,
     ).fit(*iris)
-    assert clf.module_.body.head.out_features == (3 if "Batch" in kind.__name__ else 6)
+    assert clf.estimator_.module_.body.head.out_features == (
+        3 if "Batch" in kind.__name__ else 6
+    )
     assert clf.predict_members(iris[0]).shape == (2, 150, 3)
 
 
 @both
 def test_errors_of_the_module(kind, iris):
     with pytest.raises(TypeError, match="got an instance of Linear: fitting would"):
-        kind(nn.Linear(4, 3)).fit(*iris)
+        ensemble(kind, nn.Linear(4, 3)).fit(*iris)
     with pytest.raises(ValueError, match="Make the last layer as wide as the n_class"):
-        kind(lambda input_shape, n_classes: nn.Linear(4, 7)).fit(*iris)
+        ensemble(kind, lambda input_shape, n_classes: nn.Linear(4, 7)).fit(*iris)
     with pytest.raises(TypeError, match="MLP does not accept that with module_params"):
-        kind(module_params={"width": 3}).fit(*iris)
+        ensemble(kind, module_params={"width": 3}).fit(*iris)
     with pytest.raises(ValueError, match=r"has no torch\.nn\.Linear and no"):
-        kind(lambda input_shape, n_classes: nn.LPPool1d(1, 1, 1)).fit(
+        ensemble(kind, lambda input_shape, n_classes: nn.LPPool1d(1, 1, 1)).fit(
             iris[0][:, :3], iris[1]
         )
 
@@ -349,7 +356,7 @@ def test_errors_of_the_module(kind, iris):
 @both
 def test_detectors(kind, iris):
     X, y = iris
-    clf = kind(max_epochs=30, lr=0.02, random_state=0)
+    clf = ensemble(kind, max_epochs=30, lr=0.02, random_state=0)
     detector = make_pipeline(StandardScaler(), UncertaintyDetector(clf)).fit(X, y)
     u = detector[-1].estimator_.predict_uncertainty(detector[0].transform(X))
     assert_array_equal(detector.score_samples(X), -u.epistemic)
@@ -363,7 +370,9 @@ def test_detectors(kind, iris):
 @both
 def test_grid_search(kind, iris):
     search = GridSearchCV(
-        kind(max_epochs=5, lr=0.05, random_state=0), {"n_members": [1, 2]}, cv=2
+        ensemble(kind, max_epochs=5, lr=0.05, random_state=0),
+        {"n_members": [1, 2]},
+        cv=2,
     ).fit(*iris)
     assert search.score(*iris) > 0.8
     n_members = search.best_params_["n_members"]
@@ -374,20 +383,35 @@ def test_grid_search(kind, iris):
 @pytest.mark.parametrize(
     "params, match",
     [
-        ({"n_members": 0}, "'n_members' parameter of .*Classifier must be an int in"),
+        ({"n_members": 0}, "'n_members' parameter of .*Ensemble must be an int in"),
         ({"setting": "auto"}, "'setting' parameter of .* must be a str among"),
         ({"lr": 0}, "'lr' parameter of .* must be a float in the range"),
+        (
+            {"criterion": margin_loss},
+            "the criterion of its estimator must be None, got",
+        ),
     ],
 )
 def test_parameters(kind, params, match, iris):
     with pytest.raises(ValueError, match=match):
-        kind(**params).fit(*iris)
+        ensemble(kind, **params).fit(*iris)
 
 
 @both
-def test_parameters_are_those_of_torch_classifier(kind):
-    ours, theirs = kind().get_params(), TorchClassifier().get_params()
-    del theirs["criterion"]  # the loss is the mean of the members' cross-entropies
-    assert {name: ours[name] for name in theirs} == theirs
-    own = set(ours) - set(theirs)
-    assert {"n_members", "setting"} < own
+def test_estimator_is_a_torch_classifier(kind, iris):
+    with pytest.raises(ValueError, match=r"'estimator' parameter of .*Ensemble m"):
+        kind(LogisticRegression()).fit(*iris)
+
+
+@both
+def test_partial_fit_uses_new_parameters(kind, iris):
+    """The learning rate of the next epoch; the network stays as it is."""
+    X, y = iris
+    clf = ensemble(kind, max_epochs=1, random_state=0).fit(X, y)
+    p = clf.predict_members(X)
+    clf.set_params(estimator__lr=1e-12, n_members=7).partial_fit(X, y)
+    assert_allclose(clf.predict_members(X), p, atol=1e-6)
+    before = vars(clf.estimator_).copy()
+    with pytest.raises(ValueError, match="y contains the label 7"):
+        clf.set_params(estimator__lr=0.5).partial_fit(X, y + 5)
+    assert vars(clf.estimator_) == before

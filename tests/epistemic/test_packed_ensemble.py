@@ -1,4 +1,4 @@
-"""What is special to `PackedEnsembleClassifier`; the rest is in test_shared_members."""
+"""What is special to `PackedEnsemble`; the rest is in test_implicit_ensemble."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -6,19 +6,12 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_iris
-from sklearn.preprocessing import scale
 from torch import nn
 
-from skood.epistemic import PackedEnsembleClassifier
+from skood.epistemic import PackedEnsemble
 from skood.epistemic.implicit._packed_layers import PackedLinear
 from skood.nn import TorchClassifier
-
-
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return scale(X), y
+from tests.epistemic._member_nets import ensemble
 
 
 def n_weights(clf):
@@ -35,8 +28,8 @@ def n_weights(clf):
 )
 def test_layers(params, groups, width, iris):
     options = {"module_params": {"hidden": (100, 100)}, "max_epochs": 1}
-    clf = PackedEnsembleClassifier(**params, **options).fit(*iris)
-    body = clf.module_.body
+    clf = ensemble(PackedEnsemble, **params, **options).fit(*iris)
+    body = clf.estimator_.module_.body
     found = [part for part in body if isinstance(part, PackedLinear)]
     assert tuple(layer.groups for layer in found) == groups
     assert found[0].out_features == found[1].out_features == width
@@ -46,11 +39,14 @@ def test_layers(params, groups, width, iris):
 def test_as_many_weights_between_hidden_layers_as_one_network(iris):
     """With alpha^2 = M gamma; what reads the input and gives the logits has more."""
     options = {"module_params": {"hidden": (64, 64)}, "max_epochs": 1}
-    packed = PackedEnsembleClassifier(**options).fit(*iris)
+    packed = ensemble(PackedEnsemble, **options).fit(*iris)
     one = TorchClassifier(**options).fit(*iris)
-    hidden = packed.module_.body.linear_2.weight.numel()
+    hidden = packed.estimator_.module_.body.linear_2.weight.numel()
     assert hidden == one.module_.linear_2.weight.numel()
-    assert n_weights(packed) == n_weights(one) + (4 + 1) * 64 + 64 + 64 * 3 + 3 * 3
+    assert (
+        n_weights(packed.estimator_)
+        == n_weights(one) + (4 + 1) * 64 + 64 + 64 * 3 + 3 * 3
+    )
 
 
 def test_weights_of_the_module_are_not_used(iris):
@@ -62,7 +58,7 @@ def test_weights_of_the_module_are_not_used(iris):
             nn.init.zeros_(parameter)
         return network
 
-    clf = PackedEnsembleClassifier(module, max_epochs=30, lr=0.02, random_state=0)
+    clf = ensemble(PackedEnsemble, module, max_epochs=30, lr=0.02, random_state=0)
     assert clf.fit(*iris).score(*iris) > 0.9
 
 
@@ -72,11 +68,16 @@ def test_members_equal_networks_that_are_trained_alone(iris):
     Its step does not depend on the scale of the loss, but for eps.
     """
     X, y = iris
-    clf = PackedEnsembleClassifier(
-        n_members=3, max_epochs=4, batch_size=200, lr=0.01, random_state=0
+    clf = ensemble(
+        PackedEnsemble,
+        n_members=3,
+        max_epochs=4,
+        batch_size=200,
+        lr=0.01,
+        random_state=0,
     )
-    start = clone_state(clf.set_params(lr=1e-30).fit(X, y))
-    clf.set_params(lr=0.01).fit(X, y)
+    start = clone_state(clf.set_params(estimator__lr=1e-30).fit(X, y))
+    clf.set_params(estimator__lr=0.01).fit(X, y)
     rows, codes = torch.as_tensor(X).float(), torch.as_tensor(y)
     for m in range(3):
         first, last = (
@@ -97,28 +98,28 @@ def test_members_equal_networks_that_are_trained_alone(iris):
 
 
 def clone_state(clf):
-    return {name: x.clone() for name, x in clf.module_.state_dict().items()}
+    return {name: x.clone() for name, x in clf.estimator_.module_.state_dict().items()}
 
 
 @pytest.mark.parametrize(
     "params, match",
     [
-        ({"alpha": 0}, "'alpha' parameter of PackedEnsembleClassifier must be a float"),
-        ({"gamma": 0}, "'gamma' parameter of PackedEnsembleClassifier must be an int"),
-        ({"gamma": 1.0}, "'gamma' parameter of PackedEnsembleClassifier must be an in"),
+        ({"alpha": 0}, "'alpha' parameter of PackedEnsemble must be a float"),
+        ({"gamma": 0}, "'gamma' parameter of PackedEnsemble must be an int"),
+        ({"gamma": 1.0}, "'gamma' parameter of PackedEnsemble must be an in"),
     ],
 )
 def test_parameters(params, match, iris):
     with pytest.raises(ValueError, match=match):
-        PackedEnsembleClassifier(**params).fit(*iris)
+        ensemble(PackedEnsemble, **params).fit(*iris)
 
 
 def test_network_that_cannot_be_packed(iris):
     def module(input_shape, n_classes):
         return nn.Sequential(nn.Linear(4, 8), nn.Softmax(1), nn.Linear(8, n_classes))
 
-    clf = PackedEnsembleClassifier(max_epochs=1, random_state=0).fit(*iris)
+    clf = ensemble(PackedEnsemble, max_epochs=1, random_state=0).fit(*iris)
     p = clf.predict_proba(iris[0])
     with pytest.raises(ValueError, match="Something in it mixes channels"):
-        clf.set_params(module=module).fit(*iris)
+        clf.set_params(estimator__module=module).fit(*iris)
     np.testing.assert_array_equal(clf.predict_proba(iris[0]), p)

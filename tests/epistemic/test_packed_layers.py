@@ -282,7 +282,7 @@ def test_functions_that_rely_on_the_width(function, match):
     "layer, match",
     [
         (nn.LayerNorm(8), "layer '1' of the module is a LayerNorm, whose weights"),
-        (nn.PReLU(), "Use BatchEnsembleClassifier or DeepEnsemble"),
+        (nn.PReLU(), "Use BatchEnsemble or DeepEnsemble"),
         (nn.ConvTranspose2d(8, 8, 3), "is a ConvTranspose2d"),
     ],
 )

@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from skood.base import UncertaintyDetector
-from skood.epistemic import BatchEnsembleClassifier
+from skood.epistemic import BatchEnsemble
 from skood.evidential import EvidentialClassifier, EvidentialLoss
 from skood.graph import GraphClassifier, NodeSet, propagate
 from skood.metrics import auroc
@@ -303,7 +303,7 @@ def test_no_nodes(graph, fitted):
 
 
 def test_estimators_without_a_criterion(blobs):
-    net = BatchEnsembleClassifier()
+    net = BatchEnsemble(clone(QUICK))
     for estimator in (net, FrozenEstimator(clone(QUICK).fit(*blobs))):
         name = type(estimator).__name__
         with pytest.raises(ValueError, match=f"needs a parameter criterion.*{name}"):

@@ -14,7 +14,7 @@ from skood.epistemic import (
     HMC,
     QUAM,
     AdversarialSearch,
-    BatchEnsembleClassifier,
+    BatchEnsemble,
     CyclicalSchedule,
     CyclicalSGHMC,
     DeepEnsemble,
@@ -22,7 +22,7 @@ from skood.epistemic import (
     Laplace,
     MCDropout,
     MixtureLaplace,
-    PackedEnsembleClassifier,
+    PackedEnsemble,
     QUAMRegressor,
     SnapshotEnsemble,
 )
@@ -44,17 +44,19 @@ def full_precision():
     torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
-@pytest.mark.parametrize("kind", [BatchEnsembleClassifier, PackedEnsembleClassifier])
+@pytest.mark.parametrize("kind", [BatchEnsemble, PackedEnsemble])
 def test_members_that_share_a_network(kind):
     """Trained on the GPU, a classifier predicts there what it predicts on the CPU."""
     X = np.random.default_rng(0).normal(size=(60, 2, 8, 8)).astype(np.float32)
     y = np.arange(60) % 3
     X[np.arange(60), 0] += y[:, None, None]
-    clf = kind(max_epochs=30, lr=0.01, device="cuda", random_state=0).fit(X, y)
-    assert {p.device.type for p in clf.module_.parameters()} == {"cuda"}
+    net = TorchClassifier(max_epochs=30, lr=0.01, device="cuda", random_state=0)
+    clf = kind(net).fit(X, y)
+    network = clf.estimator_.module_
+    assert {p.device.type for p in network.parameters()} == {"cuda"}
     p = clf.predict_members(X)
     np.testing.assert_allclose(clf.predict_members(torch.as_tensor(X).cuda()), p)
-    logits = clf.module_.cpu().members(torch.as_tensor(X)).detach()
+    logits = network.cpu().members(torch.as_tensor(X)).detach()
     expected = torch.softmax(logits, -1).transpose(0, 1)
     np.testing.assert_allclose(p, expected, rtol=1e-3, atol=1e-5)
     assert clf.score(X, y) > 0.9

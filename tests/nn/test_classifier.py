@@ -11,34 +11,15 @@ import sklearn
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris, make_blobs
+from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler, scale
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from skood.nn import TorchClassifier, TrainingOptions
 from skood.nn._training_data import stratified_split
 from tests.nn._networks import DoublePerceptron, Linear, Normalized
-
-
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return scale(X), y
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X.astype(np.float32) / 16, y
-
-
-@pytest.fixture
-def quick():
-    """A classifier that is trained in no time."""
-    return TorchClassifier(max_epochs=5, random_state=0)
-
 
 FULL_BATCH = {"batch_size": 10**6, "device": "cpu", "random_state": 0}
 

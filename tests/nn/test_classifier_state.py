@@ -12,32 +12,11 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris
 from sklearn.exceptions import NotFittedError
-from sklearn.preprocessing import scale
 
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier
 from tests.nn._networks import Interrupting, Linear, Normalized, RandomFeatures
-
-
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return scale(X), y
-
-
-@pytest.fixture(scope="module")
-def digits():
-    X, y = load_digits(return_X_y=True)
-    return X.astype(np.float32) / 16, y
-
-
-@pytest.fixture
-def quick():
-    """A classifier that is trained in no time."""
-    return TorchClassifier(max_epochs=5, random_state=0)
-
 
 # --- partial_fit -------------------------------------------------------------
 

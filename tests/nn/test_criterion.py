@@ -10,12 +10,9 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_iris
-from sklearn.preprocessing import scale
 from torch import nn
 from torch.nn import functional
 
-from skood.nn import TorchClassifier
 from skood.nn._training import WeightedCriterion
 
 
@@ -48,17 +45,6 @@ class Scaled(nn.Module):
         """Loss of each row."""
         logits = logits / self.temperature
         return cross_entropy(logits, codes) * self.weight[codes]
-
-
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return scale(X), y
-
-
-@pytest.fixture
-def quick():
-    return TorchClassifier(max_epochs=5, random_state=0)
 
 
 def test_cross_entropy_is_the_default(iris, quick):

@@ -37,7 +37,7 @@ from skood.detectors import (
     SklearnDetector,
     ViM,
 )
-from skood.epistemic import QUAM, AdversarialSearch, BatchEnsembleClassifier, Laplace
+from skood.epistemic import QUAM, AdversarialSearch, BatchEnsemble, Laplace
 from skood.evidential import EvidentialClassifier
 from skood.nn import (
     FeatureExtractor,
@@ -239,7 +239,7 @@ def test_networks_that_were_trained():
         (TorchClassifier(**options), Y),
         (MultiHeadClassifier(**options), table),
         (MultiHeadClassifier(**options), Y),
-        (BatchEnsembleClassifier(n_members=2, **options), Y),
+        (BatchEnsemble(TorchClassifier(**options), n_members=2), Y),
         (EvidentialClassifier(TorchClassifier(**options)), Y),
     ):
         classifier.fit(X, y)

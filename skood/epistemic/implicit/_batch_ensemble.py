@@ -3,20 +3,23 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from numbers import Integral
-
+from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic.implicit._batch_layers import batch_ensemble
 from skood.epistemic.implicit._implicit_ensemble import (
-    TRAINING_CONSTRAINTS,
-    NetworkFactory,
-    SharedMembersClassifier,
+    CONSTRAINTS,
+    blocks_of_members,
+    fit_members,
+    partial_fit_members,
+    predict_mixture,
+    read_mixture,
 )
-from skood.utils._param_validation import Interval, StrOptions
+from skood.nn._logits import LogitsMixin
+from skood.utils._param_validation import StrOptions
 
-__all__ = ["BatchEnsembleClassifier"]
+__all__ = ["BatchEnsemble"]
 
 
-class BatchEnsembleClassifier(SharedMembersClassifier):
+class BatchEnsemble(BaseMembers):
     r"""BatchEnsemble: networks with shared weights and rank-one factors.
 
     Member m of a BatchEnsemble [1]_ has in each linear layer the weights
@@ -32,12 +35,12 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
 
     Parameters
     ----------
-    module : callable, default=None
-        A module class or factory, called as ``module(input_shape, n_classes,
-        **module_params)``, see :class:`~skood.nn.TorchClassifier`. None: its default
-        networks. Instances of :class:`torch.nn.Linear`, :class:`torch.nn.Conv2d` and
-        batch normalization are replaced; weights of other layers are shared by all
-        members.
+    estimator : TorchClassifier
+        The network and its training, with a `criterion` of None; a clone of it is
+        trained. In its network, instances of :class:`torch.nn.Linear`,
+        :class:`torch.nn.Conv2d` and batch normalization are replaced; weights of other
+        layers are shared by all members. All members see each sample of a batch, and
+        weight decay includes the factors.
 
     n_members : int, default=4
         Number M of members.
@@ -52,41 +55,17 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
         mixture predicts in both settings; in "b" it also is the given model, whose
         divergence from the members is the epistemic part.
 
-    module_params : dict, default=None
-        Further arguments of `module`.
-
-    max_epochs : int, default=200
-        Number of passes over the training samples; with early stopping at most.
-
-    lr : float, default=1e-3
-        Learning rate.
-
-    batch_size : int, default=128
-        Number of samples per training step; all members see each sample.
-
-    training : TrainingOptions, default=None
-        Further options of training, see :class:`~skood.nn.TrainingOptions`. None: as in
-        `TorchClassifier`.
-
-    class_weight : {"balanced"}, dict or None, default=None
-        Weights of the classes.
-
-    random_state : int, RandomState instance or None, default=None
-        Seed of weights, factors, sample order, dropout and held-out samples.
-
-    device : {"auto"}, str or torch.device, default="auto"
-        Device to train on: "auto" is CUDA if available, else the CPU.
-
-    verbose : int, default=0
-        1 shows a progress bar over the epochs.
-
     Attributes
     ----------
+    estimator_ : TorchClassifier
+        The trained network of all members: ``estimator_.module_`` returns the
+        logarithms of the mixture's probabilities, ``estimator_.module_.members(x)`` the
+        logits of the members, of shape (n_rows, n_members, n_classes). In its
+        `history_`, `train_loss` is the mean of the members' losses, and `valid_loss`
+        the loss of the mixture.
+
     classes_ : ndarray of shape (n_classes,)
         Class labels, sorted.
-
-    input_shape_ : tuple of int
-        Shape of one sample.
 
     n_features_in_ : int
         Length of the second axis of `X`: features, or channels.
@@ -94,24 +73,9 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, only if all of them are strings.
 
-    net_ : skorch.NeuralNetClassifier
-        The trained net.
-
-    module_ : torch.nn.Module
-        The trained network, in eval mode: it returns the logarithms of the mixture's
-        probabilities. ``module_.members(x)`` are the logits of the members, of shape
-        (n_rows, n_members, n_classes).
-
-    n_iter_ : int
-        Number of epochs trained.
-
-    history_ : list of dict
-        Results of each epoch, see :class:`~skood.nn.TorchClassifier`. `train_loss` is
-        the mean of the members' losses, `valid_loss` the loss of the mixture.
-
     See Also
     --------
-    PackedEnsembleClassifier : Separate members in a single network.
+    PackedEnsemble : Separate members in a single network.
     DeepEnsemble : Members that are trained separately.
     skood.nn.TorchClassifier : A single network.
 
@@ -133,9 +97,11 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
     Examples
     --------
     >>> from sklearn.datasets import make_moons
-    >>> from skood.epistemic import BatchEnsembleClassifier
+    >>> from skood.epistemic import BatchEnsemble
+    >>> from skood.nn import TorchClassifier
     >>> X, y = make_moons(200, noise=0.1, random_state=0)
-    >>> clf = BatchEnsembleClassifier(max_epochs=50, lr=0.02, random_state=0)
+    >>> net = TorchClassifier(max_epochs=50, lr=0.02, random_state=0)
+    >>> clf = BatchEnsemble(net)
     >>> bool(clf.fit(X, y).score(X, y) > 0.95)
     True
     >>> clf.predict_members(X[:2]).shape
@@ -145,45 +111,25 @@ class BatchEnsembleClassifier(SharedMembersClassifier):
     """
 
     _parameter_constraints: dict = {
-        **TRAINING_CONSTRAINTS,
-        "n_members": [Interval(Integral, 1, None, closed="left")],
+        **CONSTRAINTS,
         "factor_init": [StrOptions({"sign", "normal"})],
-        "setting": [StrOptions({"a", "b"})],
     }
 
-    def __init__(
-        self,
-        module=None,
-        *,
-        n_members=4,
-        factor_init="sign",
-        setting="a",
-        module_params=None,
-        max_epochs=200,
-        lr=1e-3,
-        batch_size=128,
-        training=None,
-        class_weight=None,
-        random_state=None,
-        device="auto",
-        verbose=0,
-    ):
-        super().__init__(
-            module,
-            module_params=module_params,
-            max_epochs=max_epochs,
-            lr=lr,
-            batch_size=batch_size,
-            training=training,
-            class_weight=class_weight,
-            random_state=random_state,
-            device=device,
-            verbose=verbose,
-        )
+    def __init__(self, estimator, *, n_members=4, factor_init="sign", setting="a"):
+        self.estimator = estimator
         self.n_members = n_members
         self.factor_init = factor_init
         self.setting = setting
 
-    def _module_factory(self):
+    fit = fit_members
+    partial_fit = partial_fit_members
+    predict_logits = predict_mixture
+    decision_function = LogitsMixin.decision_function
+
+    _blocks = blocks_of_members
+    _reference_log_proba = predict_mixture
+    __skood_network__ = read_mixture
+
+    def _conversion(self):
         options = {"n_members": self.n_members, "factor_init": self.factor_init}
-        return NetworkFactory(self.module, batch_ensemble, options)
+        return batch_ensemble, options

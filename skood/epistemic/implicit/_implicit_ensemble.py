@@ -5,36 +5,39 @@
 
 import math
 from abc import abstractmethod
+from numbers import Integral
 
 import numpy as np
 import torch
 from scipy.special import log_softmax, logsumexp
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skood.epistemic._base_uncertainty import BaseMembers, Block
-from skood.nn._classifier import TorchClassifier
+from skood.epistemic._base_uncertainty import Block
+from skood.nn import TorchClassifier
 from skood.nn._default_modules import ModuleBuilder
+from skood.nn._sklearn_network import plain_reader
+from skood.utils._atomic_fit import fresh_fit, kept_state
 from skood.utils._batches import blockwise
+from skood.utils._metaestimators import copy_input_attributes
+from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._torch import parameter_device, parameter_dtype, row_chunks
 
 __all__ = [
-    "TRAINING_CONSTRAINTS",
+    "CONSTRAINTS",
     "MemberNetwork",
     "NetworkFactory",
-    "SharedMembersClassifier",
+    "blocks_of_members",
+    "fit_members",
     "is_plain",
     "moved",
+    "partial_fit_members",
+    "predict_mixture",
+    "read_mixture",
     "replaced",
     "resized_norm",
 ]
-
-# Constraints of the parameters of a `TorchClassifier`, except the loss, which is the
-# mean of the cross-entropies of the members.
-TRAINING_CONSTRAINTS = {
-    name: constraint
-    for name, constraint in TorchClassifier._parameter_constraints.items()
-    if name != "criterion"
-}
 
 
 class MemberNetwork(nn.Module):
@@ -163,61 +166,151 @@ def resized_norm(layer, width):
     return None
 
 
-class SharedMembersClassifier(BaseMembers, TorchClassifier):
-    """Base class of classifiers that train many members as one network.
+# Constraints of the parameters of both ensembles.
+CONSTRAINTS: dict = {
+    "estimator": [TorchClassifier],
+    "n_members": [Interval(Integral, 1, None, closed="left")],
+    "setting": [StrOptions({"a", "b"})],
+}
 
-    A subclass has the parameters of `TorchClassifier`, ``n_members`` and ``setting``,
-    and implements ``_module_factory``.
+# --- methods of both ensembles -----------------------------------------------
+#
+# They have the parameters of `CONSTRAINTS`, and implement ``_conversion()``, which
+# returns the arguments `convert` and `options` of a `NetworkFactory`.
+
+
+@fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
+def fit_members(self, X, y, sample_weight=None):
+    """Train all members as one network.
+
+    Parameters
+    ----------
+    X : array-like or torch.Tensor of shape (n_samples, ...)
+        Input samples, see :class:`~skood.nn.TorchClassifier`.
+
+    y : array-like of shape (n_samples,)
+        Class labels.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Sample weights, which need not sum to anything.
+
+    Returns
+    -------
+    self : object
+        The fitted ensemble.
+
+    Raises
+    ------
+    ValueError
+        If the network cannot be converted, or the data are invalid. The ensemble
+        then is left unchanged.
     """
-
-    def __sklearn_tags__(self):
-        return super(BaseMembers, self).__sklearn_tags__()
-
-    def _setting(self):
-        return self.setting
-
-    def _reference_log_proba(self, X):
-        """Return the log-probabilities of the mixture, which is the given model."""
-        return self.predict_logits(X)
-
-    def _row_bytes(self, X):
-        """Return the memory per sample of the widest layer, with all members."""
-        names = "in_features", "out_features", "in_channels", "out_channels"
-        layers = self.module_.modules()
-        width = max(getattr(layer, name, 0) for layer in layers for name in names)
-        # a network needs several times the memory of its widest layer
-        return 16 * 4 * self.module_.n_members * width * math.prod(X.shape[2:])
-
-    def _member_log_proba(self, X):
-        """Return log-probabilities of samples, (n_members, n_rows, n_classes)."""
-        logits = self._forward(X, self.module_.members, self._row_bytes(X))
-        return log_softmax(logits, axis=-1).transpose(1, 0, 2)
-
-    def _blocks(self, X):
-        X = self._prepare_input(X)
-        n_members = self.module_.n_members
-        row_bytes = 4 * 8 * n_members * len(self.classes_)
-        for part in row_chunks(len(X), row_bytes):
-            log_proba = self._member_log_proba(X[part])
-            yield Block(log_proba, reference=_mixture(log_proba))
-
-    @blockwise
-    def predict_logits(self, X):
-        """Return the logits of the mixture: logarithms of its probabilities.
-
-        Parameters
-        ----------
-        X : array-like or torch.Tensor of shape (n_samples, ...)
-            Input samples.
-
-        Returns
-        -------
-        logits : ndarray of shape (n_samples, n_classes), dtype float64
-            Logarithms of the means of the members' probabilities.
-        """
-        return np.concatenate([block.reference for block in self._blocks(X)])
+    with fresh_fit(self):
+        _store(self, _converted(self).fit(X, y, sample_weight=sample_weight))
+    return self
 
 
-def _mixture(log_proba):
-    """Return normalized log-probabilities of the equally weighted mixture."""
-    return log_softmax(logsumexp(log_proba, axis=0), axis=1)
+@fit_context(prefer_skip_nested_validation=False)
+def partial_fit_members(self, X, y, classes=None, sample_weight=None):
+    """Train for one epoch, starting from the current weights.
+
+    The first call without a preceding `fit` builds the network.
+
+    Parameters
+    ----------
+    X : array-like or torch.Tensor of shape (n_samples, ...)
+        Input samples, of the same shape as in the first call.
+
+    y : array-like of shape (n_samples,)
+        Class labels.
+
+    classes : array-like of shape (n_classes,), default=None
+        All classes that can occur. Required in the first call.
+
+    sample_weight : array-like of shape (n_samples,), default=None
+        Sample weights, relative to each other.
+
+    Returns
+    -------
+    self : object
+        The fitted ensemble.
+    """
+    new = _converted(self)
+    data = {"X": X, "y": y, "classes": classes, "sample_weight": sample_weight}
+    if hasattr(self, "estimator_"):
+        params = new.get_params(deep=False)
+        del params["module"]  # the network stays
+        with kept_state(self.estimator_):
+            self.estimator_.set_params(**params).partial_fit(**data)
+        return self
+    with fresh_fit(self):
+        _store(self, new.partial_fit(**data))
+    return self
+
+
+def blocks_of_members(self, X):
+    """Yield a `Block` for consecutive samples; the mixture is the given model."""
+    X = self.estimator_._prepare_input(X)
+    network = self.estimator_.module_
+    row_bytes = 4 * 8 * network.n_members * len(self.classes_)
+    for part in row_chunks(len(X), row_bytes):
+        logits = self.estimator_._forward(
+            X[part], network.members, _row_bytes(network, X)
+        )
+        log_p = log_softmax(logits, axis=-1).transpose(1, 0, 2)
+        mixture = log_softmax(logsumexp(log_p, axis=0), axis=1)
+        yield Block(log_p, reference=mixture)
+
+
+@blockwise
+def predict_mixture(self, X):
+    """Return the logits of the mixture: logarithms of its probabilities.
+
+    Parameters
+    ----------
+    X : array-like or torch.Tensor of shape (n_samples, ...)
+        Input samples.
+
+    Returns
+    -------
+    logits : ndarray of shape (n_samples, n_classes), dtype float64
+        Logarithms of the means of the members' probabilities.
+    """
+    check_is_fitted(self)
+    return np.concatenate([block.reference for block in self._blocks(X)])
+
+
+def read_mixture(self, **options):
+    """Return the reader of the network: ``__skood_network__`` of both ensembles."""
+    check_is_fitted(self)
+    return plain_reader(self.estimator_, **options)
+
+
+def _converted(ensemble):
+    """Return a clone of the estimator with a network of many members."""
+    given = ensemble.estimator
+    given._validate_params()
+    if given.criterion is not None:
+        raise ValueError(
+            f"{type(ensemble).__name__} minimizes the mean of the cross-entropies of "
+            "its members: the criterion of its estimator must be None, got "
+            f"{given.criterion!r}."
+        )
+    factory = NetworkFactory(given.module, *ensemble._conversion())
+    return clone(given).set_params(module=factory)
+
+
+def _store(ensemble, fitted):
+    """Set the fitted attributes."""
+    ensemble.estimator_ = fitted
+    ensemble.classes_ = fitted.classes_
+    copy_input_attributes(ensemble, fitted)
+
+
+def _row_bytes(network, X):
+    """Return the memory per sample of the widest layer, with all members."""
+    names = "in_features", "out_features", "in_channels", "out_channels"
+    layers = network.modules()
+    width = max(getattr(layer, name, 0) for layer in layers for name in names)
+    # a network needs several times the memory of its widest layer
+    return 16 * 4 * network.n_members * width * math.prod(X.shape[2:])

@@ -187,7 +187,7 @@ class _Packer:
                 f"The layer {name!r} of the module is a {type(layer).__name__}, whose "
                 "weights cannot be packed: only torch.nn.Linear, Conv2d and batch "
                 "normalization can, with weights that nothing computes. Use "
-                "BatchEnsembleClassifier or DeepEnsemble."
+                "BatchEnsemble or DeepEnsemble."
             )
         return None
 
@@ -207,7 +207,7 @@ class _Packer:
                 f"The layer {name!r} of the module reads {n_channels} channels of the "
                 f"{self.n_members} members together, which cannot be divided into "
                 f"{groups} groups: what comes before it moves channels to another axis "
-                "or puts some together. Use gamma=1, BatchEnsembleClassifier or "
+                "or puts some together. Use gamma=1, BatchEnsemble or "
                 "DeepEnsemble."
             )
 
@@ -216,7 +216,7 @@ class _Packer:
             raise ValueError(
                 f"The layer {name!r} of the module reads a tensor of shape "
                 f"{tuple(x.shape)}, but linear layers can be packed for inputs of "
-                "shape (n_rows, n_features) only. Use BatchEnsembleClassifier."
+                "shape (n_rows, n_features) only. Use BatchEnsemble."
             )
         width, groups = self._sizes(layer, name, layer.out_features)
         self._check_channels(name, x.shape[1], groups)
@@ -310,7 +310,7 @@ def _build(network, rows):
             f"{network.n_members} members side by side it failed: {error}. It may "
             "call layers and functions that keep channels apart, and flatten; it may "
             "not read weights or rely on numbers of channels. Use "
-            "BatchEnsembleClassifier or DeepEnsemble."
+            "BatchEnsemble or DeepEnsemble."
         ) from error
 
     def built(part, name):
@@ -365,7 +365,7 @@ def _check_separate(network, rows):
                 f"logits of member {m} would depend on the channels of the members "
                 f"{others}. Something in it mixes channels, such as a "
                 "concatenation, a permutation, or a normalization or softmax over "
-                "channels. Use BatchEnsembleClassifier or DeepEnsemble."
+                "channels. Use BatchEnsemble or DeepEnsemble."
             )
 
 
