@@ -25,7 +25,7 @@ def test_layers(n_members, iris):
 def test_start_of_the_factors(iris):
     """A learning rate that moves nothing shows what they start from."""
     clf = ensemble(BatchEnsemble, max_epochs=1, lr=1e-12, random_state=0)
-    factors = clf.fit(*iris).module_.body.linear_1.s.detach()
+    factors = clf.fit(*iris).estimator_.module_.body.linear_1.s.detach()
     assert set(factors.round().unique().tolist()) == {-1.0, 1.0}
     clf.set_params(factor_init="normal").fit(*iris)
     factors = clf.estimator_.module_.body.linear_1.s.detach()
@@ -35,7 +35,7 @@ def test_start_of_the_factors(iris):
 
 def test_factors_and_common_weights_are_trained(iris):
     clf = ensemble(BatchEnsemble, max_epochs=1, lr=1e-12, random_state=0)
-    start = clf.fit(*iris).module_.state_dict()
+    start = clf.fit(*iris).estimator_.module_.state_dict()
     clf.set_params(estimator__lr=0.01).fit(*iris)
     for name, found in clf.estimator_.module_.state_dict().items():
         moved = (found - start[name]).abs()
@@ -52,7 +52,7 @@ def test_members_of_one_member_are_the_mixture(iris):
 
 
 def test_parameters(iris):
-    with pytest.raises(ValueError, match="'factor_init' parameter of BatchEnsembleCl"):
+    with pytest.raises(ValueError, match="'factor_init' parameter of BatchEnsemble m"):
         ensemble(BatchEnsemble, factor_init="ones").fit(*iris)
 
 

@@ -412,6 +412,6 @@ def test_partial_fit_uses_new_parameters(kind, iris):
     clf.set_params(estimator__lr=1e-12, n_members=7).partial_fit(X, y)
     assert_allclose(clf.predict_members(X), p, atol=1e-6)
     before = vars(clf.estimator_).copy()
-    with pytest.raises(ValueError, match="y contains the label 7"):
+    with pytest.raises(ValueError, match="y contains the label 5"):
         clf.set_params(estimator__lr=0.5).partial_fit(X, y + 5)
     assert vars(clf.estimator_) == before

@@ -29,7 +29,7 @@ from skood.metrics import (
     make_selective_risk_scorer,
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
-from skood.nn import LinearHead, MultiHeadClassifier
+from skood.nn import LinearHead, MultiHeadClassifier, TrainingOptions
 from skood.rejection import BoundedAbstention, BoundedTPRFPR, RejectOptionClassifier
 from tests._instances import detectors, instances
 
@@ -121,7 +121,9 @@ def _of_other_estimators():
     for detector in (Mahalanobis(), SSD(), ViM(LinearHead().fit(X, y))):
         yield clone(detector).fit(X, y), X
     yield Mahalanobis().partial_fit(X, y), X
-    heads = MultiHeadClassifier(module_params={"hidden": (4,)}, max_epochs=2)
+    heads = MultiHeadClassifier(
+        module_params={"hidden": (4,)}, max_epochs=2, training=TrainingOptions()
+    )
     head = heads.fit(X, np.c_[y, y]).head(1)
     yield Mahalanobis(head).fit(X, y), X
 
