@@ -17,7 +17,7 @@ from torch import nn
 from skood.epistemic._base_uncertainty import Block
 from skood.nn import TorchClassifier
 from skood.nn._default_modules import ModuleBuilder
-from skood.nn._sklearn_network import plain_reader
+from skood.nn._make_network import plain_network
 from skood.utils._atomic_fit import fresh_fit, kept_state
 from skood.utils._batches import blockwise
 from skood.utils._metaestimators import copy_input_attributes
@@ -281,9 +281,9 @@ def predict_mixture(self, X):
 
 
 def read_mixture(self, **options):
-    """Return the reader of the network: ``__skood_network__`` of both ensembles."""
+    """Return the network: ``__skood_network__`` of both ensembles."""
     check_is_fitted(self)
-    return plain_reader(self.estimator_, **options)
+    return plain_network(self.estimator_, **options)
 
 
 def _converted(ensemble):
