@@ -107,36 +107,6 @@ def test_one_rule_closed_form(method):
     assert partition.uniform_truth() == [0.75]
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_seven_concepts_against_high_precision(method):
-    # u in pqr, v in st, w in klmn, x, y, z; made with mpmath by explicit enumeration
-    sizes = [3, 2, 4, 2, 2, 2]
-    u, v, w, x = np.arange(3), np.arange(2), np.arange(4), np.arange(2)
-    both = np.arange(2)[:, np.newaxis] & np.arange(2)  # y and z
-    factors = [
-        ((0, 1), (u[:, np.newaxis] != 0) | (v == 0)),
-        ((2, 3), (w[:, np.newaxis] != 0) | (x == 1)),
-        ((3, 4), XOR),
-        ((0, 4, 5), (both == 1) | (u[:, np.newaxis, np.newaxis] == 1)),
-        ((1, 2), (v[:, np.newaxis] == 1) == (w == 1)),
-    ]
-    weights = [0.002, 0.448, -0.411, -1.336, -0.682]
-    partition = Partition(sizes, factors, method)
-    expected = [
-        0.7515447269220497,
-        0.9129085458979184,
-        0.403089356626033,
-        0.2092867448381646,
-        0.3359062828236324,
-    ]
-    assert partition.log_partition(weights) == pytest.approx(
-        4.73072055793961, abs=1e-10
-    )
-    np.testing.assert_allclose(
-        partition.expected_truth(weights), expected, rtol=0, atol=1e-10
-    )
-
-
 def test_rules_of_43_classes_have_44_groups():
     partition = Partition(*gtsrb_rules())
     (component,) = partition.components_

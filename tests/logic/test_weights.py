@@ -58,15 +58,6 @@ def target_of(partition, mean_truth, n, prior):
 # the maximum of the likelihood
 
 
-def test_one_constraint_closed_form():
-    # satisfied by 95 % of the rows, and by 9 of 12 worlds: log(.95 / .05 · 3 / 9)
-    partition = Partition(*stop_rule())
-    (w,) = fit_weights(partition, [0.95], 200, prior=0)
-    assert w == pytest.approx(1.8458266904983307, abs=1e-9)
-    (w,) = fit_weights(partition, [0.95], 200, prior=1)
-    assert w == pytest.approx(1.8250736759120392, abs=1e-9)
-
-
 def test_a_rule_that_is_never_broken_has_a_finite_weight():
     (w,) = fit_weights(Partition(*stop_rule()), [1.0], 200, prior=1)
     assert w == pytest.approx(5.589742425278634, abs=1e-9)
@@ -75,20 +66,6 @@ def test_a_rule_that_is_never_broken_has_a_finite_weight():
         (w,) = fit_weights(Partition(*stop_rule()), [1.0], n, prior=1)
         m = 1 - 0.25 / (n + 1)
         assert w == pytest.approx(math.log(m / (0.25 / (n + 1)) / 3), abs=1e-5)
-
-
-def test_43_class_rules_closed_form():
-    # w_c = log(19 (1 - V) / (43 v_c)), V the sum of the shares v_c of violations
-    weights = fit_weights(
-        Partition(*gtsrb_rules()), np.full(43, 1 - 1 / 4209), 4209, prior=0
-    )
-    assert_allclose(weights, 7.517950485293795, rtol=0, atol=1e-9)
-
-
-def test_isolated_predicate_closed_form():
-    # w = logit((n p + alpha / 2) / (n + alpha))
-    (w,) = fit_weights(Partition([2], [((0,), TRUE)]), [0.97], 1000, prior=1)
-    assert w == pytest.approx(3.4600847189956982, abs=1e-10)
 
 
 @pytest.mark.parametrize("seed", range(30))

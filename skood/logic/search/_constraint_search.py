@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from functools import wraps
 from numbers import Integral, Real
 
 import numpy as np
@@ -10,13 +11,13 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skood.base import BaseDetector
 from skood.logic._concepts import check_parts
 from skood.logic._knowledge_base import KnowledgeBase
 from skood.logic._mln_detector import MLNDetector
 from skood.logic._weighted_constraints import WeightedConstraints
 from skood.logic.language._formulas import C
 from skood.logic.search._candidates import constraint_candidates
-from skood.logic.search._found_detector import FoundDetector
 from skood.logic.search._greedy import ORDERS, GreedySearch, Validation
 from skood.logic.search._incremental_network import SearchModel
 from skood.logic.search._splits import distinct, grown, pool_of, split_rows
@@ -31,7 +32,25 @@ from skood.utils._warnings import warn
 __all__ = ["ConstraintSearch"]
 
 
-class ConstraintSearch(FoundDetector):
+def _attribute(name):
+    """Return a property that is an attribute of ``estimator_``."""
+    return property(
+        lambda self: getattr(self.estimator_, name), doc=f"``estimator_.{name}``."
+    )
+
+
+def _method(name):
+    """Return a method that calls the method of ``estimator_``."""
+
+    @wraps(getattr(MLNDetector, name))
+    def call(self, *args, **kwargs):
+        check_is_fitted(self, "offset_")
+        return getattr(self.estimator_, name)(*args, **kwargs)
+
+    return call
+
+
+class ConstraintSearch(BaseDetector):
     r"""OOD detector that learns its constraints by a greedy search.
 
     Candidates are added to the constraints of an :class:`MLNDetector` if they improve
@@ -71,7 +90,7 @@ class ConstraintSearch(FoundDetector):
 
     search : {"listed", "random", "gain"} or GreedySearch, default="listed"
         Order in which candidates are tried: each once as listed, each once in random
-        order, or those of the largest gain in likelihood first. A
+        order, or the largest gain in likelihood first. A
         :class:`GreedySearch` also has :math:`\delta_{\min}` and the other options.
 
     validation : float, default=0.2
@@ -165,7 +184,7 @@ class ConstraintSearch(FoundDetector):
     """
 
     _parameter_constraints: dict = {
-        **FoundDetector._parameter_constraints,
+        **BaseDetector._parameter_constraints,
         "estimator": [MLNDetector],
         "candidates": [list, tuple, None],
         "depth": [Interval(Integral, 1, None, closed="left")],
@@ -202,6 +221,19 @@ class ConstraintSearch(FoundDetector):
         self.test = test
         self.random_state = random_state
         self.verbose = verbose
+
+    knowledge_base_ = _attribute("knowledge_base_")
+    constraints_ = _attribute("constraints_")
+    weights_ = _attribute("weights_")
+    concepts_ = _attribute("concepts_")
+    classes_ = _attribute("classes_")
+    offset_ = _attribute("offset_")
+
+    score = _method("score")
+    predict_concepts = _method("predict_concepts")
+    concept_proba = _method("concept_proba")
+    penalty = _method("penalty")
+    explain = _method("explain")
 
     # -- fit
 
@@ -403,6 +435,27 @@ class ConstraintSearch(FoundDetector):
         setattr(self, f"{name}_auroc_", found)
         setattr(self, f"baseline_{name}_auroc_", baseline)
         setattr(self, f"n_{name}_", (int(np.sum(~is_ood)), int(np.sum(is_ood))))
+
+    def _score(self, X):
+        return self.estimator_._score(X)
+
+    def set_weights(self, weights):
+        """Set weights of constraints; see :meth:`MLNDetector.set_weights`.
+
+        Parameters
+        ----------
+        weights : array-like of shape (n_constraints,) or dict of str to float
+            Weights by constraint, or by its name or string in a dict.
+
+        Returns
+        -------
+        self : object
+            The detector, with updated `weights_` and `offset_`. The reported validation
+            and test results are not recomputed.
+        """
+        check_is_fitted(self, "offset_")
+        self.estimator_.set_weights(weights)
+        return self
 
     @property
     def search_history_(self):
