@@ -12,7 +12,6 @@ import pytest
 from scipy.special import log_softmax
 from sklearn.base import is_classifier
 from sklearn.datasets import make_blobs
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import MultinomialNB
@@ -133,17 +132,6 @@ def test_classes_keep_their_names(data):
     assert is_classifier(clf)
     assert isinstance(clf, UncertaintyMixin)
     assert clf.n_features_in_ == 2
-
-
-def test_not_fitted(data):
-    for method in (
-        "predict",
-        "predict_proba",
-        "predict_members",
-        "predict_uncertainty",
-    ):
-        with pytest.raises(NotFittedError):
-            getattr(Fixed(LogisticRegression()), method)(data[0])
 
 
 def test_tags_follow_the_estimator():

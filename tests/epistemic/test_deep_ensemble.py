@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-import pickle
 import warnings
 
 import joblib
@@ -16,7 +15,6 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.dummy import DummyClassifier
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV
@@ -450,27 +448,6 @@ def test_members_that_differ_for_late_rows_only():
         DeepEnsemble(members).fit(X, y)
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"n_members": 0},
-        {"bootstrap": "yes"},
-        {"setting": "c"},
-        {"reference": "first"},
-        {"estimator": "net"},
-        {"n_jobs": "all"},
-        {"random_state": "seed"},
-        {"verbose": -1},
-    ],
-)
-def test_parameters(data, params):
-    name = next(iter(params))
-    with pytest.raises(
-        ValueError, match=f"The '{name}' parameter of DeepEnsemble must"
-    ):
-        DeepEnsemble(**{"estimator": TREE, **params}).fit(*data)
-
-
 def test_missing_labels(data):
     X, y = data
     for bootstrap in (False, True):
@@ -483,26 +460,6 @@ def test_missing_labels(data):
         DeepEnsemble(TREE, bootstrap=True).fit(X, y, sample_weight=np.ones(180))
     with pytest.raises(ValueError, match="Sample weights must be 1D"):
         clf.fit(X, y, sample_weight=np.ones((90, 2)))
-
-
-def test_not_fitted(data):
-    for method in (
-        "predict",
-        "predict_proba",
-        "predict_members",
-        "predict_uncertainty",
-    ):
-        with pytest.raises(NotFittedError):
-            getattr(DeepEnsemble(TREE), method)(data[0])
-
-
-def test_a_failed_fit_leaves_the_ensemble(data):
-    X, y = data
-    clf = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
-    before = clf.predict_proba(X)
-    with pytest.raises(ValueError, match="NaN"):
-        clf.set_params(estimator=LogisticRegression()).fit(np.full_like(X, np.nan), y)
-    np.testing.assert_array_equal(clf.predict_proba(X), before)
 
 
 def test_empty_narrow_and_odd_input(data):
@@ -542,11 +499,6 @@ def test_tags_follow_the_estimator():
     assert get_tags(DeepEnsemble([MultinomialNB()])).input_tags.positive_only
 
 
-def test_progress(data, capsys):
-    DeepEnsemble(TREE, n_members=3, verbose=1, random_state=0).fit(*data)
-    assert "DeepEnsemble" in capsys.readouterr().err
-
-
 # ---- processes
 
 
@@ -584,10 +536,3 @@ def test_in_a_pipeline_a_search_and_a_detector(data):
     detector = UncertaintyDetector(clf).fit(X, y)
     epistemic = clf.fit(X, y).predict_uncertainty(X).epistemic
     np.testing.assert_array_equal(detector.score_samples(X), -epistemic)
-
-
-def test_pickle(data):
-    X, y = data
-    clf = DeepEnsemble(NET, n_members=2, bootstrap=True, random_state=0).fit(X, y)
-    loaded = pickle.loads(pickle.dumps(clf))
-    np.testing.assert_array_equal(loaded.predict_members(X), clf.predict_members(X))

@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
-import re
 import warnings
 from functools import partial
 
@@ -14,7 +13,6 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.model_selection import GridSearchCV
@@ -229,12 +227,6 @@ def test_chains_that_agree_are_silent():
     assert hmc.r_hat_ < 1.1
 
 
-@quiet
-def test_progress_is_shown(capsys):
-    _quick(verbose=1).fit(X, y)
-    assert re.search(r"HMC.*16", capsys.readouterr().err)
-
-
 # --- other estimators, and errors ------------------------------------------------
 
 
@@ -283,31 +275,6 @@ def test_errors_keep_what_was_fitted():
     with pytest.raises(ValueError, match=r"each parameter of the network, \['0.bias'"):
         hmc.fit(X, y)
     assert hmc.samples_ is before
-    with pytest.raises(NotFittedError):
-        clone(hmc).predict_uncertainty(X)
-
-
-@pytest.mark.parametrize(
-    "name, bad",
-    [
-        ("n_samples", 3),
-        ("n_warmup", -1),
-        ("n_chains", 0),
-        ("kernel__n_leapfrog", 0),
-        ("kernel__thin", 0),
-        ("kernel__target_accept", 1.0),
-        ("kernel__step_size", 0.0),
-        ("init", "zero"),
-        ("prior_scale", "unit"),
-        ("temperature", 0.0),
-        ("setting", "c"),
-    ],
-)
-def test_parameters_are_checked(name, bad):
-    owner = "HMCKernel" if "__" in name else "HMC"
-    text = f"The '{name.split('__')[-1]}' parameter of {owner} must be"
-    with pytest.raises(ValueError, match=text):
-        _quick(**{name: bad}).fit(X, y)
 
 
 # --- networks and modes that torch treats in another way -------------------------

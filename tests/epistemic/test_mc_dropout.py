@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-import pickle
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import torch
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
@@ -521,40 +519,6 @@ def test_networks_with_probabilities_and_a_margin():
     ]
     np.testing.assert_allclose(members[1], members[0], rtol=1e-10)
     np.testing.assert_allclose(members[2], members[0], rtol=1e-10)
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"n_samples": 0},
-        {"batch_size": 0},
-        {"setting": "c"},
-        {"estimator": "net"},
-        {"device": 3},
-        {"random_state": "seed"},
-        {"verbose": -1},
-    ],
-)
-def test_parameters(data, params):
-    name = next(iter(params))
-    with pytest.raises(ValueError, match=f"The '{name}' parameter of MCDropout must"):
-        MCDropout(**{"estimator": NET, **params}).fit(*data)
-
-
-def test_state(data):
-    X, y = data
-    clf = MCDropout(clone(NET), n_samples=3, random_state=0)
-    with pytest.raises(NotFittedError):
-        clf.predict_proba(X)
-    members = clf.fit(X, y).predict_members(X)
-    loaded = pickle.loads(pickle.dumps(clf))
-    np.testing.assert_array_equal(loaded.predict_members(X), members)
-    with pytest.raises(ValueError, match="NaN"):
-        clf.fit(np.full_like(X, np.nan), y)
-    np.testing.assert_array_equal(clf.predict_members(X), members)
-    with pytest.raises(ValueError, match="found no torch"):
-        clf.set_params(estimator__module_params=None).fit(X, y)
-    np.testing.assert_array_equal(clf.predict_members(X), members)
 
 
 def test_images_and_a_detector():

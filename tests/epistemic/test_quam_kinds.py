@@ -4,7 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
-import inspect
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,6 @@ import torch
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -27,7 +25,7 @@ from skood.base import UncertaintyDetector
 from skood.epistemic import QUAM
 from skood.nn import TorchClassifier, pretrained
 from skood.rejection import RejectOptionClassifier
-from tests.epistemic._quam import SEARCH_NAMES, make_quam
+from tests.epistemic._quam import make_quam
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
@@ -316,48 +314,9 @@ def test_parameters_that_need_another_fit(data, quam, change, now):
     assert (quam.fit(X, y).predict_uncertainty(X[:2]).epistemic > 0).all()
 
 
-BAD = {
-    "estimator": "model",
-    "scope": "conv",
-    "setting": "c",
-    "targets": 0,
-    "n_steps": 0,
-    "lr": 0.0,
-    "weight_decay": -1.0,
-    "c0": -1.0,
-    "eta": 0.9,
-    "update_every": 0,
-    "gamma": -0.1,
-    "temperature": 0.0,
-    "batch_size": 0,
-    "n_evaluation_samples": 0,
-    "chunk_size": 0,
-    "n_jobs": 1.5,
-    "random_state": "seed",
-    "device": 3,
-    "verbose": "loud",
-}
-
-
-def test_every_parameter_is_validated(data, mlp):
-    names = {*inspect.signature(QUAM).parameters, *SEARCH_NAMES}
-    assert set(BAD) == names - {"search"}
-    for name, value in BAD.items():
-        owner = "AdversarialSearch" if name in SEARCH_NAMES else "QUAM"
-        quam = make_quam(FrozenEstimator(mlp))
-        (quam.search if name in SEARCH_NAMES else quam).set_params(**{name: value})
-        with pytest.raises(ValueError, match=f"'{name}' parameter of {owner} must be"):
-            quam.fit(*data)
-    with pytest.raises(ValueError, match="'search' parameter of QUAM must be an inst"):
-        QUAM(FrozenEstimator(mlp), search="fast").fit(*data)
-
-
 def test_errors(data, mlp):
     X, y = data
     frozen = FrozenEstimator(mlp)
-    for method in ("predict_uncertainty", "predict_proba", "predict", "trace"):
-        with pytest.raises(NotFittedError):
-            getattr(QUAM(frozen), method)(X[:1])
     with pytest.raises(ValueError, match="QUAM requires y to be passed"):
         QUAM(frozen).fit(X)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
@@ -385,26 +344,6 @@ def test_steps_that_are_too_large(data, mlp):
     text = r"returns NaN or infinity\. Lower lr=1e\+300, or scale the features"
     with pytest.raises(ValueError, match=text):
         quam.predict_uncertainty(X[:2])
-
-
-def test_failed_fit_keeps_the_state(data, quam):
-    X, y = data
-    before = dict(vars(quam))
-    with pytest.raises(ValueError, match="not among the classes"):
-        quam.fit(X, y + 1)
-    assert vars(quam).keys() == before.keys()
-    assert all(vars(quam)[name] is value for name, value in before.items())
-
-
-def test_progress(data, quam, capsys):
-    pytest.importorskip("tqdm")
-    X, _ = data
-    quam.set_params(verbose=1, search__chunk_size=2).predict_uncertainty(X[:5])
-    shown = capsys.readouterr().err
-    assert "QUAM" in shown
-    assert "5/5" in shown
-    quam.trace(X[:1])
-    assert capsys.readouterr().err == ""
 
 
 def test_setting_auto(data, mlp):

@@ -115,21 +115,3 @@ def test_what_it_refuses(data):
         SnapshotEnsemble(base).fit(X, None)
     with pytest.raises(ValueError, match=r"above zero to fit, got 1 class: 2\."):
         SnapshotEnsemble(base).fit(X, y, sample_weight=(y == 2).astype(float))
-
-
-def test_a_failed_fit_leaves_the_ensemble(data):
-    X, y = data
-    clf = SnapshotEnsemble(NET, n_members=2).fit(X, y)
-    before = clf.predict_proba(X)
-    with pytest.raises(ValueError, match="NaN"):
-        clf.fit(np.full_like(X, np.nan), y)
-    np.testing.assert_array_equal(clf.predict_proba(X), before)
-
-
-def test_progress_and_the_estimator_as_given(data, capsys):
-    SnapshotEnsemble(NET, n_members=2, verbose=1).fit(*data)
-    err = capsys.readouterr().err
-    assert "SnapshotEnsemble" in err
-    assert "train_loss" in err
-    assert not hasattr(NET, "net_")
-    assert NET.lr == 0.05
