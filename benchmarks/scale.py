@@ -43,23 +43,6 @@ from pathlib import Path
 import numpy as np
 
 N_CLASSES = 10
-LOGITS = ("MSP", "MaxLogit", "Energy", "Entropy", "GEN", "KLMatching", "OpenMax")
-FEATURES = ("Mahalanobis", "RelativeMahalanobis", "SSD", "GMM", "KNN")
-HEADS = (
-    "Residual",
-    "ViM",
-    "SHE",
-    "NCI",
-    "FDBD",
-    "PNML",
-    "NECO",
-    "CADRef",
-    "CARef",
-    "GradNorm",
-    "NNGuide",
-    "Relation",
-)
-DETECTORS = (*LOGITS, *FEATURES, *HEADS, "SklearnDetector")
 
 # Banks of all rows would take minutes to search.
 OPTIONS = {

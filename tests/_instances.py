@@ -5,13 +5,15 @@
 
 import inspect
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.covariance import LedoitWolf
-from sklearn.ensemble import IsolationForest, RandomForestClassifier
+from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDRegressor
-from sklearn.neighbors import LocalOutlierFactor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer, MaxAbsScaler
@@ -22,36 +24,14 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from skood.base import BaseDetector, UncertaintyDetector, UncertaintyMixin
 from skood.combine import DSDE, DetectorEnsemble, DOSStorey, Fisher
 from skood.detectors import (
-    FDBD,
-    GEN,
-    GMM,
     KNN,
     MSP,
-    NCI,
-    NECO,
-    ODIN,
-    PNML,
-    SHE,
     SSD,
-    CADRef,
-    CARef,
     Energy,
-    Entropy,
-    GradNorm,
-    Gram,
-    KLMatching,
-    Mahalanobis,
-    MaxLogit,
-    MultiLayerMahalanobis,
-    NNGuide,
-    OpenMax,
-    RankFeat,
-    Relation,
-    RelativeMahalanobis,
-    Residual,
     SklearnDetector,
     ViM,
 )
+from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.epistemic import (
     HMC,
     QUAM,
@@ -95,7 +75,6 @@ from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
 from skood.utils.discovery import all_estimators
 from skood.utils.estimator_checks import expected_failed_checks
-from tests.nn._conv_net import map_classifier
 from tests.nn._networks import Flat, margin_loss
 
 __all__ = [
@@ -103,6 +82,7 @@ __all__ = [
     "detectors",
     "instances",
     "instances_of",
+    "output_detectors",
     "parametrize_over",
 ]
 
@@ -160,7 +140,8 @@ _QUICK_CHAINS = {
 
 _QUICK_POSTERIOR = {**_QUICK_GRAPH, "latent_dim": 4, "flow_layers": 2, "lr": 0.03}
 
-# Classes that are not here are constructed without arguments.
+# Detectors have theirs, as `INSTANCES`, in their own test files. Classes without any
+# are constructed without arguments.
 _INSTANCES = {
     "DSDE": [
         DSDE(_MEMBERS, DOSStorey(c_m=0.5), calibration=0.5, random_state=0),
@@ -181,13 +162,6 @@ _INSTANCES = {
         BatchEnsemble(TorchClassifier(**_QUICK_NET), n_members=3),
         BatchEnsemble(TorchClassifier(**_QUICK_NET), factor_init="normal", setting="b"),
     ],
-    "CADRef": [
-        CADRef(),
-        CADRef(_LINEAR, logit_score="gen"),
-        CADRef(logit_score="max_logit"),
-        CADRef(logit_score="msp"),
-    ],
-    "CARef": [CARef(), CARef(_LINEAR)],
     "ConstraintSearch": [
         ConstraintSearch(
             MLNDetector([], _CLASS, SSD(covariance=LedoitWolf()), random_state=0),
@@ -218,8 +192,6 @@ _INSTANCES = {
             random_state=0,
         ),
     ],
-    "Energy": [Energy(), Energy(_LINEAR, temperature=2.0)],
-    "Entropy": [Entropy(), Entropy(_LINEAR)],
     "CyclicalSGHMC": [
         CyclicalSGHMC(_LINEAR, _QUICK_CYCLES),
         CyclicalSGHMC(_PERCEPTRON, _QUICK_CYCLES, setting="b"),
@@ -250,40 +222,15 @@ _INSTANCES = {
             random_state=0,
         ),
     ],
-    "FDBD": [
-        FDBD(),
-        FDBD(_LINEAR, normalizer="length"),
-        FDBD(normalizer=None),
-    ],
     "FeatureExtractor": [
         FeatureExtractor(_LINEAR),
         FeatureExtractor(MLPClassifier((8,), solver="lbfgs", random_state=0)),
     ],
-    "GEN": [GEN(), GEN(_LINEAR), GEN(gamma=0.5, top=2)],
     "GKDE": [GKDE(), GKDE(0.5, cutoff=None, metric="euclidean")],
     "GKDENetwork": [
         GKDENetwork(**_QUICK_GRAPH),
         GKDENetwork(**_QUICK_GRAPH, evidence="softplus", lambda_teacher=0.0),
     ],
-    "GMM": [
-        GMM(),
-        GMM(covariance_type="tied"),
-        GMM(covariance_type="diag"),
-        GMM(n_components=2, random_state=0),
-        GMM(_LINEAR, covariance_type="spherical"),
-    ],
-    "GradNorm": [GradNorm(), GradNorm(_LINEAR, temperature=2.0)],
-    "Gram": [
-        Gram(_LINEAR, random_state=0),
-        Gram(
-            _PERCEPTRON,
-            powers=[1, 3],
-            entries="row_sums",
-            divide_by_confidence=True,
-            random_state=0,
-        ),
-    ],
-    "KLMatching": [KLMatching(), KLMatching(_LINEAR)],
     "GraphClassifier": [
         GraphClassifier(**_QUICK_GRAPH),
         GraphClassifier("gat", hidden=(16,), max_epochs=30, lr=0.03, random_state=0),
@@ -302,14 +249,6 @@ _INSTANCES = {
     "IDOnly": [
         IDOnly(MaxAbsScaler()),
         IDOnly(make_pipeline(MaxAbsScaler(), Binarizer()), ood_label=-9),
-    ],
-    "KNN": [
-        KNN(),
-        KNN(n_neighbors=3, algorithm="sklearn", normalize=False),
-        KNN(n_neighbors=3, algorithm="torch"),
-        KNN(n_neighbors=3, metric="manhattan"),
-        KNN(n_neighbors=3, max_samples=0.8, random_state=0),
-        KNN(_LINEAR, n_neighbors=3),
     ],
     "LinearHead": [LinearHead()],
     "LTS": [LTS(), LTS(_LINEAR, top=0.5)],
@@ -350,21 +289,6 @@ _INSTANCES = {
         MCDropout(_DROPOUT_NET, n_samples=5, random_state=0),
         MCDropout(_DROPOUT_NET, n_samples=5, setting="b", random_state=0),
     ],
-    "MSP": [
-        MSP(),
-        MSP(_LINEAR, temperature=2.0),
-        MSP(RandomForestClassifier(n_estimators=5, random_state=0)),
-    ],
-    "Mahalanobis": [
-        Mahalanobis(),
-        Mahalanobis(tied=False),
-        Mahalanobis(covariance=LedoitWolf()),
-        Mahalanobis(_LINEAR),
-    ],
-    "MaxLogit": [
-        MaxLogit(),
-        MaxLogit(_LINEAR),
-    ],
     "MixtureLaplace": [
         MixtureLaplace(
             Laplace(MLPClassifier((8,), solver="lbfgs"), n_samples=5),
@@ -376,31 +300,6 @@ _INSTANCES = {
         MultiHeadClassifier(**_QUICK_NET),
         MultiHeadClassifier(Flat, criterion=margin_loss, max_epochs=60, lr=0.03),
     ],
-    "MultiLayerMahalanobis": [
-        MultiLayerMahalanobis(_LINEAR),
-        MultiLayerMahalanobis(_PERCEPTRON, alphas=[2.0]),
-    ],
-    "NCI": [NCI(), NCI(_LINEAR, alpha=0.0)],
-    "NECO": [
-        NECO(),
-        NECO(n_components=1),
-        NECO(_LINEAR, n_components=0.5),
-        NECO(n_components=1, max_logit=False),
-    ],
-    "NNGuide": [
-        NNGuide(n_neighbors=3),
-        NNGuide(_LINEAR, n_neighbors=2, bank=0.7, random_state=0),
-    ],
-    "ODIN": [
-        ODIN(_LINEAR),
-        ODIN(_PERCEPTRON, temperature=1.0, epsilon=0.1),
-    ],
-    "OpenMax": [
-        OpenMax(),
-        OpenMax(_LINEAR, tail_size=5),
-        OpenMax(_LINEAR, tail_size=5, alpha=2, distance="euclidean"),
-    ],
-    "PNML": [PNML(), PNML(_LINEAR), PNML(normalize_logits=True)],
     "PackedEnsemble": [
         PackedEnsemble(TorchClassifier(**_QUICK_NET)),
         PackedEnsemble(TorchClassifier(**_QUICK_NET), n_members=3, alpha=1.5, gamma=2),
@@ -439,7 +338,6 @@ _INSTANCES = {
             random_state=0,
         ),
     ],
-    "RankFeat": [RankFeat(map_classifier(max_epochs=10), layer="conv")],
     "RejectOptionClassifier": [
         RejectOptionClassifier(_LINEAR),
         RejectOptionClassifier(_LINEAR, ood_label=-9, reject_label=-9),
@@ -452,47 +350,31 @@ _INSTANCES = {
             random_state=0,
         ),
     ],
-    "Relation": [
-        Relation(),
-        Relation(_LINEAR, power=2.0, threshold=0.0),
-        Relation(max_samples=0.7, random_state=0),
-    ],
-    "RelativeMahalanobis": [
-        RelativeMahalanobis(),
-        RelativeMahalanobis(covariance=LedoitWolf()),
-        RelativeMahalanobis(_LINEAR),
-    ],
-    "Residual": [Residual(), Residual(_LINEAR), Residual(n_components=1)],
-    "SHE": [
-        SHE(),
-        SHE(metric="euclidean"),
-        SHE(metric="cosine"),
-        SHE(_LINEAR),
-    ],
-    "SSD": [SSD(), SSD(covariance=LedoitWolf()), SSD(_LINEAR)],
     "SnapshotEnsemble": [
         SnapshotEnsemble(TorchClassifier(**_QUICK_NET, random_state=0), n_members=2),
-    ],
-    "SklearnDetector": [
-        SklearnDetector(detector=IsolationForest(n_estimators=10, random_state=0)),
-        SklearnDetector(),
-        SklearnDetector(detector=LocalOutlierFactor(n_neighbors=3, novelty=True)),
-        SklearnDetector(detector=OneClassSVM(), per_class=True),
-        SklearnDetector(detector=OneClassSVM(), estimator=_LINEAR),
     ],
     "UncertaintyDetector": [
         UncertaintyDetector(PlainUncertainty()),
         UncertaintyDetector(PlainUncertainty(), component="total"),
     ],
     "VRA": [VRA(), VRA(below="clip", per_feature=False)],
-    "ViM": [ViM(), ViM(_LINEAR), ViM(n_components=1)],
 }
+
+
+def _in_own_test(cls):
+    """Return ``INSTANCES`` of ``tests/ROOM/test_FILE.py`` for a class of that file."""
+    *_, room, file = cls.__module__.split(".")
+    path = Path(__file__).parent / room / f"test{file}.py"
+    if not path.exists() or "INSTANCES = [" not in path.read_text():
+        return []
+    return import_module(f"tests.{room}.test{file}").INSTANCES
 
 
 def instances_of(name, cls):
     """Instances of a public estimator; empty if nobody has registered any."""
-    if name in _INSTANCES:
-        return _INSTANCES[name]
+    found = _INSTANCES.get(name) or _in_own_test(cls)
+    if found:
+        return found
     parameters = list(inspect.signature(cls).parameters.values())
     if any(p.default is p.empty for p in parameters):
         return []
@@ -516,6 +398,22 @@ def detectors(variants=True):
     network = MLPClassifier((16,), solver="lbfgs", random_state=0).fit(X, y)
     weighted = Energy(class_weight=[1.0, 2.0, 0.0, 1.0, 1.0])
     return [*found, KNN(n_neighbors=50), weighted, MSP(FrozenEstimator(network))]
+
+
+def output_detectors(*needs, variants=False, **options):
+    """Detectors that use the outputs of a classifier: all, or those with such needs.
+
+    `needs` are the outputs: "features", "logits" and "head". `options` are set in all
+    classes that have them, such as ``n_neighbors=3`` for small data.
+    """
+    options = {"detector": IsolationForest(n_estimators=5, random_state=0)} | options
+    found = []
+    for one in instances(variants):
+        if isinstance(one, ReadingDetector) and set(needs) <= one._reads:
+            known = one.get_params(deep=False)
+            own = {name: value for name, value in options.items() if name in known}
+            found.append(clone(one).set_params(**own, estimator=None))
+    return list({repr(one): one for one in found}.values())
 
 
 def parametrize_over(estimators):

@@ -18,48 +18,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
-from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 
 import skood.detectors._common._base_output_detector as base
-from skood.detectors import (
-    FDBD,
-    GEN,
-    GMM,
-    KNN,
-    MSP,
-    NCI,
-    NECO,
-    PNML,
-    SHE,
-    SSD,
-    CADRef,
-    CARef,
-    Energy,
-    Entropy,
-    GradNorm,
-    KLMatching,
-    Mahalanobis,
-    MaxLogit,
-    NNGuide,
-    OpenMax,
-    Relation,
-    RelativeMahalanobis,
-    Residual,
-    SklearnDetector,
-    ViM,
-)
+from skood.detectors import KNN, SSD, Energy, Mahalanobis, NNGuide, Residual, ViM
 from skood.nn import LinearHead
+from tests._instances import output_detectors
 from tests._scale import write_rows
 
 CHILD = Path(__file__).with_name("_scale.py")
 ROWS = int(os.environ.get("SKOOD_SCALE_ROWS", "0"))
-FORMER = 1200  # rows that are fitted on
+NIGHTLY = "SKOOD_NIGHTLY" in os.environ
+N_ROWS = 2000 if NIGHTLY else 600
+FORMER = 3 * N_ROWS // 5  # rows that are fitted on
 FEW = 20  # columns
 
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
@@ -67,9 +42,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
 def _rows():
     rng = np.random.default_rng(0)
-    y = rng.integers(FEW, size=2000)  # columns are features, or logits
-    y[rng.random(2000) < 0.1] = -1
-    X = rng.normal(size=(2000, FEW)) + 3 * np.eye(FEW)[y]
+    y = rng.integers(FEW, size=N_ROWS)  # columns are features, or logits
+    y[rng.random(N_ROWS) < 0.1] = -1
+    X = rng.normal(size=(N_ROWS, FEW)) + 3 * np.eye(FEW)[y]
     return X.round(1), y
 
 
@@ -87,45 +62,10 @@ def _fitted():
     }
 
 
-ALONE = [
-    MSP(),
-    MaxLogit(),
-    Energy(),
-    Entropy(),
-    GEN(),
-    KLMatching(),
-    OpenMax(),
-    Mahalanobis(),
-    Mahalanobis(tied=False),
-    Mahalanobis(covariance=LedoitWolf()),
-    RelativeMahalanobis(),
-    SSD(),
-    GMM(),
-    GMM(covariance_type="tied"),
-    GMM(covariance_type="diag"),
-    GMM(n_components=2, random_state=0),
-    KNN(n_neighbors=3),
-    KNN(n_neighbors=3, max_samples=0.5, normalize=False, random_state=0),
-    SklearnDetector(detector=IsolationForest(n_estimators=5, random_state=0)),
-    SklearnDetector(
-        detector=IsolationForest(n_estimators=5, random_state=0), per_class=True
-    ),
-    ViM(),  # fits a head
-]
-READS_HEAD = [
-    FDBD(),
-    NCI(),
-    NECO(n_components=3),
-    PNML(),
-    SHE(),
-    CADRef(logit_score="gen"),
-    CARef(),
-    GradNorm(),
-    NNGuide(n_neighbors=3, bank=0.5, random_state=0),
-    Relation(max_samples=300, random_state=0),
-    Residual(),
-    ViM(),
-]
+_SMALL = {"n_neighbors": 3, "bank": 0.5, "max_samples": 0.5, "random_state": 0}
+_DETECTORS = output_detectors(variants=NIGHTLY, **_SMALL)
+FITS_HEAD = [one for one in _DETECTORS if one._fits_head]
+ALONE = [one for one in _DETECTORS if one not in FITS_HEAD]
 
 
 @pytest.fixture(params=[False, True], ids=["one_block", "many_blocks"])
@@ -174,7 +114,7 @@ def test_a_file_of_another_kind_of_number(detector, dtype, tmp_path):
 
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("detector", READS_HEAD, ids=repr)
+@pytest.mark.parametrize("detector", FITS_HEAD, ids=repr)
 def test_the_head_of_a_frozen_classifier(detector, dtype, tmp_path):
     X, y = _rows()
     head = _fitted()["head"]
@@ -216,7 +156,7 @@ def test_partial_fit_on_parts_of_a_file(frozen, tmp_path):
     mapped = _mapped(X, tmp_path)
     one = Residual(FrozenEstimator(_fitted()["head"])) if frozen else SSD()
     two = clone(one)
-    for rows in (slice(0, 900), slice(900, 2000)):
+    for rows in (slice(0, N_ROWS // 2), slice(N_ROWS // 2, N_ROWS)):
         one.partial_fit(X[rows], y[rows])
         two.partial_fit(mapped[rows], y[rows])
     assert one.offset_ == two.offset_
@@ -235,7 +175,7 @@ def test_explain_the_rows_of_a_file(tmp_path):
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_what_is_kept_does_not_grow_with_the_rows(method):
     X, y = _rows()
-    X, y = np.tile(X, (6, 1)), np.tile(y, 6)
+    X, y = np.tile(X, (12_000 // N_ROWS, 1)), np.tile(y, 12_000 // N_ROWS)
     few, many = (
         getattr(SSD(), method)(X[:n], y[:n]) for n in (len(X) // 2 + 10, len(X))
     )
@@ -313,8 +253,9 @@ def test_memory_is_bounded(tmp_path):
     path = tmp_path / "X.npy"
     write_rows(path, 100_000, 64)
     limits = {"chunk": 2**21, "limit": path.stat().st_size // 2}
-    found, done = _run(path, [*FOR_ROWS, "Copies"], **limits)
-    assert [line["name"] for line in found] == FOR_ROWS, done.stderr[-2000:]
+    names = FOR_ROWS if NIGHTLY else FOR_ROWS[::3]
+    found, done = _run(path, [*names, "Copies"], **limits)
+    assert [line["name"] for line in found] == names, done.stderr[-2000:]
     assert "in _fit_reading\n    self.copy = np.array(" in done.stderr
     assert "MemoryError: Unable to allocate 23.2 MiB" in done.stderr
 

@@ -92,24 +92,6 @@ _NEW_SAMPLES = (
     "the share of new ones, from scores of samples that are left out of the fit."
 )
 _OUTLIERS = ("check_outliers_train", "check_outliers_fit_predict")
-_LEFT_OUT_WITHOUT_Y = (
-    "GMM",
-    "KLMatching",
-    "KNN",
-    "Mahalanobis",
-    "SSD",
-    "SklearnDetector",
-)
-
-LOGIT_DETECTORS = (
-    "Energy",
-    "Entropy",
-    "GEN",
-    "KLMatching",
-    "MSP",
-    "MaxLogit",
-    "OpenMax",
-)
 
 
 def _requires_y(estimator):
@@ -118,11 +100,17 @@ def _requires_y(estimator):
     return per_class or get_tags(estimator).target_tags.required
 
 
-def _part_name(detector):
-    """Return the class name of a detector, or of the detector that it propagates."""
+def _learns(detector):
+    """Return whether a detector, or the one that it propagates, learns."""
     if type(detector).__name__ == "Propagation":
-        return _part_name(detector.estimator)
-    return type(detector).__name__
+        return _learns(detector.estimator)
+    return getattr(detector, "_learns", False)
+
+
+def takes_logits(detector):
+    """Return whether `X` holds the logits that a detector uses."""
+    reads = getattr(detector, "_reads", None)
+    return reads == {"logits"} and detector.estimator is None
 
 
 def expected_failed_checks(estimator, *, suite="scikit-learn"):
@@ -211,9 +199,9 @@ def _failures_of_scikit_learn(estimator):
             failures[check] = _NO_OOD_ROWS
         if _requires_y(estimator):
             failures.update(dict.fromkeys(_OUTLIERS, _NEEDS_Y))
-        elif _part_name(estimator) in _LEFT_OUT_WITHOUT_Y:
+        elif _learns(estimator):
             failures.update(dict.fromkeys(_OUTLIERS, _NEW_SAMPLES))
-    if name in LOGIT_DETECTORS and estimator.estimator is None:
+    if takes_logits(estimator):
         failures.update(dict.fromkeys(_FITS_ON_FEATURES, _FEATURES_AS_LOGITS))
     return failures
 

@@ -18,6 +18,14 @@ from skood.nn import LinearHead
 from skood.nn._outputs import Reading
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    CADRef(),
+    CADRef(LogisticRegression(), logit_score="gen"),
+    CADRef(logit_score="max_logit"),
+    CADRef(logit_score="msp"),
+]
+
 LOGIT_SCORES = ["energy", "gen", "max_logit", "msp"]
 
 each_score = pytest.mark.parametrize("logit_score", LOGIT_SCORES)

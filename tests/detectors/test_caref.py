@@ -17,6 +17,9 @@ from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [CARef(), CARef(LogisticRegression())]
+
 
 def _network(dtype=np.float64, n_samples=150, seed=0):
     """A frozen head of random weights, and features of both signs."""

@@ -15,6 +15,9 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import Energy, MaxLogit
 from skood.exceptions import SkoodWarning
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [Energy(), Energy(LogisticRegression(), temperature=2.0)]
+
 
 def _naive(logits, temperature=1.0, weight=None):
     """T log sum w exp(l / T), by loops and exact sums in float64."""

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 from scipy.stats import entropy as scipy_entropy
+from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 from skood.detectors import Entropy
+
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [Entropy(), Entropy(LogisticRegression())]
 
 
 def _naive(logits):

@@ -18,6 +18,13 @@ from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    FDBD(),
+    FDBD(LogisticRegression(), normalizer="length"),
+    FDBD(normalizer=None),
+]
+
 
 def _network(dtype=np.float64, n_classes=4, n_samples=100, seed=0):
     """A frozen head of random weights, and features whose mean is not zero."""

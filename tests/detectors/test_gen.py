@@ -14,6 +14,9 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import GEN
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [GEN(), GEN(LogisticRegression()), GEN(gamma=0.5, top=2)]
+
 
 def _naive(logits, gamma=0.1, top=100):
     """The sum over the largest probabilities, in 60 digits, row by row."""

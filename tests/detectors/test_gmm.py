@@ -17,6 +17,15 @@ from sklearn.neural_network import MLPClassifier
 from skood.detectors import GMM, Mahalanobis
 from skood.exceptions import SkoodWarning
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    GMM(),
+    GMM(covariance_type="tied"),
+    GMM(covariance_type="diag"),
+    GMM(n_components=2, random_state=0),
+    GMM(LogisticRegression(), covariance_type="spherical"),
+]
+
 KINDS = ["full", "tied", "diag", "spherical"]
 
 

@@ -9,11 +9,15 @@ import torch
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import GradNorm
 from skood.nn import LinearHead
 from tests.detectors._paths import assert_torch_path_agrees
+
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [GradNorm(), GradNorm(LogisticRegression(), temperature=2.0)]
 
 
 def _network(n_features=8, n_classes=3, dtype=np.float64, seed=0):

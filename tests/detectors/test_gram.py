@@ -28,6 +28,18 @@ from tests.nn._conv_net import (
 )
 from tests.nn._reading import run
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    Gram(LogisticRegression(), random_state=0),
+    Gram(
+        MLPClassifier((8,), solver="lbfgs", random_state=0),
+        powers=[1, 3],
+        entries="row_sums",
+        divide_by_confidence=True,
+        random_state=0,
+    ),
+]
+
 
 def _statistics(F, powers, entries):
     """Entries of the Gram matrices of one map, one by one, in plain Python."""

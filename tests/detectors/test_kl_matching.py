@@ -18,6 +18,9 @@ from skood.detectors import KLMatching
 from skood.exceptions import SkoodWarning
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [KLMatching(), KLMatching(LogisticRegression())]
+
 
 def _logits(n=150, n_classes=5, scale=2.0, seed=0, dtype=np.float64):
     rng = np.random.default_rng(seed)

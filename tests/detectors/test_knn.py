@@ -11,12 +11,23 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cdist
+from sklearn.linear_model import LogisticRegression
 
 import skood.detectors._knn as module
 import skood.utils._array_api as arrays
 from skood.detectors import KNN
 from skood.utils._torch import row_chunks
 from tests._thresholds import middle_of_gap
+
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    KNN(),
+    KNN(n_neighbors=3, algorithm="sklearn", normalize=False),
+    KNN(n_neighbors=3, algorithm="torch"),
+    KNN(n_neighbors=3, metric="manhattan"),
+    KNN(n_neighbors=3, max_samples=0.8, random_state=0),
+    KNN(LogisticRegression(), n_neighbors=3),
+]
 
 
 @pytest.fixture(params=["auto", "sklearn", "torch", "faiss"])

@@ -12,36 +12,23 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 from sklearn.datasets import make_blobs
-from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import normalize
 
 from skood.detectors import (
-    FDBD,
-    GMM,
     KNN,
     MSP,
-    NCI,
-    NECO,
     ODIN,
-    PNML,
-    SHE,
     SSD,
-    CADRef,
-    CARef,
-    GradNorm,
-    KLMatching,
     Mahalanobis,
     NNGuide,
-    OpenMax,
     Relation,
     RelativeMahalanobis,
-    Residual,
-    SklearnDetector,
     ViM,
 )
 from skood.nn import pretrained
+from tests._instances import output_detectors
 
 
 @pytest.fixture(scope="module")
@@ -116,27 +103,13 @@ def test_directions_of_small_variance_count():
 # ---------------------------------------------------------------------------------
 # Batches and fits
 
-READ_FEATURES = [
-    CADRef(),
-    CARef(),
-    FDBD(),
-    GMM(),
-    GradNorm(),
-    KNN(),
-    Mahalanobis(),
-    NCI(),
-    NECO(n_components=4),
-    NNGuide(),
-    PNML(),
-    Relation(),
-    RelativeMahalanobis(),
-    Residual(),
-    SHE(),
-    SklearnDetector(detector=IsolationForest(n_estimators=20, random_state=0)),
-    SSD(),
-    ViM(),
-]
-READ_LOGITS = [KLMatching(), OpenMax(alpha=2), OpenMax(distance="euclidean")]
+LEARN = [one for one in output_detectors(n_neighbors=5) if one._learns]
+READ_FEATURES = output_detectors("features", n_neighbors=5)
+READ_LOGITS = [one for one in LEARN if one._reads == {"logits"}]
+
+
+# Detectors of classes that are known, rather than of what is far.
+ODD = ("GradNorm", "PNML", "NCI")
 
 
 def _name(detector):
@@ -230,7 +203,7 @@ def test_banks_hold_all_rows(detector):
 
 @pytest.mark.parametrize(
     "detector",
-    [one for one in READ_FEATURES if _name(one) not in ("GradNorm", "PNML", "NCI")],
+    [one for one in READ_FEATURES if _name(one) not in ODD],
     ids=_name,
 )
 def test_what_is_far_from_the_training_samples_scores_lower(detector):

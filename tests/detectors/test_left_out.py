@@ -13,18 +13,13 @@ from sklearn.neighbors import LocalOutlierFactor
 
 from skood.base import BaseDetector
 from skood.detectors import (
-    FDBD,
     GMM,
     KNN,
     MSP,
-    NCI,
     NECO,
     PNML,
     SHE,
     SSD,
-    CADRef,
-    CARef,
-    KLMatching,
     Mahalanobis,
     NNGuide,
     Relation,
@@ -33,12 +28,14 @@ from skood.detectors import (
     SklearnDetector,
     ViM,
 )
+from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._class_moments import ClassMoments
 from skood.exceptions import SkoodWarning
 from skood.graph import Propagation
 from skood.nn import LinearHead
 from skood.utils._left_out import folds, is_fixed
 from skood.utils.estimator_checks import check_contamination
+from tests._instances import output_detectors
 
 _RNG = np.random.default_rng(0)
 _N, _D, _C = 40, 6, 3
@@ -57,21 +54,12 @@ _EXACT = [
     KNN(n_neighbors=3, metric="manhattan"),
     KNN(n_neighbors=_N - 1),
     NNGuide(_HEAD, n_neighbors=3),
-    Mahalanobis(),
-    Mahalanobis(tied=False),
-    RelativeMahalanobis(),
-    SSD(),
-    SHE(_HEAD),
-    SHE(_HEAD, metric="cosine"),
-    SHE(_HEAD, metric="euclidean"),
-    CARef(_HEAD),
-    CADRef(_HEAD),
-    CADRef(_HEAD, logit_score="msp"),
-    FDBD(_HEAD),
-    FDBD(_HEAD, normalizer="length"),
-    NCI(_HEAD),
-    PNML(_HEAD),
-    KLMatching(_HEAD),
+    *(
+        clone(one).set_params(estimator=_HEAD if "logits" in one._reads else None)
+        for one in output_detectors(variants=True)
+        if type(one)._score_left_out is not ReadingDetector._score_left_out
+        and getattr(one, "covariance", None) is None
+    ),
 ]
 
 

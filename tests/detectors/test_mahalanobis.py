@@ -16,6 +16,14 @@ from sklearn.linear_model import LogisticRegression
 from skood.detectors import Mahalanobis
 from skood.exceptions import SkoodWarning
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    Mahalanobis(),
+    Mahalanobis(tied=False),
+    Mahalanobis(covariance=LedoitWolf()),
+    Mahalanobis(LogisticRegression()),
+]
+
 
 def _data(n_samples=150, n_features=5, dtype=np.float64):
     """Three classes of unequal size with correlated features."""

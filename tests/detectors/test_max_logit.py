@@ -11,6 +11,12 @@ from sklearn.neural_network import MLPClassifier
 
 from skood.detectors import MaxLogit
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    MaxLogit(),
+    MaxLogit(LogisticRegression()),
+]
+
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_equals_naive_loop(dtype):

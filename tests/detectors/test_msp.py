@@ -15,6 +15,13 @@ from sklearn.naive_bayes import GaussianNB
 
 from skood.detectors import MSP
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    MSP(),
+    MSP(LogisticRegression(), temperature=2.0),
+    MSP(RandomForestClassifier(n_estimators=5, random_state=0)),
+]
+
 
 def _naive(logits, temperature=1.0):
     """max p - 1, by loops in float64."""

@@ -22,6 +22,14 @@ from skood.nn import FeatureExtractor, pretrained
 from tests.nn._conv_net import conv_classifier, conv_net, images
 from tests.nn._reading import run
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    MultiLayerMahalanobis(LogisticRegression()),
+    MultiLayerMahalanobis(
+        MLPClassifier((8,), solver="lbfgs", random_state=0), alphas=[2.0]
+    ),
+]
+
 NAMES = ["conv1", "conv2"]
 
 

@@ -17,6 +17,9 @@ from skood.detectors import NCI
 from skood.nn import LinearHead
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [NCI(), NCI(LogisticRegression(), alpha=0.0)]
+
 
 def _network(dtype=np.float64, n_samples=100, seed=0):
     """A frozen head of random weights, and features whose mean is not zero."""

@@ -20,6 +20,14 @@ from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    NECO(),
+    NECO(n_components=1),
+    NECO(LogisticRegression(), n_components=0.5),
+    NECO(n_components=1, max_logit=False),
+]
+
 
 def _network(dtype=np.float64, n_samples=200, n_features=8, seed=0):
     """A frozen head with positive logits, and correlated features."""

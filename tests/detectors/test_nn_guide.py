@@ -20,6 +20,12 @@ from skood.nn import LinearHead
 from tests._thresholds import middle_of_gap
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    NNGuide(n_neighbors=3),
+    NNGuide(LogisticRegression(), n_neighbors=2, bank=0.7, random_state=0),
+]
+
 
 def _network(n_samples=150, n_features=6, dtype=np.float64, seed=0):
     """A frozen head whose logits are positive on average, and features."""

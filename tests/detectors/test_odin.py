@@ -29,6 +29,16 @@ from tests.nn._conv_net import (
 )
 from tests.nn._reading import read
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    ODIN(LogisticRegression()),
+    ODIN(
+        MLPClassifier((8,), solver="lbfgs", random_state=0),
+        temperature=1.0,
+        epsilon=0.1,
+    ),
+]
+
 
 def _naive(net, X, temperature, epsilon, scale=None):
     """By autograd on the cross-entropy, a row at a time, in float64."""

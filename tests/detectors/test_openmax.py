@@ -19,6 +19,13 @@ from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    OpenMax(),
+    OpenMax(LogisticRegression(), tail_size=5),
+    OpenMax(LogisticRegression(), tail_size=5, alpha=2, distance="euclidean"),
+]
+
 
 def _logits(n=400, n_classes=4, seed=0, dtype=np.float64):
     """Logits, some of which are largest in the wrong column, and labels."""

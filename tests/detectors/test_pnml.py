@@ -20,6 +20,9 @@ from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [PNML(), PNML(LogisticRegression()), PNML(normalize_logits=True)]
+
 
 def _network(n_features=8, n_classes=3, dtype=np.float64, seed=0):
     """A frozen head of random weights, and features."""

@@ -15,8 +15,11 @@ from torch import nn
 from skood.detectors import Energy, RankFeat
 from skood.detectors import _rank_feat as module
 from skood.nn import pretrained
-from tests.nn._conv_net import conv_classifier, conv_net, images
+from tests.nn._conv_net import conv_classifier, conv_net, images, map_classifier
 from tests.nn._reading import numbers
+
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [RankFeat(map_classifier(max_epochs=10), layer="conv")]
 
 
 def _removed(maps):

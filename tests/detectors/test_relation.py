@@ -18,6 +18,13 @@ from skood.nn import LinearHead
 from tests._thresholds import middle_of_gap
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    Relation(),
+    Relation(LogisticRegression(), power=2.0, threshold=0.0),
+    Relation(max_samples=0.7, random_state=0),
+]
+
 
 def _network(n_samples=120, n_features=6, dtype=np.float64, seed=0):
     """A frozen head, and features."""

@@ -17,6 +17,13 @@ from skood.detectors import Mahalanobis, RelativeMahalanobis
 from skood.exceptions import SkoodWarning
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    RelativeMahalanobis(),
+    RelativeMahalanobis(covariance=LedoitWolf()),
+    RelativeMahalanobis(LogisticRegression()),
+]
+
 
 def _data(n_samples=150, n_features=5, n_classes=3, dtype=np.float64):
     """Classes of unequal size with correlated features."""

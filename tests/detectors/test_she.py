@@ -20,6 +20,14 @@ from skood.detectors import SHE, _she
 from skood.nn import LinearHead
 from tests.detectors._paths import assert_torch_path_agrees
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    SHE(),
+    SHE(metric="euclidean"),
+    SHE(metric="cosine"),
+    SHE(LogisticRegression()),
+]
+
 METRICS = ["inner", "euclidean", "cosine"]
 
 

@@ -21,6 +21,15 @@ from skood.detectors import SklearnDetector
 from skood.utils._left_out import folds
 from tests._thresholds import middle_of_gap
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [
+    SklearnDetector(detector=IsolationForest(n_estimators=10, random_state=0)),
+    SklearnDetector(),
+    SklearnDetector(detector=LocalOutlierFactor(n_neighbors=3, novelty=True)),
+    SklearnDetector(detector=OneClassSVM(), per_class=True),
+    SklearnDetector(detector=OneClassSVM(), estimator=LogisticRegression()),
+]
+
 BARE = [
     IsolationForest(n_estimators=20, random_state=0),
     LocalOutlierFactor(novelty=True),

@@ -8,10 +8,14 @@ import math
 import numpy as np
 import pytest
 from sklearn.covariance import LedoitWolf
+from sklearn.linear_model import LogisticRegression
 
 from skood.detectors import SSD, Mahalanobis
 from skood.exceptions import SkoodWarning
 from tests.detectors._paths import assert_torch_path_agrees
+
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [SSD(), SSD(covariance=LedoitWolf()), SSD(LogisticRegression())]
 
 
 def _data(n_samples=120, n_features=5, dtype=np.float64):

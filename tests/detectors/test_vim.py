@@ -18,6 +18,9 @@ from skood.detectors import Energy, ViM
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead
 
+# What the tests of all estimators check; at night, all of them.
+INSTANCES = [ViM(), ViM(LogisticRegression()), ViM(n_components=1)]
+
 
 def _network(n_features=8, n_classes=3, dtype=np.float64, seed=0):
     """A frozen head of random weights, and features."""

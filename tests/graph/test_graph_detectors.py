@@ -15,34 +15,16 @@ from sklearn.pipeline import make_pipeline
 
 from skood.combine import DSDE, DetectorEnsemble, DOSStorey
 from skood.detectors import (
-    FDBD,
-    GEN,
-    GMM,
     KNN,
     MSP,
-    NCI,
-    NECO,
     ODIN,
-    PNML,
     SHE,
-    SSD,
-    CADRef,
-    CARef,
     Energy,
-    Entropy,
-    GradNorm,
     Gram,
-    KLMatching,
     Mahalanobis,
-    MaxLogit,
     MultiLayerMahalanobis,
     NNGuide,
-    OpenMax,
     RankFeat,
-    Relation,
-    RelativeMahalanobis,
-    Residual,
-    SklearnDetector,
     ViM,
 )
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
@@ -51,36 +33,17 @@ from skood.model_selection import LeaveClassesOut
 from skood.nn import FeatureExtractor, split
 from skood.rectifiers import ASH, DICE, ReAct
 from skood.rejection import RejectOptionClassifier
+from tests._instances import output_detectors
 from tests.nn._reading import read
 
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
 N_ID = 90
 
-READ_LOGITS = [MSP(), MaxLogit(), Energy(), Entropy(), GEN(), KLMatching()]
-READ_FEATURES = [
-    KNN(n_neighbors=5),
-    Mahalanobis(),
-    RelativeMahalanobis(),
-    GMM(),
-    SSD(),
-    SklearnDetector(),
-]
-NEED_HEAD = [
-    ViM(n_components=3),
-    Residual(n_components=3),
-    NNGuide(n_neighbors=5),
-    SHE(),
-    NECO(),
-    NCI(),
-    FDBD(),
-    PNML(),
-    CARef(),
-    CADRef(),
-    Relation(),
-    GradNorm(),
-]
-ALL = [*READ_LOGITS, *READ_FEATURES, *NEED_HEAD, OpenMax(tail_size=5)]
+ALL = output_detectors(n_neighbors=5, tail_size=5)
+READ_LOGITS = [one for one in ALL if one._reads == {"logits"}]
+READ_FEATURES = [one for one in ALL if one._reads == {"features"}]
+NEED_HEAD = [one for one in ALL if one not in READ_LOGITS + READ_FEATURES]
 
 
 def _name(detector):
