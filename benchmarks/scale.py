@@ -71,6 +71,13 @@ def write_rows(folder, n_rows, n_columns, dtype="float32", ood=0.0):
     return path
 
 
+def output_detectors():
+    """Return the names of all detectors that use the outputs of a classifier."""
+    from skood.utils.discovery import all_estimators
+
+    return [name for name, cls in all_estimators("detector") if hasattr(cls, "_reads")]
+
+
 def make(name, n_columns, options):
     """Return a detector; those that read a head get a frozen one."""
     from sklearn.frozen import FrozenEstimator
@@ -79,8 +86,9 @@ def make(name, n_columns, options):
     from skood.nn import LinearHead
 
     found = getattr(detectors, name)
-    if name not in HEADS:
-        return found(**options)
+    detector = found(**options)
+    if not detector._fits_head:
+        return detector
     rng = np.random.default_rng(1)
     coef = np.eye(N_CLASSES, n_columns) + 0.01 * rng.normal(size=(N_CLASSES, n_columns))
     head = LinearHead(coef.astype(np.float32), np.full(N_CLASSES, 4.0, np.float32))
@@ -167,7 +175,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, nargs="+", default=[50_000, 200_000])
     parser.add_argument("--columns", type=int, default=512)
-    parser.add_argument("--detectors", nargs="+", default=DETECTORS)
+    parser.add_argument("--detectors", nargs="+", default=output_detectors())
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--ood", type=float, default=0.0)
     parser.add_argument("--folder", default=None)
