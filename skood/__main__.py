@@ -5,7 +5,7 @@
 
 import sys
 
-from skood.benchmark._cli import main
+from skood.benchmark import main
 
 __all__ = ["main"]
 

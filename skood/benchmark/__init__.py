@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from skood.benchmark._main_job import run_main_job
 
 if TYPE_CHECKING:
+    from skood.benchmark._cli import main as main
     from skood.benchmark._compare import compare
 
 __all__ = ["compare", "run_main_job"]
@@ -19,4 +20,8 @@ def __getattr__(name):
         from skood.benchmark._compare import compare
 
         return compare
+    if name == "main":  # the command line
+        from skood.benchmark._cli import main
+
+        return main
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

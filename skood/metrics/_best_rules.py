@@ -184,38 +184,15 @@ def _frontier(points):
 
 
 def best_rules(problem, thetas, read, *, none=None, at_most=False):
-    """Find the rule with the least key at every bound on a position.
+    """Return positions and keys of the best rule at every bound, and the rules.
 
-    In one pass over the angles, all thresholds at each angle are evaluated, and the
-    best are merged into the best rules so far.
-
-    Parameters
-    ----------
-    problem : skood.decision._calibration_sample.Problem
-        The samples.
-
-    thetas : ndarray of shape (n_angles,)
-        Angles in increasing order.
-
-    read : callable
-        ``read(N, E, F)`` returns position and key of operating points. Positions do
-        not decrease with the threshold; the key is infinite where a point does not
-        count.
-
-    none : tuple (position, key) of float, default=None
-        Position and key of accepting nothing, if allowed.
-
-    at_most : bool, default=False
-        Whether the position is bounded from above.
-
-    Returns
-    -------
-    position, key : ndarray of shape (n_points,)
-        Both strictly monotone.
-
-    rules : dict
-        `at_most`, `thetas`, `lams`, `taus` and `scales` of a :class:`BoundCurve`.
+    `read(N, E, F)` returns position and key (infinite: does not count) of operating
+    points; `none` are position and key of accepting nothing. Positions, of shape
+    (n_points,), are bounded from above if `at_most`; the rules are arguments of a
+    :class:`BoundCurve`.
     """
+    # One pass over the angles: all thresholds at each angle are evaluated, and the best
+    # are merged into the best rules so far.
     sign = -1.0 if at_most else 1.0
     # rows: position, key, N, theta, lam, tau; upper bounds are negated lower bounds
     best = np.empty((6, 0))

@@ -38,48 +38,19 @@ _UNKNOWN_RANGE = (
 
 
 def beta_interval(value, draws, sizes, bounds, confidence_level):
-    r"""Return an interval from the mean and the variance of resampled values.
+    """Return the interval of `value`, treated as a share of independent samples.
 
-    The metric, scaled to [0, 1], is treated as a share of independent samples, in the
-    number that gives its variance [1]_: with the variance :math:`V` of the resampled
-    values, corrected for its bias, the effective number is
-
-    .. math:: n^* = \frac{p (1 - p)}{V} \Big(\frac{z}{t}\Big)^2
-
-    for :math:`p` = `value`, and the interval is the Clopper-Pearson interval for
-    :math:`n^* p` of :math:`n^*`. It is extended by the interval around the value minus
-    twice the bias :math:`\bar\theta^* - \hat\theta` of the resamples, since the smaller
-    of this bias and 0 may be the right correction. Without a range it is the interval
-    of Student's t.
-
-    Parameters
-    ----------
-    value : float
-        The metric on the data.
-
-    draws : ndarray of shape (n_resamples,)
-        The metric on resamples.
-
-    sizes : list of int
-        Numbers of samples of the strata, at least 2 each.
-
-    bounds : tuple of (float, float) or None
-        Least and largest value of the metric.
-
-    confidence_level : float
-        Nominal coverage.
-
-    Returns
-    -------
-    low, high : float
-        The ends; both the value if it is the same on all resamples.
-
-    References
-    ----------
-    .. [1] E. L. Korn, B. I. Graubard. Confidence intervals for proportions with small
-       expected number of positive counts estimated from survey data. Survey
-       Methodology 24, 1998.
+    `draws` has shape (n_resamples,), `sizes` are the numbers of samples of the strata,
+    at least 2 each. Without `bounds` it is the interval of Student's t. Both ends are
+    the value if it is the same on all resamples.
     """
+    # The metric, scaled to [0, 1], has the variance V of n* = p (1 - p) / V (z / t)^2
+    # samples [1]; the interval of Clopper and Pearson for n* p of n* is extended by the
+    # one around the value minus twice the bias of the resamples, as the smaller of this
+    # bias and 0 may be the right correction.
+    # [1] E. L. Korn, B. I. Graubard. Confidence intervals for proportions with small
+    # expected number of positive counts estimated from survey data. Survey Methodology
+    # 24, 1998.
     smallest = min(sizes)
     variance = float(np.var(draws)) * smallest / (smallest - 1)
     if variance <= (1e-12 * max(1.0, abs(value))) ** 2:
@@ -103,23 +74,9 @@ def beta_interval(value, draws, sizes, bounds, confidence_level):
 
 
 def covering_interval(metric, value, draws, sizes, bounds, ends, confidence_level):
-    """Return the variance interval, extended for unseen samples.
+    """Return the interval of `beta_interval`, extended to the ends for unseen samples.
 
-    Parameters
-    ----------
-    metric : callable or None
-        A metric of skood, None for others.
-
-    value, draws, sizes, bounds, confidence_level :
-        As in `beta_interval`; `bounds` is not None.
-
-    ends : tuple of (float, float)
-        Values that unseen samples do not rule out.
-
-    Returns
-    -------
-    low, high : float
-        The ends.
+    `metric` is a metric of skood, or None; the others are as in `beta_interval`.
     """
     low, high = beta_interval(value, draws, sizes, bounds, confidence_level)
     if metric is detection_error:
@@ -134,30 +91,15 @@ def covering_interval(metric, value, draws, sizes, bounds, ends, confidence_leve
 
 
 def fpr_interval(counts, tpr, confidence_level):
-    r"""Return an exact interval of the FPR at a TPR.
+    """Return an exact interval of the FPR at a TPR.
 
-    The score that a share `tpr` of the positive class reaches is between two order
-    statistics, whose ranks follow from the binomial distribution. The order statistics
-    do not depend on the other class, so the FPR at each of them is between
-    Clopper-Pearson limits. Each of the four statements has a quarter of the error.
-
-    Parameters
-    ----------
-    counts : tuple of ndarray
-        Accepted samples of the positive and of the negative class at every distinct
-        score, from the highest down.
-
-    tpr : float
-        The true positive rate to reach.
-
-    confidence_level : float
-        Least coverage of the interval.
-
-    Returns
-    -------
-    low, high : float
-        The ends.
+    `counts` are accepted samples of the positive and of the negative class at every
+    distinct score, from the highest down.
     """
+    # The score that a share `tpr` of the positive class reaches is between two order
+    # statistics, whose ranks follow from the binomial distribution. They do not depend
+    # on the other class, so the FPR at each of them is between Clopper-Pearson limits.
+    # Each of the four statements has a quarter of the error.
     tp, fp = counts
     n, tail = int(tp[-1]), (1 - confidence_level) / 4
     level = 1 - 2 * tail
@@ -179,34 +121,9 @@ def fpr_interval(counts, tpr, confidence_level):
 def score_interval(system, value, draws, strata, is_ood, bounds, confidence_level):
     """Return the interval of a metric from its variance and from unseen samples.
 
-    Parameters
-    ----------
-    system : System
-        A metric with its arguments.
-
-    value : float
-        The metric.
-
-    draws : ndarray of shape (n_resamples,) or None
-        The metric on resamples; not used by a metric with a closed form.
-
-    strata : list of ndarray of int
-        Positions of the samples that are drawn together.
-
-    is_ood : ndarray of shape (n_samples,), dtype bool
-        The OOD samples.
-
-    bounds : tuple of (float, float) or None
-        Range of the metric. None: a metric of skood has no interval, another metric has
-        Student's t interval, with a warning.
-
-    confidence_level : float
-        Nominal coverage.
-
-    Returns
-    -------
-    low, high : float
-        The ends.
+    `draws`, of shape (n_resamples,), is not used by a metric with a closed form. If
+    `bounds` is None, a metric of skood has no interval, and another metric that of
+    Student's t, with a warning.
     """
     if has_closed_form(system):
         return exact_interval(system, confidence_level)
@@ -252,43 +169,16 @@ def _one_interval(system, value, draws, sizes, bounds, confidence_level):
 
 
 def difference_interval(pair, values, draws, strata, is_ood, bounds, confidence_level):
-    r"""Return the interval of the difference of a metric of two systems.
+    """Return the interval of the difference of a metric of two systems.
 
-    It follows from the interval :math:`[l, u]` of either system and the correlation
-    :math:`r` of their values on common resamples by the method of variance estimates
-    recovery [1]_: the lower end is
-
-    .. math::
-        \theta_a - \theta_b - \sqrt{(\theta_a - l_a)^2 + (u_b - \theta_b)^2
-        - 2 r (\theta_a - l_a) (u_b - \theta_b)}
-
-    and the upper end likewise. It is extended by unseen samples that are good for one
-    system and bad for the other.
-
-    Parameters
-    ----------
-    pair : tuple of System
-        The systems.
-
-    values : tuple of float
-        Their metrics.
-
-    draws : ndarray of shape (n_resamples, 2)
-        Their metrics on resamples.
-
-    strata, is_ood, bounds, confidence_level :
-        As in `score_interval`.
-
-    Returns
-    -------
-    low, high : float
-        The ends.
-
-    References
-    ----------
-    .. [1] G. Y. Zou. On the estimation of additive interaction by use of the
-       four-by-two table and beyond. American Journal of Epidemiology 168, 2008.
+    `pair` are the systems, `values` their metrics, `draws` of shape (n_resamples, 2)
+    their metrics on resamples; the others are as in `score_interval`.
     """
+    # From the interval [l, u] of either system and the correlation r of their values by
+    # the method of variance estimates recovery [1], extended by unseen samples that are
+    # good for one system and bad for the other.
+    # [1] G. Y. Zou. On the estimation of additive interaction by use of the four-by-two
+    # table and beyond. American Journal of Epidemiology 168, 2008.
     strata = relevant_strata(pair[0], strata, is_ood)
     sizes = [rows.size for rows in strata]
     a, b = values

@@ -23,22 +23,8 @@ __all__ = [
 class _RuleScorer:
     """Scorer: minus the objective of a rule, with a penalty for violated bounds.
 
-    Parameters
-    ----------
-    name : str
-        The function that makes the scorer.
-
-    rule : BaseRule
-        The objective and the bounds.
-
-    loss, ood_label, angles
-        See :func:`make_selective_risk_scorer`.
-
-    shown : tuple of str
-        Parameters of the rule in the order of the function.
-
-    share_min : float, default=0.0
-        The bound of the rule on the share of accepted ID samples.
+    `name` is the function that makes the scorer, `shown` are the parameters of the rule
+    in its order, and `share_min` is the bound on the share of accepted ID samples.
     """
 
     def __init__(self, name, rule, loss, ood_label, shown, share_min=0.0, **angles):

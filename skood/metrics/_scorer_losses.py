@@ -36,26 +36,8 @@ def check_loss(loss):
 def largest_loss(y, loss, is_id, classes):
     """Return the largest loss of any prediction on the ID samples, at least 1.
 
-    It does not depend on the predictions.
-
-    Parameters
-    ----------
-    y : ndarray of shape (n_samples,)
-        Labels.
-
-    loss : "zero_one", callable or array-like
-        The loss, checked; a matrix has one row for each of `classes`.
-
-    is_id : ndarray of shape (n_samples,), dtype bool
-        The ID samples.
-
-    classes : array-like of shape (n_classes,) or None
-        The possible predictions. None: the labels of these samples.
-
-    Returns
-    -------
-    largest : float
-        At least 1.
+    `loss` is checked; `classes` are the possible predictions and the rows of a matrix
+    (None: the labels of these samples).
     """
     if isinstance(loss, str):
         return 1.0

@@ -42,34 +42,9 @@ _METRICS = {
 
 
 def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
-    """Return which samples of a fold are OOD; raise without ID samples.
+    """Return the mask of OOD samples of a fold; raise if a kind is missing.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,)
-        Labels.
-
-    ood_label : int or str
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,) or None
-        The known classes; a label outside of them is OOD.
-
-    owner : str
-        Name of the scored method, for the error.
-
-    needs_ood : bool, default=True
-        Whether OOD samples are required too.
-
-    Returns
-    -------
-    is_ood : ndarray of shape (n_samples,), dtype bool
-        True for OOD samples.
-
-    Raises
-    ------
-    ValueError
-        If a kind of samples is missing.
+    `classes` may be None; `owner` is the name of the scored method, for the error.
     """
     is_ood = ood_mask(y, ood_label=ood_label, classes=classes)
     if not is_ood.all() and (is_ood.any() or not needs_ood):

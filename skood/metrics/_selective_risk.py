@@ -22,19 +22,8 @@ def reject_scores(
 ):
     """Return the input arrays of :func:`skood.rejection.solve`.
 
-    Parameters
-    ----------
-    y_true, y_pred, y_score, ood_score, loss, ood_label, classes
-        See :func:`selective_risk_at`. A `loss` of None is zero.
-
-    needs_ood : bool, default=True
-        Whether there must be OOD samples.
-
-    Returns
-    -------
-    risk_id, ood_id, loss_id, risk_ood, ood_ood : ndarray
-        Negated scores (high for samples to reject) of ID and of OOD samples, and losses
-        of ID samples. Without `ood_score`, the second and the last are None.
+    These are negated scores (high for samples to reject) of ID and of OOD samples, and
+    losses of ID samples, zero if `loss` is None.
     """
     is_id = id_mask(y_true, ood_label, classes)
     risk = -check_scores(y_score, is_id.size)

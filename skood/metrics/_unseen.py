@@ -46,20 +46,9 @@ _WITHOUT_SCORES = expected_calibration_error, brier
 
 
 def known_metric(system):
-    """Return the skood metric of a system, and its parameters.
+    """Return the skood metric of a system (None if it is another) and its parameters.
 
-    Parameters
-    ----------
-    system : System
-        A metric with its arguments; the metric may be a `functools.partial`.
-
-    Returns
-    -------
-    metric : callable or None
-        None for a metric from outside of skood.
-
-    params : dict
-        Its parameters, defaults included.
+    The metric may be a `functools.partial`; parameters include the defaults.
     """
     given: dict = {}
     metric = system.metric
@@ -163,29 +152,10 @@ def _extended(system, row, label, sample, copies):
 
 
 def unseen_values(system, strata, is_ood, bounds, confidence_level):
-    """Return values of the metric with added unseen samples.
+    """Return lists of values of the metric with added unseen samples, by kind.
 
-    Parameters
-    ----------
-    system : System
-        A metric of scores of skood with its arguments.
-
-    strata : list of ndarray of int
-        Positions of the samples that are drawn together.
-
-    is_ood : ndarray of shape (n_samples,), dtype bool
-        The OOD samples.
-
-    bounds : tuple of (float, float) or None
-        Range of the metric.
-
-    confidence_level : float
-        Two-sided; each side is missed with half the error.
-
-    Returns
-    -------
-    values : list of list of float
-        For each kind of samples, with the extreme scores, predictions and losses.
+    They have extreme scores, predictions and losses. Two-sided: each side is missed
+    with half the error.
     """
     params, value = known_metric(system)[1], system.value()
     found = []

@@ -339,10 +339,15 @@ def test_what_was_finished_before_an_error_is_kept(tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_share_the_folder(tmp_path):
+@pytest.mark.parametrize("backend", ["threading", "loky"])
+def test_jobs_share_the_folder(tmp_path, backend):
+    if backend == "loky" and "SKOOD_NIGHTLY" not in os.environ:
+        pytest.skip("SKOOD_NIGHTLY is not set: each process imports everything")
     detectors = {f"norm {i}": Norm(scale=i + 1.0) for i in range(4)}
-    one = quick(detectors, X, Y, OOD, resume=tmp_path, repeats=2, n_jobs=2)
-    assert CALLS == []  # they were elsewhere
+    with parallel_config(backend=backend):
+        one = quick(detectors, X, Y, OOD, resume=tmp_path, repeats=2, n_jobs=2)
+    assert (CALLS == []) == (backend == "loky")  # they were elsewhere
+    CALLS.clear()
     assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 4 * 2 * 3
     again = quick(detectors, X, Y, OOD, resume=tmp_path, repeats=2)
     assert CALLS == []
@@ -354,7 +359,6 @@ import json, os, sys, time
 import numpy as np
 from sklearn.base import BaseEstimator
 from skood.benchmark import compare
-from skood.benchmark._compare import _rows
 
 FITS = []
 
@@ -389,7 +393,7 @@ def run_script(*args):
     return json.loads(done.stdout)
 
 
-def test_killed(tmp_path):
+def test_killed(tmp_path, monkeypatch, capsys):
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path)], env=os.environ | {"WAIT": "1"}
     )
@@ -403,7 +407,9 @@ def test_killed(tmp_path):
     assert process.wait() == -signal.SIGKILL
     fits, values = run_script(str(tmp_path))
     assert fits == [2, 3]  # two detectors were finished
-    assert run_script() == [[0, 1, 2, 3], values]
+    monkeypatch.setattr(sys, "argv", ["script"])
+    exec(SCRIPT, {})
+    assert json.loads(capsys.readouterr().out) == [[0, 1, 2, 3], values]
 
 
 def test_progress(capsys):

@@ -44,7 +44,7 @@ def load(script):
 
 
 def test_import_time_is_printed():
-    done = run("import_time.py", "skood", "--repeat", "3")
+    done = run("import_time.py", "skood", "--repeat", "1")
     assert done.returncode == 0, done.stderr
     _, module, seconds, unit = done.stdout.split()
     assert (module, unit) == ("skood", "s")
@@ -88,19 +88,22 @@ def test_what_mnist_must_reach(accuracy, pair_risk, seconds, failures):
         assert text.startswith(start)
 
 
-def test_detectors_are_timed(tmp_path):
-    done = run(
-        "detectors.py",
-        *("--scale", "0.005", "--libraries", "skood", "--workloads", "F"),
-        *("--methods", "Energy", "ReAct", "--repeat", "1", "--strict"),
-        *("--json", tmp_path / "rows.json"),
+def test_detectors_are_timed(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(FOLDER)
+    status = load("detectors").main(
+        [
+            *("--scale", "0.005", "--libraries", "skood", "--workloads", "F"),
+            *("--methods", "Energy", "ReAct", "--repeat", "1", "--strict"),
+            *("--json", str(tmp_path / "rows.json")),
+        ]
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    _, title, _, energy, react, *_ = done.stdout.splitlines()
+    printed = capsys.readouterr().out
+    assert not status, printed
+    _, title, _, energy, react, *_ = printed.splitlines()
     assert title.startswith("F: 250 training and 100 test rows, 512 features")
     assert energy.split()[:2] == ["Energy", "skood"]
     assert react.split()[:2] == ["ReAct", "skood"]
-    assert "2 targets OK, 0 missed" in done.stdout
+    assert "2 targets OK, 0 missed" in printed
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
     for row in rows:
         assert 0 < row["score_min"] <= row["score"] < 10
@@ -110,10 +113,12 @@ def test_detectors_are_timed(tmp_path):
     assert "threshold" not in rows[1]
 
 
-def test_methods_that_detectors_do_not_have_are_said():
-    done = run("detectors.py", "--methods", "NoSuchMethod")
-    assert done.returncode == 2
-    assert "invalid choice: 'NoSuchMethod'" in done.stderr
+def test_unknown_methods(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(FOLDER)
+    with pytest.raises(SystemExit) as error:
+        load("detectors").main(["--methods", "NoSuchMethod"])
+    assert error.value.code == 2
+    assert "invalid choice: 'NoSuchMethod'" in capsys.readouterr().err
 
 
 def _row(library, fit, score, mib=10, **more):
@@ -199,8 +204,9 @@ def test_graph_models_are_compared(tmp_path, monkeypatch, capsys):
         *("--splits", "1", "--inits", "1", "--jobs", "1", "--out", str(out)),
     )
     some = ("--models", "VGNN-entropy/walk,EPN-reg")
-    done = run("graph.py", *smallest, *some)
-    assert "Traceback" not in done.stderr, done.stderr
+    monkeypatch.syspath_prepend(FOLDER)
+    module = load("graph")
+    status, first = module.main([*smallest, *some]), capsys.readouterr().out
     records = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(records) == 2 * (1 + 5)
     for record in records:
@@ -210,17 +216,15 @@ def test_graph_models_are_compared(tmp_path, monkeypatch, capsys):
             assert record["auroc"] is record["fpr95"] is None
         else:
             assert 0.7 < record["auroc"] < 1
-    rows = _table(done.stdout, "OS-1: left-out classes 4, 5, 6; gcn; 1 runs")
+    rows = _table(first, "OS-1: left-out classes 4, 5, 6; gcn; 1 runs")
     assert list(rows)[:3] == ["VGNN-entropy/walk", "EPN-reg", "EPN-reg/vacuity"]
     by_row = {record["row"]: record["auroc"] for record in records[:6]}
     for row, cells in rows.items():
         assert cells[:2] == [f"{100 * by_row[row]:.2f}", "-"]
     assert rows["EPN-reg/vacuity"][-2] == "89.97"
-    assert set(_table(done.stdout, "clean: left-out classes none")) == set(rows)
+    assert set(_table(first, "clean: left-out classes none")) == set(rows)
 
     # what is in the file is not done again, and all models are there
-    monkeypatch.syspath_prepend(FOLDER)
-    module = load("graph")
     before = out.read_text()
     module.main([*smallest])
     assert out.read_text().startswith(before)
@@ -229,8 +233,8 @@ def test_graph_models_are_compared(tmp_path, monkeypatch, capsys):
     assert list(_table(printed, "OS-1:")) == names
     assert len(out.read_text().splitlines()) == 2 * len(set(names)) == 2 * len(names)
     n_lines = len(out.read_text().splitlines())
-    assert module.main([*smallest, *some]) == done.returncode
-    assert capsys.readouterr().out == done.stdout
+    assert module.main([*smallest, *some]) == status
+    assert capsys.readouterr().out == first
     assert len(out.read_text().splitlines()) == n_lines
 
 

@@ -424,21 +424,10 @@ def _hidden(n_infinite, n_off):
 
 
 def _set_limits(axis, set_limits, groups, above=0.0):
-    """Fit an axis to the values, with a margin in the units of its scale.
+    """Fit an axis to values, with a margin in the units of its scale.
 
-    Parameters
-    ----------
-    axis : matplotlib Axis
-        The axis.
-
-    set_limits : callable
-        Its ``set_xlim`` or ``set_ylim``.
-
-    groups : list of ndarray
-        The values, all valid for the axis.
-
-    above : float, default=0.0
-        Additional margin at the upper end, as a share of the range.
+    `set_limits` is ``set_xlim`` or ``set_ylim``, `groups` are arrays of values, all
+    valid for the axis, and `above` is an additional margin at the upper end.
     """
     values = np.concatenate(groups)
     if values.size == 0:

@@ -61,13 +61,7 @@ def _rates(point, rows, ood_prior, knows_risk):
 
 
 class BoundDisplay:
-    """Base class for displays of curves at bounds.
-
-    Parameters
-    ----------
-    curve, single_curves, score_names, point, rule
-        See :class:`DoubleScoreROCDisplay`.
-    """
+    """Base class for displays of curves at bounds; see `DoubleScoreROCDisplay`."""
 
     #: Class of the rules whose bounds can be marked.
     _bounded_by: type[BaseRule]

@@ -9,26 +9,11 @@ __all__ = ["along", "half_plane"]
 
 
 def half_plane(factors, lam, xlim, ylim):
-    """Intersect the box of the axes with the acceptance region of a rule.
+    """Intersect the box of the axes with the region ``factors @ (a, b) <= lam``.
 
-    Parameters
-    ----------
-    factors : ndarray of shape (2,)
-        The region is ``factors @ (a, b) <= lam``.
-
-    lam : float
-        The threshold.
-
-    xlim, ylim : tuple of (float, float)
-        The box.
-
-    Returns
-    -------
-    corners : ndarray of shape (n_corners, 2)
-        Corners of the box in the region, in order, from the end of the border on.
-
-    border : ndarray of shape (2, 2) or (0, 2)
-        Where the border enters and leaves the box.
+    Returns the corners of the box in the region, of shape (n_corners, 2), in order from
+    the end of the border on, and where the border enters and leaves the box: shape (2,
+    2), or (0, 2) if it does not.
     """
     box = np.array(
         [[xlim[i], ylim[j]] for i, j in ((0, 0), (1, 0), (1, 1), (0, 1))], dtype=float

@@ -14,30 +14,8 @@ __all__ = ["check_names", "check_point", "detector_names", "read_rejector"]
 def read_rejector(estimator, X, y, owner):
     """Return a fitted selective classifier and its inputs of `from_predictions`.
 
-    Parameters
-    ----------
-    estimator : object
-        A fitted RejectOptionClassifier, or a pipeline or search that ends in one.
-
-    X, y : array-like
-        The samples and their labels.
-
-    owner : str
-        The display, for the error.
-
-    Returns
-    -------
-    final : RejectOptionClassifier
-        The classifier itself.
-
-    y_pred : ndarray of shape (n_samples,)
-        The classes it predicts, also for samples that it rejects.
-
-    y_score, ood_score : ndarray of shape (n_samples,)
-        Its two scores, high for samples to accept; the second may be None.
-
-    labels : dict
-        `ood_label` and `classes`.
+    These are its predictions, also for samples that it rejects, its two scores (the
+    second may be None), and `ood_label` and `classes` in a dict.
     """
     final, X = unwrap(estimator, X)
     if not hasattr(final, "operating_point_"):
