@@ -11,6 +11,7 @@ from sklearn.utils import Bunch
 
 from skood.combine._pvalues import loosened, reaches, rows_needed, warn_if_few
 from skood.utils._calibration import Calibration
+from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
 __all__ = ["Fold", "Levels", "with_levels"]
@@ -76,6 +77,7 @@ def with_levels(folds, level, alpha, correction=1.0):
     return halves, "conformal"
 
 
+@stored
 @dataclass(frozen=True)
 class Levels:
     """A combiner with the calibration scores and statistics of each fold."""

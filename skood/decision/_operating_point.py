@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import column_or_1d
 
+from skood.utils._stored import stored
 from skood.utils._torch import to_numpy
 
 __all__ = ["OperatingPoint", "accept", "accept_proba"]
@@ -18,6 +19,7 @@ __all__ = ["OperatingPoint", "accept", "accept_proba"]
 _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 
 
+@stored
 @dataclass(frozen=True)
 class OperatingPoint:
     r"""Acceptance rule on two scores, and its rates on the data it was chosen on.

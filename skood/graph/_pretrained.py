@@ -17,10 +17,12 @@ from skood.graph._node_set import NodeSet, as_nodes
 from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import make_network
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._stored import stored
 
 __all__ = ["pretrained_graph"]
 
 
+@stored
 class _PretrainedGraph(GraphNetworkMixin, LogitsMixin, ClassifierMixin, SkoodEstimator):
     """Trained graph network as a fitted classifier; see `pretrained_graph`."""
 

@@ -22,6 +22,7 @@ from skood.utils._labels import (
     single_column,
 )
 from skood.utils._metaestimators import check_one_column
+from skood.utils._stored import stored
 
 __all__ = [
     "ConceptPart",
@@ -39,6 +40,7 @@ __all__ = [
 _MAX_SHOWN = 200
 
 
+@stored
 class ConceptPart(NamedTuple):
     """A classifier and its concepts; `is_given`: it is in the parameter `concepts`."""
 

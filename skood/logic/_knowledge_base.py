@@ -25,12 +25,14 @@ from skood.logic.language._encoding import (
     is_frame,
 )
 from skood.logic.language._parser import read_constraints
+from skood.utils._stored import stored
 from skood.utils._torch import to_numpy
 from skood.utils._warnings import warn
 
 __all__ = ["KnowledgeBase"]
 
 
+@stored
 class KnowledgeBase:
     r"""Constraints over concepts, and the Markov logic network of their weights.
 

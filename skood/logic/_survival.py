@@ -12,6 +12,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import gamma, gammaincc, gammaln, log_ndtr
 
 from skood.utils._calibration import Calibration
+from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
 __all__ = ["FLOOR", "NORMALIZERS", "SurvivalFunction", "fit_survival"]
@@ -34,6 +35,7 @@ _LARGEST_SHIFT = 1e3
 _N_SHIFTS = 40
 
 
+@stored
 class SurvivalFunction:
     """Probability P(O >= o) that an ID sample is at least as outlying."""
 

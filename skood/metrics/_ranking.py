@@ -10,6 +10,7 @@ from sklearn.utils.validation import column_or_1d
 
 from skood.decision import GUARD
 from skood.utils._labels import check_label_rows, ood_mask
+from skood.utils._stored import stored
 from skood.utils._ties import ends_of_ties
 from skood.utils._torch import to_numpy
 
@@ -155,6 +156,7 @@ def _detection_error(counts):
     return float(error.min() / 2)
 
 
+@stored
 def auroc(y_true, y_score, *, ood_label=-1, classes=None):
     r"""Area under the ROC curve, ID samples positive.
 
@@ -210,6 +212,7 @@ def auroc(y_true, y_score, *, ood_label=-1, classes=None):
     return _auroc(_counts(y_true, y_score, ood_label, classes))
 
 
+@stored
 def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
     r"""Area under the precision-recall curve, ID samples positive.
 
@@ -262,6 +265,7 @@ def aupr_in(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None
     return _aupr(_counts(y_true, y_score, ood_label, classes), interpolation)
 
 
+@stored
 def aupr_out(y_true, y_score, *, interpolation="step", ood_label=-1, classes=None):
     """Area under the precision-recall curve, OOD samples positive.
 
@@ -312,6 +316,7 @@ def _oriented(counts, positive):
     return counts if positive == "id" else _flip(counts)
 
 
+@stored
 def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classes=None):
     r"""False positive rate at a given true positive rate.
 
@@ -369,6 +374,7 @@ def fpr_at_tpr(y_true, y_score, *, tpr=0.95, positive="id", ood_label=-1, classe
     return _fpr_at_tpr(_oriented(counts, positive), tpr)
 
 
+@stored
 def detection_error(y_true, y_score, *, ood_label=-1, classes=None):
     r"""Detection error: smallest error of ID against OOD classification, equal priors.
 

@@ -12,6 +12,7 @@ from skood.metrics._selective_risk import reject_scores
 from skood.utils._labels import check_labels
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import known_classes, unwrap
+from skood.utils._stored import stored
 
 __all__ = [
     "make_cost_scorer",
@@ -20,6 +21,7 @@ __all__ = [
 ]
 
 
+@stored
 class _RuleScorer:
     """Scorer: minus the objective of a rule, with a penalty for violated bounds.
 

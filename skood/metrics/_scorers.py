@@ -22,6 +22,7 @@ from skood.utils._metaestimators import (
     unwrap,
     warn_of_known_classes,
 )
+from skood.utils._stored import stored
 
 __all__ = [
     "make_misclassification_scorer",
@@ -64,6 +65,7 @@ def ood_rows(y, ood_label, classes, owner, *, needs_ood=True):
     )
 
 
+@stored
 class _OODScorer:
     """Scorer of `make_ood_scorer`."""
 
@@ -252,6 +254,7 @@ def make_ood_scorer(
     )
 
 
+@stored
 class _MisclassificationScorer:
     """Scorer of `make_misclassification_scorer`."""
 

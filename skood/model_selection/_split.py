@@ -15,6 +15,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from skood.utils._labels import check_label_rows, ood_mask, plain_labels
 from skood.utils._param_validation import Interval, validate_params
+from skood.utils._stored import stored
 
 __all__ = ["LeaveClassesOut", "OODStratifiedKFold"]
 
@@ -67,6 +68,7 @@ def _check_random_state_is_used(random_state, used, remedy):
         )
 
 
+@stored
 class OODStratifiedKFold(BaseCrossValidator):
     """Stratified K-fold that treats the known OOD samples as one more stratum.
 
@@ -209,6 +211,7 @@ class OODStratifiedKFold(BaseCrossValidator):
             yield np.flatnonzero(in_train), np.flatnonzero(in_test)
 
 
+@stored
 class LeaveClassesOut(BaseCrossValidator):
     """Leave whole classes out of the training samples, to be OOD in the test samples.
 

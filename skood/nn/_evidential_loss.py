@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from skood.utils._param_validation import Interval, StrOptions, validate_params
+from skood.utils._stored import stored
 
 __all__ = [
     "EVIDENCES",
@@ -105,6 +106,7 @@ LOSSES = {
 # --- the loss of a network ---------------------------------------------------------
 
 
+@stored
 class EvidentialLoss:
     r"""Loss of an evidential network.
 

@@ -14,6 +14,7 @@ from skood.utils._array_api import (
     to_device,
 )
 from skood.utils._memory_maps import without
+from skood.utils._stored import stored
 
 __all__ = [
     "Head",
@@ -43,6 +44,7 @@ class Head:
         return symmetric_rows(weight, linear.bias.detach().double().cpu().numpy())
 
 
+@stored
 @dataclass(frozen=True)
 class Reading:
     """Features and logits of samples, from one forward pass; None if not requested.

@@ -11,10 +11,12 @@ from sklearn.utils.validation import column_or_1d
 from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import make_network
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._stored import stored
 
 __all__ = ["pretrained"]
 
 
+@stored
 class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     """Trained torch module with the methods of a fitted classifier.
 

@@ -13,7 +13,7 @@ from zipfile import BadZipFile, ZipFile
 from skood.persistence._archive import check_note, check_seal, read_note, seal
 from skood.persistence._arrays import check_arrays
 from skood.persistence._network import attach, detach, find_modules
-from skood.persistence._trusted import is_compiled, names_of, trusted_types
+from skood.persistence._trusted import is_compiled, is_trusted, names_of
 from skood.utils._files import archive_size, check_unpacked_size, replacing
 
 __all__ = ["dump", "dumps", "load", "loads"]
@@ -285,13 +285,16 @@ def loads(data, *, network=None, trusted=(), max_bytes=None):
 
 def _read(stream, network, trusted, max_bytes):
     skops_io = _skops()
-    trusted = [*trusted_types(), *names_of(trusted)]
+    trusted = names_of(trusted)
     check_seal(stream)
     _check_size(stream, max_bytes)
     note = read_note(stream)
     check_note(note)
     stream.seek(0)
     try:
+        named = skops_io.get_untrusted_types(file=stream)
+        trusted = [*trusted, *filter(is_trusted, named)]
+        stream.seek(0)
         # all types are checked before any object is created
         estimator = skops_io.load(stream, trusted=trusted)
     except Exception as error:

@@ -13,10 +13,12 @@ from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 
 from skood.utils._metaestimators import unwrapped
+from skood.utils._stored import stored
 
 __all__ = ["DetachedNetwork", "attach", "detach", "find_modules"]
 
 
+@stored
 class DetachedNetwork:
     """Placeholder in a file that identifies a network.
 

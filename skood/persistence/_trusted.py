@@ -3,120 +3,15 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-__all__ = ["trusted_types"]
+import importlib
+import inspect
+import sys
 
-# Below `skood.`, by module. Types listed here may be created, and called, with any
-# content of a file. Therefore only types that do nothing except computing are listed:
-# none that opens files, starts programs or imports modules by name. Completeness is
-# tested.
-_OURS = {
-    "base": "UncertaintyDetector",
-    "combine._multiple_tests": (
-        "BenjaminiHochberg BenjaminiYekutieli Bonferroni DOSStorey Naive Storey Vote"
-    ),
-    "combine._dsde": "DSDE",
-    "combine._levels": "Levels",
-    "combine._detector_ensemble": "DetectorEnsemble",
-    "combine._combination_tests": "Cauchy Fisher HarmonicMean Stouffer",
-    "detectors._cadref": "CADRef",
-    "detectors._caref": "CARef",
-    "detectors._common._predicted_means": "PredictedMeans",
-    "detectors._energy": "Energy",
-    "detectors._entropy": "Entropy",
-    "detectors._fdbd": "FDBD",
-    "detectors._common._gaussian": "Whitening",
-    "detectors._gen": "GEN",
-    "detectors._gmm": "GMM",
-    "detectors._grad_norm": "GradNorm",
-    "detectors._gram": "Gram",
-    "detectors._kl_matching": "KLMatching",
-    "detectors._knn": "KNN",
-    "detectors._mahalanobis": "Mahalanobis",
-    "detectors._max_logit": "MaxLogit",
-    "detectors._common._class_moments": "ClassMoments",
-    "detectors._msp": "MSP",
-    "detectors._multi_layer_mahalanobis": "MultiLayerMahalanobis",
-    "detectors._nci": "NCI",
-    "detectors._neco": "NECO",
-    "detectors._nn_guide": "NNGuide",
-    "detectors._odin": "ODIN",
-    "detectors._openmax": "OpenMax",
-    "detectors._pnml": "PNML",
-    "detectors._common._principal_space": "PrincipalSpace",
-    "detectors._rank_feat": "RankFeat",
-    "detectors._relation": "Relation",
-    "detectors._relative_mahalanobis": "RelativeMahalanobis",
-    "detectors._residual": "Residual",
-    "detectors._she": "SHE",
-    "detectors._sklearn": "SklearnDetector",
-    "detectors._ssd": "SSD",
-    "detectors._common._partial_fit": "RowSample",
-    "detectors._vim": "ViM",
-    "epistemic.implicit._batch_ensemble": "BatchEnsemble",
-    "epistemic.implicit._batch_layers": "batch_ensemble",
-    "epistemic._mc_dropout": "MCDropout",
-    "epistemic._deep_ensemble": "DeepEnsemble",
-    "epistemic.mcmc._hmc": "HMC HMCKernel",
-    "epistemic.laplace._laplace": "Laplace",
-    "epistemic.laplace._mixture_laplace": "MixtureLaplace",
-    "epistemic.implicit._packed_ensemble": "PackedEnsemble",
-    "epistemic.implicit._packed_layers": "pack",
-    "epistemic.quam._adversarial_search": "AdversarialSearch",
-    "epistemic.quam._quam": "QUAM",
-    "epistemic.quam._quam_regressor": "QUAMRegressor",
-    "epistemic.mcmc._sgmcmc": "CyclicalSGHMC CyclicalSchedule",
-    "epistemic.implicit._implicit_ensemble": "NetworkFactory",
-    "epistemic._snapshot_ensemble": "SnapshotEnsemble",
-    "evidential._classifier": "EvidentialClassifier",
-    "nn._evidential_loss": "EvidentialLoss",
-    "evidential._probe": "EvidentialProbe",
-    "graph._classifier": "GraphClassifier",
-    "graph._gkde": "GKDE",
-    "graph._gkde_network": "GKDENetwork",
-    "graph._gpn": "GraphPosteriorNetwork",
-    "graph._pretrained": "_PretrainedGraph",
-    "graph._propagation": "Propagation",
-    "logic._concepts": "ConceptPart",
-    "logic._fusion": "Fusion",
-    "logic._mln_detector": "MLNDetector",
-    "logic.inference._variable_elimination": "Elimination EliminationPlan _Step",
-    "logic.inference._truth_vectors": "GroupedWorlds",
-    "logic._knowledge_base": "KnowledgeBase",
-    "logic.language._compiled_constraints": "CompiledConstraints",
-    "logic.language._formulas": "And C Equals Iff Implies Not Or Same Xor",
-    "logic._strict_detector": "LogicDetector",
-    "logic._survival": "SurvivalFunction",
-    "logic.inference._partition": "Component Partition _Intractable",
-    "logic._weighted_constraints": "WeightedConstraints",
-    "logic.search._constraint_search": "ConstraintSearch",
-    "logic.search._greedy": "GreedySearch",
-    "metrics._ranking": "aupr_in aupr_out auroc detection_error fpr_at_tpr",
-    "metrics._rule_scorers": "_RuleScorer",
-    "metrics._scorers": "_MisclassificationScorer _OODScorer",
-    "model_selection._id_only": "IDOnly",
-    "model_selection._split": "LeaveClassesOut OODStratifiedKFold",
-    "nn._classifier": "TorchClassifier",
-    "nn._extractor": "FeatureExtractor",
-    "nn._linear_head": "LinearHead",
-    "nn._multi_head_network": "HeadClassifier MultiHeadFactory",
-    "nn._multi_head": "MultiHeadClassifier",
-    "nn._pretrained": "_PretrainedClassifier",
-    "nn._outputs": "Reading",
-    "nn._training_options": "TrainingOptions",
-    "persistence._network": "DetachedNetwork",
-    "rectifiers._ash": "ASH",
-    "rectifiers._dice": "DICE",
-    "rectifiers._lts": "LTS",
-    "rectifiers._react": "ReAct",
-    "rectifiers._scale": "SCALE",
-    "rectifiers._vra": "VRA",
-    "rejection._classifier": "RejectOptionClassifier",
-    "decision._cost_rules": "BoundedImprovement CostBased PlugInCost",
-    "decision._operating_point": "OperatingPoint",
-    "rejection._explanation": "Reference",
-    "decision._bounded_rules": "BoundedAbstention BoundedPrecisionRecall BoundedTPRFPR",
-    "utils._calibration": "Calibration",
-}
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._stored import is_marked
+from skood.utils.discovery import ROOMS
+
+__all__ = ["is_compiled", "is_trusted", "names_of", "trusted_types"]
 
 # Of scikit-learn, plain Python that skops does not trust by default.
 _OF_SKLEARN = (
@@ -142,7 +37,7 @@ def trusted_types(*, compiled=False):
 
     They are the classes of skood's estimators and of their fitted attributes, and a few
     of scikit-learn, in addition to the types that skops trusts by default. Creating
-    them runs no program, imports no module named in a file and opens no file, for any
+    them runs no program, imports no module except skood's own and opens no file, for any
     arguments.
 
     Read more in the :ref:`User Guide <persistence>`.
@@ -172,8 +67,44 @@ def trusted_types(*, compiled=False):
     >>> set(trusted_types(compiled=True)) - set(trusted_types())
     {...'sklearn.tree._tree.Tree'...}
     """
-    ours = [f"skood.{module}.{n}" for module in _OURS for n in _OURS[module].split()]
+    for name in (*ROOMS, "metrics", "persistence"):
+        room = importlib.import_module(f"skood.{name}")
+        for exported in room.__all__:
+            getattr(room, exported)  # rooms import on first use
+    ours = [
+        f"{module}.{name}"
+        for module, content in list(sys.modules.items())
+        if module.startswith("skood.")
+        for name, thing in vars(content).items()
+        if _may_be_stored(thing, module)
+    ]
     return sorted([*ours, *_OF_SKLEARN, *(_COMPILED if compiled else ())])
+
+
+def _may_be_stored(thing, module):
+    """Return whether a thing is an exported estimator, or marked, in its own module."""
+    if getattr(thing, "__module__", None) != module:
+        return False
+    if is_marked(thing):
+        return True
+    if not inspect.isclass(thing) or inspect.isabstract(thing):
+        return False
+    room = sys.modules[".".join(module.split(".")[:2])]
+    return issubclass(thing, SkoodEstimator) and thing.__name__ in room.__all__
+
+
+def is_trusted(name):
+    """Return whether a type is in ``trusted_types()``; imports only its own module."""
+    module, _, last = name.rpartition(".")
+    if name in _OF_SKLEARN:
+        return True
+    if not module.startswith("skood.") or "__main__" in module:
+        return False
+    try:
+        thing = getattr(importlib.import_module(module), last, None)
+    except ImportError:
+        return False
+    return _may_be_stored(thing, module)
 
 
 def names_of(trusted):

@@ -9,10 +9,12 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from skood.decision import accept_proba, weights
+from skood.utils._stored import stored
 
 __all__ = ["Reference", "explain", "make_reference"]
 
 
+@stored
 class Reference(NamedTuple):
     """Reference for new scores: the scores of the calibration ID samples.
 

@@ -12,6 +12,7 @@ from sklearn.model_selection import KFold, check_cv
 from sklearn.utils import check_random_state
 
 from skood.utils._parallel import map_chunks
+from skood.utils._stored import stored
 from skood.utils._ties import tie_scale, tolerance
 from skood.utils._torch import row_chunks
 
@@ -113,6 +114,7 @@ def counts_at_most(ranked, scores):
     return counts
 
 
+@stored
 @dataclass(frozen=True)
 class Calibration:
     """Sorted scores of held-out samples that p-values refer to.

@@ -10,9 +10,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 
 from skood.base import BaseDetector
 
-__all__ = ["all_estimators"]
+__all__ = ["ROOMS", "all_estimators"]
 
-_ROOMS = (
+ROOMS = (
     "base",
     "combine",
     "detectors",
@@ -61,7 +61,7 @@ def all_estimators(kind=None):
     if kind is not None and kind not in _KINDS:
         raise ValueError(f"kind must be None or one of {sorted(_KINDS)}, got {kind!r}.")
     found = {}
-    for room in _ROOMS:
+    for room in ROOMS:
         module = importlib.import_module(f"skood.{room}")
         for name in module.__all__:
             value = getattr(module, name)

@@ -87,7 +87,7 @@ def test_the_list_is_what_is_needed(examples):
     written += [_without_network("torch"), _without_network("graph")]
     unknown = set().union(*(skops_io.get_untrusted_types(data=d) for d in written))
     needed = {name for name in unknown if not name.startswith("tests.")}
-    hint = "Write it to skood/persistence/_trusted.py, if it does no more than compute."
+    hint = "Mark it by skood.utils._stored.stored, if it does no more than compute."
     assert needed <= set(trusted_types(compiled=True)), hint
     assert set(trusted_types(compiled=True)) <= set().union(*map(_named, written))
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from skood.utils._array_api import array_namespace, as_double, asarray_like, to_host
+from skood.utils._stored import stored
 from skood.utils._torch import is_tensor
 
 __all__ = [
@@ -107,6 +108,7 @@ def mean_of_rows(sums):
     return origin + total / count
 
 
+@stored
 class ClassMoments:
     r"""Counts, means and within-class scatter of samples, updated incrementally.
 

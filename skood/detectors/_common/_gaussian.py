@@ -10,6 +10,7 @@ from skood.detectors._common._class_moments import is_constant
 from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import nearest, row_dots
 from skood.utils._linalg import symmetric_eigh
+from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
 __all__ = [
@@ -74,6 +75,7 @@ def _inverse_root(covariance, varies):
     return matrix, float(np.log(values).sum() + 2 * log_scale)
 
 
+@stored
 class Whitening:
     """Whitening transformation of a covariance, restricted to its support.
 

@@ -13,6 +13,7 @@ from skood.nn._outputs import Reading, concatenate
 from skood.utils._batches import labeled_rows, loaded
 from skood.utils._id_samples import id_samples
 from skood.utils._left_out import MAX_OFFSET_ROWS, folds
+from skood.utils._stored import stored
 from skood.utils._warnings import quiet
 
 __all__ = [
@@ -29,6 +30,7 @@ class NotEnoughRows(ValueError):
     """Error: the samples so far do not determine the model."""
 
 
+@stored
 class RowSample:
     """Uniform random sample of at most `size` of all samples that were added.
 

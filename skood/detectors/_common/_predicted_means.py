@@ -9,11 +9,13 @@ import numpy as np
 
 from skood.detectors._common._class_moments import first_row, offset_sums
 from skood.utils._array_api import array_namespace, to_host
+from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
 __all__ = ["PredictedMeans", "l1_norms"]
 
 
+@stored
 class PredictedMeans:
     """Means of the features by predicted class, updated incrementally.
 

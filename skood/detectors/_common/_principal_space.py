@@ -10,6 +10,7 @@ import numpy as np
 from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.utils._array_api import as_double, row_dots, to_host
 from skood.utils._linalg import symmetric_eigh
+from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
 __all__ = ["PrincipalSpace", "added_scatter", "head_origin"]
@@ -39,6 +40,7 @@ def added_scatter(scatter, part, origin):
     return added if scatter is None else scatter + added
 
 
+@stored
 class PrincipalSpace:
     """Principal space of samples and its orthogonal complement.
 

@@ -17,6 +17,7 @@ from skood.epistemic.implicit._implicit_ensemble import (
     resized_norm,
 )
 from skood.nn._functional_network import plain_attention
+from skood.utils._stored import stored
 from skood.utils._torch import (
     evaluating,
     parameter_device,
@@ -240,6 +241,7 @@ class BatchEnsembleNetwork(MemberNetwork):
         return _by_member(x, self.n_members).transpose(0, 1)
 
 
+@stored
 def batch_ensemble(module, input_shape=None, *, n_members=4, factor_init="sign"):
     """Convert a network to a BatchEnsemble.
 

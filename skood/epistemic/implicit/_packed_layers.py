@@ -15,6 +15,7 @@ from skood.epistemic.implicit._implicit_ensemble import (
     replaced,
     resized_norm,
 )
+from skood.utils._stored import stored
 from skood.utils._torch import (
     evaluating,
     parameter_device,
@@ -369,6 +370,7 @@ def _check_separate(network, rows):
             )
 
 
+@stored
 def pack(module, input_shape, *, n_members=4, alpha=2.0, gamma=1):
     """Convert a network to a packed ensemble.
 

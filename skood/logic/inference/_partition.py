@@ -19,6 +19,7 @@ import numpy as np
 
 from skood.logic.inference._truth_vectors import GroupedWorlds
 from skood.logic.inference._variable_elimination import Elimination, EliminationPlan
+from skood.utils._stored import stored
 
 __all__ = ["Partition", "constraint_weights"]
 
@@ -58,6 +59,7 @@ def _count(number):
     return f"{number:.3g}" if number < 1e9 else f"10^{math.log10(number):.1f}"
 
 
+@stored
 class _Intractable:
     """A component that is too large; it has only a reason."""
 
@@ -72,6 +74,7 @@ class _Intractable:
     log_partition = expected_truth = covariance = max_penalty = _refuse
 
 
+@stored
 class Component:
     """Constraints that share concepts, directly or through others.
 
@@ -87,6 +90,7 @@ class Component:
         self.solver = None
 
 
+@stored
 class Partition:
     """Exact log partition function of weighted constraints, and its derivatives.
 

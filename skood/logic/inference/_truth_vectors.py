@@ -12,6 +12,8 @@ import math
 
 import numpy as np
 
+from skood.utils._stored import stored
+
 __all__ = [
     "GroupedWorlds",
     "distinct_columns",
@@ -138,6 +140,7 @@ class _Blocks:
             yield words
 
 
+@stored
 class GroupedWorlds:
     """Worlds of concepts in groups of equal truth, with their exact moments.
 

@@ -16,12 +16,15 @@ import math
 
 import numpy as np
 
+from skood.utils._stored import stored
+
 __all__ = ["Elimination", "EliminationPlan"]
 
 # Entries of the tables in memory for several weights at once.
 _BATCH_ENTRIES = 2**21
 
 
+@stored
 class _Step:
     """A concept summed out, at position ``axis`` of the table of the step.
 
@@ -48,6 +51,7 @@ def _bits(mask):
         mask ^= low
 
 
+@stored
 class EliminationPlan:
     """Order in which concepts are summed out, and its cost.
 
@@ -116,6 +120,7 @@ class EliminationPlan:
             self.steps[k] = _Step(concept, joint, factors, sizes)
 
 
+@stored
 class Elimination:
     """Exact moments of connected constraints, by variable elimination."""
 

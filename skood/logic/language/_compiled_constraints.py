@@ -15,6 +15,7 @@ from skood.logic.language._compiler import (
     truth_table,
 )
 from skood.logic.language._encoding import narrow_columns
+from skood.utils._stored import stored
 from skood.utils._torch import is_tensor, row_chunks
 
 __all__ = ["MAX_AXES", "MAX_TABLE", "CompiledConstraints"]
@@ -28,6 +29,7 @@ _BUDGET, _DEVICE_BUDGET = 2**23, 2**28
 _MIN_KEPT = 2**8
 
 
+@stored
 class CompiledConstraints:
     """Bound formulas, compiled; their concepts, tables, and truth for many samples.
 

@@ -14,6 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from skood.utils._stored import stored
+
 __all__ = [
     "KEYWORDS",
     "MAX_DEPTH",
@@ -170,6 +172,7 @@ def _set_depth(formula, parts):
     object.__setattr__(formula, "depth", depth)
 
 
+@stored
 @dataclass(frozen=True, repr=False)
 class C(Formula):
     """A concept, by its name.
@@ -279,6 +282,7 @@ class C(Formula):
         return f"C({self.name!r})"
 
 
+@stored
 @dataclass(frozen=True, repr=False)
 class Equals(Formula):
     """Formula that a concept has a value or, if not `equal`, does not have it."""
@@ -302,6 +306,7 @@ class Equals(Formula):
         return f"C({self.name!r}).{method}({self.value!r})"
 
 
+@stored
 @dataclass(frozen=True, repr=False)
 class Same(Formula):
     """Formula that two concepts have, or do not have, the same value."""
@@ -322,6 +327,7 @@ class Same(Formula):
         return f"C({self.name!r}).{method}(C({self.other!r}))"
 
 
+@stored
 @dataclass(frozen=True, repr=False)
 class Not(Formula):
     """Negation of a formula."""
@@ -373,18 +379,21 @@ class _Joined(Formula):
         return "(" + f" {self.sign} ".join(repr(part) for part in self.parts) + ")"
 
 
+@stored
 class And(_Joined):
     """Conjunction: all of several formulas hold."""
 
     word, sign, precedence = "and", "&", 5
 
 
+@stored
 class Xor(_Joined):
     """Exclusive disjunction: an odd number of several formulas holds."""
 
     word, sign, precedence = "xor", "^", 4
 
 
+@stored
 class Or(_Joined):
     """Disjunction: at least one of several formulas holds."""
 
@@ -412,6 +421,7 @@ class _Pair(Formula):
         return f"{left} {self.sign} {right}"
 
 
+@stored
 class Implies(_Pair):
     """Implication: if the left formula holds, so does the right one."""
 
@@ -421,6 +431,7 @@ class Implies(_Pair):
         return f"({self.left!r} >> {self.right!r})"
 
 
+@stored
 class Iff(_Pair):
     """Equivalence: both formulas hold, or neither does."""
 
