@@ -37,8 +37,8 @@ def trusted_types(*, compiled=False):
 
     They are the classes of skood's estimators and of their fitted attributes, and a few
     of scikit-learn, in addition to the types that skops trusts by default. Creating
-    them runs no program, imports no module except skood's own and opens no file, for any
-    arguments.
+    them runs no program, imports no module except skood's own and opens no file, for
+    any arguments.
 
     Read more in the :ref:`User Guide <persistence>`.
 
