@@ -16,6 +16,7 @@ from skood.nn._logits import LogitsMixin
 from skood.nn._training import TrainingNet
 from skood.nn._training_data import Rows
 from skood.utils._estimator import SkoodEstimator
+from skood.utils._stored import stored
 from skood.utils._torch import parameter_device, parameter_dtype
 
 __all__ = [
@@ -99,6 +100,7 @@ class _BodyBuilder(ModuleBuilder):
         self.width = features[0].numel()
 
 
+@stored
 class MultiHeadFactory:
     """Factory of a body for samples of a given shape, with one head per label column.
 
@@ -183,6 +185,7 @@ def copy_with_same_net(classifier):
     return copied
 
 
+@stored
 class HeadClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
     """Head `column` of a fitted `MultiHeadClassifier`, see its method ``head``."""
 

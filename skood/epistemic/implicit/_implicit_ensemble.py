@@ -22,6 +22,7 @@ from skood.utils._atomic_fit import fresh_fit, kept_state
 from skood.utils._batches import blockwise
 from skood.utils._metaestimators import copy_input_attributes
 from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._stored import stored
 from skood.utils._torch import parameter_device, parameter_dtype, row_chunks
 
 __all__ = [
@@ -74,6 +75,7 @@ class MemberNetwork(nn.Module):
         return torch.logsumexp(log_p, dim=1) - math.log(self.n_members)
 
 
+@stored
 class NetworkFactory:
     """Factory that builds the user's network and converts it to an ensemble.
 
