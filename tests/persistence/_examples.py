@@ -21,7 +21,7 @@ from skood.datasets import make_ood_graph
 from skood.detectors import KNN, MSP, SSD, Mahalanobis, SklearnDetector, ViM
 from skood.epistemic import DeepEnsemble
 from skood.graph import GKDE, GraphClassifier, NodeSet
-from skood.logic import KnowledgeBase
+from skood.logic import ConstraintSearch, KnowledgeBase, MLNDetector
 from skood.metrics import (
     make_cost_scorer,
     make_misclassification_scorer,
@@ -31,7 +31,7 @@ from skood.metrics import (
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.nn import LinearHead, MultiHeadClassifier, TrainingOptions
 from skood.rejection import BoundedAbstention, BoundedTPRFPR, RejectOptionClassifier
-from tests._instances import detectors, instances
+from tests._instances import detectors, instances, instances_of
 
 # Other parameters than those of the first instance of a class are tried at night.
 VARIANTS = "SKOOD_NIGHTLY" in os.environ
@@ -160,13 +160,19 @@ def _of_graphs():
     yield GKDE().fit(nodes, y), nodes
 
 
+def _with_other_parts():
+    """Return instances whose parts are of classes that no first instance holds."""
+    classes = () if VARIANTS else (MLNDetector, ConstraintSearch)
+    return [one for cls in classes for one in instances_of(cls.__name__, cls)[1:]]
+
+
 def fitted_examples():
     """Yield fitted estimators, and rows for them.
 
     They are the instances of all public estimators, detectors of frozen networks,
     each combiner and each rule, and estimators of scikit-learn inside of ours.
     """
-    for estimator in instances(VARIANTS):
+    for estimator in [*instances(VARIANTS), *_with_other_parts()]:
         X, y = data_for(estimator)
         yield clone(estimator).fit(X, y), X
     for estimator in detectors(VARIANTS)[-3:]:  # their network has five classes
