@@ -23,6 +23,7 @@ from skood.nn._borrowed_module import (
     check_first_axis,
     check_network_input,
     copied,
+    log_probabilities,
     to_batch,
 )
 from skood.nn._forward_hooks import Watcher, primary_tensor
@@ -236,11 +237,7 @@ class FunctionalNetwork(_FunctionalModule):
             return kept
         if not self._gives_probabilities:
             return output
-        p = output.double()
-        log_p = p.clamp_min(torch.finfo(p.dtype).tiny).log()
-        if p.ndim == 1 or p.shape[1] == 1:
-            return log_p - (1 - p).clamp_min(torch.finfo(p.dtype).tiny).log()
-        return log_p
+        return log_probabilities(output)
 
     def logits(self, batch, weights=None):
         """Return the logits (n_rows, n_classes) of a batch.
@@ -375,8 +372,8 @@ def perceptron(hidden, activation, coef, intercept):
     """Return a module of float64 layers, from weights of shape (n_inputs, n_outputs).
 
     ``hidden`` is a list of weights and biases of the hidden layers, `activation` (see
-    `MLPClassifier`) follows each of them; `coef` and `intercept` (None: no biases) are
-    those of the last layer.
+    `MLPClassifier`) follows each of them; the last layer has the weights `coef` and the
+    biases `intercept` (None: no biases).
     """
     layers: list[nn.Module] = []
     for weight, bias in hidden:

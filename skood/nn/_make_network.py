@@ -37,7 +37,7 @@ def make_network(
 ):
     """Return the `Network` of a fitted classifier of any supported kind.
 
-    The estimator is asked first, by its method ``__skood_network__(**options)``. For
+    A method ``__skood_network__(**options)`` of the estimator takes precedence. For
     `layer`, the layer of the features, and the other options see `FeatureExtractor`.
     In a block of `shared_readings` for this classifier, the network uses the cache of
     the block. Raises a TypeError if this kind of object is not supported, a ValueError

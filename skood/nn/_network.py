@@ -1,8 +1,7 @@
 """Fitted classifier as a network: outputs, layers, input gradients and weights.
 
-`Network` is what detectors and uncertainty methods use of a classifier, whatever kind
-it is. :func:`skood.nn._make_network.make_network` returns it. This file never imports
-torch.
+Detectors and uncertainty methods use a classifier of any kind as a `Network`, which
+:func:`skood.nn._make_network.make_network` returns. This file never imports torch.
 """
 
 # Authors: The skood developers
@@ -113,7 +112,7 @@ class Network(ABC):
     def layers(self, rows, names, pooling="mean"):
         """Yield `Layers` of consecutive samples: outputs of layers, and the logits.
 
-        Names and `pooling` are those of `FeatureExtractor`; with pooling="maps", maps
+        For names and `pooling` see `FeatureExtractor`; with pooling="maps", maps
         are arrays (n_samples, n_channels, n_positions), and vectors have one position.
         A block may be dropped before the next is made.
         """

@@ -24,20 +24,6 @@ class NetworkDetector(BaseDetector):
     the training scores for the threshold, or None if these come from networks that are
     fitted without the samples; and ``_score_network(network, rows)``. The rows are the
     prepared inputs of the network, see `Network.prepare`.
-
-    Parameters
-    ----------
-    estimator : object
-        A network or linear classifier, cloned and fitted unless frozen.
-
-    device : str, default="auto"
-        Device of a torch network.
-
-    contamination : float, default=0.05
-        Share of new ID samples to reject.
-
-    ood_label : int or str, default=-1
-        Label of known OOD samples in ``y``.
     """
 
     _parameter_constraints: dict = {
