@@ -11,7 +11,6 @@ from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
     PrincipalSpace,
     added_scatter,
-    head_origin,
 )
 from skood.utils._array_api import to_host
 from skood.utils._param_validation import Interval, StrOptions
@@ -128,7 +127,7 @@ class Residual(ReadingDetector):
         self.n_components = n_components
 
     def _begin(self, reading, y):
-        self.origin_ = head_origin(reading.head)
+        self.origin_ = reading.head.origin
 
     def _added(self, sums, part, labels):
         return added_scatter(sums, part, self.origin_)

@@ -11,7 +11,6 @@ from skood.detectors._common._partial_fit import scores_without_blocks
 from skood.detectors._common._principal_space import (
     PrincipalSpace,
     added_scatter,
-    head_origin,
 )
 from skood.detectors._common._softmax import logsumexp_rows
 from skood.utils._array_api import to_host
@@ -137,7 +136,7 @@ class ViM(ReadingDetector):
         self.n_components = n_components
 
     def _begin(self, reading, y):
-        self.origin_ = head_origin(reading.head)
+        self.origin_ = reading.head.origin
 
     def _added(self, sums, part, labels):
         return added_scatter(sums, part, self.origin_)

@@ -35,6 +35,18 @@ class Head:
     coef: np.ndarray
     intercept: np.ndarray
 
+    @property
+    def origin(self):
+        """The u of least length with W u + b = 0, or in the least squares sense.
+
+        The rows of a fitted softmax head sum to zero, but only up to the precision of
+        its solver: inverting that remainder would move the origin far away.
+        """
+        eps = np.finfo(np.result_type(self.coef, np.float32)).eps
+        rcond = max(max(self.coef.shape) * eps, eps ** (2 / 3))
+        inverse = np.linalg.pinv(self.coef.astype(np.float64), rcond=rcond)
+        return -inverse @ self.intercept.astype(np.float64)
+
     @classmethod
     def of_linear(cls, linear):
         """Return a ``torch.nn.Linear`` as a float64 head with one row per class."""

@@ -8,7 +8,6 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils import get_tags
 
-from skood.detectors._common._principal_space import head_origin
 from skood.rectifiers._base_rectifier import BaseRectifier, known_rows
 from skood.rectifiers._rectified_head import fit_head
 from skood.rectifiers._top_activations import largest, n_largest, scale_rows
@@ -111,7 +110,7 @@ class LTS(BaseRectifier):
             return
         rows = known_rows(y, X, self.ood_label)
         head = fit_head(self, self.estimator, X, y, rows)
-        self.origin_ = head_origin(head)
+        self.origin_ = head.origin
         rest = np.abs(head.coef @ self.origin_ + head.intercept).max()
         if rest > 1e-3 * np.abs(head.intercept).max():
             warn(

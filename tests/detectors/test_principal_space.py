@@ -11,7 +11,6 @@ from skood.detectors._common._partial_fit import NotEnoughRows
 from skood.detectors._common._principal_space import (
     PrincipalSpace,
     added_scatter,
-    head_origin,
 )
 from skood.exceptions import SkoodWarning
 from skood.nn._outputs import Head, Reading
@@ -32,7 +31,7 @@ def _space(X, n_components, origin=None):
 def test_origin_is_the_nearest_zero_of_the_head():
     rng = np.random.default_rng(0)
     W, b = rng.normal(size=(2, 4)), rng.normal(size=2)
-    u = head_origin(Head(W, b))
+    u = Head(W, b).origin
     np.testing.assert_allclose(W @ u + b, 0, atol=1e-12)
     shortest, *_ = np.linalg.lstsq(W, -b, rcond=None)
     np.testing.assert_allclose(u, shortest, rtol=1e-9)
@@ -46,7 +45,7 @@ def test_rounding_of_a_head_is_not_inverted(dtype):
     W -= W.mean(axis=0)
     noisy = (W + np.finfo(dtype).eps * rng.normal(size=(3, 4))).astype(dtype)
     expected, *_ = np.linalg.lstsq(W, -b, rcond=1e-6)
-    got = head_origin(Head(noisy, b.astype(dtype)))
+    got = Head(noisy, b.astype(dtype)).origin
     np.testing.assert_allclose(
         got, expected, rtol=1e-4 if dtype is np.float32 else 1e-9
     )

@@ -13,24 +13,7 @@ from skood.utils._linalg import symmetric_eigh
 from skood.utils._stored import stored
 from skood.utils._warnings import warn
 
-__all__ = ["PrincipalSpace", "added_scatter", "head_origin"]
-
-
-def _rcond(coef):
-    """Return the share of a head's largest singular value that counts as zero.
-
-    The rows of a fitted softmax head sum to zero, but only up to the precision of its
-    solver: inverting that remainder would move the origin far away.
-    """
-    eps = np.finfo(np.result_type(coef, np.float32)).eps
-    return max(max(coef.shape) * eps, eps ** (2 / 3))
-
-
-def head_origin(head):
-    """Return the u of least length with W u + b = 0, or in the least squares sense."""
-    coef = head.coef.astype(np.float64)
-    inverse = np.linalg.pinv(coef, rcond=_rcond(head.coef))
-    return -inverse @ head.intercept.astype(np.float64)
+__all__ = ["PrincipalSpace", "added_scatter"]
 
 
 def added_scatter(scatter, part, origin):
