@@ -159,8 +159,12 @@ _INSTANCES = {
     ],
     "ASH": [ASH(), ASH(percentile=50, variant="b"), ASH(variant="p")],
     "BatchEnsemble": [
-        BatchEnsemble(TorchClassifier(**_QUICK_NET), n_members=3),
-        BatchEnsemble(TorchClassifier(**_QUICK_NET), factor_init="normal", setting="b"),
+        BatchEnsemble(TorchClassifier(**_QUICK_NET, random_state=0), n_members=3),
+        BatchEnsemble(
+            TorchClassifier(**_QUICK_NET, random_state=0),
+            factor_init="normal",
+            setting="b",
+        ),
     ],
     "ConstraintSearch": [
         ConstraintSearch(
@@ -301,8 +305,13 @@ _INSTANCES = {
         MultiHeadClassifier(Flat, criterion=margin_loss, max_epochs=60, lr=0.03),
     ],
     "PackedEnsemble": [
-        PackedEnsemble(TorchClassifier(**_QUICK_NET)),
-        PackedEnsemble(TorchClassifier(**_QUICK_NET), n_members=3, alpha=1.5, gamma=2),
+        PackedEnsemble(TorchClassifier(**_QUICK_NET, random_state=0)),
+        PackedEnsemble(
+            TorchClassifier(**_QUICK_NET, random_state=0),
+            n_members=3,
+            alpha=1.5,
+            gamma=2,
+        ),
     ],
     "Propagation": [
         Propagation(Energy(_LINEAR)),
