@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from abc import abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 from scipy.special import softmax
@@ -17,9 +17,7 @@ class LogitsMixin:
     The class implements ``predict_logits(X)`` and has the attribute ``classes_``.
     """
 
-    @abstractmethod
-    def predict_logits(self, X):
-        """Return the logits, an ndarray of shape (n_samples, n_classes)."""
+    predict_logits: Callable[..., np.ndarray]  # of shape (n_samples, n_classes)
 
     def decision_function(self, X):
         """Return the logits, or for two classes the second minus the first.

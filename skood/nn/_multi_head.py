@@ -11,7 +11,8 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skood.nn._classifier import TorchClassifier
+from skood.nn._base_torch_classifier import BaseTorchClassifier
+from skood.nn._logits import LogitsMixin
 from skood.nn._multi_head_network import (
     HeadClassifier,
     MultiHeadFactory,
@@ -36,7 +37,7 @@ def _has_one_head(estimator):
 
 
 class MultiHeadClassifier(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, LabelColumns, TorchClassifier
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, LabelColumns, BaseTorchClassifier
 ):
     r"""Network with one body and a linear head per column of labels.
 
@@ -184,7 +185,7 @@ class MultiHeadClassifier(
         "head_weights": ["array-like", dict, None],
         **{
             name: constraint
-            for name, constraint in TorchClassifier._parameter_constraints.items()
+            for name, constraint in BaseTorchClassifier._parameter_constraints.items()
             if name not in ("module", "module_params")
         },
         "class_weight": [StrOptions({"balanced"}), dict, list, None],
@@ -320,7 +321,7 @@ class MultiHeadClassifier(
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
             Larger for the class; with two classes, above zero means ``classes_[1]``.
         """
-        return super().decision_function(X)
+        return LogitsMixin.decision_function(self, X)
 
     def predict_proba(self, X):
         """Return the softmax of the logits of each head.
