@@ -77,6 +77,7 @@ from threadpoolctl import threadpool_limits
 from skood.datasets import load_graph, make_ood_graph, paper_ood_splits
 from skood.evidential import EvidentialProbe
 from skood.graph import GraphClassifier
+from skood.nn import TrainingOptions
 
 # The left-out classes of each setting, by graph.
 SETTINGS = {
@@ -383,10 +384,13 @@ def measure_speed(scale, repeat, device):
     rng = np.random.default_rng(0)
     rows = np.sort(rng.permutation(len(y))[: round(LABELED * len(y))])
     data = nodes[rows], y[rows]
-    shared = {"early_stopping": False, "random_state": 0, "device": device}
+    training = TrainingOptions(early_stopping=False)
+    shared = {"training": training, "random_state": 0, "device": device}
 
     def network(epochs):
-        return GraphClassifier(hidden=(256, 128), max_epochs=epochs, **shared)
+        return GraphClassifier(
+            conv_params={"hidden": (256, 128)}, max_epochs=epochs, **shared
+        )
 
     n_edges = nodes.adjacency.nnz
     print(f"{len(y)} nodes, {n_edges} directed edges, {len(rows)} training nodes")

@@ -185,7 +185,9 @@ def probe(case, number, *, name, weights):
 def distilled(case, number):
     """A network that is drawn to the kernel estimate, and to the trained network."""
     teacher, network_seconds = case.network(number)
-    model = GKDENetwork(case.conv, teacher=teacher, **case.training(number))
+    model = GKDENetwork(
+        GraphClassifier(case.conv, **case.training(number)), teacher=teacher
+    )
     model, seconds = case.fit(model)
     scores = of_uncertainty(model, case)
     return fitted(model, seconds, network_seconds, **{"SGNN-GKDE": scores})

@@ -70,6 +70,7 @@ from skood.nn import (
     LinearHead,
     MultiHeadClassifier,
     TorchClassifier,
+    TrainingOptions,
 )
 from skood.rectifiers import ASH, DICE, LTS, VRA
 from skood.rejection import PlugInCost, RejectOptionClassifier
@@ -115,11 +116,10 @@ _QUICK_NET = {"module_params": {"hidden": (16,)}, "max_epochs": 30, "lr": 0.03}
 
 # The network of classifiers of nodes, which is trained by itself.
 _QUICK_GRAPH = {
-    "hidden": (16,),
-    "dropout": 0.0,
+    "conv_params": {"hidden": (16,), "dropout": 0.0},
     "max_epochs": 30,
     "lr": 0.03,
-    "early_stopping": False,
+    "training": TrainingOptions(early_stopping=False),
     "random_state": 0,
 }
 
@@ -138,7 +138,11 @@ _QUICK_CHAINS = {
     "n_chains": 2,
 }
 
-_QUICK_POSTERIOR = {**_QUICK_GRAPH, "latent_dim": 4, "flow_layers": 2, "lr": 0.03}
+_QUICK_POSTERIOR = {
+    **_QUICK_GRAPH,
+    "module_params": {**_QUICK_GRAPH["conv_params"], "latent_dim": 4, "flow_layers": 2},
+}
+del _QUICK_POSTERIOR["conv_params"]
 
 # Detectors have theirs, as `INSTANCES`, in their own test files. Classes without any
 # are constructed without arguments.
@@ -203,7 +207,9 @@ _INSTANCES = {
     "EvidentialClassifier": [
         EvidentialClassifier(TorchClassifier(**_QUICK_NET, random_state=0)),
         EvidentialClassifier(
-            GraphClassifier(hidden=(16,), max_epochs=30, lr=0.03, random_state=0),
+            GraphClassifier(
+                conv_params={"hidden": (16,)}, max_epochs=30, lr=0.03, random_state=0
+            ),
             evidence="exp",
             propagation="both",
         ),
@@ -219,7 +225,9 @@ _INSTANCES = {
             random_state=0,
         ),
         EvidentialProbe(
-            GraphClassifier(hidden=(16,), max_epochs=30, lr=0.03, random_state=0),
+            GraphClassifier(
+                conv_params={"hidden": (16,)}, max_epochs=30, lr=0.03, random_state=0
+            ),
             lambda_ice=0.0,
             max_epochs=30,
             propagation="both",
@@ -232,12 +240,16 @@ _INSTANCES = {
     ],
     "GKDE": [GKDE(), GKDE(0.5, cutoff=None, metric="euclidean")],
     "GKDENetwork": [
-        GKDENetwork(**_QUICK_GRAPH),
-        GKDENetwork(**_QUICK_GRAPH, evidence="softplus", lambda_teacher=0.0),
+        GKDENetwork(GraphClassifier(**_QUICK_GRAPH)),
+        GKDENetwork(
+            GraphClassifier(**_QUICK_GRAPH), evidence="softplus", lambda_teacher=0.0
+        ),
     ],
     "GraphClassifier": [
         GraphClassifier(**_QUICK_GRAPH),
-        GraphClassifier("gat", hidden=(16,), max_epochs=30, lr=0.03, random_state=0),
+        GraphClassifier(
+            "gat", conv_params={"hidden": (16,)}, max_epochs=30, lr=0.03, random_state=0
+        ),
         GraphClassifier("sage", **_QUICK_GRAPH),
     ],
     "GraphPosteriorNetwork": [
@@ -315,7 +327,7 @@ _INSTANCES = {
     ],
     "Propagation": [
         Propagation(Energy(_LINEAR)),
-        Propagation(KNN(n_neighbors=3), scheme="gnnsafe", steps=3, alpha=0.5),
+        Propagation(KNN(n_neighbors=3), scheme="gnnsafe", n_steps=3, alpha=0.5),
         Propagation(
             SklearnDetector(detector=OneClassSVM()), scheme="symmetric", teleport=0.2
         ),

@@ -109,7 +109,7 @@ def along_walk(make, teleport):
 
 def walked_entropy(case, steps, teleport):
     """Return the propagated entropy of the network."""
-    return Propagation(Entropy(case.network), steps=steps, teleport=teleport)
+    return Propagation(Entropy(case.network), n_steps=steps, teleport=teleport)
 
 
 with threadpool_limits(1):
@@ -117,7 +117,7 @@ with threadpool_limits(1):
 
     def walked_probe(case, steps, teleport):
         """Return the probe with a walk; it is not trained again."""
-        return trained[id(case)].set_params(steps=steps, teleport=teleport)
+        return trained[id(case)].set_params(n_steps=steps, teleport=teleport)
 
     walks = {
         (name, teleport): along_walk(make, teleport)

@@ -32,6 +32,7 @@ from skood.evidential import EvidentialProbe
 from skood.graph import GraphClassifier
 from skood.metrics import make_misclassification_scorer, make_ood_scorer
 from skood.model_selection import LeaveClassesOut
+from skood.nn import TrainingOptions
 
 KEPT_BACK, UNKNOWN = 4, 5
 
@@ -47,7 +48,9 @@ nodes, y = make_ood_graph(
 split = split_nodes(y, [UNKNOWN], test_size=0.4, random_state=0)
 train = split.train[y[split.train] != KEPT_BACK]
 with threadpool_limits(1):
-    network = GraphClassifier(early_stopping=False, max_epochs=100, random_state=0)
+    network = GraphClassifier(
+        max_epochs=100, random_state=0, training=TrainingOptions(early_stopping=False)
+    )
     network.fit(nodes[train], y[train])
 print(f"the network knows the classes {network.classes_}")
 

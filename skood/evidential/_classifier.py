@@ -75,7 +75,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         be changed without refitting. Predictions do not change. Samples of arrays have
         no neighbors.
 
-    steps : int, default=None
+    n_steps : int, default=None
         Number of steps of the walk. None: 30 for the vacuity, 10 for the parameters.
 
     teleport : float, default=None
@@ -154,7 +154,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         "loss": [StrOptions(set(LOSSES))],
         "lambda_kl": [Interval(Real, 0, None, closed="left")],
         "propagation": [StrOptions({"vacuity", "evidence", "both"}), None],
-        "steps": [Interval(Integral, 0, None, closed="left"), None],
+        "n_steps": [Interval(Integral, 0, None, closed="left"), None],
         "teleport": [Interval(Real, 0, 1, closed="both"), None],
         "random_state": ["random_state"],
     }
@@ -167,7 +167,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         loss="cross_entropy",
         lambda_kl=0.1,
         propagation=None,
-        steps=None,
+        n_steps=None,
         teleport=None,
         random_state=None,
     ):
@@ -176,7 +176,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
         self.loss = loss
         self.lambda_kl = lambda_kl
         self.propagation = propagation
-        self.steps = steps
+        self.n_steps = n_steps
         self.teleport = teleport
         self.random_state = random_state
 
@@ -305,7 +305,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
             self.predict_alpha(whole_graph(X, self)),
             X,
             propagation=self.propagation,
-            steps=self.steps,
+            n_steps=self.n_steps,
             teleport=self.teleport,
         )
 

@@ -33,13 +33,13 @@ def whole_graph(X, estimator=None):
 
 
 def evidential_uncertainty(
-    alpha, X, *, propagation=None, steps=None, teleport=None, proba=None
+    alpha, X, *, propagation=None, n_steps=None, teleport=None, proba=None
 ):
     """Return total, aleatoric and epistemic uncertainty of Dirichlet distributions.
 
     `alpha`, of shape (n_nodes, n_classes), are the parameters for all nodes of the
     graph of `X`, or for the samples of an array, which have no neighbors. `propagation`
-    is a key of `WALKS`, "both" or None; `steps` and `teleport` replace the defaults.
+    is a key of `WALKS`, "both" or None; `n_steps` and `teleport` replace the defaults.
     Unless alpha is propagated, the aleatoric uncertainty is minus the largest of
     `proba`, of shape (n_nodes, n_classes), if given.
     """
@@ -55,7 +55,7 @@ def evidential_uncertainty(
             values,
             X,
             scheme="symmetric" if kind == "evidence-sym" else "random-walk",
-            steps=usual_steps if steps is None else steps,
+            n_steps=usual_steps if n_steps is None else n_steps,
             teleport=usual_teleport if teleport is None else teleport,
         )
 

@@ -116,7 +116,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         - "vacuity-paper": C + e, by a random walk of 2 steps with teleport 0.5, as in
           equation 90 of [1]_.
 
-    steps : int, default=None
+    n_steps : int, default=None
         Number of steps of the walk. None: as above.
 
     teleport : float, default=None
@@ -252,7 +252,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         "confidence": [StrOptions({"corrected", "max"})],
         "layer": [str, Integral],
         "propagation": [StrOptions({"both", *WALKS}), None],
-        "steps": [Interval(Integral, 0, None, closed="left"), None],
+        "n_steps": [Interval(Integral, 0, None, closed="left"), None],
         "teleport": [Interval(Real, 0, 1, closed="both"), None],
         "lr": [Interval(Real, 0, None, closed="neither"), None],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
@@ -278,7 +278,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         confidence="corrected",
         layer="last",
         propagation="vacuity",
-        steps=None,
+        n_steps=None,
         teleport=None,
         lr=None,
         weight_decay=1e-4,
@@ -300,7 +300,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         self.confidence = confidence
         self.layer = layer
         self.propagation = propagation
-        self.steps = steps
+        self.n_steps = n_steps
         self.teleport = teleport
         self.lr = lr
         self.weight_decay = weight_decay
@@ -583,7 +583,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             self._alpha(seen),
             X,
             propagation=self.propagation,
-            steps=self.steps,
+            n_steps=self.n_steps,
             teleport=self.teleport,
             proba=seen.proba,
         )

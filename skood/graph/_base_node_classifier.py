@@ -16,6 +16,7 @@ from skood.graph._modules import warn_of_weights
 from skood.graph._node_set import NodeSet, as_nodes, iter_graphs
 from skood.graph._tensors import graph_tensors
 from skood.graph._training import NodeRows, cross_entropy, train_nodes
+from skood.nn import TrainingOptions
 from skood.nn._borrowed_module import borrowed
 from skood.nn._training_data import (
     check_target,
@@ -24,6 +25,7 @@ from skood.nn._training_data import (
     stratified_split,
     with_class_weight,
 )
+from skood.nn._training_options import training_options, with_training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import label_codes
@@ -31,19 +33,11 @@ from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
 from skood.utils._torch import parameter_dtype, resolve_device, to_tensor, training
 
-__all__ = ["BaseGraphClassifier", "check_widths"]
+__all__ = ["BaseGraphClassifier"]
 
 # Above this size in bytes of activations in an epoch, neighborhoods are sampled.
 _MAX_EPOCH_BYTES = 8 * 2**30
 _SAMPLED_BATCH = 1024
-
-
-def check_widths(hidden):
-    """Return the numbers of hidden units as a tuple of int, or raise."""
-    widths = tuple(hidden)
-    if any(not isinstance(width, Integral) or width < 1 for width in widths):
-        raise ValueError(f"hidden must hold widths of at least 1, got {hidden!r}.")
-    return tuple(int(width) for width in widths)
 
 
 class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
@@ -52,31 +46,30 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
     A subclass has the parameters of `__init__`, besides its own, and implements
     ``_make_module(n_features, n_classes, recipe)``, where the recipe is the result of
     ``_module_recipe()`` at the time of `fit`; it may implement ``_loss(outputs,
-    codes)`` and ``_penalty(outputs, numbers)``. ``_outputs(X)`` returns the outputs of
+    codes)``. ``_outputs(X)`` returns the outputs of
     the trained ``module_`` for samples; their meaning depends on the subclass.
     """
 
     _parameter_constraints: dict = {
         "lr": [Interval(Real, 0, None, closed="neither")],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left")],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
+        "training": [TrainingOptions, None],
         "class_weight": [StrOptions({"balanced"}), dict, None],
-        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
-        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "device": [str, torch.device],
         "verbose": ["verbose"],
     }
 
-    # optional parameter of a subclass
-    class_weight = None
+    _training_defaults: dict = {
+        "weight_decay": 1e-4,
+        "early_stopping": True,
+        "n_iter_no_change": 50,
+        "tol": 0.0,
+    }
+
+    # optional parameters of a subclass
     batch_size: int | None = None
     n_neighbors = 10
-    tol = 0.0
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None):
@@ -114,25 +107,46 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
             nodes, or training diverges. The estimator then is left unchanged.
         """
         with fresh_fit(self):
-            nodes = self._check_nodes(X, reset=True)
-            y = check_target(y, self)
-            check_consistent_length(nodes, y)
-            self.classes_, codes = np.unique(y, return_inverse=True)
-            given = check_weights(sample_weight, len(codes))
-            weight = with_class_weight(given, self.class_weight, codes, self.classes_)
-            if len(np.unique(codes[weight > 0])) < 2:
-                raise ValueError(
-                    f"{type(self).__name__} needs nodes of at least two classes with a "
-                    f"weight above zero to fit, got 1 class: "
-                    f"{self.classes_.tolist()[codes[weight > 0][0]]!r}."
-                )
-            factors = np.ones(len(self.classes_))
-            factors[codes[given > 0]] = weight[given > 0] / given[given > 0]
-            self._train(nodes, codes, weight, factors, X_val, y_val)
+            self._fit(X, y, sample_weight, X_val, y_val)
         return self
 
-    def _train(self, nodes, codes, weight, factors, X_val, y_val):
-        """Split off validation nodes, build the network and train it."""
+    def set_params(self, **params):
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters of the classifier, and those of its `training` as
+            ``training__weight_decay``, also if it is None.
+
+        Returns
+        -------
+        self : object
+            The classifier.
+        """
+        return super().set_params(**with_training_options(self, params))
+
+    def _fit(self, X, y, sample_weight, X_val, y_val, regularizer=None):
+        """Validate the data, build the network and train it.
+
+        ``regularizer(self, module, train, valid, factors, seed)``, with `NodeRows` and
+        the weights of the classes, returns the `penalty` of `train_nodes`.
+        """
+        nodes = self._check_nodes(X, reset=True)
+        y = check_target(y, self)
+        check_consistent_length(nodes, y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        given = check_weights(sample_weight, len(codes))
+        weight = with_class_weight(given, self.class_weight, codes, self.classes_)
+        if len(np.unique(codes[weight > 0])) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs nodes of at least two classes with a "
+                f"weight above zero to fit, got 1 class: "
+                f"{self.classes_.tolist()[codes[weight > 0][0]]!r}."
+            )
+        factors = np.ones(len(self.classes_))
+        factors[codes[given > 0]] = weight[given > 0] / given[given > 0]
+        options = training_options(self)
         rng = check_random_state(self.random_state)
         seed = int(rng.randint(np.iinfo(np.int32).max))
         device = resolve_device(self.device)
@@ -143,7 +157,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
             codes[used],
             weight[used],
         )
-        train, valid = self._validation(rows, factors, X_val, y_val, seed)
+        train, valid = self._validation(rows, factors, X_val, y_val, seed, options)
         self._config = {
             "n_features": nodes.shape[1],
             "n_classes": len(self.classes_),
@@ -157,31 +171,37 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
             dtype = parameter_dtype(module)  # depends also on torch's default dtype
             train = train.with_dtype(dtype)
             valid = None if valid is None else valid.with_dtype(dtype)
-            history = self._run_epochs(module, train, valid, seed, bar)
+            penalty = None
+            if regularizer is not None:
+                penalty = regularizer(self, module, train, valid, factors, seed)
+            history = self._run_epochs(
+                module,
+                train,
+                valid,
+                options=options,
+                penalty=penalty,
+                seed=seed,
+                bar=bar,
+            )
         self.module_ = module
         self.history_ = [
             {"epoch": epoch, **done} for epoch, done in enumerate(history, 1)
         ]
         self.n_iter_ = len(history)
 
-    def _run_epochs(self, module, train, valid, seed, bar):
+    def _run_epochs(self, module, train, valid, **options):
         """Train the module; return the history of the epochs."""
         return train_nodes(
             module,
             train,
             valid,
             loss=self._make_loss(train.tensors.device),
-            penalty=getattr(self, "_penalty", None),
             lr=self.lr,
-            weight_decay=self.weight_decay,
             max_epochs=self.max_epochs,
-            patience=self.patience,
-            tol=self.tol,
             batch_size=self._batch_size(module, train),
             n_neighbors=self.n_neighbors,
             n_layers=getattr(module, "n_layers", 2),
-            seed=seed,
-            bar=bar,
+            **options,
         )
 
     def _batch_size(self, module, train):
@@ -197,7 +217,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
             return None
         return _SAMPLED_BATCH
 
-    def _validation(self, rows, factors, X_val, y_val, seed):
+    def _validation(self, rows, factors, X_val, y_val, seed, options):
         """Return training and validation nodes (or None), with class weights."""
         if (X_val is None) != (y_val is None):
             raise ValueError("Pass both of X_val and y_val, or neither.")
@@ -216,9 +236,9 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
                 )
             tensors = graph_tensors(nodes.graph, rows.tensors.device)
             valid = NodeRows(tensors, nodes.nodes, codes, normalized(factors[codes]))
-        elif self.early_stopping:
+        elif options.early_stopping:
             parts = stratified_split(
-                rows.codes, self.validation_fraction, np.random.RandomState(seed)
+                rows.codes, options.validation_fraction, np.random.RandomState(seed)
             )
             rows, valid = (
                 rows.part(part).with_weight(normalized(rows.weight[part]))

@@ -5,12 +5,12 @@
 
 import copy
 import inspect
-from numbers import Real
+from numbers import Integral
 
 import torch
 
-from skood.graph._base_node_classifier import BaseGraphClassifier, check_widths
-from skood.graph._graph_network import GraphNetworkMixin
+from skood.graph._base_node_classifier import BaseGraphClassifier
+from skood.graph._graph_network import graph_network
 from skood.graph._modules import NETWORKS, EdgeModule
 from skood.nn._logits import LogitsMixin
 from skood.nn._make_network import make_network
@@ -21,7 +21,7 @@ from skood.utils._param_validation import Interval, StrOptions
 __all__ = ["GraphClassifier"]
 
 
-class GraphClassifier(GraphNetworkMixin, LogitsMixin, BaseGraphClassifier):
+class GraphClassifier(LogitsMixin, BaseGraphClassifier):
     r"""Node classifier that trains a graph neural network in `fit`.
 
     Each layer of the network maps the values of the nodes linearly and aggregates them
@@ -44,37 +44,22 @@ class GraphClassifier(GraphNetworkMixin, LogitsMixin, BaseGraphClassifier):
         parameter has no default, it is ones for unweighted graphs.
 
     conv_params : dict, default=None
-        Further arguments of `conv`: for "gat" `heads`, for "appnp" `steps` and
+        Further arguments of `conv`. Of the named networks: `hidden`, the units of the
+        hidden layers, by default (64,); `dropout`, the probability of dropout before
+        each layer, by default 0.5; for "gat" `heads`; for "appnp" `n_steps` and
         `teleport`.
 
-    hidden : tuple of int, default=(64,)
-        Units of the hidden layers. Not used with a custom `conv`.
-
-    dropout : float, default=0.5
-        Probability of dropout before each layer. Not used with a custom `conv`.
-
     lr : float, default=1e-2
-        Learning rate of Adam.
-
-    weight_decay : float, default=1e-4
-        Weight decay of Adam.
+        Learning rate.
 
     max_epochs : int, default=1000
         Number of epochs, with early stopping at most.
 
-    early_stopping : bool, default=True
-        Stop when the loss of validation nodes no longer falls, and return to the
-        weights with the smallest loss. Validation nodes passed to `fit` also enable it.
-
-    validation_fraction : float, default=0.1
-        Fraction of the training nodes held out, stratified by class, if no validation
-        nodes are passed to `fit`. With few labels, pass validation nodes to `fit`.
-
-    patience : int, default=50
-        Number of epochs without an improvement by `tol` before early stopping.
-
-    tol : float, default=0.0
-        Smallest decrease of the validation loss that counts.
+    training : TrainingOptions, default=None
+        Optimizer, learning rate schedule, weight decay and early stopping, see
+        :class:`~skood.nn.TrainingOptions`. Defaults that differ: `weight_decay` 1e-4,
+        `early_stopping` True, `n_iter_no_change` 50 and `tol` 0. Validation nodes
+        passed to `fit` enable early stopping as well; with few labels, pass them.
 
     class_weight : {"balanced"}, dict or None, default=None
         Weights of the classes, multiplied with `sample_weight`.
@@ -180,25 +165,21 @@ class GraphClassifier(GraphNetworkMixin, LogitsMixin, BaseGraphClassifier):
         **BaseGraphClassifier._parameter_constraints,
         "conv": [StrOptions(set(NETWORKS)), callable],
         "conv_params": [dict, None],
-        "hidden": ["array-like"],
-        "dropout": [Interval(Real, 0, 1, closed="left")],
         "criterion": [callable, None],
+        "batch_size": [Interval(Integral, 1, None, closed="left"), None],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
     }
+
+    __skood_network__ = graph_network
 
     def __init__(
         self,
         conv="gcn",
         *,
         conv_params=None,
-        hidden=(64,),
-        dropout=0.5,
         lr=1e-2,
-        weight_decay=1e-4,
         max_epochs=1000,
-        early_stopping=True,
-        validation_fraction=0.1,
-        patience=50,
-        tol=0.0,
+        training=None,
         class_weight=None,
         criterion=None,
         batch_size=None,
@@ -209,15 +190,9 @@ class GraphClassifier(GraphNetworkMixin, LogitsMixin, BaseGraphClassifier):
     ):
         self.conv = conv
         self.conv_params = conv_params
-        self.hidden = hidden
-        self.dropout = dropout
         self.lr = lr
-        self.weight_decay = weight_decay
         self.max_epochs = max_epochs
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.tol = tol
+        self.training = training
         self.class_weight = class_weight
         self.criterion = criterion
         self.batch_size = batch_size
@@ -237,16 +212,13 @@ class GraphClassifier(GraphNetworkMixin, LogitsMixin, BaseGraphClassifier):
         return {
             "conv": self.conv,
             "conv_params": copy.deepcopy(self.conv_params) or {},
-            "hidden": check_widths(self.hidden),
-            "dropout": self.dropout,
         }
 
     def _make_module(self, n_features, n_classes, recipe):
         conv, params = recipe["conv"], recipe["conv_params"]
-        if conv in NETWORKS:
-            sizes = recipe["hidden"], recipe["dropout"]
-            return _built(conv, (n_features, n_classes, *sizes), params)
         module = _built(conv, (n_features, n_classes), params)
+        if conv in NETWORKS:
+            return module
         if not isinstance(module, torch.nn.Module):
             raise TypeError(
                 f"conv must make a torch.nn.Module, got {type(module).__name__}."

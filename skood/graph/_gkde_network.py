@@ -4,32 +4,80 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from contextlib import contextmanager
+from dataclasses import dataclass
 from numbers import Real
 
 import numpy as np
 import torch
-from sklearn.base import clone
+from sklearn.base import ClassifierMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from skood.graph._base_node_classifier import BaseGraphClassifier
 from skood.graph._classifier import GraphClassifier
 from skood.graph._gkde import GKDE, resolve_metric
-from skood.graph._gkde_targets import Targets
-from skood.graph._graph_network import GraphNetworkMixin
+from skood.graph._graph_network import graph_network
 from skood.graph._node_set import NodeSet
 from skood.nn._dirichlet import DirichletMixin
 from skood.nn._evidential_loss import EVIDENCES, EvidentialLoss
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._labels import label_codes
 from skood.utils._log_proba import log_proba_of
-from skood.utils._metaestimators import unwrapped
-from skood.utils._param_validation import HasMethods, Interval, StrOptions
+from skood.utils._metaestimators import copy_input_attributes, unwrapped
+from skood.utils._param_validation import HasMethods, Interval, StrOptions, fit_context
 
 __all__ = ["GKDENetwork"]
 
 # Lower bound of the teacher's log-probabilities, as if each class had 1e-10.
 _LOG_FLOOR = float(np.log(1e-10))
+
+
+def dirichlet_divergence(alpha, beta):
+    """Return KL(Dir(alpha) || Dir(beta)) in nats, (n_rows,), differentiable."""
+    total = alpha.sum(dim=1, keepdim=True)
+    gain = torch.digamma(alpha) - torch.digamma(total)
+    return (
+        torch.lgamma(total[:, 0])
+        - torch.lgamma(beta.sum(dim=1))
+        + (torch.lgamma(beta) - torch.lgamma(alpha) + (alpha - beta) * gain).sum(dim=1)
+    )
+
+
+def divergence_of_means(alpha, log_teacher):
+    """Return the KL divergence of Dir(alpha)'s mean from a teacher, differentiable.
+
+    In nats, of shape (n_rows,); `log_teacher` are log-probabilities.
+    """
+    mean = alpha / alpha.sum(dim=1, keepdim=True)
+    return (mean * (mean.log() - log_teacher)).sum(dim=1)
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Regularization targets of the Dirichlet distributions of all nodes of a graph.
+
+    They have the shape (n_nodes, n_classes), or are None: the parameters of the
+    distributions estimated by GKDE, and log-probabilities by the teacher.
+    """
+
+    prior: torch.Tensor | None
+    log_teacher: torch.Tensor | None
+
+    def distance(self, alpha, numbers, lambda_gkde, lambda_teacher):
+        """Return the mean over nodes of the weighted divergences, differentiable.
+
+        `alpha`, float64 of shape (n_rows, n_classes), are the parameters of the nodes
+        with the indices `numbers`, an array or slice. It is zero without targets.
+        """
+        distance = alpha.new_zeros(())
+        if self.prior is not None:
+            divergence = dirichlet_divergence(alpha, self.prior[numbers])
+            distance = distance + lambda_gkde * divergence.mean()
+        if self.log_teacher is not None:
+            divergence = divergence_of_means(alpha, self.log_teacher[numbers])
+            distance = distance + lambda_teacher * divergence.mean()
+        return distance
 
 
 @contextmanager
@@ -48,7 +96,7 @@ def _given(teacher, samples):
         ) from error
 
 
-class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
+class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
     r"""Graph network regularized towards kernel evidence of labeled nodes (SGNN-GKDE).
 
     The outputs of the network are mapped to evidence :math:`e = g(l)`, and
@@ -73,8 +121,9 @@ class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
 
     Parameters
     ----------
-    conv : {"gcn", "gat", "sage", "appnp"} or callable, default="gcn"
-        The kind of network, see `GraphClassifier`.
+    estimator : GraphClassifier, default=None
+        Unfitted classifier that builds and trains the network. It is cloned, and the
+        clone's `criterion` is set to the loss. None: ``GraphClassifier()``.
 
     lambda_gkde : float, default=0.1
         The weight :math:`\lambda_1`. 0: `GKDE` is not used.
@@ -86,79 +135,24 @@ class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
         A classifier of nodes with ``predict_proba``. It is cloned and fitted to the
         training nodes, with their weights (including class weights), unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`. It must have all classes of the
-        training nodes. For arrays it is given arrays. None: a `GraphClassifier` with
-        the same parameters.
+        training nodes. For arrays it is given arrays. None: a clone of `estimator`.
 
-    sigma : float, default=1.0
-        Bandwidth of `GKDE`, in edges, or in units of the features.
-
-    cutoff : float, default=10.0
-        Labeled nodes at a greater distance are no evidence for `GKDE`. None: all
-        reachable nodes are evidence.
-
-    metric : {"auto", "hops", "euclidean"}, default="auto"
-        Kind of distance for `GKDE`: "hops" is the number of edges on the shortest path,
-        "euclidean" is the distance of the features. "auto" is "hops" for a `NodeSet`,
-        and "euclidean" for arrays.
+    gkde : GKDE, default=None
+        Unfitted kernel estimate, which is cloned. None: ``GKDE()``.
 
     evidence : {"exp", "softplus", "relu"}, default="exp"
         The function g, see :class:`~skood.evidential.EvidentialLoss`.
 
-    conv_params : dict, default=None
-        Further arguments of `conv`.
-
-    hidden : tuple of int, default=(64,)
-        Units of the hidden layers. Not used with a custom `conv`.
-
-    dropout : float, default=0.5
-        Probability of dropout before each layer. Not used with a custom `conv`.
-
-    lr : float, default=1e-2
-        Learning rate of Adam.
-
-    weight_decay : float, default=1e-4
-        Weight decay of Adam.
-
-    max_epochs : int, default=1000
-        Number of epochs, with early stopping at most.
-
-    early_stopping : bool, default=True
-        Stop when the loss of validation nodes, including the divergences of all nodes,
-        no longer falls, and return to the weights with the smallest loss. Validation
-        nodes passed to `fit` also enable it.
-
-    validation_fraction : float, default=0.1
-        Fraction of the training nodes held out, stratified by class, if no validation
-        nodes are passed to `fit`. They are no evidence for `GKDE`.
-
-    patience : int, default=50
-        Number of epochs without an improvement by `tol` before early stopping.
-
-    tol : float, default=0.0
-        Smallest decrease of the validation loss that counts.
-
-    class_weight : {"balanced"}, dict or None, default=None
-        Weights of the classes, multiplied with `sample_weight`. Weights are scaled to a
-        mean of one, and are also multiplied with the evidence of `GKDE`.
-
-    batch_size : int, default=None
-        Training nodes per step, see `GraphClassifier`.
-
-    n_neighbors : int, default=10
-        Maximum number of incoming edges per node in a sampled neighborhood.
-
     random_state : int, RandomState instance or None, default=None
-        Seed of the initial weights, dropout, held-out nodes, sampled neighborhoods, and
-        of the default teacher. The generators of torch are left unchanged.
-
-    device : {"auto"}, str or torch.device, default="auto"
-        Device to train on: "auto" is CUDA if available, else the CPU.
-
-    verbose : int, default=0
-        1 shows a progress bar over the epochs.
+        Seed of the training, if the `random_state` of the estimator is None.
 
     Attributes
     ----------
+    estimator_ : GraphClassifier
+        The trained network, with its ``history_``, whose losses include the divergences
+        of all nodes. Its own probabilities, the softmax of the outputs, are not
+        meaningful.
+
     classes_ : ndarray of shape (n_classes,)
         Class labels, sorted.
 
@@ -176,16 +170,6 @@ class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
 
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Names of features, only if `X` was a data frame with names.
-
-    module_ : torch.nn.Module
-        The trained network, in eval mode. It does not contain the graph.
-
-    n_iter_ : int
-        Number of epochs trained, excluding the teacher.
-
-    history_ : list of dict
-        Results of each epoch: `epoch` (from 1), `train_loss` and, with validation
-        nodes, `valid_loss`, including the divergences of all nodes.
 
     See Also
     --------
@@ -214,14 +198,15 @@ class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from skood.graph import GKDENetwork, NodeSet
+    >>> from skood.graph import GKDENetwork, GraphClassifier, NodeSet
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat([0, 1], 30)
     >>> X = y[:, None] + rng.normal(size=(60, 4))
     >>> adjacency = rng.random((60, 60)) < np.where(y[:, None] == y, 0.2, 0.02)
     >>> nodes = NodeSet((X, adjacency | adjacency.T))
     >>> train = np.arange(0, 60, 3)
-    >>> clf = GKDENetwork(max_epochs=50, random_state=0).fit(nodes[train], y[train])
+    >>> network = GraphClassifier(max_epochs=50, random_state=0)
+    >>> clf = GKDENetwork(network).fit(nodes[train], y[train])
     >>> bool(clf.score(nodes, y) > 0.9)
     True
     >>> clf.predict_uncertainty(nodes).epistemic.shape
@@ -229,100 +214,99 @@ class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
     """
 
     _parameter_constraints: dict = {
-        **GraphClassifier._parameter_constraints,
-        **GKDE._parameter_constraints,
+        "estimator": [GraphClassifier, None],
         "lambda_gkde": [Interval(Real, 0, None, closed="left")],
         "lambda_teacher": [Interval(Real, 0, None, closed="left")],
         "teacher": [HasMethods(["fit", "predict_proba"]), None],
+        "gkde": [GKDE, None],
         "evidence": [StrOptions(set(EVIDENCES))],
+        "random_state": ["random_state"],
     }
-    del _parameter_constraints["criterion"]
 
     def __init__(
         self,
-        conv="gcn",
+        estimator=None,
         *,
         lambda_gkde=0.1,
         lambda_teacher=0.1,
         teacher=None,
-        sigma=1.0,
-        cutoff=10.0,
-        metric="auto",
+        gkde=None,
         evidence="exp",
-        conv_params=None,
-        hidden=(64,),
-        dropout=0.5,
-        lr=1e-2,
-        weight_decay=1e-4,
-        max_epochs=1000,
-        early_stopping=True,
-        validation_fraction=0.1,
-        patience=50,
-        tol=0.0,
-        class_weight=None,
-        batch_size=None,
-        n_neighbors=10,
         random_state=None,
-        device="auto",
-        verbose=0,
     ):
-        self.conv = conv
+        self.estimator = estimator
         self.lambda_gkde = lambda_gkde
         self.lambda_teacher = lambda_teacher
         self.teacher = teacher
-        self.sigma = sigma
-        self.cutoff = cutoff
-        self.metric = metric
+        self.gkde = gkde
         self.evidence = evidence
-        self.conv_params = conv_params
-        self.hidden = hidden
-        self.dropout = dropout
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.max_epochs = max_epochs
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.tol = tol
-        self.class_weight = class_weight
-        self.batch_size = batch_size
-        self.n_neighbors = n_neighbors
         self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
 
-    # --- the network and the default teacher --------------------------------------
+    @fit_context(prefer_skip_nested_validation=False)  # its parts are the user's
+    def fit(self, X, y, sample_weight=None, *, X_val=None, y_val=None):
+        """Fit `GKDE` and the teacher, then train the network.
 
-    def _plain(self, random_state=None):
-        """Return an unfitted classifier with the same network."""
-        own = self.get_params(deep=False)
-        shared = GraphClassifier().get_params(deep=False).keys() & own.keys()
-        params = {name: own[name] for name in shared}
-        return GraphClassifier(**{**params, "random_state": random_state})
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Training nodes. All other nodes of their graph are regularized, too. Samples
+            of an array are nodes without edges.
 
-    def _module_recipe(self):
-        return self._plain()._module_recipe()
+        y : array-like of shape (n_samples,)
+            Class labels of the nodes.
 
-    def _make_module(self, n_features, n_classes, recipe):
-        return GraphClassifier()._make_module(n_features, n_classes, recipe)
+        sample_weight : array-like of shape (n_samples,), default=None
+            Sample weights of the nodes.
+
+        X_val : NodeSet or array-like of shape (n_val, n_features), default=None
+            Validation nodes, see :meth:`GraphClassifier.fit`.
+
+        y_val : array-like of shape (n_val,), default=None
+            Labels of the validation nodes.
+
+        Returns
+        -------
+        self : GKDENetwork
+            The fitted classifier.
+
+        Raises
+        ------
+        ValueError
+            If the data are invalid, the teacher has other classes, or training
+            diverges. The estimator then is left unchanged.
+        """
+        with fresh_fit(self):
+            self._loss = EvidentialLoss(
+                evidence=self.evidence, loss="squared_error", lambda_kl=0.0
+            )
+            self.metric_ = resolve_metric((self.gkde or GKDE()).metric, X)
+            self._of_arrays = not isinstance(X, NodeSet)
+            network = self._new_network(self._loss, self.random_state)
+            network._validate_params()
+            network._fit(X, y, sample_weight, X_val, y_val, self._regularizer)
+            self.estimator_ = network
+            copy_input_attributes(self, network)
+        return self
+
+    def _new_network(self, criterion, random_state):
+        """Return an unfitted network with a loss, and a seed if it has none."""
+        network = GraphClassifier() if self.estimator is None else clone(self.estimator)
+        if network.criterion is not None:
+            raise ValueError(
+                "GKDENetwork sets the criterion of its estimator, which must be None, "
+                f"got {network.criterion!r}."
+            )
+        if network.random_state is None:
+            network.random_state = random_state
+        return network.set_params(criterion=criterion)
 
     # --- regularization -------------------------------------------------------------
 
-    def _check_nodes(self, X, reset):
-        if reset:
-            self.metric_ = resolve_metric(self.metric, X)
-            self._of_arrays = not isinstance(X, NodeSet)
-        return super()._check_nodes(X, reset)
-
-    def _train(self, nodes, codes, weight, factors, X_val, y_val):
-        self._factors = factors  # the weights of the classes
-        super()._train(nodes, codes, weight, factors, X_val, y_val)
-
-    def _run_epochs(self, module, train, valid, seed, bar):
-        """Fit GKDE and the teacher, then train the network."""
-        self._evidence = self.evidence  # used in predictions until another fit
+    def _regularizer(self, network, module, train, valid, factors, seed):
+        """Fit GKDE and the teacher; return the divergence of nodes from them."""
+        self.classes_ = network.classes_
         self._fit_prior(train)
-        self._fit_teacher(train, valid, seed)
+        self._fit_teacher(train, valid, factors, seed)
         of_train = of_valid = self._targets(train, same_graph=True)
         if valid is not None and valid.tensors.graph is not train.tensors.graph:
             of_valid = self._targets(valid, same_graph=False)
@@ -331,28 +315,24 @@ class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
             targets = of_train if module.training else of_valid
             return self._distance(outputs, targets, numbers)
 
-        self._penalty = penalty  # of this fit only: it contains the graph
-        try:
-            return super()._run_epochs(module, train, valid, seed, bar)
-        finally:
-            del self._penalty
+        return penalty
 
     def _fit_prior(self, train):
         """Fit GKDE on the training nodes."""
         self.gkde_ = None
         if self.lambda_gkde > 0:
             nodes = NodeSet(train.tensors.graph, train.nodes)
-            gkde = GKDE(self.sigma, cutoff=self.cutoff, metric=self.metric_)
+            gkde = clone(self.gkde or GKDE()).set_params(metric=self.metric_)
             self.gkde_ = gkde.fit(nodes, self.classes_[train.codes], train.weight)
 
-    def _fit_teacher(self, train, valid, seed):
+    def _fit_teacher(self, train, valid, factors, seed):
         """Fit the teacher on the training nodes, unless it is frozen."""
         self.teacher_ = None
         if self.lambda_teacher == 0:
             return
         teacher, weight = self.teacher, train.weight
         if teacher is None:
-            teacher, weight = self._default_teacher(train, seed)
+            teacher, weight = self._default_teacher(train, factors, seed)
         teacher, more = clone(teacher), {}
         if has_fit_parameter(teacher, "sample_weight"):
             more["sample_weight"] = weight
@@ -371,18 +351,19 @@ class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
             self.teacher_ = teacher.fit(samples, self.classes_[train.codes], **more)
         self._check_classes(np.asarray(teacher.classes_), train.codes)
 
-    def _default_teacher(self, train, seed):
+    def _default_teacher(self, train, factors, seed):
         """Return a plain network, and weights of nodes without class weights.
 
         It multiplies by class weights itself, also for validation nodes.
         """
         rng = np.random.RandomState([seed, 1])
-        teacher = self._plain(int(rng.randint(np.iinfo(np.int32).max)))
-        if self.class_weight is not None:
-            labels, factors = self.classes_.tolist(), self._factors.tolist()
+        teacher = self._new_network(None, None)
+        teacher.random_state = int(rng.randint(np.iinfo(np.int32).max))
+        if teacher.class_weight is not None:
+            labels = self.classes_.tolist()
             present = np.unique(train.codes)  # without classes of weight zero
-            teacher.class_weight = {labels[c]: factors[c] for c in present}
-        return teacher, train.weight / self._factors[train.codes]
+            teacher.class_weight = {labels[c]: float(factors[c]) for c in present}
+        return teacher, train.weight / factors[train.codes]
 
     def _check_classes(self, found, codes):
         """Raise if the teacher has other classes than the training nodes."""
@@ -428,18 +409,9 @@ class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
         ordered[:, label_codes(np.asarray(classes), self.classes_)] = values
         return torch.tensor(ordered, device=rows.tensors.device)
 
-    def _evidential(self):
-        """Return the loss that maps outputs to Dirichlet distributions."""
-        return EvidentialLoss(
-            evidence=self._evidence, loss="squared_error", lambda_kl=0.0
-        )
-
-    def _loss(self, outputs, codes):
-        return self._evidential()(outputs, codes)
-
     def _distance(self, outputs, targets, numbers):
         """Return the mean divergence of nodes from their regularization targets."""
-        alpha = self._evidential().alpha(outputs)
+        alpha = self._loss.alpha(outputs)
         weights = self.lambda_gkde, self.lambda_teacher
         return targets.distance(alpha, numbers, *weights).to(outputs.dtype)
 
@@ -460,5 +432,9 @@ class GKDENetwork(GraphNetworkMixin, DirichletMixin, BaseGraphClassifier):
             Evidence plus one, in the order of ``classes_``.
         """
         check_is_fitted(self)
-        outputs = torch.from_numpy(self._outputs(X))
-        return self._evidential().alpha(outputs).numpy()
+        outputs = torch.from_numpy(self.estimator_._outputs(X))
+        return self._loss.alpha(outputs).numpy()
+
+    def __skood_network__(self, **options):
+        check_is_fitted(self)
+        return graph_network(self.estimator_, **options)

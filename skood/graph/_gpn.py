@@ -3,6 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import copy
 import math
 from numbers import Integral, Real
 
@@ -11,8 +12,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skood.graph._base_node_classifier import BaseGraphClassifier, check_widths
-from skood.graph._modules import APPNP
+from skood.base import UncertaintyMixin
+from skood.graph._base_node_classifier import BaseGraphClassifier
+from skood.graph._modules import APPNP, check_propagation
 from skood.graph._radial_flows import RadialFlows
 from skood.nn._dirichlet import DirichletMixin, dirichlet_uncertainty
 from skood.nn._evidential_loss import expected_cross_entropy
@@ -30,10 +32,8 @@ _MAX_LOG_EVIDENCE = 30.0
 # A fraction of the training nodes that triggers a warning.
 _MANY = 0.1
 
-_NOT_PARAMETERS = ("batch_size", "n_neighbors")
 
-
-class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
+class GraphPosteriorNetwork(UncertaintyMixin, BaseGraphClassifier):
     r"""Graph posterior network (GPN): evidence from class densities, with propagation.
 
     A perceptron maps each node to a point z of a low-dimensional latent space with a
@@ -57,29 +57,20 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
 
     Parameters
     ----------
-    hidden : tuple of int, default=(64,)
-        Units of the hidden layers of the perceptron.
-
-    latent_dim : int, default=16
-        Dimension of the latent space.
-
-    flow_layers : int, default=10
-        Number of radial layers of the flow of a class.
-
-    dropout : float, default=0.5
-        Probability of dropout of the hidden units of the perceptron.
+    module_params : dict, default=None
+        Arguments of the network: `hidden`, the units of the hidden layers of the
+        perceptron, by default (64,); `dropout`, the probability of dropout of these
+        units, by default 0.5; `latent_dim`, the dimension of the latent space, by
+        default 16; `flow_layers`, the number of radial layers of the flow of a class,
+        by default 10; `n_steps`, the number of propagation steps, by default 10 (0:
+        edges are not used); and `teleport`, the weight :math:`\gamma` of a node's own
+        evidence in each step, by default 0.1.
 
     certainty_budget : {"latent", "latent-classes"} or float, default="latent"
         The number N that multiplies the densities, the total evidence in the latent
         space: "latent" is :math:`(4 \pi)^{d/2}` with d = `latent_dim`, so that evidence
         does not decrease with d; "latent-classes" is "latent" times the number of
         classes, which compensates that p(c) sums to one.
-
-    steps : int, default=10
-        Number of propagation steps. 0: edges are not used.
-
-    teleport : float, default=0.1
-        Weight :math:`\gamma` of a node's own evidence in each step.
 
     warmup_epochs : int, default=5
         Number of epochs in which only the flows are trained, on the likelihood of the
@@ -89,27 +80,16 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         Weight of the entropy of the Dirichlet distribution, which the loss rewards.
 
     lr : float, default=1e-2
-        Learning rate of Adam.
-
-    weight_decay : float, default=1e-4
-        Weight decay of Adam.
+        Learning rate.
 
     max_epochs : int, default=1000
         Number of epochs after the warm-up, with early stopping at most.
 
-    early_stopping : bool, default=True
-        Stop when the loss of validation nodes no longer falls, and return to the
-        weights with the smallest loss. Validation nodes passed to `fit` also enable it.
-
-    validation_fraction : float, default=0.1
-        Fraction of the training nodes held out, stratified by class, if no validation
-        nodes are passed to `fit`. With few labels, pass validation nodes to `fit`.
-
-    patience : int, default=100
-        Number of epochs without an improvement by `tol` before early stopping.
-
-    tol : float, default=0.0
-        Smallest decrease of the validation loss that counts.
+    training : TrainingOptions, default=None
+        Optimizer, learning rate schedule, weight decay and early stopping, see
+        :class:`~skood.nn.TrainingOptions`. Defaults that differ: `weight_decay` 1e-4,
+        `early_stopping` True, `n_iter_no_change` 100 and `tol` 0. Validation nodes
+        passed to `fit` enable early stopping as well; with few labels, pass them.
 
     class_weight : {"balanced"}, dict or None, default=None
         Weights of the classes, multiplied with `sample_weight`. They also scale p(c).
@@ -198,7 +178,7 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     >>> adjacency = rng.random((60, 60)) < np.where(y[:, None] == y, 0.2, 0.02)
     >>> nodes = NodeSet((X, adjacency | adjacency.T))
     >>> train = np.arange(0, 60, 3)
-    >>> gpn = GraphPosteriorNetwork(dropout=0.0, max_epochs=50, random_state=0)
+    >>> gpn = GraphPosteriorNetwork({"dropout": 0.0}, max_epochs=50, random_state=0)
     >>> bool(gpn.fit(nodes[train], y[train]).score(nodes, y) > 0.9)
     True
     >>> far = NodeSet((X + 1000, adjacency))
@@ -207,65 +187,43 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     """
 
     _parameter_constraints: dict = {
-        **{
-            name: constraint
-            for name, constraint in BaseGraphClassifier._parameter_constraints.items()
-            if name not in _NOT_PARAMETERS
-        },
-        "hidden": ["array-like"],
-        "latent_dim": [Interval(Integral, 1, None, closed="left")],
-        "flow_layers": [Interval(Integral, 0, None, closed="left")],
-        "dropout": [Interval(Real, 0, 1, closed="left")],
+        **BaseGraphClassifier._parameter_constraints,
+        "module_params": [dict, None],
         "certainty_budget": [
             StrOptions({"latent", "latent-classes"}),
             Interval(Real, 0, None, closed="neither"),
         ],
-        "steps": [Interval(Integral, 0, None, closed="left")],
-        "teleport": [Interval(Real, 0, 1, closed="both")],
         "warmup_epochs": [Interval(Integral, 0, None, closed="left")],
         "lambda_entropy": [Interval(Real, 0, None, closed="left")],
     }
 
+    _training_defaults: dict = {
+        **BaseGraphClassifier._training_defaults,
+        "n_iter_no_change": 100,
+    }
+
     def __init__(
         self,
-        hidden=(64,),
+        module_params=None,
         *,
-        latent_dim=16,
-        flow_layers=10,
-        dropout=0.5,
         certainty_budget="latent",
-        steps=10,
-        teleport=0.1,
         warmup_epochs=5,
         lambda_entropy=1e-3,
         lr=1e-2,
-        weight_decay=1e-4,
         max_epochs=1000,
-        early_stopping=True,
-        validation_fraction=0.1,
-        patience=100,
-        tol=0.0,
+        training=None,
         class_weight=None,
         random_state=None,
         device="auto",
         verbose=0,
     ):
-        self.hidden = hidden
-        self.latent_dim = latent_dim
-        self.flow_layers = flow_layers
-        self.dropout = dropout
+        self.module_params = module_params
         self.certainty_budget = certainty_budget
-        self.steps = steps
-        self.teleport = teleport
         self.warmup_epochs = warmup_epochs
         self.lambda_entropy = lambda_entropy
         self.lr = lr
-        self.weight_decay = weight_decay
         self.max_epochs = max_epochs
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.tol = tol
+        self.training = training
         self.class_weight = class_weight
         self.random_state = random_state
         self.device = device
@@ -276,32 +234,26 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
     def _module_recipe(self):
         """Return the parameters of the network."""
         return {
-            "hidden": check_widths(self.hidden),
-            "latent_dim": int(self.latent_dim),
-            "flow_layers": int(self.flow_layers),
-            "dropout": float(self.dropout),
-            "log_budget": self._log_budget(),
-            "steps": int(self.steps),
-            "teleport": float(self.teleport),
+            "module_params": copy.deepcopy(self.module_params) or {},
+            "budget": self.certainty_budget,
         }
 
-    def _log_budget(self):
-        """Return the logarithm of the factor of the densities."""
-        if not isinstance(self.certainty_budget, str):
-            return math.log(self.certainty_budget)
-        log_budget = 0.5 * self.latent_dim * math.log(4.0 * math.pi)
-        if self.certainty_budget == "latent-classes":
-            log_budget += math.log(len(self.classes_))
-        return log_budget
-
     def _make_module(self, n_features, n_classes, recipe):
-        return _PosteriorNetwork(n_features, n_classes, **recipe)
+        try:
+            return _PosteriorNetwork(
+                n_features, n_classes, recipe["budget"], **recipe["module_params"]
+            )
+        except TypeError as error:
+            raise TypeError(
+                f"{type(self).__name__} cannot be built with "
+                f"module_params={recipe['module_params']!r}: {error}."
+            ) from error
 
     def _batch_size(self, module, train):
         """Return None for all nodes: evidence comes from too far for sampling."""
         return None
 
-    def _run_epochs(self, module, train, valid, seed, bar):
+    def _run_epochs(self, module, train, valid, **options):
         """Set p(c), train the flows alone, and then the whole network."""
         n_classes = len(self.classes_)
         mass = np.bincount(train.codes, weights=train.weight, minlength=n_classes)
@@ -315,13 +267,13 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         self.class_prior_ = mass / mass.sum()
         module.log_prior.copy_(torch.tensor(np.log(self.class_prior_)))
         self._warm_up(module, train)
-        history = super()._run_epochs(module, train, valid, seed, bar)
+        history = super()._run_epochs(module, train, valid, **options)
         self._warn_of_bounds(module, train)
         return history
 
     def _warm_up(self, module, train):
         """Train the flows on the likelihood of the training nodes."""
-        if self.flow_layers == 0:
+        if len(module.flows.centers) == 0:
             return  # densities without parameters
         nodes, codes, weight = train.on_device()
         with torch.no_grad(), evaluating(module):
@@ -397,6 +349,10 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
         after, before = np.split(self._outputs(X), 2, axis=1)
         return 1.0 + (after if propagated else before)
 
+    # what other classifiers inherit; here the network is inherited
+    predict_proba = DirichletMixin.predict_proba
+    predict = DirichletMixin.predict
+
     @takes_input
     def predict_uncertainty(self, X, *, propagated=True):
         """Return total, aleatoric and epistemic uncertainty.
@@ -421,55 +377,40 @@ class GraphPosteriorNetwork(DirichletMixin, BaseGraphClassifier):
 
 
 class _PosteriorNetwork(nn.Module):
-    """Encoder, flows and propagation.
-
-    Parameters
-    ----------
-    n_features, n_classes : int
-        Width of the features, and number of classes.
-
-    hidden : tuple of int
-        Units of the hidden layers of the encoder.
-
-    latent_dim, flow_layers : int
-        Dimension of the latent space, and number of layers of a flow.
-
-    dropout : float
-        Probability of dropout of the hidden units.
-
-    log_budget : float
-        Logarithm of the factor of the densities.
-
-    steps : int
-        Number of propagation steps.
-
-    teleport : float
-        Weight of a node's own evidence.
-    """
+    """Encoder, flows and propagation; for the arguments see `GraphPosteriorNetwork`."""
 
     def __init__(
         self,
         n_features,
         n_classes,
+        budget,
         *,
-        hidden,
-        latent_dim,
-        flow_layers,
-        dropout,
-        log_budget,
-        steps,
-        teleport,
+        hidden=(64,),
+        dropout=0.5,
+        latent_dim=16,
+        flow_layers=10,
+        n_steps=10,
+        teleport=0.1,
     ):
         super().__init__()
+        for name, value, least in (
+            ("latent_dim", latent_dim, 1),
+            ("flow_layers", flow_layers, 0),
+        ):
+            if not isinstance(value, Integral) or value < least:
+                raise ValueError(
+                    f"{name} must be an integer of at least {least}, got {value!r}."
+                )
+        check_propagation(n_steps, teleport)
         # without steps it is a perceptron; features are not dropped, and initial points
         # are where densities are high
-        self.encoder = APPNP(n_features, latent_dim, hidden, dropout, steps=0)
+        self.encoder = APPNP(n_features, latent_dim, hidden, dropout, n_steps=0)
         self.encoder.dropouts[0] = nn.Identity()
         self.encoder.head.reset_parameters()
         self.flows = RadialFlows(n_classes, latent_dim, flow_layers)
         self.register_buffer("log_prior", torch.zeros(n_classes))
-        self.log_budget = log_budget
-        self.steps = steps
+        self.log_budget = _log_budget(budget, latent_dim, n_classes)
+        self.n_steps = n_steps
         self.teleport = teleport
 
     def forward(self, graph):
@@ -477,7 +418,7 @@ class _PosteriorNetwork(nn.Module):
         bound = _MAX_LOG_EVIDENCE
         own = self.log_evidence(self.encoder(graph)).clamp(-bound, bound).exp()
         evidence = own
-        for _ in range(self.steps):
+        for _ in range(self.n_steps):
             sent = graph.aggregate("symmetric", evidence)
             evidence = (1 - self.teleport) * sent + self.teleport * own
         return torch.cat([evidence, own], dim=1)
@@ -485,6 +426,14 @@ class _PosteriorNetwork(nn.Module):
     def log_evidence(self, z):
         """Return the unbounded log evidence at points for each class."""
         return self.flows.in_blocks(z) + (self.log_prior + self.log_budget)
+
+
+def _log_budget(budget, latent_dim, n_classes):
+    """Return the logarithm of the factor of the densities."""
+    if not isinstance(budget, str):
+        return math.log(budget)
+    log_budget = 0.5 * latent_dim * math.log(4.0 * math.pi)
+    return log_budget + (math.log(n_classes) if budget == "latent-classes" else 0.0)
 
 
 def _entropy(alpha):

@@ -28,21 +28,19 @@ from skood.nn._outputs import Head, Reading
 from skood.nn._torch_network import TorchNetwork
 from skood.utils._torch import parameter_dtype, row_chunks
 
-__all__ = ["GraphNetwork", "GraphNetworkMixin"]
+__all__ = ["GraphNetwork", "graph_network"]
 
 # Results are returned in blocks of about this many bytes.
 _BLOCK_BYTES = 32 * 2**20
 
 
-class GraphNetworkMixin:
-    """Mixin for fitted classifiers of nodes, whose network is a `GraphNetwork`.
+def graph_network(estimator, **options):
+    """Return the network of a fitted classifier of nodes: its ``__skood_network__``.
 
-    They have ``module_``, which is called with `GraphTensors`, and ``_prepare_input``.
+    It has ``module_``, which is called with `GraphTensors`, and ``_prepare_input``.
     """
-
-    def __skood_network__(self, **options):
-        check_is_fitted(self)
-        return GraphNetwork(self, is_skorch=False, **options)
+    check_is_fitted(estimator)
+    return GraphNetwork(estimator, is_skorch=False, **options)
 
 
 class GraphNetwork(TorchNetwork):

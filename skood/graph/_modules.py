@@ -6,7 +6,9 @@
 import inspect
 from collections.abc import Callable
 from itertools import pairwise
+from numbers import Integral
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
@@ -20,6 +22,8 @@ __all__ = [
     "EdgeModule",
     "FeatureDropout",
     "FeatureLinear",
+    "check_propagation",
+    "check_widths",
     "warn_of_weights",
 ]
 
@@ -62,6 +66,30 @@ class FeatureLinear(nn.Module):
         if isinstance(x, SparseRows):
             return x @ self.weight.T
         return functional.linear(x, self.weight)
+
+
+def check_widths(hidden):
+    """Return the numbers of hidden units as a tuple of int, or raise."""
+    widths = tuple(hidden) if np.iterable(hidden) else (0,)
+    if any(not isinstance(width, Integral) or width < 1 for width in widths):
+        raise ValueError(f"hidden must hold widths of at least 1, got {hidden!r}.")
+    return tuple(int(width) for width in widths)
+
+
+def _dropouts(n_layers, dropout):
+    """Return the dropout before each layer."""
+    if not 0 <= dropout < 1:
+        raise ValueError(f"dropout must be in the range [0, 1), got {dropout!r}.")
+    return nn.ModuleList(FeatureDropout(dropout) for _ in range(n_layers))
+
+
+def check_propagation(n_steps, teleport):
+    """Raise if the number of steps or the teleport are out of their range."""
+    if not isinstance(n_steps, Integral) or n_steps < 0 or not 0 <= teleport <= 1:
+        raise ValueError(
+            "Propagation needs n_steps of at least 0 and a teleport in the range "
+            f"[0, 1]; got n_steps={n_steps} and teleport={teleport}."
+        )
 
 
 def _head(n_in, n_classes):
@@ -115,9 +143,10 @@ class _GraphNetwork(nn.Module):
 
     def __init__(self, n_features, n_classes, hidden=(64,), dropout=0.5):
         super().__init__()
+        hidden = check_widths(hidden)
         self.n_layers = len(hidden) + 1
         widths = [n_features, *hidden]
-        self.dropouts = nn.ModuleList(FeatureDropout(dropout) for _ in widths)
+        self.dropouts = _dropouts(self.n_layers, dropout)
         self.layers = nn.ModuleList(self._layer(*pair) for pair in pairwise(widths))
         self.biases = nn.ParameterList(torch.zeros(width) for width in hidden)
         self.head = _head(self.head_factor * widths[-1], n_classes)
@@ -190,7 +219,7 @@ class APPNP(_GraphNetwork):
     n_features, n_classes, hidden, dropout
         Parameters of the perceptron, see `_GraphNetwork`.
 
-    steps : int, default=10
+    n_steps : int, default=10
         Number of propagation steps.
 
     teleport : float, default=0.1
@@ -203,17 +232,13 @@ class APPNP(_GraphNetwork):
         n_classes,
         hidden=(64,),
         dropout=0.5,
-        steps=10,
+        n_steps=10,
         teleport=0.1,
     ):
         super().__init__(n_features, n_classes, hidden, dropout)
-        if steps < 0 or not 0 <= teleport <= 1:
-            raise ValueError(
-                "APPNP needs steps of at least 0 and a teleport in the range [0, 1]; "
-                f"got steps={steps} and teleport={teleport}."
-            )
-        self.n_layers = steps
-        self.steps = steps
+        check_propagation(n_steps, teleport)
+        self.n_layers = n_steps
+        self.n_steps = n_steps
         self.teleport = teleport
 
     def _hidden(self, graph, layer, h):
@@ -221,7 +246,7 @@ class APPNP(_GraphNetwork):
 
     def _embedding(self, graph, h):
         start = self.teleport * h
-        for _ in range(self.steps):
+        for _ in range(self.n_steps):
             sent = graph.aggregate("symmetric", h)
             h = torch.add(start, sent, alpha=1 - self.teleport)
         return h
@@ -251,6 +276,7 @@ class GAT(nn.Module):
     def __init__(self, n_features, n_classes, hidden=(64,), dropout=0.5, heads=8):
         super().__init__()
         layers = import_optional("torch_geometric.nn", "conv='gat'", "graph")
+        hidden = check_widths(hidden)
         if heads < 1 or any(width % heads for width in hidden):
             raise ValueError(
                 f"Each width of hidden={tuple(hidden)} must be a multiple of "
@@ -259,7 +285,7 @@ class GAT(nn.Module):
             )
         self.n_layers = len(hidden) + 1
         widths = [n_features, *hidden]
-        self.dropouts = nn.ModuleList(FeatureDropout(dropout) for _ in widths)
+        self.dropouts = _dropouts(self.n_layers, dropout)
         self.maps = nn.ModuleList(FeatureLinear(*pair) for pair in pairwise(widths))
         self.layers = nn.ModuleList(
             layers.GATConv(width, width // heads, heads=heads, dropout=dropout)

@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import column_or_1d
 
-from skood.graph._graph_network import GraphNetworkMixin
+from skood.graph._graph_network import graph_network
 from skood.graph._modules import EdgeModule, warn_of_weights
 from skood.graph._node_set import NodeSet, as_nodes
 from skood.nn._logits import LogitsMixin
@@ -23,8 +23,10 @@ __all__ = ["pretrained_graph"]
 
 
 @stored
-class _PretrainedGraph(GraphNetworkMixin, LogitsMixin, ClassifierMixin, SkoodEstimator):
+class _PretrainedGraph(LogitsMixin, ClassifierMixin, SkoodEstimator):
     """Trained graph network as a fitted classifier; see `pretrained_graph`."""
+
+    __skood_network__ = graph_network
 
     def __init__(self, module, classes, output, n_features, device):
         self.module = module

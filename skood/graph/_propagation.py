@@ -32,18 +32,18 @@ __all__ = ["Propagation", "propagate"]
 
 _CONSTRAINTS: dict = {
     "scheme": [StrOptions({"random-walk", "gnnsafe", "symmetric"})],
-    "steps": [Interval(Integral, 0, None, closed="left"), None],
+    "n_steps": [Interval(Integral, 0, None, closed="left"), None],
     "teleport": [Interval(Real, 0, 1, closed="both"), None],
     "alpha": [Interval(Real, 0, 1, closed="both")],
 }
 
 
-def _defaults(scheme, steps, teleport):
+def _defaults(scheme, n_steps, teleport):
     """Return the steps and the teleport of a scheme, with defaults for None."""
     usual = {"random-walk": (30, 0.02), "gnnsafe": (2, None), "symmetric": (10, 0.1)}
     usual_steps, usual_teleport = usual[scheme]
     return (
-        usual_steps if steps is None else steps,
+        usual_steps if n_steps is None else n_steps,
         usual_teleport if teleport is None else teleport,
     )
 
@@ -53,7 +53,7 @@ def _defaults(scheme, steps, teleport):
     prefer_skip_nested_validation=True,
 )
 def propagate(
-    values, nodes, *, scheme="random-walk", steps=None, teleport=None, alpha=0.2
+    values, nodes, *, scheme="random-walk", n_steps=None, teleport=None, alpha=0.2
 ):
     r"""Average the values of nodes over their in-neighbors.
 
@@ -93,7 +93,7 @@ def propagate(
         Kind of averaging. "random-walk" and "gnnsafe" return averages of the values,
         while "symmetric" increases the magnitude of values of nodes with many edges.
 
-    steps : int, default=None
+    n_steps : int, default=None
         Number of steps. None: 30 of "random-walk", 2 of "gnnsafe", 10 of "symmetric".
 
     teleport : float, default=None
@@ -132,9 +132,9 @@ def propagate(
 
     >>> from skood.graph import NodeSet, propagate
     >>> nodes = NodeSet(([[0.0], [1.0], [2.0]], [[0, 1, 0], [1, 0, 0], [0, 0, 0]]))
-    >>> propagate([0.0, 1.0, 5.0], nodes, scheme="gnnsafe", steps=1)
+    >>> propagate([0.0, 1.0, 5.0], nodes, scheme="gnnsafe", n_steps=1)
     array([0.8, 0.2, 5. ])
-    >>> propagate([0.0, 1.0, 5.0], nodes, steps=1, teleport=0.0)
+    >>> propagate([0.0, 1.0, 5.0], nodes, n_steps=1, teleport=0.0)
     array([0.5, 0.5, 5. ])
     """
     graph = nodes.graph if isinstance(nodes, NodeSet) else nodes
@@ -146,14 +146,14 @@ def propagate(
             f"values must have one row for each of the {graph.n_nodes} nodes of the "
             f"graph, got {len(initial)}. Give the values of nodes.whole()."
         )
-    steps, teleport = _defaults(scheme, steps, teleport)
+    n_steps, teleport = _defaults(scheme, n_steps, teleport)
     alone = graph.derived("alone", lambda: _alone(graph.adjacency))
-    if steps == 0 or alone.all():
+    if n_steps == 0 or alone.all():
         return initial.copy()
     kinds = {"random-walk": "walk", "gnnsafe": "mean", "symmetric": "symmetric"}
     operator = graph.operator(kinds[scheme])
     found = initial
-    for _ in range(steps):
+    for _ in range(n_steps):
         if scheme == "gnnsafe":
             found = alpha * found + (1.0 - alpha) * (operator @ found)
         else:
@@ -195,7 +195,7 @@ class Propagation(BaseDetector):
     scheme : {"random-walk", "gnnsafe", "symmetric"}, default="random-walk"
         Kind of averaging; see :func:`propagate`.
 
-    steps : int, default=None
+    n_steps : int, default=None
         Number of steps. None: 30 of "random-walk", 2 of "gnnsafe", 10 of "symmetric".
 
     teleport : float, default=None
@@ -261,7 +261,7 @@ class Propagation(BaseDetector):
     ...     FunctionTransformer(features), KNN(n_neighbors=2, normalize=False)
     ... )
     >>> train, test, y_test = nodes[:10], nodes[10:], y[10:]
-    >>> round(Propagation(knn, steps=0).fit(train).score(test, y_test), 2)
+    >>> round(Propagation(knn, n_steps=0).fit(train).score(test, y_test), 2)
     0.78
     >>> round(Propagation(knn).fit(train).score(test, y_test), 2)
     1.0
@@ -278,7 +278,7 @@ class Propagation(BaseDetector):
         estimator,
         *,
         scheme="random-walk",
-        steps=None,
+        n_steps=None,
         teleport=None,
         alpha=0.2,
         contamination=0.05,
@@ -287,7 +287,7 @@ class Propagation(BaseDetector):
         super().__init__(contamination=contamination, ood_label=ood_label)
         self.estimator = estimator
         self.scheme = scheme
-        self.steps = steps
+        self.n_steps = n_steps
         self.teleport = teleport
         self.alpha = alpha
 
@@ -323,7 +323,7 @@ class Propagation(BaseDetector):
             self._own_scores(whole),
             whole,
             scheme=self.scheme,
-            steps=self.steps,
+            n_steps=self.n_steps,
             teleport=self.teleport,
             alpha=self.alpha,
         )

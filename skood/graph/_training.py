@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from skood.graph._node_set import Graph
 from skood.graph._tensors import GraphTensors, graph_tensors
-from skood.nn._training import check_finite
+from skood.nn._training import OPTIMIZERS, check_finite, make_schedule
 from skood.nn._training_data import row_batches
 from skood.utils._torch import evaluating
 
@@ -217,17 +217,15 @@ def train_nodes(
     loss=cross_entropy,
     penalty=None,
     lr=1e-2,
-    weight_decay=0.0,
     max_epochs=200,
-    patience=50,
-    tol=0.0,
+    options,
     batch_size=None,
     n_neighbors=10,
     n_layers=2,
     seed=0,
     bar=None,
 ):
-    """Train a network by Adam; with validation nodes return to the best weights.
+    """Train a network; with validation nodes return to the best weights.
 
     Parameters
     ----------
@@ -247,17 +245,14 @@ def train_nodes(
         ``penalty(outputs, numbers)`` from the outputs of all nodes of a graph, and
         their indices in it (a slice for all), is added to the mean loss.
 
-    lr, weight_decay : float
-        Learning rate and weight decay of Adam.
+    lr : float
+        Learning rate.
 
     max_epochs : int, default=200
         Maximum number of epochs.
 
-    patience : int, default=50
-        Number of epochs without an improvement by `tol` before stopping.
-
-    tol : float, default=0.0
-        Smallest decrease of the validation loss that counts.
+    options : TrainingOptions
+        Options without None, see `training_options`.
 
     batch_size : int, default=None
         Training nodes per step, each batch with a sampled neighborhood. None: all nodes
@@ -283,7 +278,14 @@ def train_nodes(
     ValueError
         If training diverges, or the network does not return one row per node.
     """
-    optimizer = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay)
+    make, defaults = OPTIMIZERS[options.optimizer]
+    optimizer = make(
+        module.parameters(), lr=lr, weight_decay=options.weight_decay, **defaults
+    )
+    n_steps = 1 if batch_size is None else -(-len(train.nodes) // batch_size)
+    schedule, by_step = make_schedule(
+        options.lr_schedule, optimizer, max_epochs, n_steps
+    )
     rng = np.random.default_rng(seed)
     history: list[dict] = []
     best_loss, best_state, waited = np.inf, None, 0
@@ -299,9 +301,11 @@ def train_nodes(
         value = objective(rows)
         value.backward()
         optimizer.step()
+        if by_step:
+            schedule.step()
         return float(value.detach())
 
-    while len(history) < max_epochs and waited < patience:
+    while len(history) < max_epochs and waited < options.n_iter_no_change:
         module.train()
         if batch_size is None:
             done = {"train_loss": step(train)}
@@ -310,6 +314,8 @@ def train_nodes(
             total = sum(step(batch) * len(batch.nodes) for batch in batches)
             done = {"train_loss": total / len(train.nodes)}
         history.append(done)
+        if schedule is not None and not by_step:
+            schedule.step()
         check_finite(module, done["train_loss"], len(history))
         if valid is not None:
             with torch.no_grad(), evaluating(module):
@@ -320,7 +326,7 @@ def train_nodes(
                     f"epoch {len(history)}: their features are too large for the "
                     "network. Scale them like the training nodes."
                 )
-            waited = 0 if done["valid_loss"] < best_loss - tol else waited + 1
+            waited = 0 if done["valid_loss"] < best_loss - options.tol else waited + 1
             if done["valid_loss"] < best_loss:
                 best_loss = done["valid_loss"]
                 best_state = copy.deepcopy(module.state_dict())

@@ -36,7 +36,9 @@ FIELDS = ("total", "aleatoric", "epistemic")
 QUICK = TorchClassifier(
     module_params={"hidden": (16,)}, max_epochs=20, lr=0.02, random_state=0
 )
-QUICK_GRAPH = GraphClassifier(hidden=(8,), max_epochs=60, lr=0.03, random_state=0)
+QUICK_GRAPH = GraphClassifier(
+    conv_params={"hidden": (8,)}, max_epochs=60, lr=0.03, random_state=0
+)
 
 
 @pytest.fixture(scope="module")
@@ -187,10 +189,10 @@ def test_propagation(graph, fitted, propagation):
     assert vars(clf)["propagation"] == propagation
     fitted = pickle.loads(pickle.dumps(fitted)).set_params(propagation=propagation)
     if propagation in ("evidence", "both"):
-        alpha = propagate(alpha, graph, steps=10, teleport=0.1)
+        alpha = propagate(alpha, graph, n_steps=10, teleport=0.1)
     u = 3 / alpha.sum(axis=1)
     if propagation in ("vacuity", "both"):
-        u = propagate(u, graph, steps=30, teleport=0.02)
+        u = propagate(u, graph, n_steps=30, teleport=0.02)
     found = fitted.predict_uncertainty(test)
     assert_allclose(found.epistemic, u[80:], rtol=1e-12)
     proba = alpha[80:] / alpha[80:].sum(axis=1, keepdims=True)
@@ -204,7 +206,7 @@ def test_neighbors_help(graph, fitted):
     test = graph[80:]
     plain = fitted.predict_uncertainty(test).epistemic
     smooth = pickle.loads(pickle.dumps(fitted))
-    smooth.set_params(propagation="vacuity", steps=10, teleport=0.1)
+    smooth.set_params(propagation="vacuity", n_steps=10, teleport=0.1)
     averaged = smooth.predict_uncertainty(test).epistemic
     before, after = (
         auroc(test.labels, -u, classes=range(3)) for u in (plain, averaged)
@@ -214,7 +216,7 @@ def test_neighbors_help(graph, fitted):
 
 def test_validation_nodes(graph):
     train, val = graph[:60], graph[60:80]
-    net = clone(QUICK_GRAPH).set_params(patience=3)
+    net = clone(QUICK_GRAPH).set_params(training__n_iter_no_change=3)
     clf = EvidentialClassifier(net)
     clf.fit(train, train.labels, X_val=val, y_val=val.labels)
     same = clone(net).set_params(criterion=EvidentialLoss())
@@ -336,7 +338,7 @@ def test_what_the_fit_of_the_estimator_does_not_take(blobs):
         {"loss": "hinge"},
         {"lambda_kl": -0.1},
         {"propagation": "energy"},
-        {"steps": -1},
+        {"n_steps": -1},
         {"teleport": 1.5},
     ],
 )

@@ -80,7 +80,10 @@ def test_no_propagation(nodes, alpha):
 
 @pytest.mark.parametrize(
     "options, of_evidence, of_vacuity",
-    [({}, (10, 0.1), (30, 0.02)), ({"steps": 2, "teleport": 0.4}, (2, 0.4), (2, 0.4))],
+    [
+        ({}, (10, 0.1), (30, 0.02)),
+        ({"n_steps": 2, "teleport": 0.4}, (2, 0.4), (2, 0.4)),
+    ],
 )
 def test_propagation(nodes, alpha, options, of_evidence, of_vacuity):
     averaged = walked(nodes, alpha, *of_evidence)
@@ -114,7 +117,7 @@ def test_nodes_of_a_view_repeat_and_have_an_order(nodes, alpha):
 def test_no_steps_are_no_propagation(nodes, alpha):
     plain = evidential_uncertainty(alpha, nodes)
     for propagation in ("vacuity", "evidence", "both"):
-        found = evidential_uncertainty(alpha, nodes, propagation=propagation, steps=0)
+        found = evidential_uncertainty(alpha, nodes, propagation=propagation, n_steps=0)
         for name in FIELDS:
             assert_array_equal(found[name], plain[name])
 

@@ -24,6 +24,7 @@ from skood.evidential import EvidentialProbe
 from skood.graph import GraphClassifier, NodeSet
 from skood.metrics import make_misclassification_scorer, make_ood_scorer
 from skood.model_selection import LeaveClassesOut
+from skood.nn import TrainingOptions
 
 N_NODES, N_CLASSES = 150, 5
 TRAIN = np.arange(0, N_NODES, 3)
@@ -43,7 +44,10 @@ def _graph(seed=0):
 
 NODES, Y = _graph()
 GNN = GraphClassifier(
-    hidden=(8,), max_epochs=50, dropout=0.0, early_stopping=False, random_state=0
+    conv_params={"hidden": (8,), "dropout": 0.0},
+    max_epochs=50,
+    random_state=0,
+    training=TrainingOptions(early_stopping=False),
 )
 FITTED = clone(GNN).fit(NODES[KNOWN], Y[KNOWN])
 FROZEN = FrozenEstimator(FITTED)
@@ -132,7 +136,12 @@ def test_validation_nodes_of_another_graph():
 
 
 def test_an_unfitted_network_gets_the_validation_nodes():
-    gnn = GraphClassifier(hidden=(8,), max_epochs=20, patience=5, random_state=0)
+    gnn = GraphClassifier(
+        conv_params={"hidden": (8,)},
+        max_epochs=20,
+        random_state=0,
+        training=TrainingOptions(n_iter_no_change=5),
+    )
     valid = NODES[KNOWN[::2]], Y[KNOWN[::2]]
     train = NODES[KNOWN[1::2]], Y[KNOWN[1::2]]
     probe = _probe(gnn).fit(*train, X_val=valid[0], y_val=valid[1])
@@ -169,7 +178,7 @@ def _walk(values, operator, steps, teleport):
     return values
 
 
-@pytest.mark.parametrize("given", [{}, {"steps": 3, "teleport": 0.3}])
+@pytest.mark.parametrize("given", [{}, {"n_steps": 3, "teleport": 0.3}])
 @pytest.mark.parametrize(
     "propagation",
     [None, "vacuity", "evidence", "both", "evidence-sym", "vacuity-paper"],

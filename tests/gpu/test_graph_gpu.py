@@ -19,7 +19,7 @@ from skood.graph import (
     NodeSet,
     Propagation,
 )
-from skood.nn import TorchClassifier
+from skood.nn import TorchClassifier, TrainingOptions
 from tests.nn._reading import read
 
 pytestmark = [
@@ -42,7 +42,10 @@ def test_propagation():
     scores = []
     for device in ("cpu", "cuda"):
         clf = GraphClassifier(
-            dropout=0.0, max_epochs=20, early_stopping=False, random_state=0
+            conv_params={"dropout": 0.0},
+            max_epochs=20,
+            random_state=0,
+            training=TrainingOptions(early_stopping=False),
         ).set_params(device=device)
         clf.fit(nodes[::2], y[::2])
         detector = Propagation(Energy(FrozenEstimator(clf)), scheme="gnnsafe")
@@ -55,13 +58,15 @@ def test_gkde_network():
     found = {}
     for device in ("cpu", "cuda"):
         clf = GKDENetwork(
-            dropout=0.0,
-            max_epochs=20,
-            early_stopping=False,
-            random_state=0,
-            device=device,
+            GraphClassifier(
+                conv_params={"dropout": 0.0},
+                max_epochs=20,
+                device=device,
+                random_state=0,
+                training=TrainingOptions(early_stopping=False),
+            )
         ).fit(nodes[::2], y[::2])
-        assert next(clf.module_.parameters()).device.type == device
+        assert next(clf.estimator_.module_.parameters()).device.type == device
         found[device] = clf.predict_alpha(nodes)
     np.testing.assert_allclose(found["cuda"], found["cpu"], rtol=1e-3)
 
@@ -71,7 +76,10 @@ def test_evidential_classifier():
     found = []
     for device in ("cpu", "cuda"):
         net = GraphClassifier(
-            dropout=0.0, max_epochs=20, early_stopping=False, random_state=0
+            conv_params={"dropout": 0.0},
+            max_epochs=20,
+            random_state=0,
+            training=TrainingOptions(early_stopping=False),
         ).set_params(device=device)
         clf = EvidentialClassifier(net, propagation="both").fit(nodes[::2], y[::2])
         assert next(clf.estimator_.module_.parameters()).device.type == device
@@ -96,12 +104,11 @@ def test_graph_posterior_network():
     found = {}
     for device in ("cpu", "cuda"):
         gpn = GraphPosteriorNetwork(
-            latent_dim=4,
-            dropout=0.0,
+            module_params={"latent_dim": 4, "dropout": 0.0},
             max_epochs=20,
-            early_stopping=False,
             random_state=0,
             device=device,
+            training=TrainingOptions(early_stopping=False),
         ).fit(nodes[::2], y[::2])
         assert next(gpn.module_.parameters()).device.type == device
         found[device] = gpn.predict_proba(nodes)
@@ -112,7 +119,11 @@ def test_graph_posterior_network():
 def test_evidential_probe(activation):
     nodes, y = _blocks()
     net = GraphClassifier(
-        dropout=0.0, max_epochs=20, early_stopping=False, random_state=0, device="cpu"
+        conv_params={"dropout": 0.0},
+        max_epochs=20,
+        random_state=0,
+        device="cpu",
+        training=TrainingOptions(early_stopping=False),
     ).fit(nodes[::2], y[::2])
     found = []
     for device in ("cpu", "cuda"):
@@ -134,7 +145,7 @@ def test_readings(conv):
     np.testing.assert_allclose(there.features, here.features, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(there.logits, here.logits, rtol=1e-3, atol=1e-5)
     np.testing.assert_array_equal(there.head.coef, here.head.coef)
-    assert next(clf.module_.parameters()).device.type == "cpu"
+    assert next(clf.estimator_.module_.parameters()).device.type == "cpu"
 
 
 def test_dropout():
@@ -159,13 +170,13 @@ def test_graph_classifier(conv, batch_size):
     for device in ("cpu", "cuda"):
         clf = GraphClassifier(
             conv,
-            dropout=0.0,
+            conv_params={"dropout": 0.0},
             max_epochs=10,
             batch_size=batch_size,
             random_state=0,
             device=device,
         ).fit(words[::2], y[::2])
-        assert next(clf.module_.parameters()).device.type == device
+        assert next(clf.estimator_.module_.parameters()).device.type == device
         found.append(clf.predict_proba(words))
     np.testing.assert_allclose(found[1], found[0], atol=1e-2)
     dropped = GraphClassifier(conv, max_epochs=20, random_state=0, device="cuda")

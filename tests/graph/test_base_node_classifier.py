@@ -27,7 +27,7 @@ from skood.graph import (
     Propagation,
     _node_set,
 )
-from skood.graph._base_node_classifier import check_widths
+from skood.graph._modules import check_widths
 from skood.graph._node_set import Graph
 from skood.nn import FeatureExtractor
 
@@ -40,7 +40,7 @@ TRAINED = pytest.mark.parametrize(
         GraphClassifier(**QUICK),
         GraphClassifier("gat", **QUICK),
         GraphClassifier(batch_size=16, **QUICK),
-        GKDENetwork(**QUICK),
+        GKDENetwork(GraphClassifier(**QUICK)),
         GraphPosteriorNetwork(**QUICK),
         EvidentialClassifier(GraphClassifier(**QUICK)),
         EvidentialProbe(GraphClassifier(**QUICK), **QUICK),
@@ -146,7 +146,7 @@ def _no_search_for_cycles():
         GraphClassifier("gat", **QUICK),
         GraphClassifier(batch_size=16, **QUICK),
         GKDE(),
-        GKDENetwork(**QUICK),
+        GKDENetwork(GraphClassifier(**QUICK)),
         GraphPosteriorNetwork(**QUICK),
         EvidentialClassifier(GraphClassifier(**QUICK)),
         "EvidentialProbe",

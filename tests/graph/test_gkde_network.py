@@ -1,4 +1,4 @@
-"""A graph network that is drawn to the evidence of near labeled nodes."""
+"""Tests of `GKDENetwork`, with naive losses."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
+from scipy.special import digamma, gammaln
 from scipy.stats import entropy
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError
@@ -24,8 +25,14 @@ from sklearn.preprocessing import FunctionTransformer
 
 from skood.base import UncertaintyDetector
 from skood.detectors import KNN, MSP, Energy
-from skood.evidential import EvidentialProbe, dirichlet_kl, vacuity
+from skood.evidential import EvidentialLoss, EvidentialProbe, dirichlet_kl, vacuity
 from skood.graph import GKDE, GKDENetwork, GraphClassifier, NodeSet
+from skood.graph._gkde_network import (
+    Targets,
+    dirichlet_divergence,
+    divergence_of_means,
+)
+from skood.nn import TrainingOptions
 
 
 def _blocks(n_nodes=90, n_classes=3, seed=0, noise=1.0):
@@ -40,27 +47,90 @@ def _blocks(n_nodes=90, n_classes=3, seed=0, noise=1.0):
 
 
 # Weights that stay what they are drawn as: the loss of the first epoch is theirs.
-_STILL = {
-    "lr": 1e-12,
-    "max_epochs": 1,
-    "dropout": 0.0,
-    "weight_decay": 0.0,
-    "early_stopping": False,
-    "hidden": (8,),
-    "random_state": 0,
-    "device": "cpu",
-}
+STILL = GraphClassifier(
+    conv_params={"hidden": (8,), "dropout": 0.0},
+    lr=1e-12,
+    max_epochs=1,
+    training=TrainingOptions(weight_decay=0.0, early_stopping=False),
+    random_state=0,
+    device="cpu",
+)
 
-_QUICK = {
-    "hidden": (16,),
-    "max_epochs": 40,
-    "early_stopping": False,
-    "random_state": 0,
-    "device": "cpu",
-}
+QUICK = GraphClassifier(
+    conv_params={"hidden": (16,)},
+    max_epochs=40,
+    training=TrainingOptions(early_stopping=False),
+    random_state=0,
+    device="cpu",
+)
+
+
+def _new(network, **params):
+    return clone(network).set_params(**params)
+
+
+PLAIN = {"hidden": (16,), "dropout": 0.0}
+LONG = _new(QUICK, max_epochs=200)
 
 
 # --- the parts of the loss ----------------------------------------------------------
+
+
+def test_divergences_against_scipy():
+    rng = np.random.default_rng(0)
+    alpha, beta = 1 + rng.gamma(2.0, size=(2, 50, 4))
+    a, b = torch.tensor(alpha), torch.tensor(beta)
+    expected = [
+        gammaln(p.sum())
+        - gammaln(p).sum()
+        - gammaln(q.sum())
+        + gammaln(q).sum()
+        + ((p - q) * (digamma(p) - digamma(p.sum()))).sum()
+        for p, q in zip(alpha, beta, strict=True)
+    ]
+    np.testing.assert_allclose(dirichlet_divergence(a, b), expected, rtol=1e-11)
+    np.testing.assert_allclose(
+        dirichlet_divergence(a, b), dirichlet_kl(alpha, beta), rtol=1e-11
+    )
+    np.testing.assert_allclose(dirichlet_divergence(a, a), 0.0, atol=1e-14)
+    q = beta / beta.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        divergence_of_means(a, torch.tensor(np.log(q))),
+        entropy(alpha, q, axis=1),
+        rtol=1e-11,
+    )
+
+
+def test_gradients_of_divergences():
+    rng = np.random.default_rng(1)
+    alpha, beta = torch.tensor(1 + rng.gamma(2.0, size=(2, 5, 3)))
+    alpha.requires_grad_()
+    log_q = torch.log_softmax(beta, dim=1)
+    assert torch.autograd.gradcheck(lambda a: dirichlet_divergence(a, beta), alpha)
+    assert torch.autograd.gradcheck(lambda a: divergence_of_means(a, log_q), alpha)
+
+
+@pytest.mark.parametrize("lambdas", [(0.3, 0.5), (0.0, 2.0), (1.0, 0.0)])
+@pytest.mark.parametrize("numbers", [slice(None), np.array([4, 0, 2])], ids=str)
+def test_distance_node_by_node(lambdas, numbers):
+    rng = np.random.default_rng(2)
+    prior, teacher = 1 + rng.gamma(2.0, size=(6, 3)), rng.dirichlet(np.ones(3), size=6)
+    nodes = np.arange(6)[numbers]
+    alpha = 1 + rng.gamma(2.0, size=(len(nodes), 3))
+    of_prior = of_teacher = 0.0
+    for a, j in zip(alpha, nodes, strict=True):
+        of_prior += dirichlet_kl(a, prior[j]) / len(nodes)
+        of_teacher += entropy(a / a.sum(), teacher[j]) / len(nodes)
+    both = torch.tensor(prior), torch.tensor(np.log(teacher))
+    for given, expected in (
+        (both, lambdas[0] * of_prior + lambdas[1] * of_teacher),
+        ((both[0], None), lambdas[0] * of_prior),
+        ((None, both[1]), lambdas[1] * of_teacher),
+        ((None, None), 0.0),
+    ):
+        found = Targets(*given).distance(torch.tensor(alpha), numbers, *lambdas)
+        assert found.shape == ()
+        np.testing.assert_allclose(found, expected, rtol=1e-11)
 
 
 def _naive_penalty(clf, nodes, prior, teacher):
@@ -96,18 +166,21 @@ def test_training_loss_against_a_loop(evidence, lambdas):
     nodes, y = _blocks()
     train = np.arange(0, 90, 2)
     clf = GKDENetwork(
-        lambda_gkde=lambdas[0], lambda_teacher=lambdas[1], evidence=evidence, **_STILL
+        STILL,
+        lambda_gkde=lambdas[0],
+        lambda_teacher=lambdas[1],
+        evidence=evidence,
     ).fit(nodes[train], y[train])
     prior = teacher = None
     if lambdas[0]:
         prior = GKDE().fit(nodes[train], y[train]).predict_alpha(nodes)
     if lambdas[1]:
-        plain = {key: value for key, value in _STILL.items() if key != "random_state"}
-        assert clf.teacher_.get_params(deep=False).items() >= plain.items()
+        found, given = (repr(_new(e, random_state=1)) for e in (clf.teacher_, STILL))
+        assert found == given
         teacher = clf.teacher_.predict_proba(nodes)
     expected = _naive_risk(clf, nodes[train], y[train], np.ones(45))
     expected += _naive_penalty(clf, nodes, prior, teacher)
-    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    assert clf.estimator_.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
     assert (clf.gkde_ is None) == (lambdas[0] == 0)
     assert (clf.teacher_ is None) == (lambdas[1] == 0)
 
@@ -116,14 +189,14 @@ def test_weights_multiply_evidence_and_loss():
     nodes, y = _blocks()
     train = np.arange(0, 90, 2)
     w = np.random.default_rng(3).uniform(size=45)
-    clf = GKDENetwork(class_weight={0: 1, 1: 2, 2: 5}, lambda_teacher=0.0, **_STILL)
+    clf = GKDENetwork(_new(STILL, class_weight={0: 1, 1: 2, 2: 5}), lambda_teacher=0.0)
     clf.fit(nodes[train], y[train], sample_weight=w)
     w = w * np.array([1, 2, 5])[y[train]]
     w /= w.mean()
     prior = GKDE().fit(nodes[train], y[train], w).predict_alpha(nodes)
     expected = _naive_risk(clf, nodes[train], y[train], w)
     expected += _naive_penalty(clf, nodes, prior, None)
-    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    assert clf.estimator_.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("metric", ["hops", "euclidean"])
@@ -133,7 +206,7 @@ def test_validation_loss_against_a_loop(metric, same_graph):
     train, others = np.arange(0, 90, 2), np.arange(1, 90, 3)
     of_val, y_val = (nodes, y) if same_graph else _blocks(60, seed=5)
     valid = others[others < len(y_val)]
-    clf = GKDENetwork(lambda_gkde=0.3, metric=metric, **_STILL)
+    clf = GKDENetwork(STILL, lambda_gkde=0.3, gkde=GKDE(metric=metric))
     clf.fit(nodes[train], y[train], X_val=of_val[valid], y_val=y_val[valid])
     prior = None
     if same_graph or metric == "euclidean":
@@ -141,15 +214,17 @@ def test_validation_loss_against_a_loop(metric, same_graph):
         prior = gkde.predict_alpha(of_val)
     expected = _naive_risk(clf, of_val[valid], y_val[valid], np.ones(len(valid)))
     expected += _naive_penalty(clf, of_val, prior, clf.teacher_.predict_proba(of_val))
-    assert clf.history_[0]["valid_loss"] == pytest.approx(expected, rel=1e-5)
+    assert clf.estimator_.history_[0]["valid_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_held_out_nodes_are_no_evidence():
     nodes, y = _blocks()
-    clf = GKDENetwork(**{**_STILL, "early_stopping": True}, validation_fraction=0.3)
+    clf = GKDENetwork(
+        _new(STILL, training__early_stopping=True, training__validation_fraction=0.3)
+    )
     clf.fit(nodes, y)
     assert len(clf.gkde_.nodes_) == 63
-    assert "valid_loss" in clf.history_[0]
+    assert "valid_loss" in clf.estimator_.history_[0]
     assert "valid_loss" in clf.teacher_.history_[0]  # of the same nodes
 
 
@@ -160,8 +235,7 @@ def test_distributions_come_close_to_those_of_gkde():
     nodes, y = _blocks()
     train = np.arange(0, 60, 2)
     near, far = (
-        GKDENetwork(lambda_gkde=weight, lambda_teacher=0.0, **_QUICK)
-        .set_params(max_epochs=200)
+        GKDENetwork(LONG, lambda_gkde=weight, lambda_teacher=0.0)
         .fit(nodes[train], y[train])
         .predict_alpha(nodes)
         for weight in (10.0, 0.0)
@@ -173,17 +247,16 @@ def test_distributions_come_close_to_those_of_gkde():
 def test_means_come_close_to_those_of_the_teacher():
     nodes, y = _blocks(noise=2.0)
     train = np.arange(0, 60, 4)
-    teacher = GraphClassifier(**_QUICK).fit(nodes[train], y[train])
+    teacher = clone(QUICK).fit(nodes[train], y[train])
     q = teacher.predict_proba(nodes)
     divergence = [
         entropy(
             GKDENetwork(
+                LONG,
                 lambda_gkde=0.0,
                 lambda_teacher=weight,
                 teacher=FrozenEstimator(teacher),
-                **_QUICK,
             )
-            .set_params(max_epochs=200)
             .fit(nodes[train], y[train])
             .predict_proba(nodes),
             q,
@@ -198,7 +271,7 @@ def test_left_out_class_is_uncertain():
     nodes, y = _blocks(150, seed=2)
     train = np.flatnonzero((y != 2) & (np.arange(150) % 2 == 0))
     test = np.arange(1, 150, 2)
-    clf = GKDENetwork(**_QUICK).fit(nodes[train], y[train])
+    clf = GKDENetwork(QUICK).fit(nodes[train], y[train])
     found = clf.predict_uncertainty(nodes[test])
     assert roc_auc_score(y[test] == 2, found.epistemic) > 0.9
     known = test[y[test] != 2]
@@ -220,10 +293,11 @@ def test_nodes_that_labels_do_not_reach_have_less_evidence():
     X = np.concatenate([one.features, one.features])
     nodes = NodeSet((X, sparse.block_diag([one.adjacency, one.adjacency])))
     train = np.arange(0, 90, 4)
+    network = _new(QUICK, conv_params=PLAIN, max_epochs=300)
     both, alone = (
-        GKDENetwork(lambda_gkde=10.0, lambda_teacher=0.0, **_QUICK)
-        .set_params(dropout=0.0, max_epochs=300)
-        .fit(graph[train], y[train])
+        GKDENetwork(network, lambda_gkde=10.0, lambda_teacher=0.0).fit(
+            graph[train], y[train]
+        )
         for graph in (nodes, one)
     )
     np.testing.assert_array_equal(both.gkde_.predict_alpha(nodes[90:]), 1.0)
@@ -236,14 +310,14 @@ def test_nodes_that_labels_do_not_reach_have_less_evidence():
 @pytest.mark.parametrize("conv", ["gat", "sage", "appnp"])
 def test_other_networks(conv):
     nodes, y = _blocks()
-    clf = GKDENetwork(conv, **_QUICK).fit(nodes[::2], y[::2])
+    clf = GKDENetwork(_new(QUICK, conv=conv)).fit(nodes[::2], y[::2])
     assert clf.score(nodes[1::2], y[1::2]) > 0.9
     assert clf.teacher_.conv == conv
 
 
 def test_sampled_neighborhoods():
     nodes, y = _blocks()
-    clf = GKDENetwork(batch_size=16, n_neighbors=3, **_QUICK).fit(nodes[::2], y[::2])
+    clf = GKDENetwork(_new(QUICK, batch_size=16, n_neighbors=3)).fit(nodes[::2], y[::2])
     assert clf.score(nodes[1::2], y[1::2]) > 0.9
     again = clone(clf).fit(nodes[::2], y[::2])
     np.testing.assert_array_equal(again.predict_alpha(nodes), clf.predict_alpha(nodes))
@@ -252,7 +326,7 @@ def test_sampled_neighborhoods():
 def test_other_graphs_are_predicted():
     nodes, y = _blocks()
     other, y_other = _blocks(60, seed=7)
-    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    clf = GKDENetwork(QUICK).fit(nodes, y)
     assert clf.score(other, y_other) > 0.9
     rows = clf.predict_alpha(other.features)  # without edges
     assert rows.shape == (60, 3)
@@ -261,7 +335,7 @@ def test_other_graphs_are_predicted():
 
 def test_detectors_read_it():
     nodes, y = _blocks()
-    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    clf = GKDENetwork(QUICK).fit(nodes, y)
     energy = Energy(FrozenEstimator(clf)).fit(nodes)
     evidence = clf.predict_alpha(nodes) - 1
     np.testing.assert_allclose(
@@ -300,7 +374,7 @@ def test_teacher_of_any_kind():
     names = np.array(["a", "b", "c"])[y]
     train = np.r_[0:30, 30:60:3, 30:60:3]
     given = _Teacher()
-    clf = GKDENetwork(teacher=given, lambda_gkde=0.0, **_STILL)
+    clf = GKDENetwork(STILL, teacher=given, lambda_gkde=0.0)
     clf.fit(nodes[train], names[train])
     assert not hasattr(given, "given_")
     np.testing.assert_array_equal(clf.teacher_.given_[0].nodes, train)
@@ -308,12 +382,12 @@ def test_teacher_of_any_kind():
     p = [np.mean(names[train] == c) for c in "abc"]
     expected = _naive_risk(clf, nodes[train], y[train], np.ones(50))
     expected += _naive_penalty(clf, nodes, None, np.tile(p, (90, 1)))
-    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    assert clf.estimator_.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_teacher_is_given_weights_and_validation_nodes():
     nodes, y = _blocks()
-    clf = GKDENetwork(teacher=_WeightedTeacher(), **_STILL)
+    clf = GKDENetwork(STILL, teacher=_WeightedTeacher())
     w = np.arange(60.0)  # a node of weight zero is no training node
     clf.fit(nodes[:60], y[:60], w, X_val=nodes[60:], y_val=y[60:])
     weight, X_val, y_val = clf.teacher_.more_
@@ -326,18 +400,18 @@ def test_teacher_is_given_weights_and_validation_nodes():
 def test_class_without_weight():
     """No evidence for it, neither by GKDE nor by the teacher; but it is a class."""
     nodes, y = _blocks()
-    clf = GKDENetwork(**_QUICK).fit(nodes, y, sample_weight=(y != 1).astype(float))
+    clf = GKDENetwork(QUICK).fit(nodes, y, sample_weight=(y != 1).astype(float))
     assert list(clf.classes_) == [0, 1, 2]
     assert list(clf.teacher_.classes_) == [0, 2]
     proba = clf.predict_proba(nodes)
     assert proba.shape == (90, 3)
     assert proba[:, 1].mean() < 0.1
-    assert np.isfinite(clf.history_[-1]["train_loss"])
+    assert np.isfinite(clf.estimator_.history_[-1]["train_loss"])
 
 
 def test_teacher_of_other_classes():
     nodes, y = _blocks()
-    teacher = FrozenEstimator(GraphClassifier(**_QUICK).fit(nodes, y))
+    teacher = FrozenEstimator(clone(QUICK).fit(nodes, y))
     names = np.array(["a", "b", "c"])[y]
     with pytest.raises(
         ValueError,
@@ -346,15 +420,15 @@ def test_teacher_of_other_classes():
             "Pass a teacher of these classes, or lambda_teacher=0."
         ),
     ):
-        GKDENetwork(teacher=teacher, **_QUICK).fit(nodes, names)
+        GKDENetwork(QUICK, teacher=teacher).fit(nodes, names)
 
 
 def test_frozen_teacher_without_a_class():
     nodes, y = _blocks()
     names = np.array(["a", "b", "c"])[y]
     known = np.flatnonzero(y != 1)
-    teacher = GraphClassifier(**_QUICK).fit(nodes[known], names[known])
-    clf = GKDENetwork(teacher=FrozenEstimator(teacher), **_QUICK)
+    teacher = clone(QUICK).fit(nodes[known], names[known])
+    clf = GKDENetwork(QUICK, teacher=FrozenEstimator(teacher))
     with pytest.raises(
         ValueError,
         match=re.escape(
@@ -376,10 +450,10 @@ def test_class_weights_of_the_default_teacher_count_once(class_weight):
     train, valid = np.r_[0:30, 30:60:3], np.arange(60, 90)
     w = np.random.default_rng(3).uniform(0.5, 2.0, size=40)
     data = {"X_val": nodes[valid], "y_val": y[valid]}
-    clf = GKDENetwork(class_weight=class_weight, **_QUICK)
+    clf = GKDENetwork(_new(QUICK, class_weight=class_weight))
     clf.fit(nodes[train], y[train], sample_weight=w, **data)
     seed = clf.teacher_.random_state
-    alone = GraphClassifier(class_weight=class_weight, **_QUICK)
+    alone = _new(QUICK, class_weight=class_weight)
     alone.set_params(random_state=seed).fit(nodes[train], y[train], w, **data)
     for name in ("train_loss", "valid_loss"):
         np.testing.assert_allclose(
@@ -395,7 +469,7 @@ def test_class_weights_of_the_default_teacher_count_once(class_weight):
 def test_class_weight_of_zero_and_the_default_teacher():
     """It is of the classes that are left, one of which has no entry."""
     nodes, y = _blocks()
-    clf = GKDENetwork(class_weight={0: 0.0, 1: 2.0}, **_QUICK).fit(nodes, y)
+    clf = GKDENetwork(_new(QUICK, class_weight={0: 0.0, 1: 2.0})).fit(nodes, y)
     assert list(clf.teacher_.classes_) == [1, 2]
     assert clf.teacher_.class_weight == {1: 2.0, 2: 1.0}
 
@@ -403,7 +477,7 @@ def test_class_weight_of_zero_and_the_default_teacher():
 def test_weights_that_a_teacher_does_not_take():
     nodes, y = _blocks()
     w = np.arange(1.0, 91.0)
-    pipeline = make_pipeline(GraphClassifier(**_QUICK))
+    pipeline = make_pipeline(QUICK)
     message = re.escape(
         "The training nodes have weights, by sample_weight or class_weight, but the "
         "fit of the teacher Pipeline does not take sample_weight. Leave the weights "
@@ -411,30 +485,30 @@ def test_weights_that_a_teacher_does_not_take():
         "sklearn.frozen.FrozenEstimator."
     )
     with pytest.raises(ValueError, match=message):
-        GKDENetwork(teacher=pipeline, **_QUICK).fit(nodes, y, sample_weight=w)
+        GKDENetwork(QUICK, teacher=pipeline).fit(nodes, y, sample_weight=w)
     with pytest.raises(ValueError, match=message):
-        GKDENetwork(teacher=pipeline, class_weight={0: 2, 1: 1, 2: 1}, **_QUICK).fit(
+        GKDENetwork(_new(QUICK, class_weight={0: 2, 1: 1, 2: 1}), teacher=pipeline).fit(
             nodes, y
         )
-    equal = GKDENetwork(teacher=pipeline, **_QUICK).fit(nodes, y, np.full(90, 3.0))
+    equal = GKDENetwork(QUICK, teacher=pipeline).fit(nodes, y, np.full(90, 3.0))
     assert equal.teacher_.score(nodes, y) > 0.8
     frozen = FrozenEstimator(equal.teacher_)
-    clf = GKDENetwork(teacher=frozen, **_QUICK).fit(nodes, y, sample_weight=w)
+    clf = GKDENetwork(QUICK, teacher=frozen).fit(nodes, y, sample_weight=w)
     assert clf.teacher_ is frozen
 
 
 def test_teacher_of_arrays():
     nodes, y = _blocks()
     X = nodes.features
-    clf = GKDENetwork(teacher=LogisticRegression(), lambda_gkde=0.0, **_STILL).fit(X, y)
+    clf = GKDENetwork(STILL, teacher=LogisticRegression(), lambda_gkde=0.0).fit(X, y)
     alone = LogisticRegression().fit(X, y)
     np.testing.assert_allclose(clf.teacher_.coef_, alone.coef_, rtol=1e-6)
     rows = NodeSet((X, np.zeros((90, 90))))
     expected = _naive_risk(clf, rows, y, np.ones(90))
     expected += _naive_penalty(clf, rows, None, alone.predict_proba(X))
-    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    assert clf.estimator_.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
     # held-out rows, and those of weight zero, are not among what it is given
-    clf = GKDENetwork(teacher=_WeightedTeacher(), **_STILL)
+    clf = GKDENetwork(STILL, teacher=_WeightedTeacher())
     w = np.arange(60.0)
     clf.fit(X[:60], y[:60], w, X_val=X[60:], y_val=y[60:])
     np.testing.assert_array_equal(clf.teacher_.given_[0], X[1:60])
@@ -454,10 +528,10 @@ def test_teacher_that_does_not_read_nodes():
     fitted = LogisticRegression().fit(nodes.features, y)
     for teacher in (LogisticRegression(), FrozenEstimator(fitted)):
         with pytest.raises(TypeError, match=message) as error:
-            GKDENetwork(teacher=teacher, **_QUICK).fit(nodes, y)
+            GKDENetwork(QUICK, teacher=teacher).fit(nodes, y)
         assert "A NodeSet is a set of nodes" in str(error.value.__cause__)
     pipeline = make_pipeline(FunctionTransformer(_features), LogisticRegression())
-    clf = GKDENetwork(teacher=pipeline, **_QUICK).fit(nodes, y)
+    clf = GKDENetwork(QUICK, teacher=pipeline).fit(nodes, y)
     np.testing.assert_allclose(
         clf.teacher_.predict_proba(nodes), fitted.predict_proba(nodes.features)
     )
@@ -470,7 +544,7 @@ def _features(nodes):
 def test_errors_of_a_teacher_of_arrays_come_through():
     nodes, y = _blocks()
     with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
-        GKDENetwork(teacher=_Failing(), **_QUICK).fit(nodes.features, y)
+        GKDENetwork(QUICK, teacher=_Failing()).fit(nodes.features, y)
 
 
 class _Failing(_Teacher):
@@ -480,7 +554,7 @@ class _Failing(_Teacher):
 
 def test_evidence_is_that_of_fit():
     nodes, y = _blocks()
-    clf = GKDENetwork(evidence="softplus", **_QUICK).fit(nodes, y)
+    clf = GKDENetwork(QUICK, evidence="softplus").fit(nodes, y)
     expected = clf.predict_alpha(nodes)
     clf.set_params(evidence="exp")
     np.testing.assert_array_equal(clf.predict_alpha(nodes), expected)
@@ -489,7 +563,7 @@ def test_evidence_is_that_of_fit():
 def test_probes_keep_its_probabilities():
     """They are not the softmax of its outputs."""
     nodes, y = _blocks()
-    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    clf = GKDENetwork(QUICK).fit(nodes, y)
     outputs = np.log(clf.predict_alpha(nodes) - 1)
     for X, z in ((nodes, outputs), (nodes.features, None)):
         proba = clf.predict_proba(X)
@@ -513,16 +587,16 @@ def test_probes_keep_its_probabilities():
 
 def test_searches_and_splits():
     nodes, y = _blocks()
-    clf = GKDENetwork(**_QUICK)
+    clf = GKDENetwork(QUICK)
     assert cross_val_score(clf, nodes, y, cv=3).min() > 0.8
     predicted = cross_val_predict(make_pipeline(clf), nodes, y, cv=3)
     assert np.mean(predicted == y) > 0.8
     search = GridSearchCV(
-        GKDENetwork(teacher=GraphClassifier(**_QUICK), **_QUICK),
-        {"lambda_gkde": [0.1, 1.0], "teacher__dropout": [0.0]},
+        GKDENetwork(QUICK, teacher=QUICK),
+        {"lambda_gkde": [0.1, 1.0], "teacher__conv_params": [PLAIN]},
         cv=2,
     ).fit(nodes, y)
-    assert search.best_estimator_.teacher_.dropout == 0.0
+    assert search.best_estimator_.teacher_.conv_params == PLAIN
     assert search.score(nodes, y) > 0.9
 
 
@@ -530,8 +604,7 @@ def test_seeds():
     nodes, y = _blocks()
     state = torch.random.get_rng_state()
     first, again, other = (
-        GKDENetwork(**_QUICK).set_params(random_state=seed).fit(nodes, y)
-        for seed in (0, 0, 1)
+        GKDENetwork(_new(QUICK, random_state=seed)).fit(nodes, y) for seed in (0, 0, 1)
     )
     assert torch.equal(torch.random.get_rng_state(), state)
     np.testing.assert_array_equal(
@@ -539,7 +612,7 @@ def test_seeds():
     )
     assert (first.predict_alpha(nodes) != other.predict_alpha(nodes)).any()
     # teacher and network do not start from the same weights
-    same = first.module_.head.weight, first.teacher_.module_.head.weight
+    same = first.estimator_.module_.head.weight, first.teacher_.module_.head.weight
     assert not torch.allclose(*same)
 
 
@@ -548,7 +621,7 @@ def test_seeds():
 )
 def test_pickles_hold_no_graph(library, tmp_path):
     nodes, y = _blocks(300)
-    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    clf = GKDENetwork(QUICK).fit(nodes, y)
     path = tmp_path / "clf"
     with path.open("wb") as file:
         library.dump(clf, file)
@@ -559,19 +632,18 @@ def test_pickles_hold_no_graph(library, tmp_path):
     np.testing.assert_array_equal(
         loaded.gkde_.predict_alpha(nodes), clf.gkde_.predict_alpha(nodes)
     )
-    assert "_penalty" not in vars(clf)
 
 
 def test_arrays_have_distances_of_features():
     nodes, y = _blocks()
     X = nodes.features
-    clf = GKDENetwork(lambda_teacher=0.0, **_STILL).fit(X, y)
+    clf = GKDENetwork(STILL, lambda_teacher=0.0).fit(X, y)
     assert clf.metric_ == clf.gkde_.metric_ == "euclidean"
     prior = GKDE().fit(X, y).predict_alpha(X)
     rows = NodeSet((X, np.zeros((90, 90))))
     expected = _naive_risk(clf, rows, y, np.ones(90))
     expected += _naive_penalty(clf, rows, prior, None)
-    assert clf.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
+    assert clf.estimator_.history_[0]["train_loss"] == pytest.approx(expected, rel=1e-5)
 
 
 # --- errors -------------------------------------------------------------------------
@@ -579,18 +651,17 @@ def test_arrays_have_distances_of_features():
 
 def test_failed_fit_keeps_state():
     nodes, y = _blocks()
-    clf = GKDENetwork(**_QUICK).fit(nodes, y)
+    clf = GKDENetwork(clone(QUICK)).fit(nodes, y)
     before = clf.predict_alpha(nodes)
-    clf.set_params(lr=1e30)
+    clf.set_params(estimator__lr=1e30)
     with pytest.raises(ValueError, match="Training diverged"):
         clf.fit(nodes, y)
     np.testing.assert_array_equal(clf.predict_alpha(nodes), before)
-    assert "_penalty" not in vars(clf)
 
 
 def test_interrupted_fit_keeps_state(monkeypatch):
     nodes, y = _blocks()
-    clf = GKDENetwork(lambda_teacher=0.0, **_QUICK).fit(nodes, y)
+    clf = GKDENetwork(QUICK, lambda_teacher=0.0).fit(nodes, y)
     before = clf.predict_alpha(nodes)
 
     def interrupt(*args):
@@ -600,7 +671,6 @@ def test_interrupted_fit_keeps_state(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         clf.fit(nodes[:60], y[:60])
     np.testing.assert_array_equal(clf.predict_alpha(nodes), before)
-    assert "_penalty" not in vars(clf)
 
 
 @pytest.mark.parametrize(
@@ -609,12 +679,9 @@ def test_interrupted_fit_keeps_state(monkeypatch):
         {"lambda_gkde": -0.1},
         {"lambda_teacher": -1.0},
         {"teacher": "gcn"},
-        {"sigma": 0.0},
-        {"cutoff": -1},
-        {"metric": "cosine"},
+        {"estimator": LogisticRegression()},
+        {"gkde": "hops"},
         {"evidence": "square"},
-        {"conv": "cheb"},
-        {"lr": 0.0},
     ],
     ids=str,
 )
@@ -625,12 +692,51 @@ def test_parameters(parameters):
         GKDENetwork(**parameters).fit(nodes, y)
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"gkde__sigma": 0.0},
+        {"gkde__cutoff": -1},
+        {"gkde__metric": "cosine"},
+        {"estimator__conv": "cheb"},
+        {"estimator__lr": 0.0},
+    ],
+    ids=str,
+)
+def test_parameters_of_its_parts(parameters):
+    nodes, y = _blocks()
+    (name,) = parameters
+    clf = GKDENetwork(GraphClassifier(), gkde=GKDE()).set_params(**parameters)
+    with pytest.raises(ValueError, match=f"'{name.split('__')[1]}' parameter of G"):
+        clf.fit(nodes, y)
+
+
+def test_the_loss_is_its_own():
+    nodes, y = _blocks()
+    clf = GKDENetwork(_new(QUICK, criterion=EvidentialLoss()))
+    with pytest.raises(ValueError, match="sets the criterion of its estimator"):
+        clf.fit(nodes, y)
+
+
+def test_seed_of_an_estimator_without_one():
+    nodes, y = _blocks()
+    network = _new(QUICK, random_state=None, max_epochs=3)
+    one, same, other = (
+        GKDENetwork(network, random_state=seed).fit(nodes, y).predict_alpha(nodes)
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).any()
+
+
 def test_wrong_input():
     nodes, y = _blocks()
     with pytest.raises(NotFittedError, match="not fitted yet"):
         GKDENetwork().predict_alpha(nodes)
     with pytest.raises(ValueError, match="metric='hops' counts edges on paths"):
-        GKDENetwork(metric="hops").fit(nodes.features, y)
+        GKDENetwork(gkde=GKDE(metric="hops")).fit(nodes.features, y)
     with pytest.raises(ValueError, match="needs nodes of at least two classes"):
         GKDENetwork().fit(nodes[::3], y[::3])
-    assert math.isfinite(GKDENetwork(**_STILL).fit(nodes, y).history_[0]["train_loss"])
+    assert math.isfinite(
+        GKDENetwork(STILL).fit(nodes, y).estimator_.history_[0]["train_loss"]
+    )

@@ -30,6 +30,7 @@ from skood.graph import _radial_flows as _flows
 from skood.graph._base_node_classifier import BaseGraphClassifier
 from skood.graph._tensors import graph_tensors
 from skood.utils._torch import seeded
+from tests.graph._flat import flat_params
 
 _QUICK = {
     "hidden": (16,),
@@ -44,7 +45,8 @@ _QUICK = {
 
 
 def _gpn(**params):
-    return GraphPosteriorNetwork(**{**_QUICK, **params})
+    params = flat_params(GraphPosteriorNetwork, **{**_QUICK, **params})
+    return GraphPosteriorNetwork(**params)
 
 
 def _blocks(n_nodes=90, n_classes=3, seed=0):
@@ -179,7 +181,7 @@ def _naive_propagation(adjacency, evidence, steps, teleport):
 
 def test_evidence_is_propagated_as_in_a_loop_over_edges():
     nodes, y = _odd()
-    gpn = _gpn(steps=4, teleport=0.2).fit(nodes, y)
+    gpn = _gpn(n_steps=4, teleport=0.2).fit(nodes, y)
     own = gpn.predict_alpha(nodes, propagated=False) - 1
     expected = _naive_propagation(nodes.adjacency.toarray(), own, 4, 0.2)
     assert_allclose(gpn.predict_alpha(nodes) - 1, expected, rtol=1e-5)
@@ -187,7 +189,7 @@ def test_evidence_is_propagated_as_in_a_loop_over_edges():
 
 def test_many_steps_solve_the_linear_system_of_page_rank():
     nodes, y = _odd()
-    gpn = _gpn(steps=150, teleport=0.3).fit(nodes, y)
+    gpn = _gpn(n_steps=150, teleport=0.3).fit(nodes, y)
     own = gpn.predict_alpha(nodes, propagated=False) - 1
     operator = nodes.graph.operator("symmetric").toarray()
     expected = np.linalg.solve(np.eye(20) - 0.7 * operator, 0.3 * own)
@@ -204,7 +206,7 @@ def test_nodes_that_hear_of_nobody_keep_their_evidence():
     assert np.abs(after[0] / own[0] - 1).max() > 1e-3
 
 
-@pytest.mark.parametrize("params", [{"steps": 0}, {"teleport": 1.0}])
+@pytest.mark.parametrize("params", [{"n_steps": 0}, {"teleport": 1.0}])
 def test_network_that_does_not_see_edges(params):
     nodes, y = _odd()
     gpn = _gpn(**params).fit(nodes, y)
@@ -270,7 +272,7 @@ def test_detector_finds_a_class_that_was_left_out():
     rng = np.random.default_rng(0)
     nodes, y = _blocks(n_nodes=160, n_classes=4)
     rows = rng.permutation(np.flatnonzero(y < 3))[:90]
-    gpn = _gpn(max_epochs=80, steps=2)
+    gpn = _gpn(max_epochs=80, n_steps=2)
     detector = UncertaintyDetector(gpn).fit(nodes[rows], y[rows])
     test = np.setdiff1d(np.arange(160), rows)
     assert detector.score(nodes[test], y[test]) > 0.9
@@ -323,7 +325,7 @@ def _until_warm(monkeypatch, **params):
     """A network after its warm-up, and one that is as it was initialized."""
     found = []
 
-    def stop(self, module, train, valid, seed, bar):
+    def stop(self, module, train, valid, **options):
         found.append((module, train))
         return []
 
@@ -360,7 +362,7 @@ def test_without_warm_up_nothing_is_trained(monkeypatch):
 def test_training_lowers_the_loss_and_early_stopping_keeps_the_best():
     nodes, y = _blocks()
     train, valid = np.arange(0, 90, 2), np.arange(1, 90, 2)
-    gpn = _gpn(max_epochs=300, patience=5)
+    gpn = _gpn(max_epochs=300, n_iter_no_change=5)
     gpn.fit(nodes[train], y[train], X_val=nodes[valid], y_val=y[valid])
     losses = [done["valid_loss"] for done in gpn.history_]
     assert gpn.n_iter_ == len(losses) < 300
@@ -500,12 +502,14 @@ def _scaled(nodes):
 
 def test_model_selection_on_nodes():
     nodes, y = _blocks()
-    pipeline = make_pipeline(FunctionTransformer(_scaled), _gpn(max_epochs=60, steps=2))
+    pipeline = make_pipeline(
+        FunctionTransformer(_scaled), _gpn(max_epochs=60, n_steps=2)
+    )
     assert cross_val_score(pipeline, nodes, y, cv=StratifiedKFold(3)).mean() > 0.9
     search = GridSearchCV(
         pipeline,
         {
-            "graphposteriornetwork__steps": [0, 2],
+            "graphposteriornetwork__module_params": [{"n_steps": 0}, {"n_steps": 2}],
             "graphposteriornetwork__lambda_entropy": [1e-4, 1e-2],
         },
         cv=2,
@@ -559,13 +563,8 @@ def test_wrong_hidden_raises():
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("latent_dim", 0),
-        ("flow_layers", -1),
-        ("dropout", 1.0),
         ("certainty_budget", 0.0),
         ("certainty_budget", "samples"),
-        ("steps", -1),
-        ("teleport", 1.5),
         ("warmup_epochs", -1),
         ("lambda_entropy", -1.0),
     ],
@@ -574,6 +573,24 @@ def test_wrong_parameters_raise(name, value):
     nodes, y = _blocks()
     with pytest.raises(ValueError, match=f"The '{name}' parameter of GraphPosterior"):
         _gpn(**{name: value}).fit(nodes, y)
+
+
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("latent_dim", 0, "latent_dim must be an integer of at least 1, got 0"),
+        ("flow_layers", -1, "flow_layers must be an integer of at least 0, got -1"),
+        ("dropout", 1.0, "dropout must be in the range"),
+        ("n_steps", -1, "Propagation needs n_steps of at least 0"),
+        ("teleport", 1.5, "Propagation needs n_steps of at least 0"),
+    ],
+)
+def test_wrong_parameters_of_the_network_raise(name, value, message):
+    nodes, y = _blocks()
+    with pytest.raises(ValueError, match=message):
+        _gpn(**{name: value}).fit(nodes, y)
+    with pytest.raises(TypeError, match=r"cannot be built with module_params=\{'foo'"):
+        GraphPosteriorNetwork({"foo": 1}).fit(nodes, y)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from skood.detectors import (
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
-from skood.nn import FeatureExtractor, split
+from skood.nn import FeatureExtractor, TrainingOptions, split
 from skood.rectifiers import ASH, DICE, ReAct
 from skood.rejection import RejectOptionClassifier
 from tests._instances import output_detectors
@@ -68,7 +68,10 @@ def nodes():
 @pytest.fixture(scope="module")
 def gnn(nodes):
     clf = GraphClassifier(
-        hidden=(8,), max_epochs=40, early_stopping=False, random_state=0
+        conv_params={"hidden": (8,)},
+        max_epochs=40,
+        random_state=0,
+        training=TrainingOptions(early_stopping=False),
     )
     return FrozenEstimator(clf.fit(nodes[:N_ID], nodes.labels[:N_ID]))
 
@@ -140,7 +143,9 @@ def test_labels_of_ood_nodes(detector, gnn, nodes):
 
 @pytest.mark.parametrize("conv", ["gat", "sage", "appnp"])
 def test_other_networks(conv, nodes):
-    clf = GraphClassifier(conv, hidden=(8,), max_epochs=30, random_state=0)
+    clf = GraphClassifier(
+        conv, conv_params={"hidden": (8,)}, max_epochs=30, random_state=0
+    )
     gnn = FrozenEstimator(clf.fit(nodes[:N_ID], nodes.labels[:N_ID]))
     body, head = split(gnn)
     embeddings = body.transform(nodes)
@@ -225,7 +230,7 @@ def test_layers_are_those_that_run(gnn, nodes):
         for layer in named.layers
     )
     np.testing.assert_allclose(named.score_samples(nodes), total, rtol=1e-6)
-    linear = GraphClassifier(hidden=(), max_epochs=5, random_state=0)
+    linear = GraphClassifier(conv_params={"hidden": ()}, max_epochs=5, random_state=0)
     linear.fit(nodes[:N_ID], nodes.labels[:N_ID])
     detector.set_params(estimator=FrozenEstimator(linear))
     assert detector.fit(nodes[:N_ID], nodes.labels[:N_ID]).layers_ == ["penultimate"]
@@ -341,7 +346,10 @@ def test_reject_option(gnn, nodes):
 def test_search_over_a_network_in_a_detector(nodes):
     """Networks are trained without the left-out classes, which then are OOD."""
     gnn = GraphClassifier(
-        hidden=(8,), max_epochs=10, early_stopping=False, random_state=0
+        conv_params={"hidden": (8,)},
+        max_epochs=10,
+        random_state=0,
+        training=TrainingOptions(early_stopping=False),
     )
     search = GridSearchCV(
         Energy(gnn),

@@ -30,7 +30,7 @@ from skood.epistemic import (
 from skood.graph import GraphClassifier, NodeSet, pretrained_graph
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
-from skood.nn import LinearHead, split
+from skood.nn import LinearHead, TrainingOptions, split
 from skood.nn._make_network import make_network
 
 pytest.importorskip("torch_geometric")
@@ -40,7 +40,16 @@ from torch_geometric.nn import GATConv, GCNConv
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
 N_TRAIN = 45
-QUICK = {"hidden": (8,), "max_epochs": 60, "early_stopping": False, "random_state": 0}
+QUICK = {
+    "conv_params": {"hidden": (8,)},
+    "max_epochs": 60,
+    "training": TrainingOptions(early_stopping=False),
+    "random_state": 0,
+}
+
+
+def _with_dropout(p):
+    return GraphClassifier(**{**QUICK, "conv_params": {"hidden": (8,), "dropout": p}})
 
 
 def _nodes(kind=np.asarray, n_nodes=60):
@@ -71,7 +80,11 @@ def gnn(nodes):
 def test_members_are_networks_thinned_by_hand(kind):
     """A mask for all nodes, from the numbers of the member and of the call."""
     nodes = _nodes(kind)
-    clf = GraphClassifier(**QUICK, dropout=0.3).fit(nodes, nodes.labels)
+    clf = (
+        GraphClassifier(**QUICK)
+        .set_params(conv_params={"hidden": (8,), "dropout": 0.3})
+        .fit(nodes, nodes.labels)
+    )
     mc = MCDropout(FrozenEstimator(clf), n_samples=4, random_state=0)
     found = mc.fit(nodes, nodes.labels).predict_members(nodes)
     net = clf.module_
@@ -321,7 +334,9 @@ def test_dropout_of_edges(nodes):
 def test_networks_without_dropout(nodes):
     y = nodes.labels
     for clf in (
-        GraphClassifier(**QUICK, dropout=0.0),
+        GraphClassifier(**QUICK).set_params(
+            conv_params={"hidden": (8,), "dropout": 0.0}
+        ),
         _wrapped(lambda: Net(nn.ReLU())),
     ):
         with pytest.raises(ValueError, match=r"found no torch\.nn dropout module"):

@@ -125,7 +125,7 @@ def _told(graph, kind):
 def test_appnp_against_a_loop(hidden, steps, teleport):
     graph = _graph(torch.float64)
     network = _network(
-        APPNP, torch.float64, hidden=hidden, steps=steps, teleport=teleport
+        APPNP, torch.float64, hidden=hidden, n_steps=steps, teleport=teleport
     )
     h = graph.x
     for layer, bias in zip(network.layers, network.biases, strict=True):
@@ -221,7 +221,7 @@ def test_width_that_heads_do_not_divide(hidden, heads):
         GAT(6, 4, hidden, heads=heads)
 
 
-@pytest.mark.parametrize("params", [{"steps": -1}, {"teleport": 1.5}])
+@pytest.mark.parametrize("params", [{"n_steps": -1}, {"teleport": 1.5}])
 def test_steps_and_teleport(params):
     with pytest.raises(ValueError, match=r"steps of at least 0 and a teleport in the"):
         APPNP(6, 4, **params)

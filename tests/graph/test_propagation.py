@@ -26,16 +26,16 @@ from skood.detectors import KNN, MSP, Energy, Mahalanobis
 from skood.graph import NodeSet, Propagation, propagate
 from skood.metrics import make_ood_scorer
 from skood.model_selection import LeaveClassesOut
-from skood.nn import FeatureExtractor
+from skood.nn import FeatureExtractor, TrainingOptions
 from skood.nn._shared_forward import network_groups, shared_readings
 from skood.utils.estimator_checks import check_detector
 from tests._thresholds import middle_of_gap
 
 SCHEMES = ["random-walk", "gnnsafe", "symmetric"]
 USUAL = {
-    "random-walk": {"steps": 30, "teleport": 0.02},
-    "gnnsafe": {"steps": 2, "alpha": 0.2},
-    "symmetric": {"steps": 10, "teleport": 0.1},
+    "random-walk": {"n_steps": 30, "teleport": 0.02},
+    "gnnsafe": {"n_steps": 2, "alpha": 0.2},
+    "symmetric": {"n_steps": 10, "teleport": 0.1},
 }
 
 
@@ -51,7 +51,7 @@ def _directed(n_nodes=12, seed=0):
     return NodeSet((rng.normal(size=(n_nodes, 2)), adjacency))
 
 
-def _naive(values, nodes, scheme, steps, teleport=None, alpha=None):
+def _naive(values, nodes, scheme, n_steps, teleport=None, alpha=None):
     """Loops over edges in plain Python."""
     edges = nodes.adjacency.tocoo()
     edges = list(
@@ -64,7 +64,7 @@ def _naive(values, nodes, scheme, steps, teleport=None, alpha=None):
     for _, target, weight in edges:
         degree[target] += weight
     initial = values = [float(v) for v in values]
-    for _ in range(steps):
+    for _ in range(n_steps):
         received = [0.0] * nodes.n_nodes
         for source, target, weight in edges:
             if scheme == "symmetric":
@@ -98,7 +98,7 @@ def test_equals_loops_over_edges(scheme, seed):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     own = {"alpha": 0.6} if scheme == "gnnsafe" else {"teleport": 0.3}
     expected = _naive(values, nodes, scheme, 3, **own)
-    found = propagate(values, nodes.graph, scheme=scheme, steps=3, **own)
+    found = propagate(values, nodes.graph, scheme=scheme, n_steps=3, **own)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
@@ -146,7 +146,7 @@ def test_a_loop_is_no_neighbor(scheme):
 def test_no_edges_and_no_steps(scheme):
     values = np.arange(4.0)
     for nodes, steps in ((NodeSet((np.eye(4), np.zeros((4, 4)))), 5), (_path(4), 0)):
-        found = propagate(values, nodes, scheme=scheme, steps=steps)
+        found = propagate(values, nodes, scheme=scheme, n_steps=steps)
         np.testing.assert_array_equal(found, values)
         found[0] = 9.0  # a copy
         assert values[0] == 0.0
@@ -163,15 +163,15 @@ def test_messages_go_along_edges(scheme):
     """The node 0 sends to 1, and 1 to 2: what 2 has reaches nobody."""
     nodes = NodeSet((np.eye(3), [[0, 1, 0], [0, 0, 1], [0, 0, 0]]))
     np.testing.assert_array_equal(propagate([0, 0, 1.0], nodes, scheme=scheme)[:2], 0)
-    assert propagate([1.0, 0, 0], nodes, scheme=scheme, steps=1)[2] == 0
-    assert propagate([1.0, 0, 0], nodes, scheme=scheme, steps=2)[2] > 0
+    assert propagate([1.0, 0, 0], nodes, scheme=scheme, n_steps=1)[2] == 0
+    assert propagate([1.0, 0, 0], nodes, scheme=scheme, n_steps=2)[2] > 0
 
 
 def test_weights_count():
     nodes = NodeSet((np.eye(3), [[0, 0, 3], [0, 0, 1], [0, 0, 0]]))
-    found = propagate([1.0, 0.0, 0.0], nodes, scheme="gnnsafe", steps=1, alpha=0.0)
+    found = propagate([1.0, 0.0, 0.0], nodes, scheme="gnnsafe", n_steps=1, alpha=0.0)
     assert found[2] == 0.75
-    found = propagate([1.0, 0.0, 0.0], nodes, steps=1, teleport=0.0)
+    found = propagate([1.0, 0.0, 0.0], nodes, n_steps=1, teleport=0.0)
     np.testing.assert_allclose(found[2], 0.6)  # a loop of weight one is added
 
 
@@ -192,7 +192,7 @@ def test_symmetric_favors_nodes_with_many_edges():
     adjacency = np.zeros((6, 6))
     adjacency[0, 1:] = adjacency[1:, 0] = 1
     nodes = NodeSet((np.eye(6), adjacency))
-    found = propagate(np.ones(6), nodes, scheme="symmetric", steps=1, teleport=0.0)
+    found = propagate(np.ones(6), nodes, scheme="symmetric", n_steps=1, teleport=0.0)
     np.testing.assert_allclose(found[0], 1 / 6 + 5 / np.sqrt(12))
     np.testing.assert_allclose(found[1:], 1 / 2 + 1 / np.sqrt(12))
 
@@ -209,7 +209,7 @@ def test_many_steps_solve_the_linear_system(scheme):
     else:
         P = B / degree[:, None]
     exact = 0.1 * np.linalg.solve(np.eye(nodes.n_nodes) - 0.9 * P, values)
-    found = propagate(values, nodes, scheme=scheme, steps=400, teleport=0.1)
+    found = propagate(values, nodes, scheme=scheme, n_steps=400, teleport=0.1)
     np.testing.assert_allclose(found, exact, atol=1e-12)
 
 
@@ -227,7 +227,7 @@ def test_ends_of_alpha():
     values = [1.0, 2.0, 4.0]
     found = propagate(values, nodes, scheme="gnnsafe", alpha=1.0)
     np.testing.assert_array_equal(found, values)
-    found = propagate(values, nodes, scheme="gnnsafe", alpha=0.0, steps=1)
+    found = propagate(values, nodes, scheme="gnnsafe", alpha=0.0, n_steps=1)
     np.testing.assert_array_equal(found, [2.0, 2.5, 2.0])
 
 
@@ -261,8 +261,8 @@ def test_wrong_arguments_of_the_function():
         propagate([1.0, 2.0], np.eye(2))
     for name, value in (
         ("scheme", "walk"),
-        ("steps", -1),
-        ("steps", 1.5),
+        ("n_steps", -1),
+        ("n_steps", 1.5),
         ("teleport", 1.1),
         ("alpha", -0.1),
     ):
@@ -372,9 +372,9 @@ def test_parameters_reach_the_propagation():
     inner = Energy(_frozen(nodes[:60], y[:60]))
     alone = inner.fit(nodes[:60], y[:60]).score_samples(nodes)
     for own in (
-        {"steps": 0},
-        {"steps": 4, "teleport": 0.5},
-        {"scheme": "gnnsafe", "steps": 1, "alpha": 0.7},
+        {"n_steps": 0},
+        {"n_steps": 4, "teleport": 0.5},
+        {"scheme": "gnnsafe", "n_steps": 1, "alpha": 0.7},
         {"scheme": "symmetric", "teleport": 0.0},
     ):
         found = Propagation(inner, **own).fit(nodes[:60]).score_samples(nodes)
@@ -385,7 +385,7 @@ def test_no_steps_is_the_detector():
     nodes, y = _blocks()
     inner = Energy(_frozen(nodes[:60], y[:60]))
     plain = clone(inner).fit(nodes[:60], y[:60])
-    detector = Propagation(inner, steps=0).fit(nodes[:60], y[:60])
+    detector = Propagation(inner, n_steps=0).fit(nodes[:60], y[:60])
     assert detector.offset_ == plain.offset_
     np.testing.assert_array_equal(
         detector.score_samples(nodes), plain.score_samples(nodes)
@@ -473,13 +473,13 @@ def test_search_with_left_out_classes():
     cv = LeaveClassesOut(n_splits=2, random_state=0)
     search = GridSearchCV(
         Propagation(Energy(_classifier())),
-        {"scheme": SCHEMES, "steps": [0, 5], "estimator__temperature": [1.0, 10.0]},
+        {"scheme": SCHEMES, "n_steps": [0, 5], "estimator__temperature": [1.0, 10.0]},
         cv=cv,
         scoring=make_ood_scorer(),
         error_score="raise",
     ).fit(nodes, y)
     found = search.cv_results_["mean_test_score"]
-    expected = np.zeros((2, 3, 2, cv.get_n_splits(nodes, y)))
+    expected = np.zeros((2, 2, 3, cv.get_n_splits(nodes, y)))
     for split, (train, test) in enumerate(cv.split(nodes, y)):
         clf = _classifier().fit(nodes[train], y[train])
         logits = clf.decision_function(nodes)
@@ -488,9 +488,9 @@ def test_search_with_left_out_classes():
             scores = temperature * logsumexp(logits / temperature, axis=1)
             for j, scheme in enumerate(SCHEMES):
                 for k, steps in enumerate((0, 5)):
-                    moved = propagate(scores, nodes, scheme=scheme, steps=steps)[test]
+                    moved = propagate(scores, nodes, scheme=scheme, n_steps=steps)[test]
                     auc = roc_auc_score(is_id, moved)
-                    expected[i, j, k, split] = auc
+                    expected[i, k, j, split] = auc
     np.testing.assert_allclose(found, expected.mean(axis=-1).ravel())
     assert len(set(found.round(6))) > 4
     best = search.best_estimator_
@@ -577,7 +577,11 @@ def network():
     nodes, y = _blocks()
     train = np.arange(0, 90, 3)  # the last class is left out
     clf = GraphClassifier(
-        hidden=(8,), max_epochs=30, early_stopping=False, random_state=0, device="cpu"
+        conv_params={"hidden": (8,)},
+        max_epochs=30,
+        random_state=0,
+        device="cpu",
+        training=TrainingOptions(early_stopping=False),
     )
     return nodes, y, train, clf.fit(nodes[train], y[train])
 
@@ -585,9 +589,9 @@ def network():
 def test_energy_of_a_graph_network(network):
     nodes, y, train, clf = network
     energy = logsumexp(clf.predict_logits(nodes), axis=1)
-    expected = propagate(energy, nodes, scheme="gnnsafe", steps=2, alpha=0.2)
+    expected = propagate(energy, nodes, scheme="gnnsafe", n_steps=2, alpha=0.2)
     for inner in (Energy(FrozenEstimator(clf)), Energy(clf)):  # the second is trained
-        detector = Propagation(inner, scheme="gnnsafe", steps=2, alpha=0.2)
+        detector = Propagation(inner, scheme="gnnsafe", n_steps=2, alpha=0.2)
         detector.fit(nodes[train], y[train])
         found = detector.score_samples(nodes[50:])
         np.testing.assert_allclose(found, expected[50:], rtol=1e-5)
@@ -682,7 +686,7 @@ def test_wrong_parameters():
     nodes, y = _blocks()
     for name, value in (
         ("scheme", "symmetrical"),
-        ("steps", -2),
+        ("n_steps", -2),
         ("teleport", -0.1),
         ("alpha", 2.0),
         ("estimator", LogisticRegression()),

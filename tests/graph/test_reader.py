@@ -116,7 +116,9 @@ def _logits(clf, nodes):
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
 def test_head_of_built_in_networks(conv, hidden):
     nodes = _nodes()
-    clf = GraphClassifier(conv, hidden=hidden, max_epochs=2, random_state=0)
+    clf = GraphClassifier(
+        conv, conv_params={"hidden": hidden}, max_epochs=2, random_state=0
+    )
     clf.fit(nodes, nodes.labels)
     clf.module_.double()
     n_maps = 2 if conv == "sage" else 1
@@ -130,7 +132,9 @@ def test_head_of_built_in_networks(conv, hidden):
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
 def test_split_of_built_in_networks(conv):
     nodes = _nodes(weighted=conv != "gat")
-    clf = GraphClassifier(conv, hidden=(8,), max_epochs=2, random_state=0)
+    clf = GraphClassifier(
+        conv, conv_params={"hidden": (8,)}, max_epochs=2, random_state=0
+    )
     clf.fit(nodes, nodes.labels)
     body, head = split(clf)
     embeddings = body.transform(nodes)
@@ -499,7 +503,9 @@ def test_layers_by_name_and_number():
 
 def test_layers_of_built_in_networks():
     nodes = _nodes()
-    clf = GraphClassifier("gat", hidden=(16,), max_epochs=2, random_state=0)
+    clf = GraphClassifier(
+        "gat", conv_params={"hidden": (16,)}, max_epochs=2, random_state=0
+    )
     clf.fit(nodes, nodes.labels)
     names = {0: "maps.0", 1: "layers.0", 2: "head", -1: "head"}
     for number, name in names.items():
@@ -742,7 +748,7 @@ def test_rows_of_a_view():
 
 def test_extractor_of_a_classifier_that_it_trains():
     nodes = _nodes()
-    clf = GraphClassifier(hidden=(4,), max_epochs=2, random_state=0)
+    clf = GraphClassifier(conv_params={"hidden": (4,)}, max_epochs=2, random_state=0)
     body = FeatureExtractor(clf)
     embeddings = body.fit_transform(nodes[:20], nodes.labels[:20])
     clf.fit(nodes[:20], nodes.labels[:20])

@@ -15,6 +15,7 @@ from skood.graph import NodeSet
 from skood.graph._modules import NETWORKS
 from skood.graph._tensors import GraphTensors, graph_tensors
 from skood.graph._training import NodeRows, cross_entropy, neighborhood, train_nodes
+from skood.nn import TrainingOptions
 from tests.graph._messy import messy_graph
 
 pytest.importorskip("torch_geometric")
@@ -36,6 +37,13 @@ def _network(name="gcn", **kwargs):
     torch.manual_seed(0)
     kwargs = {"hidden": (8,), "dropout": 0.0, **kwargs}
     return NETWORKS[name](6, 3, **kwargs)
+
+
+def _train(module, rows, valid=None, **params):
+    options = {"weight_decay": 0.0, "n_iter_no_change": 50, "tol": 0.0}
+    options.update({name: params.pop(name) for name in list(params) if name in options})
+    options = TrainingOptions(optimizer="adam", **options)
+    return train_nodes(module, rows, valid, options=options, **params)
 
 
 # --- against a plain loop ----------------------------------------------------------
@@ -66,7 +74,7 @@ def test_epochs_are_those_of_a_plain_loop(name, n_epochs):
     rows = _rows(weight=np.random.default_rng(1).uniform(0.2, 1.8, size=15))
     module = _network(name)
     plain = copy.deepcopy(module)
-    history = train_nodes(module, rows, lr=0.03, weight_decay=0.1, max_epochs=n_epochs)
+    history = _train(module, rows, lr=0.03, weight_decay=0.1, max_epochs=n_epochs)
     losses = _plain(plain, rows, n_epochs, 0.03, 0.1)
     assert [row["train_loss"] for row in history] == pytest.approx(losses, rel=1e-5)
     assert all(set(row) == {"train_loss"} for row in history)
@@ -85,7 +93,7 @@ def test_penalty_is_of_all_nodes():
         numbers_seen.append(numbers)
         return outputs.square().sum() / 7
 
-    history = train_nodes(module, rows, max_epochs=2, penalty=penalty)
+    history = _train(module, rows, max_epochs=2, penalty=penalty)
     losses = _plain(plain, rows, 2, 1e-2, 0.0, lambda out: out.square().sum() / 7)
     assert [row["train_loss"] for row in history] == pytest.approx(losses, rel=1e-5)
     assert numbers_seen == [slice(None)] * 2
@@ -103,7 +111,7 @@ def test_loss_of_rows():
     with torch.no_grad():
         outputs = module(rows.tensors)[rows.nodes]
         expected = float((outputs.square().sum(dim=1).numpy() * rows.weight).mean())
-    [row] = train_nodes(module, rows, loss=loss, max_epochs=1)
+    [row] = _train(module, rows, loss=loss, max_epochs=1)
     assert row["train_loss"] == pytest.approx(expected, rel=1e-5)
 
 
@@ -120,7 +128,7 @@ def test_weight_two_is_the_row_twice_and_zero_is_none():
     twice = rows.part(order).with_weight(np.ones(15))
     modules = [_network(), _network()]
     for module, one in zip(modules, (rows, twice), strict=True):
-        train_nodes(module, one, max_epochs=5)
+        _train(module, one, max_epochs=5)
     for one, other in zip(*(m.parameters() for m in modules), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
@@ -153,7 +161,7 @@ def _run_script(losses, **kwargs):
     module = _Scripted(losses)
     rows = _rows()
     kwargs = {"loss": _first_column, "max_epochs": len(losses), "lr": 0.1, **kwargs}
-    history = train_nodes(module, rows, rows, **kwargs)
+    history = _train(module, rows, rows, **kwargs)
     # a step of Adam on a constant gradient is lr long
     return history, round(float(module.weight.detach()) / 0.1)
 
@@ -168,26 +176,26 @@ def test_the_best_weights_return():
 @pytest.mark.parametrize("patience, n_epochs", [(1, 4), (2, 7), (3, 11), (99, 11)])
 def test_patience(patience, n_epochs):
     losses = [5.0, 3.0, 2.0, 4.0, 1.9, 2.0, 6.0, 1.8, 2.0, 2.0, 2.0]
-    history, epoch_of_weights = _run_script(losses, patience=patience)
+    history, epoch_of_weights = _run_script(losses, n_iter_no_change=patience)
     assert len(history) == n_epochs
     assert epoch_of_weights == int(np.argmin(losses[:n_epochs])) + 1
 
 
 def test_tol_is_the_gain_that_counts():
     losses = [5.0, 4.0, 3.9, 3.8, 3.7, 3.6, 3.5]
-    history, epoch_of_weights = _run_script(losses, tol=0.5, patience=3)
+    history, epoch_of_weights = _run_script(losses, tol=0.5, n_iter_no_change=3)
     assert len(history) == 5
     assert epoch_of_weights == 5  # small gains are taken, too
-    assert len(_run_script(losses, tol=0.05, patience=3)[0]) == 7
+    assert len(_run_script(losses, tol=0.05, n_iter_no_change=3)[0]) == 7
 
 
 def test_validation_is_without_dropout_and_leaves_training_alone():
     rows = _rows()
     module = _network(dropout=0.5)
-    history = train_nodes(module, rows, rows, max_epochs=3)
+    history = _train(module, rows, rows, max_epochs=3)
     torch.manual_seed(0)
     again = _network(dropout=0.5)
-    without = train_nodes(again, rows, max_epochs=3)
+    without = _train(again, rows, max_epochs=3)
     assert [h["train_loss"] for h in history] == [h["train_loss"] for h in without]
     with torch.no_grad():
         outputs = module(rows.tensors)[rows.nodes]
@@ -198,7 +206,7 @@ def test_validation_is_without_dropout_and_leaves_training_alone():
 def test_validation_nodes_of_another_graph():
     rows, other = _rows(), _rows(messy_graph(n_nodes=20, seed=5), seed=5)
     module = _network()
-    history = train_nodes(module, rows, other, max_epochs=1)
+    history = _train(module, rows, other, max_epochs=1)
     with torch.no_grad():
         outputs = module(other.tensors)[other.nodes]
         loss = float(cross_entropy(outputs, torch.tensor(other.codes)).mean())
@@ -218,7 +226,7 @@ def test_bar_is_told():
 
     bar = Bar()
     rows = _rows()
-    history = train_nodes(_network(), rows, rows, max_epochs=2, bar=bar)
+    history = _train(_network(), rows, rows, max_epochs=2, bar=bar)
     values = [{name: f"{v:.3g}" for name, v in row.items()} for row in history]
     assert bar.told == [values[0], 1, values[1], 1]
 
@@ -228,7 +236,7 @@ def test_bar_is_told():
 
 def test_diverged():
     with pytest.raises(ValueError, match=r"Training diverged: in epoch \d+ the loss"):
-        train_nodes(_network(), _rows(), lr=1e25, max_epochs=10)
+        _train(_network(), _rows(), lr=1e25, max_epochs=10)
 
 
 def test_validation_loss_that_is_not_finite():
@@ -261,7 +269,7 @@ def test_outputs_that_are_not_a_row_for_each_node(outputs, found):
     with pytest.raises(
         ValueError, match=f"a row for each of the 30 nodes of the graph, got {found}"
     ):
-        train_nodes(_Returns(outputs), _rows())
+        _train(_Returns(outputs), _rows())
 
 
 # --- neighborhoods ----------------------------------------------------------------
@@ -305,7 +313,7 @@ def test_whole_neighborhood_against_a_loop(n_layers, loops):
 def test_whole_neighborhood_gives_the_outputs_of_the_whole_graph(name, sparse_features):
     """Of the nodes that were asked for: "gcn" knows the degrees at the border."""
     nodes = messy_graph(n_nodes=60, density=0.03, sparse_features=sparse_features)
-    options = {"steps": 3} if name == "appnp" else {}
+    options = {"n_steps": 3} if name == "appnp" else {}
     module = _network(name, hidden=(8, 16), **options).eval()
     wanted = np.array([3, 17, 40, 59, 3])
     rng = np.random.default_rng(0)
@@ -374,9 +382,7 @@ def test_batches_with_whole_neighborhoods_are_steps_of_a_plain_loop():
     module = _network()
     plain = copy.deepcopy(module)
     torch.manual_seed(3)
-    history = train_nodes(
-        module, rows, max_epochs=2, batch_size=4, n_neighbors=30, lr=0.03
-    )
+    history = _train(module, rows, max_epochs=2, batch_size=4, n_neighbors=30, lr=0.03)
     torch.manual_seed(3)
     optimizer = torch.optim.Adam(plain.parameters(), lr=0.03)
     for row in history:
@@ -405,7 +411,7 @@ def test_penalty_is_told_the_numbers_of_the_sample():
         assert len(outputs) == len(numbers)
         return outputs.sum() * 0
 
-    train_nodes(_network(), rows, max_epochs=1, batch_size=10, penalty=penalty)
+    _train(_network(), rows, max_epochs=1, batch_size=10, penalty=penalty)
     assert len(seen) == 3
     A = nodes.adjacency.toarray()
     for numbers in seen:
@@ -420,7 +426,7 @@ def test_seed_of_the_samples():
     for seed in (0, 0, 1):
         torch.manual_seed(1)
         module = _network(hidden=())
-        history = train_nodes(
+        history = _train(
             module, rows, batch_size=10, n_neighbors=2, seed=seed, max_epochs=3
         )
         found.append([row["train_loss"] for row in history])

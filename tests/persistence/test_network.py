@@ -114,7 +114,7 @@ def test_skorch_net_comes_back():
 
 def test_graph_network_comes_back():
     nodes = NodeSet((X, np.roll(np.eye(len(X)), 1, axis=1)))
-    clf = GraphClassifier(hidden=(8,), max_epochs=2, random_state=0)
+    clf = GraphClassifier(conv_params={"hidden": (8,)}, max_epochs=2, random_state=0)
     detector = MSP(clf).fit(nodes, Y)
     loaded = loads(dumps(detector, network=False), network=detector.estimator_)
     expected = detector.score_samples(nodes)
