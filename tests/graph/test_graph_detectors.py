@@ -353,7 +353,10 @@ def test_search_over_a_network_in_a_detector(nodes):
     )
     search = GridSearchCV(
         Energy(gnn),
-        {"estimator__hidden": [(4,), (8,)], "temperature": [1.0, 2.0]},
+        {
+            "estimator__conv_params": [{"hidden": (4,)}, {"hidden": (8,)}],
+            "temperature": [1.0, 2.0],
+        },
         cv=LeaveClassesOut(left_out=[(0,), (3,)], random_state=0),
         scoring=make_ood_scorer(),
     )

@@ -80,11 +80,7 @@ def gnn(nodes):
 def test_members_are_networks_thinned_by_hand(kind):
     """A mask for all nodes, from the numbers of the member and of the call."""
     nodes = _nodes(kind)
-    clf = (
-        GraphClassifier(**QUICK)
-        .set_params(conv_params={"hidden": (8,), "dropout": 0.3})
-        .fit(nodes, nodes.labels)
-    )
+    clf = _with_dropout(0.3).fit(nodes, nodes.labels)
     mc = MCDropout(FrozenEstimator(clf), n_samples=4, random_state=0)
     found = mc.fit(nodes, nodes.labels).predict_members(nodes)
     net = clf.module_
@@ -201,8 +197,9 @@ def test_in_a_pipeline_a_search_and_a_detector(nodes):
     plain = MCDropout(GraphClassifier(**QUICK), n_samples=5, random_state=0)
     plain.fit(nodes[:N_TRAIN], y[:N_TRAIN])
     np.testing.assert_array_equal(members, plain.predict_members(nodes))
-    search = GridSearchCV(plain, {"estimator__dropout": [0.2, 0.5]}, cv=2)
-    assert search.fit(nodes, y).best_params_.keys() == {"estimator__dropout"}
+    grid = {"estimator__conv_params": [{"dropout": 0.2}, {"dropout": 0.5}]}
+    search = GridSearchCV(plain, grid, cv=2)
+    assert search.fit(nodes, y).best_params_.keys() == grid.keys()
     detector = UncertaintyDetector(search.best_estimator_, component="total")
     score = cross_val_score(
         detector,
