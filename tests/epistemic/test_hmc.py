@@ -44,6 +44,16 @@ QUICK = {
 }
 quiet = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
+SAMPLERS = [
+    partial(HMC, **QUICK),
+    partial(
+        CyclicalSGHMC,
+        schedule=CyclicalSchedule(n_cycles=2, epochs_per_cycle=4, samples_per_cycle=2),
+        batch_size=25,
+    ),
+]
+each_sampler = pytest.mark.parametrize("make", SAMPLERS, ids=["HMC", "CyclicalSGHMC"])
+
 
 def _network():
     return MLPClassifier((6,), solver="lbfgs", max_iter=50, random_state=0)
@@ -101,17 +111,19 @@ def test_scales_of_single_parameters():
 
 
 @quiet
-def test_members_are_the_samples():
-    hmc = _quick().fit(X, y)
+@each_sampler
+def test_members_are_the_samples(make):
+    clf = make(_network(), random_state=0, device="cpu").fit(X, y)
+    n = clf.log_density_.size
     shapes = {"0.weight": (6, 2), "0.bias": (6,), "2.weight": (2, 6), "2.bias": (2,)}
-    assert {k: v.shape for k, v in hmc.samples_.items()} == {
-        name: (16, *shape) for name, shape in shapes.items()
+    assert {k: v.shape for k, v in clf.samples_.items()} == {
+        name: (n, *shape) for name, shape in shapes.items()
     }
-    members = hmc.predict_members(X)
-    assert members.shape == (16, 60, 2)
-    log_density = hmc.log_density_.ravel()
-    for i in range(16):
-        w = {name: stacked[i] for name, stacked in hmc.samples_.items()}
+    members = clf.predict_members(X)
+    assert members.shape == (n, 60, 2)
+    log_density = clf.log_density_.ravel()
+    for i in range(n):
+        w = {name: stacked[i] for name, stacked in clf.samples_.items()}
         h = np.maximum(X @ w["0.weight"].T + w["0.bias"], 0)
         margin = np.diff(h @ w["2.weight"].T + w["2.bias"])[:, 0]
         p = 1 / (1 + np.exp(-margin))
@@ -119,9 +131,9 @@ def test_members_are_the_samples():
         value = -np.logaddexp(0, np.where(y == 1, -margin, margin)).sum()
         value -= sum(0.5 * (part**2).sum() for part in w.values())
         assert log_density[i] == pytest.approx(value, rel=1e-9)
-    np.testing.assert_allclose(hmc.predict_proba(X), members.mean(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(clf.predict_proba(X), members.mean(axis=0), rtol=1e-9)
     expected = member_uncertainty(np.log(members))
-    found = hmc.predict_uncertainty(X)
+    found = clf.predict_uncertainty(X)
     for name in ("total", "aleatoric", "epistemic"):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
 
@@ -142,37 +154,57 @@ def test_diagnostics_are_those_of_the_samples():
 
 
 @quiet
-def test_given_model_predicts_in_setting_b():
-    frozen = FrozenEstimator(_network().fit(X, y))
-    hmc = _quick(frozen).fit(X, y)
-    np.testing.assert_allclose(hmc.predict_proba(X), frozen.predict_proba(X))
-    found = hmc.predict_uncertainty(X)
-    # the network knows its logits: its probabilities have too few digits
-    margin = np.where(y == 1, 1, -1)
-    assert found.epistemic.shape == margin.shape
+@each_sampler
+@pytest.mark.parametrize(
+    "network",
+    [
+        _network(),
+        TorchClassifier(
+            module_params={"hidden": (5,)}, max_epochs=3, random_state=0, device="cpu"
+        ),
+    ],
+    ids=["scikit-learn", "torch"],
+)
+def test_given_model_predicts_in_setting_b(make, network):
+    network = clone(network).fit(X, y)
+    before = copy.deepcopy(network)
+    clf = make(FrozenEstimator(network), random_state=0, device="cpu").fit(X, y)
+    np.testing.assert_allclose(clf.predict_proba(X), network.predict_proba(X))
+    found = clf.predict_uncertainty(X).epistemic
+    # the network returns logits: its probabilities have too few digits
     expected = member_uncertainty(
-        np.log(hmc.predict_members(X)),
-        reference=np.log(frozen.predict_proba(X)),
+        np.log(clf.predict_members(X)),
+        reference=np.log(network.predict_proba(X)),
         setting="b",
-    )
-    np.testing.assert_allclose(found.epistemic, expected.epistemic, rtol=1e-6)
-    in_a = hmc.set_params(setting="a").predict_uncertainty(X)
-    assert not np.allclose(in_a.epistemic, found.epistemic)
+    ).epistemic
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    alone = [clf.predict_uncertainty(X[[i]]).epistemic[0] for i in range(5)]
+    np.testing.assert_allclose(found[:5], alone, rtol=1e-9)
+    np.testing.assert_array_equal(network.predict_proba(X), before.predict_proba(X))
+    if isinstance(network, TorchClassifier):
+        given = before.module_.state_dict()
+        for name, tensor in network.module_.state_dict().items():
+            assert torch.equal(tensor, given[name])
+    in_a = clf.set_params(setting="a").predict_uncertainty(X)
+    assert not np.allclose(in_a.epistemic, found)
 
 
 # --- options ---------------------------------------------------------------------
 
 
 @quiet
-def test_seeds():
+@each_sampler
+def test_seeds(make):
+    def samples(seed):
+        return make(_network(), random_state=seed, device="cpu").fit(X, y).samples_
+
     state = torch.random.get_rng_state()
-    first, again = (_quick().fit(X, y).samples_ for _ in range(2))
-    other = _quick(random_state=1).fit(X, y).samples_
+    first, again, other = samples(0), samples(0), samples(1)
     for name in first:
         np.testing.assert_array_equal(first[name], again[name])
         assert not np.allclose(first[name], other[name])
     assert torch.equal(torch.random.get_rng_state(), state)
-    drawn = _quick(random_state=np.random.RandomState(0)).fit(X, y).samples_
+    drawn = samples(np.random.RandomState(0))
     np.testing.assert_array_equal(drawn["0.bias"], first["0.bias"])
 
 
@@ -292,16 +324,6 @@ class Encoder(nn.Module):
     def forward(self, x):
         """Of the mean token."""
         return self.head(self.encoder(self.embed(x[:, :, None])).mean(1))
-
-
-SAMPLERS = [
-    partial(HMC, **QUICK),
-    partial(
-        CyclicalSGHMC,
-        schedule=CyclicalSchedule(n_cycles=1, epochs_per_cycle=2, samples_per_cycle=1),
-    ),
-]
-each_sampler = pytest.mark.parametrize("make", SAMPLERS, ids=["HMC", "CyclicalSGHMC"])
 
 
 @quiet

@@ -14,10 +14,9 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from skood.epistemic import CyclicalSchedule, CyclicalSGHMC, member_uncertainty
+from skood.epistemic import CyclicalSchedule, CyclicalSGHMC
 from skood.epistemic.mcmc._posterior import Posterior
 from skood.exceptions import SkoodWarning
-from skood.nn import TorchClassifier
 from tests.epistemic import _logistic
 
 X, y = make_moons(60, noise=0.1, random_state=0)
@@ -136,57 +135,6 @@ def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
     assert (np.abs(found - exact) < 4 * error).all()
     # sharp enough to tell another variance of the noise, as 1 - momentum^2
     assert (error[2:4] < 0.25 * (1 - momentum) / 2 * exact[2:4]).all()
-
-
-def test_members_are_the_samples():
-    clf = _quick().fit(X, y)
-    assert clf.samples_["0.weight"].shape == (4, 6, 2)
-    members = clf.predict_members(X)
-    for i in range(4):
-        w = {name: stacked[i] for name, stacked in clf.samples_.items()}
-        h = np.maximum(X @ w["0.weight"].T + w["0.bias"], 0)
-        margin = np.diff(h @ w["2.weight"].T + w["2.bias"])[:, 0]
-        np.testing.assert_allclose(
-            members[i, :, 1], 1 / (1 + np.exp(-margin)), rtol=1e-9
-        )
-        value = -np.logaddexp(0, np.where(y == 1, -margin, margin)).sum()
-        value -= sum(0.5 * (part**2).sum() for part in w.values())
-        assert clf.log_density_[i] == pytest.approx(value, rel=1e-9)
-    np.testing.assert_allclose(clf.predict_proba(X), members.mean(axis=0))
-    expected = member_uncertainty(np.log(members)).epistemic
-    np.testing.assert_allclose(
-        clf.predict_uncertainty(X).epistemic, expected, rtol=1e-6
-    )
-
-
-def test_given_model_predicts_in_setting_b():
-    network = TorchClassifier(
-        module_params={"hidden": (5,)}, max_epochs=3, random_state=0, device="cpu"
-    ).fit(X, y)
-    before = {k: v.clone() for k, v in network.module_.state_dict().items()}
-    clf = _quick(FrozenEstimator(network)).fit(X, y)
-    np.testing.assert_allclose(clf.predict_proba(X), network.predict_proba(X))
-    expected = member_uncertainty(
-        np.log(clf.predict_members(X)),
-        reference=np.log(network.predict_proba(X)),
-        setting="b",
-    ).epistemic
-    found = clf.predict_uncertainty(X).epistemic
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    alone = [clf.predict_uncertainty(X[[i]]).epistemic[0] for i in range(5)]
-    np.testing.assert_allclose(found[:5], alone, rtol=1e-9)
-    for name, tensor in network.module_.state_dict().items():
-        assert torch.equal(tensor, before[name])
-
-
-def test_seeds():
-    state = torch.random.get_rng_state()
-    first, again = (_quick().fit(X, y).samples_ for _ in range(2))
-    other = _quick(random_state=1).fit(X, y).samples_
-    for name in first:
-        np.testing.assert_array_equal(first[name], again[name])
-        assert not np.allclose(first[name], other[name])
-    assert torch.equal(torch.random.get_rng_state(), state)
 
 
 def test_errors_keep_what_was_fitted():
