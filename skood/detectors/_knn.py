@@ -15,7 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.detectors._common._base_output_detector import ReadingDetector
 from skood.detectors._common._explain import explanation
-from skood.detectors._common._memory_bank import drawn_rows, leave_out, own_rows
+from skood.detectors._common._memory_bank import (
+    drawn_rows,
+    kth_of_tiles,
+    own_rows,
+)
 from skood.utils._array_api import (
     array_device,
     array_namespace,
@@ -405,36 +409,17 @@ class KNN(ReadingDetector):
         for rows in row_chunks(len(reading), per_row, budget):
             queries = self._prepared(reading.rows(rows).features)
             queries = to_device(queries, device)
-            found = self._nearest_torch(
+            found = kth_of_tiles(
                 queries.double(),
                 bank,
                 tiles,
                 half_norms,
+                self.n_neighbors,
                 None if own is None else own[rows],
             )
             part = to_host((queries.double() - bank[found]).norm(dim=1))
             distances.append(self._without_rounding(part, to_host(queries)))
         return np.concatenate(distances)
-
-    def _nearest_torch(self, queries, bank, tiles, half_norms, own=None):
-        """Return the k-th neighbors in the bank, from the neighbors in each tile."""
-        import torch
-
-        gaps, rows = [], []
-        for tile, half in zip(tiles, half_norms, strict=True):
-            gap = torch.addmm(half, queries, bank[tile].double().T, alpha=-1)
-            leave_out(gap, own, tile, torch.inf)
-            best = gap.topk(min(self.n_neighbors, gap.shape[1]), largest=False)
-            gaps.append(best.values)
-            rows.append(best.indices + tile.start)
-            if len(gaps) > 1:
-                gap, row = torch.cat(gaps, dim=1), torch.cat(rows, dim=1)
-                best = gap.topk(min(self.n_neighbors, gap.shape[1]), largest=False)
-                gaps, rows = [best.values], [row.gather(1, best.indices)]
-        found = rows[0]
-        if own is not None and found.shape[1] == len(bank):  # the sample itself is last
-            return found[:, -2]
-        return found[:, -1]
 
     @takes_input
     def explain(self, X, *, n_features=3, n_neighbors=None):

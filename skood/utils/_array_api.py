@@ -59,24 +59,9 @@ def _cuda_is_there():
 def array_device(device, array):
     """Return the device for computations on an array.
 
-    Parameters
-    ----------
-    device : str or torch.device
-        "auto" is the device of `array` if that is a GPU, else the current CUDA device
-        for arrays of 16 MiB or more if available, else the CPU.
-
-    array : ndarray or torch.Tensor
-        The array.
-
-    Returns
-    -------
-    device : torch.device or None
-        None: NumPy on the CPU.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `device` is invalid, or not available on this machine.
+    `device`: "auto" is the device of `array` if that is a GPU, else the current
+    CUDA device for arrays of 16 MiB or more if available, else the CPU. `array`:
+    the array. Returns `device`: None: NumPy on the CPU.
     """
     if isinstance(device, str) and device == "auto":
         if is_tensor(array) and array.device.type != "cpu":

@@ -75,26 +75,9 @@ def is_lazy(X):
 def as_rows(X, *, for_fit=False):
     """Return samples that can be counted and indexed.
 
-    Parameters
-    ----------
-    X : object
-        Anything.
-
-    for_fit : bool, default=False
-        Whether the order of the samples does not matter, so that a loader may shuffle.
-
-    Returns
-    -------
-    X : object
-        `DatasetRows` of a torch dataset or loader; else `X` itself.
-
-    Raises
-    ------
-    TypeError
-        If it is an iterable dataset, which cannot be indexed.
-
-    ValueError
-        If a loader drops samples, or shuffles although `for_fit` is False.
+    `for_fit`: whether the order of the samples does not matter, so that a loader
+    may shuffle. Returns `X`: `DatasetRows` of a torch dataset or loader; else `X`
+    itself.
     """
     if not is_torch_data(X):
         return X
@@ -106,24 +89,10 @@ def as_rows(X, *, for_fit=False):
 def labeled_rows(X, y, *, wait=False):
     """Return samples to fit on, and their labels, taken from torch data if not given.
 
-    Parameters
-    ----------
-    X : object
-        Anything.
-
-    y : array-like of shape (n_samples,) or None
-        Labels; None: labels of the items of torch data.
-
-    wait : bool, default=False
-        Whether to defer labels until the samples have been loaded in any case.
-
-    Returns
-    -------
-    X : object
-        Samples that can be counted and indexed.
-
-    y : array-like of shape (n_samples,) or None
-        None if there are no labels, or none yet.
+    `y` of shape (n_samples,) or None: labels; None: labels of the items of torch
+    data. `wait`: whether to defer labels until the samples have been loaded in any
+    case. Returns `X`: samples that can be counted and indexed, and `y` of shape
+    (n_samples,) or None: None if there are no labels, or none yet.
     """
     if not is_torch_data(X):
         return X, y
@@ -136,15 +105,8 @@ def labeled_rows(X, y, *, wait=False):
 def loaded_blocks(X):
     """Yield blocks of samples, in their order, as arrays in memory.
 
-    Parameters
-    ----------
-    X : array-like, torch Dataset or DataLoader, or dask array
-        The samples.
-
-    Yields
-    ------
-    block : object
-        A batch of a dataset or loader, or a chunk of a dask array; other `X` unchanged.
+    Yields `block`: a batch of a dataset or loader, or a chunk of a dask array;
+    other `X` unchanged.
     """
     if not is_lazy(X):
         yield X
@@ -189,18 +151,8 @@ def loaded(X):
 def joined(parts, axis=0):
     """Concatenate results for consecutive blocks of samples.
 
-    Parameters
-    ----------
-    parts : list of ndarray, or of lists, tuples or dicts of ndarrays or None
-        The results, all of one kind.
-
-    axis : int, default=0
-        The axis of the samples.
-
-    Returns
-    -------
-    result : ndarray, list, tuple or Bunch
-        The result for all samples.
+    `parts`: the results, all of one kind. `axis`: the axis of the samples. Returns
+    `result`: the result for all samples.
 
     Examples
     --------
@@ -225,18 +177,8 @@ def blockwise(method=None, *, axis=0):
     For samples that are not in memory, the method is called block by block, and the
     results are concatenated.
 
-    Parameters
-    ----------
-    method : callable
-        Takes ``(self, X, ...)``.
-
-    axis : int, default=0
-        The axis of the samples in the result.
-
-    Returns
-    -------
-    method : callable
-        The decorated method.
+    `method`: takes ``(self, X, ...)``. `axis`: the axis of the samples in the
+    result. Returns `method`: the decorated method.
     """
     if method is None:
         return functools.partial(blockwise, axis=axis)

@@ -31,15 +31,8 @@ def replacing(path):
     is removed and the old one is unchanged. The permissions of the old file are
     preserved.
 
-    Parameters
-    ----------
-    path : str or path-like
-        The file to be replaced or created; a link is followed.
-
-    Yields
-    ------
-    stream : binary file
-        It supports writing, reading and seeking.
+    `path`: the file to be replaced or created; a link is followed. Yields `stream`:
+    it supports writing, reading and seeking.
 
     Examples
     --------
@@ -87,23 +80,10 @@ def write_text(path, text):
 def check_unpacked_size(unpacked, packed, max_bytes=None, *, name, remedy=None):
     """Raise a ValueError if the content of a compressed file is too large.
 
-    Parameters
-    ----------
-    unpacked : int
-        Bytes of the content, or of the part that was read.
-
-    packed : int
-        Bytes of the file.
-
-    max_bytes : int, default=None
-        Largest size of the content. None: 100 times the size of the file, at least
-        64 MiB.
-
-    name : str or path-like
-        The file, for the message.
-
-    remedy : str, default=None
-        Advice in the message. None: to pass a larger `max_bytes`.
+    `unpacked`: bytes of the content, or of the part that was read. `packed`: bytes
+    of the file. `max_bytes`: largest size of the content. None: 100 times the size
+    of the file, at least 64 MiB. `name`: the file, for the message. `remedy`:
+    advice in the message. None: to pass a larger `max_bytes`.
     """
     limit = largest_content(packed, max_bytes)
     if unpacked > limit:

@@ -28,24 +28,9 @@ _VALIDATION = ("sklearn.utils.validation", "sklearn.utils._array_api")
 def check_input(X):
     """Return `X` in a type that any estimator accepts, or raise.
 
-    Parameters
-    ----------
-    X : object
-        Samples of any type.
-
-    Returns
-    -------
-    X : object
-        A tensor is detached, with a dtype that NumPy has; a list of tensors becomes an
-        array, or a list of arrays if shapes differ. Everything else is unchanged.
-
-    Raises
-    ------
-    TypeError
-        If `X` is a sparse tensor.
-
-    ValueError
-        If `X` is a tensor without values, or a data frame with repeated column names.
+    `X`: samples of any type. Returns `X`: a tensor is detached, with a dtype that
+    NumPy has; a list of tensors becomes an array, or a list of arrays if shapes
+    differ. Everything else is unchanged.
     """
     if type(X) is np.ndarray:  # for the speed of small calls
         return X

@@ -53,23 +53,8 @@ def _is_missing(label):
 def check_labels(y, name="y"):
     """Return `y` as a 1-D array without missing values, or raise.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,)
-        Labels of any type.
-
-    name : str, default="y"
-        Name of the labels in errors.
-
-    Returns
-    -------
-    y : ndarray of shape (n_samples,)
-        The labels.
-
-    Raises
-    ------
-    ValueError
-        If `y` is None, is not one-dimensional or contains NaN or None.
+    `y` of shape (n_samples,). `name`: name of the labels in errors. Returns `y` of
+    shape (n_samples,).
     """
     if y is None:
         raise ValueError(f"{name} is required, got None.")
@@ -88,23 +73,10 @@ def check_labels(y, name="y"):
 def check_label_rows(y, name="y"):
     """Return `y` as labels, or as a table of labels with a column per concept.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-        Labels of any type. One column is one label per sample, as in `check_labels`.
-
-    name : str, default="y"
-        Name of the labels in errors.
-
-    Returns
-    -------
-    y : ndarray of shape (n_samples,) or (n_samples, n_concepts)
-        The labels. Columns of different types give an array of objects.
-
-    Raises
-    ------
-    ValueError
-        If `y` is None, has more axes or contains NaN or None.
+    `y` of shape (n_samples,) or (n_samples, n_concepts): labels of any type. One
+    column is one label per sample, as in `check_labels`. `name`: name of the labels
+    in errors. Returns `y` of shape (n_samples,) or (n_samples, n_concepts): the
+    labels. Columns of different types give an array of objects.
     """
     table = _as_table(y)
     if table is None:
@@ -119,15 +91,8 @@ def check_label_rows(y, name="y"):
 def single_column(y):
     """Return labels without the second axis if they have one column.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-        Labels.
-
-    Returns
-    -------
-    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-        The column, if there is only one; else `y` itself.
+    `y` of shape (n_samples,) or (n_samples, n_concepts). Returns `y` of shape
+    (n_samples,) or (n_samples, n_concepts).
 
     Examples
     --------
@@ -165,16 +130,9 @@ def _as_table(y):
 def plain_labels(y):
     """Return an array of objects in their common type, if they have one.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_samples,)
-        Labels, such as a column of a table with text in another column.
-
-    Returns
-    -------
-    y : ndarray of shape (n_samples,)
-        An array of text, booleans, integers or floats instead of objects; of objects
-        if types are mixed.
+    `y` of shape (n_samples,): labels, such as a column of a table with text in
+    another column. Returns `y` of shape (n_samples,): an array of text, booleans,
+    integers or floats instead of objects; of objects if types are mixed.
 
     Examples
     --------
@@ -195,20 +153,8 @@ def plain_labels(y):
 def sortable_labels(y):
     """Return labels that can be classes, all text or all numbers, or raise.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_samples,)
-        Labels of ID samples, without missing values.
-
-    Returns
-    -------
-    y : ndarray of shape (n_samples,)
-        Numbers in an array of objects become an array of numbers.
-
-    Raises
-    ------
-    ValueError
-        If there are labels of several types, such as text and numbers.
+    `y` of shape (n_samples,): labels of ID samples, without missing values. Returns
+    `y` of shape (n_samples,).
 
     Examples
     --------
@@ -309,27 +255,10 @@ def ood_mask(y, *, ood_label=-1, classes=None):
     is OOD if any of its labels is `ood_label`, or the label in the first column is not
     among `classes`.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-        Labels.
-
-    ood_label : int or str, default=-1
-        Label of known OOD samples.
-
-    classes : array-like of shape (n_classes,), default=None
-        The classes of an estimator. None: only `ood_label` marks OOD samples.
-
-    Returns
-    -------
-    is_ood : ndarray of shape (n_samples,), dtype bool
-        True for OOD samples.
-
-    Raises
-    ------
-    ValueError
-        If labels are text and `ood_label` or all classes are numbers that print the
-        same, or vice versa.
+    `y` of shape (n_samples,) or (n_samples, n_concepts). `ood_label`: label of
+    known OOD samples. `classes` of shape (n_classes,): the classes of an estimator.
+    None: only `ood_label` marks OOD samples. Returns `is_ood` of shape
+    (n_samples,).
     """
     y = check_label_rows(y)
     is_ood = _equals(y, ood_label)
@@ -353,23 +282,8 @@ def ood_mask(y, *, ood_label=-1, classes=None):
 def id_rows(y, ood_label=-1):
     """Return a mask of the ID samples, which `fit` may learn from.
 
-    Parameters
-    ----------
-    y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-        Labels.
-
-    ood_label : int or str
-        Label of known OOD samples.
-
-    Returns
-    -------
-    is_id : ndarray of shape (n_samples,), dtype bool
-        True for ID samples.
-
-    Raises
-    ------
-    ValueError
-        If there is no ID sample.
+    `y` of shape (n_samples,) or (n_samples, n_concepts). `ood_label`: label of
+    known OOD samples. Returns `is_id` of shape (n_samples,).
     """
     is_id = ~ood_mask(y, ood_label=ood_label)
     if is_id.size == 0:
@@ -387,24 +301,9 @@ def id_rows(y, ood_label=-1):
 def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
     """Add `ood_label` to the error of a fit with only one remaining class.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_samples,) or None
-        Labels of ID samples.
-
-    n_left_out : int
-        Number of samples that are labeled `ood_label`.
-
-    ood_label : int or str
-        Label of known OOD samples.
-
-    warns : bool, default=False
-        Whether to warn if the fit succeeds, because it fits a classifier.
-
-    Raises
-    ------
-    ValueError
-        Any ValueError of the block; with the samples left out, if one class remains.
+    `y` of shape (n_samples,) or None. `n_left_out`: number of samples that are
+    labeled `ood_label`. `ood_label`: label of known OOD samples. `warns`: whether
+    to warn if the fit succeeds, because it fits a classifier.
     """
     why = ""
     if y is not None and n_left_out and not np.any(y[1:] != y[:1]):
@@ -428,24 +327,9 @@ def naming_ood_label(y, n_left_out, ood_label, *, warns=False):
 def check_nested_ood_labels(name, part, y, owner):
     """Raise if a part would treat samples of an ID class as OOD and leave them out.
 
-    Parameters
-    ----------
-    name : str
-        The parameter that contains the part.
-
-    part : object
-        An estimator that will be fitted, or is frozen.
-
-    y : ndarray of shape (n_samples,)
-        Labels of ID samples.
-
-    owner : str
-        Name of the class that contains the part.
-
-    Raises
-    ------
-    ValueError
-        If an ``ood_label`` in its parameters is one of the classes.
+    `name`: the parameter that contains the part. `part`: an estimator that will be
+    fitted, or is frozen. `y` of shape (n_samples,). `owner`: name of the class that
+    contains the part.
     """
     if isinstance(part, FrozenEstimator):
         return
@@ -461,18 +345,8 @@ def check_nested_ood_labels(name, part, y, owner):
 def label_codes(y, labels):
     """Return the index of each entry of `y` in `labels`.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_samples,)
-        Labels of any type.
-
-    labels : ndarray of shape (n_labels,)
-        Distinct labels, in any order.
-
-    Returns
-    -------
-    codes : ndarray of shape (n_samples,), dtype int
-        The indices; -1 for a label that is not in `labels`.
+    `y` of shape (n_samples,). `labels` of shape (n_labels,). Returns `codes` of
+    shape (n_samples,).
 
     Examples
     --------
@@ -489,23 +363,9 @@ def label_codes(y, labels):
 def put_label(y, rows, label):
     """Return labels with some replaced by a label of any type.
 
-    Parameters
-    ----------
-    y : ndarray of shape (n_samples,)
-        Labels.
-
-    rows : ndarray of shape (n_samples,), dtype bool
-        Mask of the labels to replace.
-
-    label : int or str
-        The label. Text among numbers, or a number among texts, gives an array of
-        objects.
-
-    Returns
-    -------
-    y : ndarray of shape (n_samples,)
-        A copy.
-        A copy.
+    `y` of shape (n_samples,). `rows` of shape (n_samples,). `label`: the label.
+    Text among numbers, or a number among texts, gives an array of objects. Returns
+    `y` of shape (n_samples,).
 
     Examples
     --------

@@ -73,27 +73,12 @@ def offset_rows(n_rows, limit=MAX_OFFSET_ROWS):
 def folds(n_samples, rows, y=None, n_folds=None):
     """Split samples into folds that are left out together.
 
-    Parameters
-    ----------
-    n_samples : int
-        Total number of samples.
-
-    rows : ndarray of int
-        Indices of the samples to split.
-
-    y : ndarray of shape (n_samples,), default=None
-        Class labels. Folds are stratified; a sample that is the only one of its class
-        is in no fold, since its class would be left out with it.
-
-    n_folds : int, default=None
-        A fold has at most 1 / `n_folds` of the samples. None: 20 for fewer than 1,000
-        samples, else 10.
-
-    Returns
-    -------
-    parts : list of ndarray of int
-        Disjoint positions in `rows`, with a fixed seed. Empty if no sample can be left
-        out of the fit.
+    `n_samples`: total number of samples. `rows`: indices of the samples to split.
+    `y` of shape (n_samples,): class labels. Folds are stratified; a sample that is
+    the only one of its class is in no fold, since its class would be left out with
+    it. `n_folds`: a fold has at most 1 / `n_folds` of the samples. None: 20 for
+    fewer than 1,000 samples, else 10. Returns `parts`: disjoint positions in
+    `rows`, with a fixed seed. Empty if no sample can be left out of the fit.
     """
     n_folds = n_folds or (20 if n_samples < _FEW else 10)
     order = np.random.default_rng(0).permutation(len(rows))
@@ -116,32 +101,13 @@ def cross_fitted(detector, reading, y, rows, n_folds=None, rescale=False):
 
     The outputs of the classifier, which is fitted on all samples, are reused.
 
-    Parameters
-    ----------
-    detector : ReadingDetector
-        Fitted on all of `reading`; its state is not changed.
-
-    reading : Reading
-        Outputs of the classifier for all training samples.
-
-    y : ndarray of shape (n_samples,) or None
-        Class labels.
-
-    rows : ndarray of int
-        Indices of the samples to score.
-
-    n_folds : int, default=None
-        See `folds`.
-
-    rescale : bool, default=False
-        Whether to rescale the scores of copies to the scores of the detector, for
-        scores whose scale depends on the number of samples.
-
-    Returns
-    -------
-    scores : ndarray
-        Scores of the samples that can be left out, in their order; with a warning, the
-        scores of `detector` itself if no copy could be fitted.
+    `detector`: fitted on all of `reading`; its state is not changed. `reading`:
+    outputs of the classifier for all training samples. `y` of shape (n_samples,) or
+    None. `rows`: indices of the samples to score. `n_folds`: see `folds`.
+    `rescale`: whether to rescale the scores of copies to the scores of the
+    detector, for scores whose scale depends on the number of samples. Returns
+    `scores`: scores of the samples that can be left out, in their order; with a
+    warning, the scores of `detector` itself if no copy could be fitted.
     """
     if _UNUSED.get():
         return detector._score_rows(reading.rows(rows))
@@ -187,34 +153,13 @@ def is_fixed(estimator):
 def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=True):
     """Return scores of training samples, each from a classifier fitted without it.
 
-    Parameters
-    ----------
-    detector : BaseDetector
-        Fitted on all samples; its state is not changed.
-
-    X : array-like of shape (n_samples, ...)
-        Training samples.
-
-    y : ndarray of shape (n_samples,) or None
-        Class labels.
-
-    fit : callable
-        ``fit(other, X, y)`` fits the classifier of a copy on some samples.
-
-    score : callable
-        ``score(other, left_out)`` scores the other samples with this copy.
-
-    n_folds : int, default=5
-        See `folds`.
-
-    rescale : bool, default=True
-        Whether to rescale the scores of copies to the scores of the detector.
-
-    Returns
-    -------
-    scores : ndarray
-        Scores of at most 1,000 samples; with a warning, the scores of `detector` itself
-        if no copy could be fitted.
+    `detector`: fitted on all samples; its state is not changed. `X` of shape
+    (n_samples, ...). `y` of shape (n_samples,) or None. `fit`: ``fit(other, X, y)``
+    fits the classifier of a copy on some samples. `score`: ``score(other,
+    left_out)`` scores the other samples with this copy. `n_folds`: see `folds`.
+    `rescale`: whether to rescale the scores of copies to the scores of the
+    detector. Returns `scores`: scores of at most 1,000 samples; with a warning, the
+    scores of `detector` itself if no copy could be fitted.
     """
     n_samples, scores = n_rows(X), []
     rows = np.arange(n_samples)[offset_rows(n_samples, MAX_REFITTED_ROWS)]

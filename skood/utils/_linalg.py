@@ -50,26 +50,10 @@ def check_no_overflow(array, what):
 def symmetric_eigh(matrix):
     """Return eigenvalues, eigenvectors and numerical rank of a covariance matrix.
 
-    Parameters
-    ----------
-    matrix : ndarray of shape (n_features, n_features)
-        Symmetric positive semidefinite.
-
-    Returns
-    -------
-    values : ndarray of shape (n_features,), dtype float64
-        Eigenvalues in ascending order.
-
-    vectors : ndarray of shape (n_features, n_features), dtype float64
-        Eigenvectors in columns.
-
-    rank : int
-        Number of eigenvalues that exceed the rounding error of the largest.
-
-    Raises
-    ------
-    ValueError
-        If the matrix contains NaN or infinity.
+    `matrix` of shape (n_features, n_features). Returns `values` of shape
+    (n_features,): eigenvalues in ascending order, and `vectors` of shape
+    (n_features, n_features): eigenvectors in columns, and `rank`: number of
+    eigenvalues that exceed the rounding error of the largest.
     """
     matrix = np.asarray(matrix, dtype=np.float64)
     check_no_overflow(matrix, "The covariance matrix")
@@ -84,23 +68,9 @@ def symmetric_eigh(matrix):
 def precision_cholesky(covariance):
     """Return a whitening matrix from the Cholesky factor of a covariance matrix.
 
-    Parameters
-    ----------
-    covariance : ndarray of shape (n_features, n_features)
-        Symmetric positive definite.
-
-    Returns
-    -------
-    factor : ndarray of shape (n_features, n_features)
-        Upper triangular; ``factor @ factor.T`` is the inverse of the covariance.
-
-    Raises
-    ------
-    ValueError
-        If the matrix contains NaN or infinity.
-
-    numpy.linalg.LinAlgError
-        If the matrix is not positive definite.
+    `covariance` of shape (n_features, n_features). Returns `factor` of shape
+    (n_features, n_features): upper triangular; ``factor @ factor.T`` is the inverse
+    of the covariance.
     """
     check_no_overflow(covariance, "The covariance matrix")
     with _threads(covariance):

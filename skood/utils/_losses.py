@@ -73,36 +73,16 @@ def _per_row(values, n_samples):
 def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None):
     """Return the loss of every ID sample.
 
-    Parameters
-    ----------
-    y_true : array-like of shape (n_samples,)
-        Labels.
-
-    y_pred : array-like of shape (n_samples,) or None
-        Predicted labels. May be None if `loss` is an array of losses.
-
-    loss : "zero_one", callable or array-like, default="zero_one"
-        "zero_one" is 1 for a wrong and 0 for a right label. A callable is given
-        `y_true` and `y_pred` of the ID samples and returns one number per sample. An
-        array of shape (n_samples,) contains the losses; entries of OOD samples are
-        ignored and may be NaN. An array of shape (n_classes, n_classes) is a loss
-        matrix with the true class in rows and the predicted class in columns.
-
-    is_id : ndarray of shape (n_samples,), dtype bool, default=None
-        Mask of the ID samples. None: all.
-
-    classes : array-like of shape (n_classes,), default=None
-        The labels of the rows and columns of a loss matrix.
-
-    Returns
-    -------
-    loss : ndarray of shape (n_id,)
-        Losses of the samples in `is_id`, finite and non-negative.
-
-    Raises
-    ------
-    ValueError
-        If a loss is negative, NaN or infinite, or if shapes do not match.
+    `y_true` of shape (n_samples,). `y_pred` of shape (n_samples,) or None:
+    predicted labels. May be None if `loss` is an array of losses. `loss`:
+    "zero_one" is 1 for a wrong and 0 for a right label. A callable is given
+    `y_true` and `y_pred` of the ID samples and returns one number per sample. An
+    array of shape (n_samples,) contains the losses; entries of OOD samples are
+    ignored and may be NaN. An array of shape (n_classes, n_classes) is a loss
+    matrix with the true class in rows and the predicted class in columns. `is_id`
+    of shape (n_samples,): mask of the ID samples. None: all. `classes` of shape
+    (n_classes,): the labels of the rows and columns of a loss matrix. Returns
+    `loss` of shape (n_id,).
 
     Examples
     --------

@@ -91,16 +91,9 @@ class MappedRows:
 def float_rows(X):
     """Return a matrix of floats, without copying a memory-mapped one.
 
-    Parameters
-    ----------
-    X : ndarray of shape (n_samples, n_features) or MappedRows
-        Real numbers.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, n_features) or MappedRows
-        In float32 or float64. For a memory-mapped file, an array of its pages if all
-        rows are needed in its dtype, else `MappedRows`.
+    `X` of shape (n_samples, n_features). Returns `X` of shape (n_samples,
+    n_features): in float32 or float64. For a memory-mapped file, an array of its
+    pages if all rows are needed in its dtype, else `MappedRows`.
     """
     if X.dtype not in (np.float32, np.float64) and is_mapped(X):
         X = MappedRows(X)

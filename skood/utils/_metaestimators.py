@@ -96,19 +96,9 @@ def concept_columns(y, estimator):
 def warn_of_known_classes(estimator, y, is_ood, ood_label):
     """Warn if a frozen classifier has classes that are labeled OOD here.
 
-    Parameters
-    ----------
-    estimator : object
-        A fitted estimator whose parameters may contain frozen classifiers.
-
-    y : ndarray of shape (n_samples,)
-        Labels.
-
-    is_ood : ndarray of shape (n_samples,), dtype bool
-        Mask of the OOD samples.
-
-    ood_label : int or str
-        Label of known OOD samples.
+    `estimator`: a fitted estimator whose parameters may contain frozen classifiers.
+    `y` of shape (n_samples,). `is_ood` of shape (n_samples,). `ood_label`: label of
+    known OOD samples.
     """
     if not hasattr(estimator, "get_params") or np.ndim(y) != 1:
         return
@@ -167,20 +157,10 @@ def copy_input_attributes(owner, fitted):
 def with_seeds(estimators, random_state):
     """Seed the parts of a meta-estimator from its `random_state`.
 
-    Parameters
-    ----------
-    estimators : iterable of object
-        Unfitted or frozen estimators, or None.
-
-    random_state : int, RandomState instance or None
-        None: nothing is set.
-
-    Returns
-    -------
-    seeded : list of object
-        Clones with a seed for each parameter named ``random_state``, including nested
-        ones, that was None. An estimator without such parameters (such as a frozen one)
-        is returned itself.
+    `estimators`: unfitted or frozen estimators, or None. `random_state`: None:
+    nothing is set. Returns `seeded`: clones with a seed for each parameter named
+    ``random_state``, including nested ones, that was None. An estimator without
+    such parameters (such as a frozen one) is returned itself.
 
     Examples
     --------

@@ -34,15 +34,8 @@ _LARGE = 1e300
 def ends_of_ties(ranked):
     """Return where each group of equal values ends in a sorted array.
 
-    Parameters
-    ----------
-    ranked : ndarray of shape (n,)
-        Sorted values, at least one, in either direction.
-
-    Returns
-    -------
-    last : ndarray of shape (n_groups,), dtype int
-        Position of the last value of each group.
+    `ranked` of shape (n,): sorted values, at least one, in either direction.
+    Returns `last` of shape (n_groups,).
 
     Examples
     --------
@@ -57,21 +50,12 @@ def ends_of_ties(ranked):
 def tie_scale(scores):
     """Return the scales of scores that `tolerance` is relative to.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n,)
-        Scores of reference samples, without NaN.
-
-    Returns
-    -------
-    least : float
-        Lower bound of the magnitude of a score. Zero if all scores have the same sign:
-        then zero is an end of their range, and small scores have small errors.
-        Otherwise, a score near zero has the error of a typical score.
-
-    spread : float
-        Interquartile range of finite scores; a wider range, or the typical magnitude,
-        if it is zero or within rounding errors.
+    `scores` of shape (n,): scores of reference samples, without NaN. Returns
+    `least`: lower bound of the magnitude of a score. Zero if all scores have the
+    same sign: then zero is an end of their range, and small scores have small
+    errors. Otherwise, a score near zero has the error of a typical score, and
+    `spread`: interquartile range of finite scores; a wider range, or the typical
+    magnitude, if it is zero or within rounding errors.
     """
     finite = np.clip(scores[np.isfinite(scores)], -_LARGE, _LARGE)
     if finite.size == 0:
@@ -88,18 +72,8 @@ def tie_scale(scores):
 def tolerance(scores, least, spread):
     """Return the largest difference from each score that counts as a tie.
 
-    Parameters
-    ----------
-    scores : ndarray
-        Scores.
-
-    least, spread : float or ndarray
-        Results of `tie_scale` for reference samples.
-
-    Returns
-    -------
-    tol : ndarray of the shape of `scores`
-        Tolerances, finite.
+    `scores`: scores. `least`, `spread`: results of `tie_scale` for reference
+    samples. Returns `tol`: tolerances, finite.
 
     Examples
     --------
@@ -116,19 +90,11 @@ def tolerance(scores, least, spread):
 def threshold_between(low, high, scores):
     """Return a threshold between two neighboring scores, far from both.
 
-    Parameters
-    ----------
-    low, high : float
-        Neighboring scores, the first one smaller; infinite if there is none.
-
-    scores : ndarray of shape (n,)
-        Scores that determine the tolerance of ties.
-
-    Returns
-    -------
-    threshold : float
-        At least `low`, and less than `high` if this is finite: halfway between finite
-        scores, or beyond a single finite score by the tolerance of ties.
+    `low`, `high`: neighboring scores, the first one smaller; infinite if there is
+    none. `scores` of shape (n,): scores that determine the tolerance of ties.
+    Returns `threshold`: at least `low`, and less than `high` if this is finite:
+    halfway between finite scores, or beyond a single finite score by the tolerance
+    of ties.
 
     Examples
     --------
@@ -158,18 +124,8 @@ def threshold_at(scores, share):
     the gap below the quantile. If no other scores are below, it is smaller than all
     scores by the tolerance of ties.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n,)
-        Scores, at least one.
-
-    share : float
-        The share, in [0, 1).
-
-    Returns
-    -------
-    threshold : float
-        Infinite or NaN if the quantile is.
+    `scores` of shape (n,). `share`: the share, in [0, 1). Returns `threshold`:
+    infinite or NaN if the quantile is.
 
     Examples
     --------
@@ -203,15 +159,8 @@ def merged_ties(scores):
     well. Longer chains are dense data, where rounding affects only a small part: they
     are not changed.
 
-    Parameters
-    ----------
-    scores : ndarray of shape (n,)
-        Scores without NaN.
-
-    Returns
-    -------
-    merged : ndarray of shape (n,)
-        The center of the group of each score; `scores` itself if nothing is merged.
+    `scores` of shape (n,). Returns `merged` of shape (n,): the center of the group
+    of each score; `scores` itself if nothing is merged.
 
     Examples
     --------

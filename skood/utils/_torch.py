@@ -34,23 +34,8 @@ __all__ = [
 def resolve_device(device="auto"):
     """Return a torch device by name; raise if it is not available.
 
-    Parameters
-    ----------
-    device : {"auto"}, str or torch.device, default="auto"
-        "auto" is the current CUDA device if available, else the CPU.
-
-    Returns
-    -------
-    device : torch.device
-        The device, for CUDA with its index.
-
-    Raises
-    ------
-    TypeError
-        If `device` is neither a string nor a torch device.
-
-    ValueError
-        If the device is unknown to torch, or not available on this machine.
+    `device`: "auto" is the current CUDA device if available, else the CPU. Returns
+    `device`: the device, for CUDA with its index.
 
     Examples
     --------
@@ -140,27 +125,9 @@ def with_numpy_dtype(X):
 def check_tensor(X, *, keep_double=False):
     """Return a tensor of samples as detached, finite float32, or raise.
 
-    Parameters
-    ----------
-    X : torch.Tensor of shape (n_samples, ...)
-        Samples, on any device. It is not copied if it is float32.
-
-    keep_double : bool, default=False
-        Whether samples in float64 remain in float64.
-
-    Returns
-    -------
-    X : torch.Tensor of shape (n_samples, ...)
-        The samples, on the same device.
-
-    Raises
-    ------
-    TypeError
-        If `X` is sparse or complex.
-
-    ValueError
-        If `X` is on the meta device, has fewer than two axes, is empty, or contains NaN
-        or infinity.
+    `X` of shape (n_samples, ...): samples, on any device. It is not copied if it is
+    float32. `keep_double`: whether samples in float64 remain in float64. Returns
+    `X` of shape (n_samples, ...).
     """
     import torch
 
@@ -220,21 +187,9 @@ def to_tensor(X, device=None, dtype=None):
 def row_chunks(n_rows, bytes_per_row, budget=64 * 2**20):
     """Yield slices of consecutive rows that need at most `budget` bytes each.
 
-    Parameters
-    ----------
-    n_rows : int
-        Number of rows.
-
-    bytes_per_row : int
-        Bytes that a computation on one row needs.
-
-    budget : int, default=64 MiB
-        Bytes that a chunk may need. A chunk has at least one row.
-
-    Yields
-    ------
-    rows : slice
-        Consecutive rows; all slices but the last have the same length.
+    `n_rows`: number of rows. `bytes_per_row`: bytes that a computation on one row
+    needs. `budget`: bytes that a chunk may need. A chunk has at least one row.
+    Yields `rows`: consecutive rows; all slices but the last have the same length.
 
     Examples
     --------
@@ -254,19 +209,10 @@ def seeded(random_state, device=None):
     torch has one generator per device for the whole process. So blocks in several
     *threads* run one after the other; to run them at the same time, use processes.
 
-    Parameters
-    ----------
-    random_state : int, RandomState instance or None
-        Source of the seed, see :func:`sklearn.utils.check_random_state`.
-
-    device : torch.device, default=None
-        A CUDA device is initialized first, so that its generators are seeded too.
-        Otherwise they are seeded only if CUDA has been initialized before.
-
-    Yields
-    ------
-    seed : int
-        The seed that was drawn.
+    `random_state`: source of the seed, see
+    :func:`sklearn.utils.check_random_state`. `device`: a CUDA device is initialized
+    first, so that its generators are seeded too. Otherwise they are seeded only if
+    CUDA has been initialized before. Yields `seed`: the seed that was drawn.
 
     Examples
     --------
@@ -302,15 +248,7 @@ def training(random_state, device=None):
     ``torch.no_grad()`` of the caller. Parameters created in inference mode could never
     be trained.
 
-    Parameters
-    ----------
-    random_state, device
-        See `seeded`.
-
-    Yields
-    ------
-    seed : int
-        The seed that was drawn.
+    `random_state`, `device`: see `seeded`. Yields `seed`: the seed that was drawn.
 
     Examples
     --------

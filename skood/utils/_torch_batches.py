@@ -95,11 +95,9 @@ class DatasetRows:
     def labels(self):
         """Return the labels of the items, from a pass over them.
 
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,) or (n_samples, n_columns), or None
-            None if items are samples without labels. No pass is needed once all samples
-            have been loaded.
+        Returns `labels` of shape (n_samples,) or (n_samples, n_columns) or None: None
+        if items are samples without labels. No pass is needed once all samples have
+        been loaded.
         """
         if not self._knows_labels:
             for _ in self.blocks():
@@ -109,10 +107,7 @@ class DatasetRows:
     def blocks(self):
         """Yield the samples batch by batch.
 
-        Yields
-        ------
-        block : ndarray, or tensor that is not on the CPU, of shape (n_rows, ...)
-            At most as many samples as a batch of the loader has.
+        Yields `block` of shape (n_rows, ...).
         """
         options = dict(self.options)
         size = options.pop("batch_size")
@@ -308,15 +303,8 @@ def _stream(X):
 def iter_batches(X):
     """Yield the samples of a dataset or loader batch by batch, in their order.
 
-    Parameters
-    ----------
-    X : torch Dataset or DataLoader, or DatasetRows
-        Iterable datasets, and loaders of them, are iterated over once.
-
-    Yields
-    ------
-    block : ndarray, or tensor that is not on the CPU, of shape (n_rows, ...)
-        A batch.
+    `X`: iterable datasets, and loaders of them, are iterated over once. Yields
+    `block` of shape (n_rows, ...).
     """
     n_samples = 0
     if isinstance(X, DatasetRows):

@@ -191,12 +191,12 @@ def test_torch_searches_the_bank_in_tiles(monkeypatch, k):
     knn = KNN(n_neighbors=k, algorithm="torch", normalize=False).fit(bank)
     monkeypatch.setattr(module, "_CPU_BYTES", 10 * 8 * 6)
     found = []
-    original = KNN._nearest_torch
+    original = module.kth_of_tiles
     monkeypatch.setattr(
-        KNN,
-        "_nearest_torch",
-        lambda self, q, b, tiles, h, own: (
-            found.append(len(tiles)) or original(self, q, b, tiles, h, own)
+        module,
+        "kth_of_tiles",
+        lambda q, b, tiles, *rest: (
+            found.append(len(tiles)) or original(q, b, tiles, *rest)
         ),
     )
     expected = _naive(bank, queries, k, normalize=False)

@@ -16,6 +16,7 @@ __all__ = [
     "bank_scores",
     "bank_tiles",
     "drawn_rows",
+    "kth_of_tiles",
     "leave_out",
     "own_rows",
     "top_k_of_many",
@@ -113,3 +114,27 @@ def top_k_of_many(array, k):
     chosen = np.argpartition(maxima, n_blocks - k, axis=1)[:, None, -k:]
     found = np.take_along_axis(blocks, chosen, axis=2).reshape(n_rows, -1)
     return top_k(np.concatenate([found, array[:, n_cut:]], axis=1), k)
+
+
+def kth_of_tiles(queries, bank, tiles, half_norms, n_neighbors, own=None):
+    """Return the k-th neighbors in a bank of tensors, from the neighbors in each tile.
+
+    `half_norms` are half the squared lengths of each tile; `own` is as in `leave_out`.
+    """
+    import torch
+
+    gaps, rows = [], []
+    for tile, half in zip(tiles, half_norms, strict=True):
+        gap = torch.addmm(half, queries, bank[tile].double().T, alpha=-1)
+        leave_out(gap, own, tile, torch.inf)
+        best = gap.topk(min(n_neighbors, gap.shape[1]), largest=False)
+        gaps.append(best.values)
+        rows.append(best.indices + tile.start)
+        if len(gaps) > 1:
+            gap, row = torch.cat(gaps, dim=1), torch.cat(rows, dim=1)
+            best = gap.topk(min(n_neighbors, gap.shape[1]), largest=False)
+            gaps, rows = [best.values], [row.gather(1, best.indices)]
+    found = rows[0]
+    if own is not None and found.shape[1] == len(bank):  # the sample itself is last
+        return found[:, -2]
+    return found[:, -1]
