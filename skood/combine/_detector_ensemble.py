@@ -21,7 +21,12 @@ from skood.utils._batches import blockwise
 from skood.utils._calibration import calibration_folds, check_same
 from skood.utils._input import takes_input
 from skood.utils._labels import check_nested_ood_labels
-from skood.utils._metaestimators import copy_input_attributes, n_rows, with_seeds
+from skood.utils._metaestimators import (
+    copy_input_attributes,
+    join_input_tags,
+    n_rows,
+    with_seeds,
+)
 from skood.utils._named_estimators import check_parts, named_parts
 from skood.utils._pandas import import_pandas
 from skood.utils._param_validation import Classifier, HasMethods, Interval, StrOptions
@@ -474,14 +479,7 @@ class DetectorEnsemble(BaseDetector, _BaseComposition):
         tags = super().__sklearn_tags__()
         members = [one for _, one in named_parts(self.detectors)]
         inner = [get_tags(one) for one in members if hasattr(one, "get_params")]
-        for name, of in (
-            ("sparse", all),
-            ("allow_nan", all),
-            ("positive_only", any),
-            ("three_d_array", any),
-        ):
-            value = bool(inner) and of(getattr(one.input_tags, name) for one in inner)
-            setattr(tags.input_tags, name, value)
+        join_input_tags(tags, inner)
         if self._fits_estimator:
             inner.append(get_tags(self.estimator))
         tags.target_tags.required = any(one.target_tags.required for one in inner)

@@ -98,8 +98,8 @@ class ConstraintSearch(BaseDetector):
 
     test : float, default=0.2
         Fraction of the ID samples held out for the report; may be 0. OOD samples are
-        divided between validation and test in the same proportion, and with a
-        supervised `estimator` (with `id_estimator`) by the same fractions.
+        divided between validation and test in the same proportion, and with an
+        `estimator` that learns from them (`id_estimator`) by the same fractions.
 
     contamination : float, default=0.05
         Fraction of the held-out ID samples to reject. Overrides the estimator's.

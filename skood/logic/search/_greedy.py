@@ -57,7 +57,7 @@ class Validation:
 
 
 class GreedySearch(SkoodEstimator):
-    r"""Greedy search of an :class:`ConstraintSearch`: order, stop and pruning.
+    r"""Options of a greedy search for constraints: order, stopping and pruning.
 
     With the objective J of the constraints S accepted so far, a candidate c is accepted
     if :math:`J(S \cup \{c\}) > J(S) + \delta_{\min}`.
