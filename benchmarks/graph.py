@@ -384,12 +384,14 @@ def measure_speed(scale, repeat, device):
     rng = np.random.default_rng(0)
     rows = np.sort(rng.permutation(len(y))[: round(LABELED * len(y))])
     data = nodes[rows], y[rows]
-    training = TrainingOptions(early_stopping=False)
-    shared = {"training": training, "random_state": 0, "device": device}
+    shared = {"random_state": 0, "device": device}
 
     def network(epochs):
         return GraphClassifier(
-            conv_params={"hidden": (256, 128)}, max_epochs=epochs, **shared
+            conv_params={"hidden": (256, 128)},
+            max_epochs=epochs,
+            training=TrainingOptions(early_stopping=False),
+            **shared,
         )
 
     n_edges = nodes.adjacency.nnz
@@ -400,7 +402,9 @@ def measure_speed(scale, repeat, device):
     for (name, least), chosen in zip(SLOWER.items(), weights, strict=True):
 
         def probe(epochs, chosen=chosen):
-            return EvidentialProbe(frozen, max_epochs=epochs, **chosen, **shared)
+            return EvidentialProbe(
+                frozen, max_epochs=epochs, early_stopping=False, **chosen, **shared
+            )
 
         of_probe = epoch_seconds(f"a probe, {name}", probe, 40, data, repeat)
         ratio = of_network / of_probe if of_probe > 0 else np.inf
