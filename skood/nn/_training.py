@@ -64,10 +64,11 @@ class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
     """Mean over the batch of weight times cross-entropy."""
 
     def forward(self, logits, target):
-        """Return the loss for a target of classes, or of (classes, weights).
+        """Return the logits of samples as float64, batch by batch, in eval mode.
 
-        Logits of shape (n_rows, n_members, n_classes) belong to several members for the
-        same samples: the loss is the mean over the members.
+        Of shape (n_samples, n_classes), or of the output of a `function` that is called
+        instead of the module. `row_bytes` is the memory per sample, if larger than
+        estimated from the input.
         """
         if logits.ndim == 3:
             of_members = [self(member, target) for member in logits.unbind(1)]
@@ -82,11 +83,8 @@ class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
 class WeightedCriterion(torch.nn.Module):
     """Mean over the batch of weight times a loss of each sample.
 
-    Parameters
-    ----------
-    criterion : callable
-        Called as ``criterion(logits, codes)``; returns a loss for each sample. It is
-        copied, and its parameters are not trained.
+    ``criterion(logits, codes)`` returns a loss for each sample. It is copied, and its
+    parameters are not trained.
     """
 
     def __init__(self, criterion):
@@ -188,24 +186,10 @@ class TrainingNet(NeuralNetClassifier):
 
 
 def make_net(config, device, kind=TrainingNet):
-    """Return an initialized, untrained net; call it inside `training`.
+    """Return an initialized, untrained net of class `kind`; call it inside `training`.
 
-    Parameters
-    ----------
-    config : dict
-        `module`, `module_params`, `input_shape`, `n_classes`, `optimizer`, `lr`,
-        `weight_decay`, `batch_size` and `max_epochs`; optionally `criterion`.
-
-    device : torch.device
-        Device to train on.
-
-    kind : type, default=TrainingNet
-        The class of the net.
-
-    Returns
-    -------
-    net : TrainingNet
-        The net.
+    `config` has `module`, `module_params`, `input_shape`, `n_classes`, `optimizer`,
+    `lr`, `weight_decay`, `batch_size`, `max_epochs` and optionally `criterion`.
     """
     builder = ModuleBuilder(
         config["module"],
@@ -271,41 +255,12 @@ def suitable_threads(net, rows):
 
 
 def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, tol=0.0):
-    """Train for some epochs; with validation samples restore the best weights.
+    """Train in place for some epochs; return their results, a list of dicts.
 
     ``net.fit`` swallows a ``KeyboardInterrupt``, so its loop is run here, one epoch at
-    a time.
-
-    Parameters
-    ----------
-    net : TrainingNet
-        An initialized net. It is trained in place.
-
-    rows : Rows
-        Training samples.
-
-    epochs : int
-        Maximum number of passes over the samples.
-
-    bar : object
-        Progress bar, see :func:`skood.utils._progress.progress`.
-
-    valid : Rows, default=None
-        Validation samples, which enable early stopping.
-
-    lr_schedule : str, default=None
-        Name of a schedule, see `make_schedule`.
-
-    patience : int, default=1
-        Number of epochs without an improvement by `tol` before stopping.
-
-    tol : float, default=0.0
-        Smallest decrease of the validation loss that counts.
-
-    Returns
-    -------
-    history : list of dict
-        Results of each epoch.
+    a time. Validation samples `valid` enable early stopping: after `patience` epochs
+    without a decrease of their loss by `tol` the weights with the smallest are
+    restored. `lr_schedule` is a name of `make_schedule`.
     """
     n_batches = sum(1 for _ in row_batches(len(rows), net.batch_size, shuffle=False))
     schedule, by_batch = make_schedule(lr_schedule, net.optimizer_, epochs, n_batches)

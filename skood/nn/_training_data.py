@@ -142,16 +142,8 @@ def normalized(weight):
 class Rows(torch.utils.data.Dataset):
     """Dataset of samples with their class and their weight, with mean weight one.
 
-    Parameters
-    ----------
-    inputs : ndarray or torch.Tensor of shape (n_samples, ...)
-        The samples. They are not copied.
-
-    codes : ndarray of shape (n_samples,) or (n_samples, n_heads), dtype int
-        Class of each sample.
-
-    weight : ndarray of the shape of `codes`
-        Weight of each sample.
+    `inputs` of shape (n_samples, ...) are not copied; `codes` and `weight` have the
+    shape (n_samples,), or (n_samples, n_heads).
     """
 
     def __init__(self, inputs, codes, weight):
@@ -189,32 +181,13 @@ def stratified_split(codes, fraction, random_state):
     """Split sample indices into training and validation samples, class by class.
 
     Systematic sampling of the samples ordered by class and, within a class, at random:
-    each class gets its share up to one sample. At least one sample of each class
-    remains in training, so a class with a single sample is not validated.
+    each class gets its share `fraction` up to one sample. At least one sample of each
+    class remains in training, so a class with a single sample is not validated. With
+    several columns of codes, samples are ordered by the first, then the second and so
+    on: each combination of labels gets its share up to one sample.
 
-    With several columns, samples are ordered by the first, then the second and so on:
-    each combination of labels gets its share up to one sample.
-
-    Parameters
-    ----------
-    codes : ndarray of shape (n_samples,) or (n_samples, n_columns), dtype int
-        Class of each sample.
-
-    fraction : float
-        Fraction of the samples to validate on.
-
-    random_state : RandomState instance
-        Source of randomness.
-
-    Returns
-    -------
-    train, valid : ndarray of int
-        Sample indices in ascending order.
-
-    Raises
-    ------
-    ValueError
-        If there is no validation sample.
+    Returns the indices in ascending order; raises a ValueError if there is no
+    validation sample.
     """
     n = len(codes)
     columns = codes.reshape(n, -1).T

@@ -42,19 +42,11 @@ __all__ = [
 
 
 class MemberNetwork(nn.Module):
-    """Network of several members that are trained together.
+    """Network of several members that are trained together, with the layers of `body`.
 
     In training mode it returns the logits of all members, of shape (n_rows, n_members,
     n_classes). In eval mode it returns the logarithms of their mean probabilities, of
     shape (n_rows, n_classes): logits of the mixture.
-
-    Parameters
-    ----------
-    body : torch.nn.Module
-        The layers.
-
-    n_members : int
-        Number of members.
     """
 
     def __init__(self, body, n_members):
@@ -79,17 +71,7 @@ class MemberNetwork(nn.Module):
 class NetworkFactory:
     """Factory that builds the user's network and converts it to an ensemble.
 
-    Parameters
-    ----------
-    module : callable or None
-        The user's module class or factory, see `TorchClassifier`.
-
-    convert : callable
-        Called as ``convert(module, input_shape, **options)``; returns a
-        `MemberNetwork`.
-
-    options : dict
-        Further arguments of `convert`.
+    ``convert(module, input_shape, **options)`` returns a `MemberNetwork`.
     """
 
     def __init__(self, module, convert, options):
