@@ -1,16 +1,11 @@
-"""Progress of long computations: a tqdm bar if tqdm is installed, else plain lines."""
+"""Progress of long computations, shown by tqdm."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import sys
-import time
-
 from sklearn.utils.parallel import Parallel
 
 __all__ = ["as_they_come", "progress"]
-
-_SECONDS_BETWEEN_LINES = 2.0
 
 
 def as_they_come(n_jobs):
@@ -52,43 +47,6 @@ class _Silent:
         """Finish the display."""
 
 
-class _Lines(_Silent):
-    """Plain lines on stderr, at most one every few seconds, and one at the end."""
-
-    def __init__(self, iterable, total, desc):
-        super().__init__(iterable)
-        self.total = total
-        self.desc = desc
-        self.count = 0
-        self.values = {}
-        self.started = self.written = time.monotonic()
-        self.shown = None
-
-    def update(self, n=1):
-        self.count += n
-        if time.monotonic() - self.written >= _SECONDS_BETWEEN_LINES:
-            self._write()
-
-    def set_postfix(self, **values):
-        self.values = values
-
-    def close(self):
-        if self.shown != (self.count, self.values):
-            self._write()
-
-    def _write(self):
-        self.written = time.monotonic()
-        self.shown = self.count, self.values
-        seconds = self.written - self.started
-        of_total = "" if self.total is None else f"/{self.total}"
-        values = "".join(f", {name}={value}" for name, value in self.values.items())
-        print(
-            f"{self.desc}: {self.count}{of_total} in {seconds:.1f} s{values}",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
 def progress(iterable_or_total, *, desc, verbose):
     """Show the progress of a long computation.
 
@@ -101,8 +59,7 @@ def progress(iterable_or_total, *, desc, verbose):
         Name of the computation.
 
     verbose : int or bool
-        0 shows nothing. Otherwise a tqdm bar if tqdm is installed
-        (``pip install "skood[progress]"``), else plain lines on stderr.
+        0 shows nothing, otherwise a tqdm bar.
 
     Returns
     -------
@@ -124,16 +81,12 @@ def progress(iterable_or_total, *, desc, verbose):
         iterable = range(iterable_or_total)
     else:
         iterable = iterable_or_total
-    total = len(iterable) if hasattr(iterable, "__len__") else None
     if not verbose:
         return _Silent(iterable)
-    try:
-        from tqdm.auto import tqdm
-    except ImportError:
-        return _Lines(iterable, total, desc)
+    from tqdm.auto import tqdm
 
     class Bar(tqdm):
         def set_postfix(self, **values):
             super().set_postfix(refresh=False, **values)  # shown at the next update
 
-    return Bar(iterable, total=total, desc=desc)
+    return Bar(iterable, desc=desc)

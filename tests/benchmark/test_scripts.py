@@ -5,6 +5,7 @@
 
 import importlib.util
 import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from skood.detectors import Energy
 from skood.metrics import auroc
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+NIGHTLY = "SKOOD_NIGHTLY" in os.environ
+nightly = pytest.mark.skipif(not NIGHTLY, reason="SKOOD_NIGHTLY is not set")
 
 pytestmark = pytest.mark.skipif(
     not FOLDER.is_dir(), reason="benchmarks/ is only in the source tree"
@@ -224,14 +228,17 @@ def test_graph_models_are_compared(tmp_path, monkeypatch, capsys):
     assert rows["EPN-reg/vacuity"][-2] == "89.97"
     assert set(_table(first, "clean: left-out classes none")) == set(rows)
 
-    # what is in the file is not done again, and all models are there
-    before = out.read_text()
-    module.main([*smallest])
-    assert out.read_text().startswith(before)
-    printed = capsys.readouterr().out
-    names = [row for _, rows in module.MODELS.values() for row in rows]
-    assert list(_table(printed, "OS-1:")) == names
-    assert len(out.read_text().splitlines()) == 2 * len(set(names)) == 2 * len(names)
+    # what is in the file is not done again, and at night all models are there
+    if NIGHTLY:
+        before = out.read_text()
+        module.main([*smallest])
+        assert out.read_text().startswith(before)
+        printed = capsys.readouterr().out
+        names = [row for _, rows in module.MODELS.values() for row in rows]
+        assert list(_table(printed, "OS-1:")) == names
+        assert (
+            len(out.read_text().splitlines()) == 2 * len(set(names)) == 2 * len(names)
+        )
     n_lines = len(out.read_text().splitlines())
     assert module.main([*smallest, *some]) == status
     assert capsys.readouterr().out == first
@@ -373,6 +380,7 @@ def _blobs(y, rng):
     return images
 
 
+@nightly
 def test_evidence_on_digits_and_letters(write_idx, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     y = np.arange(200) % 3
@@ -440,6 +448,7 @@ def test_signs_of_a_study_are_read_once(monkeypatch):
                 np.testing.assert_allclose(proba, one.predict_proba(X), atol=1e-5)
 
 
+@nightly
 def test_logic_and_detectors_are_compared(tmp_path, monkeypatch, capsys):
     script = _load_signs(monkeypatch)
     out = tmp_path / "rows.jsonl"

@@ -496,7 +496,6 @@ def test_pipeline_of_nodes():
 
 
 def test_progress(capsys):
-    pytest.importorskip("tqdm")
     _fitted(max_epochs=3, verbose=1)
     assert "GraphClassifier" in capsys.readouterr().err
 

@@ -3,30 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import sys
-
-import pytest
-
-from skood.utils import _progress
 from skood.utils._progress import progress
-
-
-@pytest.fixture
-def no_tqdm(monkeypatch):
-    for name in ("tqdm", "tqdm.auto"):
-        monkeypatch.setitem(sys.modules, name, None)
-
-
-class Clock:
-    """A clock that is read as if `step` seconds had gone by each time."""
-
-    def __init__(self, step):
-        self.now = 0.0
-        self.step = step
-
-    def monotonic(self):
-        self.now += self.step
-        return self.now
 
 
 def all_uses(verbose):
@@ -52,7 +29,6 @@ def test_silent(capsys):
 
 
 def test_tqdm(capsys):
-    pytest.importorskip("tqdm")
     assert all_uses(verbose=1) == EXPECTED
     out, err = capsys.readouterr()
     assert out == ""
@@ -63,40 +39,8 @@ def test_tqdm(capsys):
 
 
 def test_tqdm_does_not_redraw_for_values_alone(capsys):
-    pytest.importorskip("tqdm")
     with progress(1000, desc="fast", verbose=1) as bar:
         for i in range(1000):
             bar.set_postfix(i=i)
             bar.update()
     assert capsys.readouterr().err.count("fast:") < 100
-
-
-def test_lines_without_tqdm(capsys, no_tqdm, monkeypatch):
-    monkeypatch.setattr(_progress, "time", Clock(step=0.1))
-    assert all_uses(verbose=2) == EXPECTED
-    out, err = capsys.readouterr()
-    assert out == ""
-    # nothing took two seconds, so there is one line for each, at the end
-    assert err.splitlines() == [
-        "number: 3/3 in 0.4 s",
-        "generator: 3 in 0.4 s",
-        "sized: 3/3 in 0.4 s",
-        "context: 4/4 in 0.3 s, loss=0.25, lr=1e-3",
-    ]
-
-
-def test_lines_are_written_every_two_seconds(capsys, no_tqdm, monkeypatch):
-    # the clock is read at the start, in each update, and for each line
-    monkeypatch.setattr(_progress, "time", Clock(step=0.75))
-    with progress(6, desc="work", verbose=1) as bar:
-        for _ in range(6):
-            bar.update()
-    counts = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
-    assert counts == ["3/6", "6/6"]
-
-
-def test_lines_say_where_work_stopped(capsys, no_tqdm):
-    with pytest.raises(KeyboardInterrupt), progress(9, desc="w", verbose=1) as bar:
-        bar.update(2)
-        raise KeyboardInterrupt
-    assert capsys.readouterr().err.startswith("w: 2/9 in ")
