@@ -64,11 +64,10 @@ class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
     """Mean over the batch of weight times cross-entropy."""
 
     def forward(self, logits, target):
-        """Return the logits of samples as float64, batch by batch, in eval mode.
+        """Return the loss for a target of classes, or of (classes, weights).
 
-        Of shape (n_samples, n_classes), or of the output of a `function` that is called
-        instead of the module. `row_bytes` is the memory per sample, if larger than
-        estimated from the input.
+        Logits of shape (n_rows, n_members, n_classes) belong to several members for the
+        same samples: the loss is the mean over the members.
         """
         if logits.ndim == 3:
             of_members = [self(member, target) for member in logits.unbind(1)]
@@ -323,26 +322,11 @@ def check_finite(module, loss, epoch):
 
 
 def forward(net, X, function=None, row_bytes=0):
-    """Return the logits of samples, batch by batch, in eval mode.
+    """Return the logits of samples as float64, batch by batch, in eval mode.
 
-    Parameters
-    ----------
-    net : TrainingNet
-        The net.
-
-    X : ndarray or torch.Tensor of shape (n_samples, ...)
-        Input samples.
-
-    function : callable, default=None
-        Computes the logits of a batch. None: the module.
-
-    row_bytes : int, default=0
-        Memory per sample, if larger than estimated from the input.
-
-    Returns
-    -------
-    logits : ndarray of shape (n_samples, n_classes), dtype float64
-        Logits; with a `function` of its output shape (n_samples, ...).
+    Of shape (n_samples, n_classes), or of the output of a `function` that is called
+    instead of the module. `row_bytes` is the memory per sample, if larger than
+    estimated from the input.
     """
     module = net.module_
     function = function or module
