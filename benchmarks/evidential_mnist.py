@@ -34,7 +34,7 @@ from _mnist import lenet, load
 from skood.datasets import load_idx_images
 from skood.detectors import MSP, Energy, Entropy
 from skood.epistemic import BatchEnsemble, PackedEnsemble
-from skood.evidential import EvidentialClassifier, EvidentialProbe
+from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
 from skood.metrics import ranking_metrics
 
 HEADER = f"{'':42}{'accuracy':>9}{'AUROC':>8}{'AUPR':>8}{'FPR95':>8}{'fit, s':>8}"
@@ -68,12 +68,12 @@ def methods(parts, more, seed, dropout):
     for detector in (MSP(given), Entropy(given), Energy(given)):
         yield type(detector).__name__, detector, digits
     probes = {
-        "EPN": {"lambda_ice": 0, "lambda_pcl": 0},
+        "EPN": {"objective": ProbeObjective(lambda_ice=0, lambda_pcl=0)},
         "EPN-reg": {},
         "EPN-reg, features": {"layer": "penultimate"},
     }
-    for name, lambdas in probes.items():
-        probe = EvidentialProbe(given, random_state=seed, **lambdas)
+    for name, params in probes.items():
+        probe = EvidentialProbe(given, random_state=seed, **params)
         yield name, probe, digits
         yield f"{name}, held out", probe, more
     for evidence in ("softplus", "exp"):

@@ -75,7 +75,7 @@ from sklearn.frozen import FrozenEstimator
 from threadpoolctl import threadpool_limits
 
 from skood.datasets import load_graph, make_ood_graph, paper_ood_splits
-from skood.evidential import EvidentialProbe
+from skood.evidential import EvidentialProbe, ProbeObjective
 from skood.graph import GraphClassifier
 from skood.nn import TrainingOptions
 
@@ -398,12 +398,16 @@ def measure_speed(scale, repeat, device):
     print(f"{len(y)} nodes, {n_edges} directed edges, {len(rows)} training nodes")
     of_network = epoch_seconds("the network", network, 2, data, repeat)
     frozen = FrozenEstimator(network(2).fit(*data))
-    weights = [{"lambda_ice": 0, "lambda_pcl": 0}, {}]
-    for (name, least), chosen in zip(SLOWER.items(), weights, strict=True):
+    objectives = [ProbeObjective(lambda_ice=0, lambda_pcl=0), ProbeObjective()]
+    for (name, least), objective in zip(SLOWER.items(), objectives, strict=True):
 
-        def probe(epochs, chosen=chosen):
+        def probe(epochs, objective=objective):
             return EvidentialProbe(
-                frozen, max_epochs=epochs, early_stopping=False, **chosen, **shared
+                frozen,
+                objective,
+                max_epochs=epochs,
+                training=TrainingOptions(early_stopping=False),
+                **shared,
             )
 
         of_probe = epoch_seconds(f"a probe, {name}", probe, 40, data, repeat)

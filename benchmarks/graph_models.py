@@ -25,7 +25,7 @@ import _cora
 from skood.datasets import split_nodes
 from skood.detectors import Energy, Entropy
 from skood.epistemic import DeepEnsemble, MCDropout
-from skood.evidential import EvidentialClassifier, EvidentialProbe
+from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
 from skood.graph import (
     GKDENetwork,
     GraphClassifier,
@@ -176,7 +176,8 @@ def ensemble(case, number):
 def probe(case, number, *, name, weights):
     """Evidential probe of the network, read by all schemes of propagation."""
     network, network_seconds = case.network(number)
-    model = EvidentialProbe(network, **weights, **case.training(number))
+    objective = ProbeObjective(**weights)
+    model = EvidentialProbe(network, objective, **case.training(number))
     model, seconds = case.fit(model)
     rows = by_scheme(model, case, name, PROBE_SCHEMES)
     return fitted(model, seconds, network_seconds, **rows)

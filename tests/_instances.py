@@ -48,7 +48,7 @@ from skood.epistemic import (
     QUAMRegressor,
     SnapshotEnsemble,
 )
-from skood.evidential import EvidentialClassifier, EvidentialProbe
+from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
 from skood.graph import (
     GKDE,
     GKDENetwork,
@@ -218,17 +218,17 @@ _INSTANCES = {
         EvidentialProbe(_LINEAR, max_epochs=30, random_state=0),
         EvidentialProbe(
             _PERCEPTRON,
+            ProbeObjective(activation="softplus"),
             layer="penultimate",
-            activation="softplus",
             max_epochs=30,
-            early_stopping=False,
+            training=TrainingOptions(early_stopping=False),
             random_state=0,
         ),
         EvidentialProbe(
             GraphClassifier(
                 conv_params={"hidden": (16,)}, max_epochs=30, lr=0.03, random_state=0
             ),
-            lambda_ice=0.0,
+            ProbeObjective(lambda_ice=0.0),
             max_epochs=30,
             propagation="both",
             random_state=0,

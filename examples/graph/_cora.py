@@ -31,7 +31,7 @@ from skood.combine import DetectorEnsemble, Fisher
 from skood.datasets import load_graph, make_ood_graph, paper_ood_splits, split_nodes
 from skood.detectors import MSP, Energy, Entropy
 from skood.epistemic import DeepEnsemble, MCDropout
-from skood.evidential import EvidentialClassifier, EvidentialProbe
+from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
 from skood.graph import (
     GKDENetwork,
     GraphClassifier,
@@ -159,10 +159,11 @@ def evidential(case):
     }
 
 
-def probe(case, **options):
+def probe(case, **weights):
     """Return the fitted probe of a case's network."""
+    objective = ProbeObjective(**weights)
     return fitted(
-        case, EvidentialProbe(case.network, random_state=case.seed, **options)
+        case, EvidentialProbe(case.network, objective, random_state=case.seed)
     )
 
 

@@ -74,7 +74,7 @@ from threadpoolctl import threadpool_limits
 
 from skood.base import UncertaintyDetector
 from skood.detectors import MSP, Energy
-from skood.evidential import EvidentialClassifier, EvidentialProbe
+from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
 from skood.metrics import ranking_metrics
 from skood.nn import TorchClassifier
 
@@ -83,7 +83,8 @@ with threadpool_limits(1):
     network = clone(untrained).fit(X, y)
     frozen = FrozenEstimator(network)
     probe = EvidentialProbe(frozen, random_state=0).fit(X, y)
-    alone = EvidentialProbe(frozen, lambda_ice=0, lambda_pcl=0, random_state=0)
+    unregularized = ProbeObjective(lambda_ice=0, lambda_pcl=0)
+    alone = EvidentialProbe(frozen, unregularized, random_state=0)
     enn = EvidentialClassifier(untrained, evidence="exp").fit(X, y)
     detectors = {
         "MSP": MSP(frozen),

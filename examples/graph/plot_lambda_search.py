@@ -71,8 +71,8 @@ print(f"the network knows the classes {network.classes_}")
 # one and scored on the test, where class 5 is OOD. It is a reference for the first, and
 # not available in practice.
 grid = {
-    "lambda_ice": [0, 1e-4, 1e-3, 1e-2],
-    "lambda_pcl": [1e-4, 1e-3, 1e-2],
+    "objective__lambda_ice": [0, 1e-4, 1e-3, 1e-2],
+    "objective__lambda_pcl": [1e-4, 1e-3, 1e-2],
     "propagation": [None, "vacuity"],
 }
 probe = EvidentialProbe(FrozenEstimator(network), random_state=0)
@@ -98,7 +98,11 @@ searched = search.cv_results_
 tested = judge.cv_results_["mean_test_score"]
 best = int(searched["mean_test_errors"].argmax())
 default = searched["params"].index(
-    {"lambda_ice": 1e-3, "lambda_pcl": 1e-3, "propagation": "vacuity"}
+    {
+        "objective__lambda_ice": 1e-3,
+        "objective__lambda_pcl": 1e-3,
+        "propagation": "vacuity",
+    }
 )
 chosen = {"class 4": search.best_index_, "errors": best, "default": default}
 for name, index in chosen.items():
@@ -125,8 +129,8 @@ for column, (title, areas) in zip(axes.T, maps.items(), strict=True):
         for (i, j), area in np.ndenumerate(areas[..., k]):
             color = "w" if area < (low + high) / 2 else "k"
             ax.text(j, i, f"{area:.3f}", ha="center", va="center", c=color)
-        ax.set_xticks(range(shape[1]), grid["lambda_pcl"])
-        ax.set_yticks(range(shape[0]), grid["lambda_ice"])
+        ax.set_xticks(range(shape[1]), grid["objective__lambda_pcl"])
+        ax.set_yticks(range(shape[0]), grid["objective__lambda_ice"])
         ax.set(xlabel="lambda_pcl", ylabel="lambda_ice")
         walk = ["no walk", "vacuity walks"][k]
         ax.set_title(f"{title},\n{walk}")

@@ -24,12 +24,14 @@ from skood.evidential._subjective import dissonance, vacuity
 if TYPE_CHECKING:
     from skood.evidential._classifier import EvidentialClassifier
     from skood.evidential._probe import EvidentialProbe
+    from skood.evidential._probe_objective import ProbeObjective
     from skood.nn._evidential_loss import EvidentialLoss
 
 __all__ = [
     "EvidentialClassifier",
     "EvidentialLoss",
     "EvidentialProbe",
+    "ProbeObjective",
     "dirichlet_entropy",
     "dirichlet_expected_entropy",
     "dirichlet_expected_log",
@@ -46,6 +48,7 @@ _LAZY = {
     "EvidentialClassifier": "skood.evidential._classifier",
     "EvidentialLoss": "skood.nn._evidential_loss",
     "EvidentialProbe": "skood.evidential._probe",
+    "ProbeObjective": "skood.evidential._probe_objective",
 }
 
 

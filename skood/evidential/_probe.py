@@ -17,29 +17,21 @@ from skood.evidential._graph_uncertainty import (
     evidential_uncertainty,
     whole_graph,
 )
-from skood.evidential._probe_inputs import (
-    Samples,
-    Seen,
-    check_options,
-    input_scale,
-    proba_of,
-)
-from skood.evidential._probe_training import Objective, Part, evidence_of, train_probe
+from skood.evidential._probe_inputs import Samples, Seen, check_options, proba_of
+from skood.evidential._probe_objective import ProbeObjective, evidence_of
+from skood.evidential._probe_training import fit_probe
 from skood.graph import NodeSet
+from skood.nn import TrainingOptions
 from skood.nn._make_network import make_network
+from skood.nn._training_options import training_options, with_training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import copy_input_attributes, fit_wrapped, wrapped_tags
 from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
-from skood.utils._progress import progress
 from skood.utils._torch import resolve_device
 
 __all__ = ["EvidentialProbe"]
-
-# Default learning rate and number of epochs for each activation.
-_LR = {"exp": 1e-2, "softplus": 3e-2}
-_MAX_EPOCHS = {"exp": 800, "softplus": 2000}
 
 
 class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
@@ -53,18 +45,10 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
        \alpha = e \tilde p + 1, \qquad u = \frac{C}{C + e}.
 
     :math:`\alpha` are the parameters of a Dirichlet distribution over class
-    probabilities, and u, the vacuity, is the epistemic uncertainty. The objective is
-
-    .. math::
-
-        \psi(e + C) - \psi(e \tilde p_y + 1)
-        &+ \lambda_{ICE} \|(C + e) \tilde p - q\|^2 \\
-        &+ \lambda_{PCL} \Bigl(\max(0, e_{ID} - e)^2
-        + \frac{1 - r}{r} \max(0, e - e_{OOD})^2\Bigr),
-
-    with the mean of the first line over the samples of `y`, and of the others, which
-    need no labels, over all samples (all nodes of a graph). r is the confidence of the
-    network.
+    probabilities, and u, the vacuity, is the epistemic uncertainty. The probe minimizes
+    a :class:`ProbeObjective`: the expected cross-entropy of the labeled samples, and
+    two regularizers of the evidence, which need no labels, of all samples (all nodes of
+    a graph).
 
     Read more in the :ref:`User Guide <evidential>`.
 
@@ -75,29 +59,9 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         or the nodes of a graph. It is cloned and fitted, unless it is in a
         :class:`~sklearn.frozen.FrozenEstimator`.
 
-    lambda_ice : float, default=1e-3
-        Weight of the term that regularizes the evidence of each class towards the
-        probabilities: evidence then follows the energy of the network. Values above
-        1e-2 dominate the next term.
-
-    lambda_pcl : float, default=1e-3
-        Weight of the term for large evidence where the network is confident, and small
-        evidence where it is not. If both weights are zero, evidence only grows with
-        training, up to a cap.
-
-    activation : {"exp", "softplus"}, default="exp"
-        The function g. With "exp" the evidence of a class is at most ten times `e_id`.
-
-    e_id : float, default=100
-        Evidence of a sample with full confidence.
-
-    e_ood : float, default=0
-        Evidence of a sample without confidence, at most `e_id`.
-
-    confidence : {"corrected", "max"}, default="corrected"
-        The confidence r: the largest probability of the network, or this value
-        corrected for chance, :math:`(\max_c \tilde p_c - 1/C) / (1 - 1/C)`, but at
-        least 0.01.
+    objective : ProbeObjective, default=None
+        The function g, the weights of the regularizers, and the values of the evidence
+        for confident and other samples. None: ``ProbeObjective()``.
 
     layer : str or int, default="last"
         Input of the probe: "last", the logits; or features at "penultimate" or another
@@ -123,26 +87,16 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         Weight of a node's own value in each step. None: as above.
 
     lr : float, default=None
-        Learning rate of Adam. None: 1e-2 for "exp", 3e-2 for "softplus".
-
-    weight_decay : float, default=1e-4
-        Weight decay of Adam, for W and b.
+        Learning rate. None: 1e-2 for "exp", 3e-2 for "softplus".
 
     max_epochs : int, default=None
         Number of full-batch steps. None: 800 for "exp", 2000 for "softplus".
 
-    early_stopping : bool, default=True
-        Hold out validation samples, unless they are passed to `fit`, stop when their
-        objective no longer falls, and return to the weights with the smallest one.
-
-    validation_fraction : float, default=0.1
-        Fraction of the samples of `y` to hold out, stratified by class.
-
-    patience : int, default=50
-        Number of epochs without an improvement by `tol` before early stopping.
-
-    tol : float, default=0.0
-        Smallest improvement that counts, as a fraction of the objective.
+    training : TrainingOptions, default=None
+        Optimizer, learning rate schedule, weight decay and early stopping, see
+        :class:`~skood.nn.TrainingOptions`. Defaults that differ: `weight_decay` 1e-4,
+        `early_stopping` True, `n_iter_no_change` 50 and `tol` 0, which is a fraction of
+        the objective. Validation samples passed to `fit` are used in any case.
 
     random_state : int, RandomState instance or None, default=None
         Seed of the choice of held-out samples and, for features, of the initial
@@ -191,17 +145,6 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     Notes
     -----
-    With the objective divided by constants of the samples, the optimal evidence is
-
-    .. math:: e^* = r\, e_{ID} + (1 - r)\, e_{OOD}
-
-    if only the last term is used: the probe learns the confidence of the network as a
-    linear function of its input, and nothing else. The first term alone has no minimum:
-    it decreases with e almost everywhere. On logits the probe is initialized with W = I
-    and b = 0, where with "exp" the evidence is determined by the energy, :math:`e =
-    \sum_c e^{z_c}`, up to the cap. Logits whose energy is above the cap for more than 5
-    % of the samples are divided by a temperature first; `coef_` includes it.
-
     Samples whose class is not in the `classes_` of a frozen network, such as left-out
     classes, are left out of `fit`. On a graph they remain nodes, like all nodes that
     are not in the set given to `fit`, which are in the terms without labels. This also
@@ -244,71 +187,51 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
 
     _parameter_constraints: dict = {
         "estimator": [Classifier()],
-        "lambda_ice": [Interval(Real, 0, None, closed="left")],
-        "lambda_pcl": [Interval(Real, 0, None, closed="left")],
-        "activation": [StrOptions({"exp", "softplus"})],
-        "e_id": [Interval(Real, 0, None, closed="neither")],
-        "e_ood": [Interval(Real, 0, None, closed="left")],
-        "confidence": [StrOptions({"corrected", "max"})],
+        "objective": [ProbeObjective, None],
         "layer": [str, Integral],
         "propagation": [StrOptions({"both", *WALKS}), None],
         "n_steps": [Interval(Integral, 0, None, closed="left"), None],
         "teleport": [Interval(Real, 0, 1, closed="both"), None],
         "lr": [Interval(Real, 0, None, closed="neither"), None],
-        "weight_decay": [Interval(Real, 0, None, closed="left")],
         "max_epochs": [Interval(Integral, 1, None, closed="left"), None],
-        "early_stopping": ["boolean"],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "patience": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, 1, closed="left")],
+        "training": [TrainingOptions, None],
         "random_state": ["random_state"],
         "device": [str, torch.device],
         "verbose": ["verbose"],
     }
 
+    _training_defaults: dict = {
+        "weight_decay": 1e-4,
+        "early_stopping": True,
+        "n_iter_no_change": 50,
+        "tol": 0.0,
+    }
+
     def __init__(
         self,
         estimator,
+        objective=None,
         *,
-        lambda_ice=1e-3,
-        lambda_pcl=1e-3,
-        activation="exp",
-        e_id=100,
-        e_ood=0,
-        confidence="corrected",
         layer="last",
         propagation="vacuity",
         n_steps=None,
         teleport=None,
         lr=None,
-        weight_decay=1e-4,
         max_epochs=None,
-        early_stopping=True,
-        validation_fraction=0.1,
-        patience=50,
-        tol=0.0,
+        training=None,
         random_state=None,
         device="auto",
         verbose=0,
     ):
         self.estimator = estimator
-        self.lambda_ice = lambda_ice
-        self.lambda_pcl = lambda_pcl
-        self.activation = activation
-        self.e_id = e_id
-        self.e_ood = e_ood
-        self.confidence = confidence
+        self.objective = objective
         self.layer = layer
         self.propagation = propagation
         self.n_steps = n_steps
         self.teleport = teleport
         self.lr = lr
-        self.weight_decay = weight_decay
         self.max_epochs = max_epochs
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.tol = tol
+        self.training = training
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -352,9 +275,11 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             unchanged.
         """
         with fresh_fit(self):
-            check_options(self, y, X_val, y_val)
+            self._objective = clone(self.objective or ProbeObjective())
+            self._objective._validate_params()
+            options = training_options(self)
+            check_options(self, self._objective, options, y, X_val, y_val)
             self._layer = self.layer
-            self._activation, self._e_id = self.activation, self.e_id
             self.estimator_ = self._fit_network(X, y, X_val, y_val)
             self.classes_ = np.asarray(self.estimator_.classes_)
             if len(self.classes_) < 2:
@@ -362,8 +287,27 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
                     "An EvidentialProbe needs a network of at least two classes, got "
                     f"1 class: {self.classes_.tolist()[0]!r}."
                 )
-            self._fit_probe(X, y, X_val, y_val)
+            self._fit_probe(X, y, X_val, y_val, options)
         return self
+
+    def set_params(self, **params):
+        """Set parameters.
+
+        Parameters
+        ----------
+        **params : dict
+            Parameters of the probe, and of its `training` and `objective` as
+            ``training__tol`` and ``objective__e_id``, also if they are None.
+
+        Returns
+        -------
+        self : EvidentialProbe
+            The probe.
+        """
+        nested = any(name.startswith("objective__") for name in params)
+        if nested and params.get("objective", self.objective) is None:
+            params = {**params, "objective": ProbeObjective()}
+        return super().set_params(**with_training_options(self, params))
 
     # --- fit ---------------------------------------------------------------------
 
@@ -376,7 +320,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         copy_input_attributes(self, fitted)
         return fitted
 
-    def _samples(self, X, y, X_val, y_val, rng):
+    def _samples(self, X, y, X_val, y_val, options, rng):
         """Return samples to train on, and to validate on or None."""
         seen = self._read_whole(X)
         train = Samples.of(X, y, seen, self)
@@ -385,75 +329,28 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             if not (both and X_val.graph is X.graph):
                 seen = self._read_whole(X_val)
             return train, Samples.of(X_val, y_val, seen, self)
-        if not self.early_stopping:
+        if not options.early_stopping:
             return train, None
-        return train.split(self.validation_fraction, rng)
+        return train.split(options.validation_fraction, rng)
 
-    def _fit_probe(self, X, y, X_val, y_val):
+    def _fit_probe(self, X, y, X_val, y_val, options):
         """Train the probe on the outputs of the network."""
         rng = check_random_state(self.random_state)
-        train, valid = self._samples(X, y, X_val, y_val, rng)
-        seen = train.seen if isinstance(X, NodeSet) else train.own
-        center, scale = input_scale(seen.inputs, self.layer == "last", self.e_id)
-        device = resolve_device(self.device)
-
-        def part(seen, codes, regularized=True):
-            return Part(
-                (seen.inputs - center) / scale,
-                seen.proba,
-                codes,
-                regularized=regularized,
-                corrected=self.confidence == "corrected",
-                device=device,
-            )
-
-        if not isinstance(X, NodeSet):
-            parts = [part(seen, train.codes)]
-        else:
-            parts = [part(train.own, train.codes, False)] if y is not None else []
-            if self.lambda_ice or self.lambda_pcl:
-                parts.append(part(seen, None))
-        if valid is not None:
-            valid = [part(valid.own, valid.codes)]
-        W, b = self._train(parts, valid, self._start(len(scale), rng))
-        self.coef_ = W / scale
-        self.intercept_ = b - self.coef_ @ center
-
-    def _train(self, parts, valid, start):
-        """Return W and b; set the attributes of the training run."""
-        max_epochs = self.max_epochs or _MAX_EPOCHS[self.activation]
-        bar = progress(max_epochs, desc=type(self).__name__, verbose=self.verbose)
-        objective = Objective(
-            lambda_ice=self.lambda_ice,
-            lambda_pcl=self.lambda_pcl,
-            activation=self.activation,
-            e_id=self.e_id,
-            e_ood=self.e_ood,
+        train, valid = self._samples(X, y, X_val, y_val, options, rng)
+        self.coef_, self.intercept_, self.history_ = fit_probe(
+            train,
+            valid,
+            self._objective,
+            options,
+            is_graph=isinstance(X, NodeSet),
+            is_logits=self.layer == "last",
+            lr=self.lr,
+            max_epochs=self.max_epochs,
+            random_state=rng,
+            device=resolve_device(self.device),
+            verbose=self.verbose,
         )
-        with bar:
-            weights, history = train_probe(
-                objective,
-                parts,
-                valid,
-                start,
-                lr=self.lr or _LR[self.activation],
-                weight_decay=self.weight_decay,
-                max_epochs=max_epochs,
-                patience=self.patience,
-                tol=self.tol,
-                bar=bar,
-            )
-        self.history_ = history
-        self.n_iter_ = len(history)
-        return weights
-
-    def _start(self, n_inputs, rng):
-        """Return the initial W and b."""
-        n_classes = len(self.classes_)
-        if self.layer == "last":
-            return np.eye(n_classes), np.zeros(n_classes)
-        W = rng.uniform(-1.0, 1.0, size=(n_classes, n_inputs)) / np.sqrt(n_inputs)
-        return W, np.zeros(n_classes)
+        self.n_iter_ = len(self.history_)
 
     # --- input of the probe ------------------------------------------------------
 
@@ -479,7 +376,9 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
     def _evidence(self, seen):
         # not by @, whose last digit depends on the number of samples
         scores = np.einsum("nd,cd->nc", seen.inputs, self.coef_)
-        q = evidence_of(scores + self.intercept_, self._activation, self._e_id)
+        q = evidence_of(
+            scores + self.intercept_, self._objective.activation, self._objective.e_id
+        )
         return q.sum(axis=1)
 
     def _alpha(self, seen):

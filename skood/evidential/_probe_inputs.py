@@ -12,7 +12,7 @@ from sklearn.base import is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_consistent_length
 
-from skood.evidential._probe_training import CAP
+from skood.evidential._probe_objective import CAP
 from skood.graph import NodeSet
 from skood.nn._make_network import make_network, predicts_softmax
 from skood.nn._training_data import check_target, stratified_split
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-def check_options(probe, y, X_val, y_val):
+def check_options(probe, objective, options, y, X_val, y_val):
     """Raise for regressors, and for invalid combinations of parameters."""
     estimator = probe.estimator
     if hasattr(estimator, "__sklearn_tags__") and is_regressor(estimator):
@@ -38,10 +38,14 @@ def check_options(probe, y, X_val, y_val):
             f"classifier, and its estimator {estimator!r} is a regressor. Pass a "
             "classifier."
         )
-    if probe.e_ood > probe.e_id:
+    if objective.e_ood > objective.e_id:
         raise ValueError(
-            f"e_ood={probe.e_ood} must not be above e_id={probe.e_id}: it is the "
-            "evidence of samples that the network is not sure of."
+            f"e_ood={objective.e_ood} must not be above e_id={objective.e_id}: it is "
+            "the evidence of samples that the network is not sure of."
+        )
+    if options.tol >= 1:
+        raise ValueError(
+            f"tol={options.tol} must be below 1: it is a fraction of the objective."
         )
     if y is None and not isinstance(probe.estimator, FrozenEstimator):
         raise ValueError(
@@ -49,7 +53,7 @@ def check_options(probe, y, X_val, y_val):
             f"None: it fits its estimator {probe.estimator!r}. Pass class labels, "
             "or a fitted estimator inside sklearn.frozen.FrozenEstimator."
         )
-    if y is None and not probe.lambda_ice and not probe.lambda_pcl:
+    if y is None and not objective.lambda_ice and not objective.lambda_pcl:
         raise ValueError(
             "Without y only the terms that need no labels are trained, and both "
             "lambda_ice and lambda_pcl are 0. Pass y, or raise one of them."

@@ -31,11 +31,12 @@ from sklearn.preprocessing import StandardScaler
 
 from skood.base import UncertaintyDetector
 from skood.detectors import Energy
-from skood.evidential import EvidentialProbe
+from skood.evidential import EvidentialProbe, ProbeObjective
 from skood.metrics import make_misclassification_scorer, make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import TorchClassifier
 from skood.nn._shared_forward import network_groups, shared_readings
+from tests.evidential._nested import nested
 from tests.nn._conv_net import map_classifier
 
 # Tiny networks that are stopped early.
@@ -51,7 +52,7 @@ LOGITS = NETWORK.decision_function(X)
 
 
 def _probe(estimator=FROZEN, **params):
-    return EvidentialProbe(estimator, **{**QUICK, **params})
+    return EvidentialProbe(estimator).set_params(**nested({**QUICK, **params}))
 
 
 # --- what it computes ---------------------------------------------------------------
@@ -84,7 +85,8 @@ def test_the_start_on_logits_is_the_energy():
 
 
 def test_training_lowers_its_objective_and_evidence_follows_confidence():
-    probe = EvidentialProbe(FROZEN, lambda_ice=0.0, random_state=0).fit(X, Y)
+    objective = ProbeObjective(lambda_ice=0.0)
+    probe = EvidentialProbe(FROZEN, objective, random_state=0).fit(X, Y)
     losses = [done["valid_loss"] for done in probe.history_]
     assert min(losses) < 0.9 * losses[0]
     assert probe.n_iter_ == len(losses)
@@ -96,9 +98,7 @@ def test_training_lowers_its_objective_and_evidence_follows_confidence():
 
 def test_without_regularizers_evidence_grows_to_the_cap():
     both = {"lambda_ice": 0.0, "lambda_pcl": 0.0, "early_stopping": False}
-    short, long = (
-        EvidentialProbe(FROZEN, **both, max_epochs=n).fit(X, Y) for n in (100, 800)
-    )
+    short, long = (_probe(**both, max_epochs=n).fit(X, Y) for n in (100, 800))
     e_short, e_long = (probe.predict_evidence(X) for probe in (short, long))
     assert np.median(e_long) > 2 * np.median(e_short)
     assert e_long.max() <= 3 * 1000
@@ -112,11 +112,19 @@ def test_softplus():
 
 def test_usual_epochs_and_learning_rates():
     for activation, lr, epochs in (("exp", 1e-2, 800), ("softplus", 3e-2, 2000)):
-        usual = EvidentialProbe(FROZEN, activation=activation, early_stopping=False)
+        usual = _probe(activation=activation, early_stopping=False, max_epochs=None)
         assert usual.fit(X[:9], Y[:9]).n_iter_ == epochs
         usual.set_params(max_epochs=2).fit(X, Y)
         given = clone(usual).set_params(lr=lr).fit(X, Y)
         assert_array_equal(given.coef_, usual.coef_)
+
+
+def test_optimizer_and_schedule():
+    usual = _probe().fit(X, Y)
+    for option in ({"optimizer": "sgd"}, {"lr_schedule": "one_cycle"}):
+        other = _probe(**option).fit(X, Y)
+        assert np.isfinite(other.coef_).all()
+        assert (other.coef_ != usual.coef_).any()
 
 
 def test_batch_of_one_is_exact():
@@ -137,7 +145,7 @@ def test_saturated_logits(activation, size):
     network = LogisticRegression().fit(X, Y)
     network.coef_ = size * network.coef_
     probe = EvidentialProbe(
-        FrozenEstimator(network), activation=activation, random_state=0
+        FrozenEstimator(network), ProbeObjective(activation=activation), random_state=0
     ).fit(X, Y)
     e = probe.predict_evidence(np.concatenate([X, 100 * X]))
     assert np.isfinite(e).all()
@@ -256,8 +264,7 @@ def test_probabilities_of_one_vs_rest_models_are_their_own(layer):
     logits, p = network.decision_function(X), network.predict_proba(X)
     assert np.abs(softmax(logits, axis=1) - p).max() > 0.1
     options = {"max_epochs": 1, "lr": 1e-12, "early_stopping": False, "layer": layer}
-    probe = EvidentialProbe(FrozenEstimator(network), random_state=0, **options)
-    probe.fit(X, y)
+    probe = _probe(FrozenEstimator(network), **options).fit(X, y)
     assert_allclose(probe.predict_proba(X), p, rtol=1e-12)
     assert_array_equal(probe.predict(X), network.predict(X))
     z = logits if layer == "last" else X
@@ -312,7 +319,7 @@ def test_parameters_are_those_of_fit(activation):
     wild = np.concatenate([X, 100 * X])
     expected = probe.predict_evidence(wild)
     other = "exp" if activation == "softplus" else "softplus"
-    probe.set_params(activation=other, e_id=1e4, layer="last")
+    probe.set_params(objective__activation=other, objective__e_id=1e4, layer="last")
     assert_array_equal(probe.predict_evidence(wild), expected)
     probe.fit(X, Y)
     assert probe.coef_.shape == (3, 3)
@@ -339,8 +346,8 @@ def test_rows_of_unknown_classes_are_left_out():
 
 
 def test_without_labels():
-    probe = EvidentialProbe(FROZEN, early_stopping=False).fit(X)
-    labeled = EvidentialProbe(FROZEN, early_stopping=False).fit(X, Y)
+    probe = _probe(early_stopping=False, max_epochs=None).fit(X)
+    labeled = _probe(early_stopping=False, max_epochs=None).fit(X, Y)
     assert_array_equal(probe.classes_, [0, 1, 2])
     # the expected cross-entropy hardly matters beside the regularizers
     e, expected = (one.predict_evidence(X) for one in (probe, labeled))
@@ -409,14 +416,14 @@ def test_random_state_and_the_generators_of_torch(layer):
         ({}, (X, Y + 7), r"whose classes_ are \[0, 1, 2\]; got labels such as 7"),
         ({}, (X, Y[:-1]), "inconsistent numbers of samples"),
         ({}, (X[:, :2], Y), "2 features"),
-        ({"e_id": 0}, (X, Y), "'e_id' parameter of EvidentialProbe"),
+        ({"e_id": 0}, (X, Y), "'e_id' parameter of ProbeObjective"),
         ({"propagation": "walk"}, (X, Y), "'propagation' parameter of EvidentialProbe"),
         ({"validation_fraction": 1e-3}, (X, Y), "leaves none beside one training row"),
+        ({"tol": 1.0}, (X, Y), "tol=1.0 must be below 1: it is a fraction"),
     ],
 )
 def test_errors_of_fit(params, fit, message):
-    probe = EvidentialProbe(**{"estimator": FROZEN, **QUICK, **params})
-    probe.set_params(random_state=3)
+    probe = _probe(**params).set_params(random_state=3)
     with pytest.raises(ValueError, match=message):
         probe.fit(*fit)
     assert not hasattr(probe, "coef_")
@@ -504,7 +511,7 @@ def test_search_with_left_out_classes():
     pipeline = make_pipeline(
         StandardScaler(), EvidentialProbe(LogisticRegression(C=0.1), **QUICK)
     )
-    grid = {"evidentialprobe__lambda_ice": [1e-3, 1.0]}
+    grid = {"evidentialprobe__objective__lambda_ice": [1e-3, 1.0]}
     scoring = make_ood_scorer("auroc")
     cv = LeaveClassesOut(2, random_state=0)
     search = GridSearchCV(

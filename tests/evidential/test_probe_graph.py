@@ -25,6 +25,7 @@ from skood.graph import GraphClassifier, NodeSet
 from skood.metrics import make_misclassification_scorer, make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import TrainingOptions
+from tests.evidential._nested import nested
 
 N_NODES, N_CLASSES = 150, 5
 TRAIN = np.arange(0, N_NODES, 3)
@@ -55,7 +56,7 @@ QUICK = {"max_epochs": 30, "random_state": 0}
 
 
 def _probe(estimator=FROZEN, **params):
-    return EvidentialProbe(estimator, **{**QUICK, **params})
+    return EvidentialProbe(estimator).set_params(**nested({**QUICK, **params}))
 
 
 PROBE = _probe().fit(NODES[KNOWN], Y[KNOWN])
@@ -271,7 +272,7 @@ def test_search_on_a_frozen_network():
     cv = LeaveClassesOut(left_out=[(3,), (3, 4)], random_state=0)
     search = GridSearchCV(
         _probe(),
-        {"lambda_ice": [1e-3, 1.0], "propagation": [None, "vacuity"]},
+        {"objective__lambda_ice": [1e-3, 1.0], "propagation": [None, "vacuity"]},
         scoring=scoring,
         cv=cv,
         refit="auroc",

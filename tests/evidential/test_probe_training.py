@@ -10,14 +10,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import approx_fprime
 from scipy.special import digamma, logsumexp, softmax
 
-from skood.evidential import _probe_training
-from skood.evidential._probe_training import (
-    Objective,
-    Part,
-    confidence,
-    evidence_of,
-    train_probe,
-)
+from skood.evidential import ProbeObjective, _probe_objective
+from skood.evidential._probe_objective import Part, confidence, evidence_of
+from skood.evidential._probe_training import train_probe
+from skood.nn import TrainingOptions
 from skood.utils._progress import progress
 
 CPU = torch.device("cpu")
@@ -28,6 +24,11 @@ W = 0.3 * RNG.normal(size=(4, 4))
 B = RNG.normal(size=4)
 LAMBDAS = [(0.0, 0.0), (1e-3, 0.0), (0.0, 2e-3), (1e-3, 2e-3)]
 activations = pytest.mark.parametrize("activation", ["exp", "softplus"])
+
+
+def _options(**params):
+    usual = {"optimizer": "adam", "weight_decay": 0.0, "n_iter_no_change": 1000}
+    return TrainingOptions(**{**usual, "tol": 0.0, **params})
 
 
 def _part(z=LOGITS, codes=CODES, *, logits=None, regularized=True, corrected=True):
@@ -78,7 +79,9 @@ def _naive(W, b, z, logits, codes, objective, corrected=True):
 @pytest.mark.parametrize(("ice", "pcl"), LAMBDAS)
 @pytest.mark.parametrize("corrected", [False, True])
 def test_value_of_a_naive_loop(activation, ice, pcl, corrected):
-    objective = Objective(ice, pcl, activation, e_id=20.0, e_ood=2.0)
+    objective = ProbeObjective(
+        lambda_ice=ice, lambda_pcl=pcl, activation=activation, e_id=20.0, e_ood=2.0
+    )
     value, none = objective(
         *_tensors(W, B), [_part(corrected=corrected)], gradient=False
     )
@@ -90,7 +93,9 @@ def test_value_of_a_naive_loop(activation, ice, pcl, corrected):
 @activations
 @pytest.mark.parametrize(("ice", "pcl"), LAMBDAS)
 def test_gradients_are_finite_differences(activation, ice, pcl):
-    objective = Objective(ice, pcl, activation, e_id=20.0, e_ood=2.0)
+    objective = ProbeObjective(
+        lambda_ice=ice, lambda_pcl=pcl, activation=activation, e_id=20.0, e_ood=2.0
+    )
     parts = [_part()]
 
     def value(x):
@@ -105,7 +110,9 @@ def test_gradients_are_finite_differences(activation, ice, pcl):
 @activations
 def test_gradients_are_those_of_autograd(activation):
     """Of the formula written in torch, to the last digits."""
-    objective = Objective(1e-3, 2e-3, activation, e_id=20.0, e_ood=2.0)
+    objective = ProbeObjective(
+        lambda_ice=1e-3, lambda_pcl=2e-3, activation=activation, e_id=20.0, e_ood=2.0
+    )
     _, found = objective(*_tensors(W, B), [_part()])
     weight, bias = (tensor.requires_grad_() for tensor in _tensors(W, B))
     z, p = _tensors(LOGITS, softmax(LOGITS, axis=1))
@@ -127,11 +134,15 @@ def test_gradients_are_those_of_autograd(activation):
 
 def test_terms_are_means_over_their_own_rows():
     """The first over rows with classes, the others over regularized ones."""
-    objective = Objective(1e-3, 1e-3, "exp", e_id=20.0, e_ood=0.0)
+    objective = ProbeObjective(
+        lambda_ice=1e-3, lambda_pcl=1e-3, activation="exp", e_id=20.0, e_ood=0.0
+    )
     labeled = _part(LOGITS[:5], CODES[:5], regularized=False)
     free = _part(LOGITS[3:], None)
     value, gradients = objective(*_tensors(W, B), [labeled, free])
-    plain = Objective(0.0, 0.0, "exp", e_id=20.0, e_ood=0.0)
+    plain = ProbeObjective(
+        lambda_ice=0.0, lambda_pcl=0.0, activation="exp", e_id=20.0, e_ood=0.0
+    )
     expected = _naive(W, B, LOGITS[:5], LOGITS[:5], CODES[:5], plain)
     expected += _naive(W, B, LOGITS[3:], LOGITS[3:], None, objective)
     assert_allclose(value, expected, rtol=1e-12)
@@ -144,9 +155,11 @@ def test_terms_are_means_over_their_own_rows():
 
 
 def test_chunks_change_nothing(monkeypatch):
-    objective = Objective(1e-3, 1e-3, "exp", e_id=20.0, e_ood=0.0)
+    objective = ProbeObjective(
+        lambda_ice=1e-3, lambda_pcl=1e-3, activation="exp", e_id=20.0, e_ood=0.0
+    )
     expected = objective(*_tensors(W, B), [_part()])
-    monkeypatch.setattr(_probe_training, "_CHUNK_BYTES", {"cpu": 7 * 8 * 4})
+    monkeypatch.setattr(_probe_objective, "_CHUNK_BYTES", {"cpu": 7 * 8 * 4})
     assert [s.stop - s.start for s in _part().chunks()] == [7, 7, 7, 7, 2]
     found = objective(*_tensors(W, B), [_part()])
     assert_allclose(found[0], expected[0], rtol=1e-12)
@@ -186,15 +199,15 @@ def test_optimum_of_the_confidence_term(e_ood, corrected):
     logits = np.array([[0, 0, 0], [0.5, 0, 0], [1, 0, 1], [9, 0, 0.0]])
     part = _part(np.eye(4), None, logits=logits, corrected=corrected)
     (weight, bias), _ = train_probe(
-        Objective(0.0, 1e-3, "exp", e_id=50.0, e_ood=e_ood),
+        ProbeObjective(
+            lambda_ice=0.0, lambda_pcl=1e-3, activation="exp", e_id=50.0, e_ood=e_ood
+        ),
         [part],
         None,
         (np.zeros((3, 4)), np.zeros(3)),
         lr=0.05,
-        weight_decay=0.0,
         max_epochs=1000,
-        patience=1,
-        tol=0.0,
+        options=_options(),
         bar=progress(0, desc="", verbose=0),
     )
     e = evidence_of(np.eye(4) @ weight.T + bias, "exp", 50.0).sum(axis=1)
@@ -204,7 +217,9 @@ def test_optimum_of_the_confidence_term(e_ood, corrected):
 
 def test_optimum_of_the_term_of_classes():
     """Any total will do, if q = (C + e) p - 1; it cannot be below C."""
-    objective = Objective(1.0, 0.0, "exp", e_id=100.0, e_ood=0.0)
+    objective = ProbeObjective(
+        lambda_ice=1.0, lambda_pcl=0.0, activation="exp", e_id=100.0, e_ood=0.0
+    )
     p = np.array([0.5, 0.3, 0.2])
     for e in (4.0, 40.0):
         q = (3 + e) * p - 1
@@ -221,11 +236,15 @@ def test_optimum_of_the_term_of_classes():
 def test_a_class_at_the_cap_is_pulled_down_but_not_pushed_up():
     start = _tensors(np.eye(2), np.zeros(2))
     part = _part(np.array([[1e4, 0.0]]), np.array([0]), logits=np.array([[1.0, 0.0]]))
-    value, down = Objective(1e-3, 1e-3, "exp", e_id=10.0, e_ood=0.0)(*start, [part])
+    value, down = ProbeObjective(
+        lambda_ice=1e-3, lambda_pcl=1e-3, activation="exp", e_id=10.0, e_ood=0.0
+    )(*start, [part])
     assert np.isfinite(value)
     assert down[1][0] > 0.0  # a step against it lowers the bias
     # the first term alone wants more evidence where the class is right
-    _, up = Objective(0.0, 0.0, "exp", e_id=10.0, e_ood=0.0)(*start, [part])
+    _, up = ProbeObjective(
+        lambda_ice=0.0, lambda_pcl=0.0, activation="exp", e_id=10.0, e_ood=0.0
+    )(*start, [part])
     assert up[1][0] == 0.0
     assert up[1][1] < 0.0
 
@@ -233,18 +252,18 @@ def test_a_class_at_the_cap_is_pulled_down_but_not_pushed_up():
 # --- training ------------------------------------------------------------------------
 
 
-def _train(valid, *, patience=1000, tol=0.0, lr=0.3, epochs=60, weight_decay=0.0):
-    objective = Objective(1e-3, 1e-3, "exp", e_id=20.0, e_ood=0.0)
+def _train(valid, *, lr=0.3, epochs=60, **options):
+    objective = ProbeObjective(
+        lambda_ice=1e-3, lambda_pcl=1e-3, activation="exp", e_id=20.0, e_ood=0.0
+    )
     weights, history = train_probe(
         objective,
         [_part(LOGITS[:15], CODES[:15])],
         valid,
         (W, B),
         lr=lr,
-        weight_decay=weight_decay,
         max_epochs=epochs,
-        patience=patience,
-        tol=tol,
+        options=_options(**options),
         bar=progress(epochs, desc="", verbose=0),
     )
     return objective, weights, history
@@ -272,12 +291,12 @@ def test_the_best_weights_are_kept():
 def test_patience_and_tol():
     valid = [_part(LOGITS[15:], CODES[15:])]
     losses = [done["valid_loss"] for done in _train(valid)[2]]
-    _, _, history = _train(valid, patience=3)
+    _, _, history = _train(valid, n_iter_no_change=3)
     gains = np.flatnonzero(np.minimum.accumulate([np.inf, *losses])[:-1] > losses)
     gap = np.flatnonzero(np.diff(np.append(gains, 60)) > 3)[0]
     assert len(history) == gains[gap] + 4 < 60
     # no gain is large enough: the first epoch, and then three more
-    assert len(_train(valid, patience=3, tol=0.999)[2]) == 4
+    assert len(_train(valid, n_iter_no_change=3, tol=0.999)[2]) == 4
 
 
 def test_all_epochs_without_validation_rows():
@@ -295,7 +314,9 @@ def test_weight_decay_is_that_of_adam():
 
 
 def test_divergence_is_an_error():
-    objective = Objective(1e-3, 1e-3, "softplus", e_id=100.0, e_ood=0.0)
+    objective = ProbeObjective(
+        lambda_ice=1e-3, lambda_pcl=1e-3, activation="softplus", e_id=100.0, e_ood=0.0
+    )
     part = _part(np.array([[1e200, 0.0]]), np.array([0]), logits=np.array([[1.0, 0.0]]))
     with pytest.raises(ValueError, match=r"objective of the probe is .* in epoch 1"):
         train_probe(
@@ -304,9 +325,7 @@ def test_divergence_is_an_error():
             None,
             (np.eye(2), np.zeros(2)),
             lr=0.1,
-            weight_decay=0.0,
             max_epochs=1,
-            patience=1,
-            tol=0.0,
+            options=_options(),
             bar=progress(1, desc="", verbose=0),
         )

@@ -11,7 +11,7 @@ from sklearn.frozen import FrozenEstimator
 
 from skood.detectors import Energy
 from skood.epistemic import MCDropout
-from skood.evidential import EvidentialClassifier, EvidentialProbe
+from skood.evidential import EvidentialClassifier, EvidentialProbe, ProbeObjective
 from skood.graph import (
     GKDENetwork,
     GraphClassifier,
@@ -128,7 +128,10 @@ def test_evidential_probe(activation):
     found = []
     for device in ("cpu", "cuda"):
         probe = EvidentialProbe(
-            FrozenEstimator(net), activation=activation, random_state=0, device=device
+            FrozenEstimator(net),
+            ProbeObjective(activation=activation),
+            random_state=0,
+            device=device,
         ).fit(nodes[::2], y[::2])
         assert isinstance(probe.coef_, np.ndarray)
         found.append(probe.predict_uncertainty(nodes).epistemic)

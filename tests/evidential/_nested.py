@@ -1,0 +1,17 @@
+"""Nested names of the parameters of a probe."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from skood.evidential import ProbeObjective
+from skood.nn import TrainingOptions
+
+
+def nested(params):
+    """Return parameters with those of the parts of a probe by their nested names."""
+    parts = {"objective": ProbeObjective(), "training": TrainingOptions()}
+    owner = {name: part for part in parts for name in parts[part].get_params()}
+    return {
+        f"{owner[name]}__{name}" if name in owner else name: value
+        for name, value in params.items()
+    }
