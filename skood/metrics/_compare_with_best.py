@@ -150,7 +150,7 @@ def compare_with_best(
     replacement to their original size. A sample that is drawn twice counts twice in
     each repeat in which it is held out.
 
-    *Intervals* are those of :func:`bootstrap_ci`; of averages over repeats and groups,
+    *Intervals* are from :func:`bootstrap_ci`; of averages over repeats and groups,
     the parts that are exact or account for unseen samples are averages too, since the
     deviation of a mean is at most the mean of the deviations.
 

@@ -174,7 +174,7 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
         Parameters
         ----------
         **params : dict
-            Parameters of the classifier, and those of its `training` as
+            Parameters of the classifier, and parameters of its `training` as
             ``training__weight_decay``, also if it is None.
 
         Returns

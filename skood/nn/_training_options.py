@@ -108,7 +108,7 @@ def training_options(estimator):
     """Return valid options with the estimator's defaults in place of None, or raise.
 
     The estimator has the parameter `training`; defaults of its class that differ from
-    those of `TorchClassifier` are in the dict ``_training_defaults``.
+    the defaults of `TorchClassifier` are in the dict ``_training_defaults``.
     """
     options = {**_DEFAULTS, **estimator._training_defaults}
     if estimator.training is not None:

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 
 from skood.base import BaseDetector
 
-__all__ = ["ROOMS", "all_estimators"]
+__all__ = ["all_estimators"]
 
 ROOMS = (
     "base",

@@ -154,7 +154,7 @@ def _of_graphs():
     graph = make_ood_graph(60, random_state=0)
     nodes = NodeSet(graph) if not isinstance(graph, NodeSet) else graph
     y = np.asarray(nodes.labels)
-    net = {"hidden": (8,), "max_epochs": 2, "random_state": 0}
+    net = {"conv_params": {"hidden": (8,)}, "max_epochs": 2, "random_state": 0}
     for conv in ("gcn", "gat", "sage"):
         yield GraphClassifier(conv, **net).fit(nodes, y), nodes
     yield GKDE().fit(nodes, y), nodes
