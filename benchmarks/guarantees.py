@@ -49,6 +49,7 @@ from skood.rejection import (
     BoundedAbstention,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    Certificate,
     RejectOptionClassifier,
     accept,
     certify,
@@ -178,8 +179,7 @@ def mixture_repetition(n_samples, n_classes, seed, n_new=20_000):
             detector if n_scores == 1 else None,
             detector if n_scores == 2 else None,
             rule=BoundedAbstention(COVERAGE),
-            guarantee=guarantee,
-            delta=DELTA,
+            guarantee=guarantee and Certificate(guarantee, delta=DELTA),
             random_state=seed,
         )
         with warnings.catch_warnings():

@@ -24,6 +24,7 @@ computed for the others. This requires MAPIE (``pip install mapie``); the recipe
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
 
 from skood.datasets import load_digits_ood
 from skood.detectors import KNN
@@ -35,8 +36,7 @@ X, X_rest, y, y_rest = train_test_split(X, y, test_size=0.7, stratify=y, random_
 
 clf = RejectOptionClassifier(
     LogisticRegression(max_iter=1000),
-    ood_detector=KNN(n_neighbors=5),
-    ood_input="X",
+    ood_detector=make_pipeline(KNN(n_neighbors=5)),
     rule=BoundedTPRFPR(tpr_min=0.6, fpr_max=0.2),
     random_state=0,
 ).fit(X, y)

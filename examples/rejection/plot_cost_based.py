@@ -47,6 +47,7 @@ settings = {
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
 
 from skood.datasets import load_digits_ood
 from skood.detectors import KNN
@@ -58,15 +59,13 @@ X = X + np.random.default_rng(0).normal(scale=0.15, size=X.shape)
 X_train, X_test, y_train, y_test = train_test_split(
     X, y, test_size=0.5, stratify=y, random_state=0
 )
-distance = KNN(n_neighbors=5)
+distance = make_pipeline(KNN(n_neighbors=5))  # of the pixels
 
 
 def fit(rule, **detectors):
     clf = RejectOptionClassifier(
         LogisticRegression(max_iter=1000),
         rule=rule,
-        risk_input="X",  # the pixels
-        ood_input="X",
         calibration=3,
         random_state=0,
         **detectors,

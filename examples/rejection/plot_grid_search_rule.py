@@ -47,8 +47,7 @@ pipeline = make_pipeline(
     StandardScaler(),
     RejectOptionClassifier(
         LogisticRegression(max_iter=1000),
-        ood_detector=KNN(),
-        ood_input="X",
+        ood_detector=make_pipeline(KNN()),
         rule=BoundedTPRFPR(tpr_min=0.8),
         calibration=0.4,
         random_state=0,

@@ -181,6 +181,7 @@ plt.show()
 # are OOD.
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
 
 from skood.datasets import load_digits_ood
 from skood.detectors import KNN
@@ -193,12 +194,10 @@ X_train, X_test, y_train, y_test = train_test_split(
 )
 clf = RejectOptionClassifier(
     LogisticRegression(max_iter=1000),
-    ood_detector=KNN(n_neighbors=5),
-    ood_input="X",
+    ood_detector=make_pipeline(KNN(n_neighbors=5)),
     rule=BoundedTPRFPR(tpr_min=0.6, fpr_max=0.2),
     calibration=0.4,
     guarantee="high_probability",
-    delta=0.1,
     random_state=0,
 ).fit(X_train, y_train)
 report = clf.report(X_test, y_test)

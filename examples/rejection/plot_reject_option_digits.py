@@ -44,14 +44,14 @@ X_train, X_test, y_train, y_test = train_test_split(
 # features of the classifier. Scores are cross-fitted: each sample is scored by models
 # that were not fitted on it.
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 from skood.detectors import KNN
 from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
 
 clf = RejectOptionClassifier(
     LogisticRegression(max_iter=1000),
-    ood_detector=KNN(n_neighbors=5),
-    ood_input="X",
+    ood_detector=make_pipeline(KNN(n_neighbors=5)),
     rule=BoundedTPRFPR(tpr_min=0.8, fpr_max=0.1),
     calibration=5,
     random_state=0,

@@ -136,7 +136,9 @@ def _add_risks(rows, scores, result, options):
     for row, score in zip(rows, scores, strict=True):
         row["risk"] = point(score, options.fpr_max).risk
         strictest = point(score, 0.0)
-        row["min_fpr"] = 0.0 if strictest.feasible else strictest.min_fpr_at_tpr
+        row["min_fpr"] = (
+            0.0 if strictest.feasible else strictest.attainable.min_fpr_at_tpr
+        )
     common_fpr = max(row["min_fpr"] for row in rows)
     for row, score in zip(rows, scores, strict=True):
         row["risk_common"] = point(score, common_fpr).risk

@@ -36,9 +36,11 @@ from skood.decision._operating_point import (
     precision_at,
     weights,
 )
+from skood.decision._options import GUARANTEES, Certificate, Solver
 from skood.decision._solver import SOLVERS, grid_of_angles, search, solve
 
 __all__ = [
+    "GUARANTEES",
     "GUARD",
     "SOLVERS",
     "UNDEFINED",
@@ -47,6 +49,7 @@ __all__ = [
     "BoundedImprovement",
     "BoundedPrecisionRecall",
     "BoundedTPRFPR",
+    "Certificate",
     "CostBased",
     "Estimate",
     "FiniteSolution",
@@ -55,6 +58,7 @@ __all__ = [
     "OperatingPoint",
     "PlugInCost",
     "Problem",
+    "Solver",
     "accept",
     "accept_proba",
     "better",

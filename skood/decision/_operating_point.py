@@ -5,6 +5,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -13,10 +14,23 @@ from sklearn.utils.validation import column_or_1d
 from skood.utils._stored import stored
 from skood.utils._torch import to_numpy
 
-__all__ = ["OperatingPoint", "accept", "accept_proba"]
+__all__ = ["Attainable", "OperatingPoint", "accept", "accept_proba"]
 
 # cos and sin at multiples of a right angle, where floating point is not exact
 _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
+
+
+@stored
+class Attainable(NamedTuple):
+    """Rates that rules attain on samples on which no rule meets all bounds.
+
+    These are the largest TPR within the bound on the FPR, the smallest FPR with the
+    bound on the TPR, and the smallest selective risk of any rule.
+    """
+
+    max_tpr_at_fpr: float = math.nan
+    min_fpr_at_tpr: float = math.nan
+    min_risk: float = math.nan
 
 
 @stored
@@ -69,22 +83,10 @@ class OperatingPoint:
         Certified distance of `objective` from the best over all angles; 0 for a
         single score, NaN if the solver certifies none ("grid").
 
-    lower_bound : float, default=nan
-        ``objective - gap``: no rule over all angles has a smaller objective.
-
-    feasible : bool, default=True
-        Whether the bounds of the rule are met. If not, `risk` and `objective` are NaN,
-        and the other numbers belong to the rule with the smallest total violation of
-        the bounds.
-
-    max_tpr_at_fpr : float, default=nan
-        Only if infeasible: largest TPR within the bound on the FPR.
-
-    min_fpr_at_tpr : float, default=nan
-        Only if infeasible: smallest FPR with the bound on the TPR.
-
-    min_risk : float, default=nan
-        Only if infeasible: smallest selective risk of any rule.
+    attainable : Attainable, default=None
+        The attainable rates if the bounds of the rule are not met. Then `risk` and
+        `objective` are NaN, and the other numbers belong to the rule with the smallest
+        total violation of the bounds.
 
     lam_low : float or None, default=None
         Samples are at the threshold if their projected score is above `lam_low` and at
@@ -116,12 +118,18 @@ class OperatingPoint:
     precision: float = math.nan
     objective: float = math.nan
     gap: float = math.nan
-    lower_bound: float = math.nan
-    feasible: bool = True
-    max_tpr_at_fpr: float = math.nan
-    min_fpr_at_tpr: float = math.nan
-    min_risk: float = math.nan
+    attainable: Attainable | None = None
     lam_low: float | None = None
+
+    @property
+    def feasible(self):
+        """Whether the bounds of the rule are met."""
+        return self.attainable is None
+
+    @property
+    def lower_bound(self):
+        """Bound of the objective: no rule over all angles has a smaller one."""
+        return self.objective - self.gap
 
     @property
     def mu(self):

@@ -17,7 +17,7 @@ from skood.decision._branch_and_bound import branch_and_bound
 from skood.decision._calibration_sample import check_problem
 from skood.decision._exact_sweep import MAX_ROWS, pivot_sweep
 from skood.decision._objective import Candidate, Goal, better, is_floor
-from skood.decision._operating_point import OperatingPoint, accept, weights
+from skood.decision._operating_point import Attainable, OperatingPoint, accept, weights
 from skood.exceptions import InfeasibleError
 from skood.utils._ties import tolerance
 from skood.utils._warnings import warn
@@ -121,10 +121,11 @@ def _least_violation(problem, rule, thetas, optimize, whole):
         point,
         risk=math.nan,
         objective=math.nan,
-        feasible=False,
-        max_tpr_at_fpr=most.N / n_id if most else 0.0,
-        min_fpr_at_tpr=least.F / n_ood if least and n_ood else math.nan,
-        min_risk=right.value,
+        attainable=Attainable(
+            max_tpr_at_fpr=most.N / n_id if most else 0.0,
+            min_fpr_at_tpr=least.F / n_ood if least and n_ood else math.nan,
+            min_risk=right.value,
+        ),
     )
 
 
@@ -216,7 +217,7 @@ def _best_point(problem, rule, *, solver, angles, thetas, tol, randomize):
     gap = point.objective - bound  # NaN if nothing is certified
     if gap <= 1e-12 * abs(point.objective):
         gap = 0.0  # also removes negative rounding errors
-    return replace(point, gap=gap, lower_bound=point.objective - gap)
+    return replace(point, gap=gap)
 
 
 def warn_of_reversed(point):
@@ -392,12 +393,12 @@ def solve(
     if not point.feasible:
         n_ood = 0 if risk_ood is None else len(risk_ood)
         attainable = {
-            "max_tpr_at_fpr": point.max_tpr_at_fpr,
-            "min_fpr_at_tpr": point.min_fpr_at_tpr,
+            "max_tpr_at_fpr": point.attainable.max_tpr_at_fpr,
+            "min_fpr_at_tpr": point.attainable.min_fpr_at_tpr,
             "bounded": other_bound(rule),
         }
         if any(b.loss for b in rule.bounds(len(risk_id), n_ood)):
-            attainable = {"min_risk": point.min_risk}
+            attainable = {"min_risk": point.attainable.min_risk}
         raise InfeasibleError(
             f"No acceptance rule meets {as_asked(rule)} on "
             f"{len(risk_id)} ID and {n_ood} OOD samples.",

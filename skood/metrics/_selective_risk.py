@@ -105,8 +105,8 @@ def selective_risk_at(
     -------
     point : OperatingPoint
         The rule, with the selective risk in `risk`; lower is better. If no rule meets
-        the bounds, `feasible` is False, `risk` is NaN, and `max_tpr_at_fpr` and
-        `min_fpr_at_tpr` are the attainable rates. The rule applies to the negated
+        the bounds, `feasible` is False, `risk` is NaN, and `attainable`
+        has the attainable rates. The rule applies to the negated
         scores: ``accept(point, -y_score, -ood_score)``.
 
     See Also
@@ -132,7 +132,7 @@ def selective_risk_at(
     >>> point.risk, point.tpr, point.fpr
     (0.0, 0.75, 0.5)
     >>> point = selective_risk_at(y_true, y_pred, y_score, tpr_min=0.7, fpr_max=0.0)
-    >>> point.feasible, point.risk, point.max_tpr_at_fpr, point.min_fpr_at_tpr
+    >>> point.feasible, point.risk, *point.attainable[:2]
     (False, nan, 0.5, 0.5)
     """
     rows = reject_scores(y_true, y_pred, y_score, ood_score, loss, ood_label, classes)

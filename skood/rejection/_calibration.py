@@ -62,35 +62,26 @@ class Scores(NamedTuple):
     ood_ood: np.ndarray | None
 
 
-def check_calibration(owner, parts, X_ood):
-    """Raise before a long fit on errors that would only occur after it.
-
-    Parameters
-    ----------
-    owner : RejectOptionClassifier
-        Provides the parameters.
-
-    parts : Parts
-        Its parts, unfitted or frozen.
-
-    X_ood : array-like of shape (n_ood, ...) or None
-        OOD samples.
-    """
+def check_calibration(owner, parts, X_ood, solver, certificate):
+    """Raise before a long fit on errors that would only occur after it."""
     owner.rule.check_params()
+    solver._validate_params()
+    if certificate is not None:
+        certificate._validate_params()
     if owner.rule.needs_ood and X_ood is None:
         raise ValueError(
             f"{owner.rule!r} needs OOD samples: samples labeled ood_label="
             f"{owner.ood_label!r} in y. Give some, or use a rule that needs none, "
             "such as BoundedAbstention."
         )
-    if owner.guarantee is not None and owner.randomize:
+    if certificate is not None and solver.randomize:
         raise ValueError(
             "randomize=True and a guarantee exclude each other: certified thresholds "
             "are scores. Set one of them back."
         )
     if not isinstance(owner.calibration, str):
         share = isinstance(owner.calibration, Real) and owner.calibration < 1
-        if owner.guarantee is not None and not share:
+        if certificate is not None and not share:
             raise ValueError(
                 f"guarantee={owner.guarantee!r} needs calibration rows scored by the "
                 f"final models; calibration={owner.calibration!r} cross-fits. Hold "
@@ -110,16 +101,7 @@ def check_calibration(owner, parts, X_ood):
 def check_classes(owner, classes, y):
     """Raise if labels are ambiguous, or unknown to the classifier.
 
-    Parameters
-    ----------
-    owner : RejectOptionClassifier
-        Provides the parameters.
-
-    classes : ndarray of shape (n_classes,)
-        The classes.
-
-    y : ndarray of shape (n_id,)
-        Labels of the ID samples.
+    `classes` has shape (n_classes,), `y` has the labels of ID samples, shape (n_id,).
     """
     labels = {"reject_label": owner.reject_label_, "ood_label": owner.ood_label}
     for name, label in labels.items():
@@ -139,20 +121,9 @@ def check_classes(owner, classes, y):
 
 
 def check_is_classifier(estimator, *, fitted=False):
-    """Raise unless the estimator is a classifier.
+    """Raise a TypeError unless the estimator is a classifier.
 
-    Parameters
-    ----------
-    estimator : object
-        The estimator.
-
-    fitted : bool, default=False
-        Whether it is fitted, so that it must have ``classes_``.
-
-    Raises
-    ------
-    TypeError
-        If it is not a classifier.
+    If it is `fitted`, it must have ``classes_`` and ``predict``.
     """
     kind = None
     if hasattr(estimator, "__sklearn_tags__"):
@@ -259,33 +230,9 @@ def _ood(parts, X):
 def calibrate(parts, X, y, X_ood, *, calibration, random_state, n_jobs):
     """Fit the parts and return out-of-sample scores.
 
-    Parameters
-    ----------
-    parts : Parts
-        Unfitted, or frozen.
-
-    X, y : array-like of shape (n_id, ...), ndarray of shape (n_id,)
-        ID samples.
-
-    X_ood : array-like of shape (n_ood, ...) or None
-        OOD samples, used for scoring only.
-
-    calibration, random_state, n_jobs
-        See `RejectOptionClassifier`.
-
-    Returns
-    -------
-    parts : Parts
-        The fitted parts.
-
-    order : ndarray of int
-        The samples of `X` in the order in which they were scored.
-
-    scores : Scores
-        Scores and predictions of these samples, and of the OOD samples.
-
-    unfitted : ndarray of shape (n_unfitted,)
-        Classes of `y` without a sample in the fit of the final parts.
+    Returns the fitted parts; the order in which the samples of `X` were scored;
+    `Scores` of these samples and of the OOD samples `X_ood` (or None), which are never
+    fitted on; and the classes without a sample in the fit of the final parts.
     """
     rng = check_random_state(random_state)
     if isinstance(calibration, str):  # "same"

@@ -1,20 +1,24 @@
-"""Classifier with a reject option."""
+"""Fit of a classifier with a reject option: its parts, and its rule."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import ClassifierMixin
-from sklearn.utils import get_tags
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length
 
-from skood.decision import SOLVERS, BaseRule, accept_proba, certify, draw, solve
+from skood.decision import (
+    GUARANTEES,
+    SOLVERS,
+    BaseRule,
+    Certificate,
+    Solver,
+    certify,
+    solve,
+)
 from skood.rejection._calibration import (
     Parts,
     calibrate,
@@ -23,35 +27,26 @@ from skood.rejection._calibration import (
     check_is_classifier,
     check_ood_labels,
     fit_parts,
-    predict_parts,
-    score_parts,
 )
-from skood.rejection._explanation import explain, make_reference
-from skood.rejection._inputs import INPUTS, describe, detector_input, reading_x
-from skood.rejection._report import make_report, possible_losses
+from skood.rejection._explanation import make_reference
+from skood.rejection._inputs import detector_input
+from skood.rejection._report import possible_losses
+from skood.rejection._selective_classifier import SelectiveClassifier
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import blockwise, labeled_rows
-from skood.utils._estimator import SkoodEstimator
+from skood.utils._batches import labeled_rows
 from skood.utils._labels import (
     check_labels,
     id_rows,
-    label_codes,
     naming_ood_label,
-    ood_mask,
-    put_label,
     sortable_labels,
 )
-from skood.utils._linalg import check_no_overflow
 from skood.utils._losses import per_sample_loss
 from skood.utils._metaestimators import (
-    bind,
     check_given,
     check_one_column,
     copy_input_attributes,
-    n_rows,
     take_rows,
     with_seeds,
-    wrapped_tags,
 )
 from skood.utils._param_validation import (
     Classifier,
@@ -65,26 +60,7 @@ from skood.utils._warnings import warn
 __all__ = ["RejectOptionClassifier"]
 
 
-def _estimator_has(name):
-    """Return whether the wrapped classifier has a method, fitted or not."""
-
-    def check(self):
-        getattr(getattr(self, "estimator_", self.estimator), name)
-        return True
-
-    return check
-
-
-def _has_rule(self):
-    if getattr(self, "operating_point_", self.rule) is None:
-        raise AttributeError(
-            "reject_reason is not available when rule=None: nothing is rejected. Set "
-            "a rule, such as BoundedAbstention()."
-        )
-    return True
-
-
-class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
+class RejectOptionClassifier(SelectiveClassifier):
     r"""Classifier with a reject option: predicts a class or rejects the sample.
 
     It accepts a sample iff
@@ -105,12 +81,14 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         :class:`~sklearn.frozen.FrozenEstimator`.
 
     risk_detector : object, default=None
-        A detector, a = -score_samples, see `risk_input`. None: a = 1 - max
-        probability.
+        A detector, a = -score_samples. If its own ``estimator`` is None, it uses the
+        features and logits of the classifier fitted here. A detector in a
+        :class:`~sklearn.pipeline.Pipeline`, such as ``make_pipeline(KNN())``, uses
+        `X`, and so do outlier detectors of scikit-learn. None: a = 1 - max probability.
 
     ood_detector : object, default=None
-        A detector, b = -score_samples, see `ood_input`. None: there is only the score
-        a.
+        A detector, b = -score_samples, with input as for `risk_detector`. None: there
+        is only the score a.
 
     rule : BaseRule, default=None
         The objective and the bounds, such as `BoundedTPRFPR` (which needs OOD samples
@@ -130,14 +108,6 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         that returns one number >= 0 per sample; or a matrix of shape (n_classes,
         n_classes) with the true class in rows.
 
-    risk_input, ood_input : {"auto", "estimator", "X"}, default="auto"
-        Input of `risk_detector` and of `ood_detector`. "estimator": the features and
-        logits of the classifier fitted here, for a detector whose own ``estimator`` is
-        None. "X": `X` itself. "auto": "estimator" where possible; for example,
-        ``KNN()`` uses the features of the classifier, and a
-        :class:`~sklearn.pipeline.Pipeline` or an outlier detector of scikit-learn uses
-        `X`. See ``detector_inputs_``.
-
     reject_label : int or str, default="auto"
         Prediction for rejected samples; not one of the classes. "auto": "reject" if
         the classes are strings, else -1.
@@ -145,25 +115,16 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     ood_label : int or str, default=-1
         Label of known OOD samples in ``y``.
 
-    guarantee : {"high_probability", "ltt", "expectation"} or None, default=None
-        Kind of guarantee for new data, see :func:`certify`. None: the best rule on the
-        calibration samples, without a guarantee. A guarantee requires calibration
-        samples that are scored by the final models, not cross-fitted scores.
+    guarantee : str, Certificate or None, default=None
+        Kind of guarantee for new data: "high_probability", "ltt" or "expectation", see
+        :func:`certify`. A :class:`Certificate` has its options, such as the probability
+        `delta` that it fails. None: the best rule on the calibration samples, without a
+        guarantee. A guarantee requires calibration samples that are scored by the final
+        models, not cross-fitted scores.
 
-    delta : float, default=0.1
-        Probability, in (0, 1), that the guarantee fails.
-
-    solver : {"bnb", "exact", "grid"}, default="bnb"
-        See :func:`solve`.
-
-    angles : {"quadrant", "full"}, default="quadrant"
-        "quadrant": both scores count against acceptance. See :func:`solve`.
-
-    tol : float, default=1e-3
-        Gap at which the solver "bnb" stops, without a guarantee. See :func:`solve`.
-
-    randomize : bool, default=False
-        Accept samples at the threshold with a probability. See :func:`solve`.
+    solver : {"bnb", "exact", "grid"} or Solver, default="bnb"
+        Search for the rule, see :func:`solve`; a :class:`Solver` has its options, such
+        as `tol` and `randomize`.
 
     random_state : int, RandomState instance or None, default=None
         Controls the held-out samples, the parts of a guarantee, and the decisions of a
@@ -269,16 +230,10 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             StrOptions({"same"}),
         ],
         "loss": [StrOptions({"zero_one"}), callable, "array-like"],
-        "risk_input": [StrOptions(INPUTS)],
-        "ood_input": [StrOptions(INPUTS)],
         "reject_label": [Integral, str],
         "ood_label": [Integral, str],
-        "guarantee": [StrOptions({"high_probability", "ltt", "expectation"}), None],
-        "delta": [Interval(Real, 0, 1, closed="neither")],
-        "solver": [StrOptions(set(SOLVERS))],
-        "angles": [StrOptions({"quadrant", "full"})],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "randomize": ["boolean"],
+        "guarantee": [StrOptions(set(GUARANTEES)), Certificate, None],
+        "solver": [StrOptions(set(SOLVERS)), Solver],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
     }
@@ -292,16 +247,10 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         calibration=0.3,
         *,
         loss="zero_one",
-        risk_input="auto",
-        ood_input="auto",
         reject_label="auto",
         ood_label=-1,
         guarantee=None,
-        delta=0.1,
         solver="bnb",
-        angles="quadrant",
-        tol=1e-3,
-        randomize=False,
         random_state=None,
         n_jobs=None,
     ):
@@ -311,16 +260,10 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         self.rule = rule
         self.calibration = calibration
         self.loss = loss
-        self.risk_input = risk_input
-        self.ood_input = ood_input
         self.reject_label = reject_label
         self.ood_label = ood_label
         self.guarantee = guarantee
-        self.delta = delta
         self.solver = solver
-        self.angles = angles
-        self.tol = tol
-        self.randomize = randomize
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -388,8 +331,12 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         check_classes(self, classes, y_id)
         check_ood_labels(parts, y_id)
         if self.rule is not None:
-            check_calibration(self, parts, X_ood)
-        parts = self._with_inputs(parts)
+            check_calibration(self, parts, X_ood, *self._options())
+        self.detector_inputs_ = {
+            name: detector_input(detector)
+            for name, detector in zip(("risk", "ood"), parts[1:], strict=True)
+            if detector is not None
+        }
         n_ood = len(y) - len(y_id)
         with naming_ood_label(y_id, n_ood, self.ood_label, warns=True):
             calibrated = self._fit_parts(parts, X_id, y_id, X_ood)
@@ -415,17 +362,14 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
             return self.reject_label
         return "reject" if all(isinstance(v, str) for v in classes.tolist()) else -1
 
-    def _with_inputs(self, parts):
-        """Store the input of each detector, and wrap detectors on X."""
-        inputs = {
-            "risk": detector_input("risk", parts.risk_detector, self.risk_input),
-            "ood": detector_input("ood", parts.ood_detector, self.ood_input),
-        }
-        self.detector_inputs_ = {k: v for k, v in inputs.items() if v is not None}
-        return parts._replace(
-            risk_detector=reading_x(parts.risk_detector, inputs["risk"]),
-            ood_detector=reading_x(parts.ood_detector, inputs["ood"]),
-        )
+    def _options(self):
+        """Return the solver, and the certificate or None, as objects."""
+        solver, certificate = self.solver, self.guarantee
+        if isinstance(solver, str):
+            solver = Solver(solver)
+        if isinstance(certificate, str):
+            certificate = Certificate(certificate)
+        return solver, certificate
 
     def _fit_parts(self, parts, X_id, y_id, X_ood):
         """Store the fitted parts; return the calibration data of the rule."""
@@ -461,18 +405,16 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
     def _choose(self, scores, loss):
         """Choose the rule on calibration scores."""
         rows = scores.risk_id, scores.ood_id, loss, scores.risk_ood, scores.ood_ood
-        options = {"solver": self.solver, "angles": self.angles}
-        if self.guarantee is None:
-            return solve(
-                self.rule, *rows, tol=self.tol, randomize=self.randomize, **options
-            )
+        solver, certificate = self._options()
+        if certificate is None:
+            return solve(self.rule, *rows, **solver._options())
         return certify(
             self.rule,
             *rows,
-            guarantee=self.guarantee,
-            delta=self.delta,
+            solver=solver.method,
+            angles=solver.angles,
             random_state=self.random_state,
-            **options,
+            **certificate._options(),
         )
 
     def _store(self, parts, y_id, unfitted):
@@ -483,305 +425,3 @@ class RejectOptionClassifier(ClassifierMixin, SkoodEstimator):
         self.classes_ = np.union1d(known, unfitted) if len(unfitted) else known
         check_classes(self, self.classes_, y_id)
         copy_input_attributes(self, self.estimator_)
-
-    def _parts(self):
-        return Parts(self.estimator_, self.risk_detector_, self.ood_detector_)
-
-    @blockwise
-    def accept_proba(self, X):
-        """Return the probability that each sample is accepted.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        Returns
-        -------
-        accept : ndarray of shape (n_samples,), dtype float64
-            0 or 1, or ``tau_`` at the threshold of a randomized rule; 1 with
-            ``rule=None``.
-        """
-        check_is_fitted(self, "estimator_")
-        if self.operating_point_ is None:
-            return np.ones(n_rows(X))
-        return accept_proba(self.operating_point_, *score_parts(self._parts(), X))
-
-    def predict(self, X):
-        """Predict a class or `reject_label` for each sample.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        Returns
-        -------
-        y : ndarray of shape (n_samples,)
-            Class labels, `reject_label` where rejected.
-        """
-        check_is_fitted(self, "estimator_")
-        labels, accept = self._answers(X)
-        if self.operating_point_ is None:
-            return labels
-        rejected = ~draw(accept, self.random_state)
-        return put_label(labels, rejected, self.reject_label_)
-
-    @blockwise
-    def _answers(self, X):
-        """Return predicted classes and acceptance probabilities."""
-        if self.operating_point_ is None:
-            return np.array(self.estimator_.predict(X)), np.ones(n_rows(X))
-        risk, ood, labels = predict_parts(self._parts(), X)
-        return np.array(labels), accept_proba(self.operating_point_, risk, ood)
-
-    @available_if(_estimator_has("predict_proba"))
-    @blockwise
-    def predict_proba(self, X):
-        """Return class probabilities of the classifier, also for rejected samples.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes)
-            Probabilities in the order of ``classes_``.
-        """
-        check_is_fitted(self, "estimator_")
-        proba = self.estimator_.predict_proba(X)
-        check_no_overflow(proba, "A probability")
-        return self._per_class(proba, 0.0)
-
-    @available_if(_estimator_has("decision_function"))
-    @blockwise
-    def decision_function(self, X):
-        """Return the margins of the classifier; never an OOD score.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        Returns
-        -------
-        margins : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            The margins.
-        """
-        check_is_fitted(self, "estimator_")
-        margins = self.estimator_.decision_function(X)
-        check_no_overflow(margins, "A margin")
-        return self._per_class(margins, np.finfo(margins.dtype).min)
-
-    def _per_class(self, values, missing):
-        """Insert columns for the classes without a training sample."""
-        known = np.asarray(self.estimator_.classes_)
-        if len(known) == len(self.classes_):
-            return values
-        if values.ndim == 1:  # the margin of the second of two classes
-            values = np.column_stack([-values, values])
-        if values.shape[1] != len(known):  # not one per class, as in SVC with "ovo"
-            return values
-        columns = np.full((len(values), len(self.classes_)), missing, values.dtype)
-        columns[:, label_codes(known, self.classes_)] = values
-        return columns
-
-    @available_if(_has_rule)
-    def reject_reason(self, X):
-        r"""Return the reason of the rejection of each sample.
-
-        The excess of a rejected sample over the mean accepted calibration sample is a
-        sum of two terms, :math:`\cos\theta\,(a - \bar a)/c_a` and
-        :math:`\sin\theta\,(b - \bar b)/c_b`; their shares of the excess are clipped to
-        [0, 1].
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        Returns
-        -------
-        reason : Bunch
-            Arrays of shape (n_samples,); ``pandas.DataFrame(reason)`` makes a table.
-
-            - ``reason``: "accepted", "uncertain class" or "out-of-distribution";
-            - ``risk_percentile``, ``ood_percentile``: percentage of calibration ID
-              samples whose score is not larger (100 = most suspicious); the latter is
-              None without an OOD detector;
-            - ``risk_share``, ``ood_share``: share of each score in the excess; 0 for
-              accepted samples.
-        """
-        check_is_fitted(self, "estimator_")
-        risk, ood = self._risks(X)
-        proba = accept_proba(self.operating_point_, risk, ood)
-        accepted = draw(proba, self.random_state)
-        return explain(self.operating_point_, self._reference, risk, ood, accepted)
-
-    @blockwise
-    def _risks(self, X):
-        """Return both scores of the samples."""
-        return score_parts(self._parts(), X)
-
-    def score_pair(self, X):
-        """Return the scores used by the rule, high for samples to accept.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        Returns
-        -------
-        risk_score : ndarray of shape (n_samples,)
-            The score of the risk detector, or the negative conditional risk estimated
-            by the classifier.
-
-        ood_score : ndarray of shape (n_samples,) or None
-            The score of the OOD detector. None without an OOD detector.
-        """
-        check_is_fitted(self, "estimator_")
-        risk, ood = self._risks(X)
-        return -risk, None if ood is None else -ood
-
-    def report(self, X, y, *, confidence_level=0.95, ood_prior=None, max_loss=None):
-        """Return the rates of decisions on given samples, with confidence intervals.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples; for unbiased rates, not the samples of fit.
-
-        y : array-like of shape (n_samples,)
-            Labels. A sample is OOD when its label is `ood_label` or is not in
-            ``classes_``.
-
-        confidence_level : float, default=0.95
-            Level of each interval, in (0, 1).
-
-        ood_prior : float, default=None
-            Share of OOD samples in use, for the precision; in [0, 1).
-
-        max_loss : float, default=None
-            Largest value that a callable `loss` can take. None: its risk has no
-            interval. The values of the other losses are known.
-
-        Returns
-        -------
-        report : RejectionReport
-            TPR, FPR, coverage, selective risk and precision; print it for a table.
-        """
-        check_is_fitted(self, "estimator_")
-        if not 0 < confidence_level < 1:
-            raise ValueError(
-                f"confidence_level must be in (0, 1), got {confidence_level!r}."
-            )
-        if ood_prior is not None and not 0 <= ood_prior < 1:
-            raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
-        possible = possible_losses(self.loss, max_loss)
-        accepted, loss, is_ood = self._outcomes(X, y, self.loss)
-        report = make_report(
-            draw(accepted, self.random_state),
-            loss,
-            is_ood,
-            confidence_level=confidence_level,
-            ood_prior=ood_prior,
-            possible=possible,
-        )
-        return replace(report, scores=self._described_scores())
-
-    def _described_scores(self):
-        """Return which scores the rule uses, or None without a rule."""
-        if self.operating_point_ is None:
-            return None
-        found = {
-            name: describe(
-                getattr(self, f"{name}_detector_"),
-                self.detector_inputs_.get(name),
-                self.estimator_,
-            )
-            for name in ("risk", "ood")
-        }
-        if self.ood_detector_ is None:
-            del found["ood"]
-        return found
-
-    def score(self, X, y):
-        """Return minus the objective of the rule, or the accuracy with ``rule=None``.
-
-        Bounds of the rule are ignored: searches over them need a scorer with bounds,
-        such as :func:`skood.metrics.make_selective_risk_scorer`.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            The samples.
-
-        y : array-like of shape (n_samples,)
-            Labels. A sample is OOD when its label is `ood_label` or is not in
-            ``classes_``.
-
-        Returns
-        -------
-        score : float
-            Greater is better; minus infinity if the objective is a risk and no ID
-            sample is accepted.
-        """
-        check_is_fitted(self, "estimator_")
-        plain = self.operating_point_ is None
-        accepted, loss, is_ood = self._outcomes(
-            X, y, "zero_one" if plain else self.loss
-        )
-        if is_ood.all():
-            raise ValueError(
-                f"No in-distribution rows in y: classes_ are {self.classes_}."
-            )
-        if plain:
-            return float((1.0 - loss).mean())
-        is_id = ~is_ood
-        objective = self.rule.objective(
-            accepted[is_id].sum(),
-            (accepted[is_id] * loss).sum(),
-            accepted[is_ood].sum(),
-            int(is_id.sum()),
-            int(is_ood.sum()),
-        )
-        if math.isnan(objective):
-            raise ValueError(
-                f"No OOD samples in y, but the cost of {self.rule!r} depends on them: "
-                f"labels {self.ood_label!r} or none of the classes."
-            )
-        return -float(objective)
-
-    def _outcomes(self, X, y, loss):
-        """Return acceptance of all samples, losses of ID samples, and the OOD mask."""
-        y = check_labels(y)
-        predicted, accept = self._answers(X)
-        check_consistent_length(predicted, y)
-        is_ood = ood_mask(y, ood_label=self.ood_label, classes=self.classes_)
-        losses = per_sample_loss(
-            y,
-            predicted,
-            loss,
-            is_id=~is_ood,
-            classes=self.classes_,
-        )
-        return accept, losses, is_ood
-
-    def __sklearn_tags__(self):
-        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
-        tags.target_tags.required = True
-        inner = get_tags(self.estimator).classifier_tags
-        if inner is not None:
-            tags.classifier_tags = inner
-        for detector, asked in (
-            (self.risk_detector, self.risk_input),
-            (self.ood_detector, self.ood_input),
-        ):
-            if detector is not None:
-                if asked != "X":
-                    detector = bind(detector, self.estimator)
-                tags.input_tags.sparse &= get_tags(detector).input_tags.sparse
-        return tags

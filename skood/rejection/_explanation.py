@@ -16,15 +16,10 @@ __all__ = ["Reference", "explain", "make_reference"]
 
 @stored
 class Reference(NamedTuple):
-    """Reference for new scores: the scores of the calibration ID samples.
+    """Scores of the calibration ID samples, to which new scores are compared.
 
-    Parameters
-    ----------
-    risk, ood : ndarray of shape (n_id,)
-        Sorted scores; `ood` is None for a single score.
-
-    typical : ndarray of shape (2,)
-        Mean terms of the rule over the accepted samples; over all if none is accepted.
+    `risk` and `ood` (None for a single score) are sorted, of shape (n_id,); `typical`,
+    of shape (2,), has the mean terms of the rule over accepted samples (or over all).
     """
 
     risk: np.ndarray
@@ -41,21 +36,7 @@ def _terms(point, risk, ood):
 
 
 def make_reference(point, risk, ood):
-    """Return the reference of the calibration ID samples.
-
-    Parameters
-    ----------
-    point : OperatingPoint
-        The rule.
-
-    risk, ood : ndarray of shape (n_id,)
-        Their scores, high = reject; `ood` is None for a single score.
-
-    Returns
-    -------
-    reference : Reference
-        Input of :func:`explain`.
-    """
+    """Return the reference of calibration ID samples from scores of shape (n_id,)."""
     terms, accepted = _terms(point, risk, ood), accept_proba(point, risk, ood) > 0
     if accepted.any():
         terms = terms[:, accepted]
@@ -66,26 +47,10 @@ def make_reference(point, risk, ood):
 
 
 def explain(point, reference, risk, ood, accepted=None):
-    """Return for each sample whether, and due to which score, it is rejected.
+    """Return the Bunch of ``RejectOptionClassifier.reject_reason``.
 
-    Parameters
-    ----------
-    point : OperatingPoint
-        The rule.
-
-    reference : Reference
-        The calibration ID samples.
-
-    risk, ood : ndarray of shape (n_samples,)
-        Scores of the samples, high = reject; `ood` is None for a single score.
-
-    accepted : ndarray of shape (n_samples,), dtype bool, default=None
-        The accepted samples. None: all samples that may be accepted.
-
-    Returns
-    -------
-    reason : Bunch
-        See ``RejectOptionClassifier.reject_reason``.
+    `risk`, `ood` (or None) and `accepted` have shape (n_samples,). Without `accepted`,
+    all samples that may be accepted are.
     """
     if accepted is None:
         accepted = accept_proba(point, risk, ood) > 0

@@ -175,7 +175,10 @@ def test_infeasible_says_what_is_attainable():
     point = search(rule, *args)
     assert not point.feasible
     assert math.isnan(point.risk) and math.isnan(point.objective)
-    assert (point.max_tpr_at_fpr, point.min_fpr_at_tpr) == (4 / 6, 0.75)
+    assert (point.attainable.max_tpr_at_fpr, point.attainable.min_fpr_at_tpr) == (
+        4 / 6,
+        0.75,
+    )
     # of the four points, accepting up to 1 breaks the bounds least: by 0.8 - 4/6
     assert (point.tpr, point.fpr) == (4 / 6, 0.25)
     assert rule.violation(point.tpr, point.fpr) == pytest.approx(0.8 - 4 / 6)

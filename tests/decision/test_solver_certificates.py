@@ -446,8 +446,8 @@ def test_attainable_bounds_are_those_of_all_angles():
         for solver in ("exact", "bnb"):
             point = search(rule, *data, solver=solver, tol=0.0)
             if not point.feasible:
-                assert point.max_tpr_at_fpr == pytest.approx(tpr)
-                assert point.min_fpr_at_tpr == pytest.approx(fpr)
+                assert point.attainable.max_tpr_at_fpr == pytest.approx(tpr)
+                assert point.attainable.min_fpr_at_tpr == pytest.approx(fpr)
                 assert rule.violation(point.tpr, point.fpr) > 0
 
 
@@ -510,5 +510,5 @@ def test_attainable_bounds_of_randomized_rules():
     args = [0, 0, 1, 1], None, [0, 0, 0, 0], [0, 0, 0, 1], None
     point = search(BoundedTPRFPR(0.6, 0.1), *args, randomize=True)
     # tau of the first group with 3 tau of 4 OOD rows; then all of it and .2 of two
-    assert point.max_tpr_at_fpr == pytest.approx(0.4 / 3 / 2)
-    assert point.min_fpr_at_tpr == pytest.approx((3 + 0.2) / 4)
+    assert point.attainable.max_tpr_at_fpr == pytest.approx(0.4 / 3 / 2)
+    assert point.attainable.min_fpr_at_tpr == pytest.approx((3 + 0.2) / 4)

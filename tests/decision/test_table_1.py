@@ -186,7 +186,7 @@ def _numbers(rows, model):
         # no threshold has this TPR, so that the one there is is reported
         selective_risk_at(
             y_true, y_pred, y_score, tpr_min=0.95, fpr_max=0.2
-        ).max_tpr_at_fpr,
+        ).attainable.max_tpr_at_fpr,
     )
 
 

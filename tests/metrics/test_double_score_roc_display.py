@@ -20,6 +20,7 @@ from skood.rejection import (
     BoundedTPRFPR,
     CostBased,
     OperatingPoint,
+    Solver,
 )
 from tests.metrics._double_rows import every_rule, make_rows, relabel
 from tests.metrics._drawing import legend_texts
@@ -150,7 +151,7 @@ def test_several_displays_on_the_same_axes():
 
 def test_classifier_is_drawn_with_its_operating_point():
     rule = BoundedTPRFPR(0.8, 0.4)
-    clf = fit_rejector(rule, angles="full")
+    clf = fit_rejector(rule, solver=Solver(angles="full"))
     X, y = make_blobs_ood(1)
     y = np.where(y == -1, 7, y)  # a class that it does not know
     display = DoubleScoreROCDisplay.from_estimator(

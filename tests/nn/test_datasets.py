@@ -47,7 +47,11 @@ from skood.nn import (
     split,
 )
 from skood.nn._shared_forward import shared_readings
-from skood.rejection import BoundedTPRFPR, RejectOptionClassifier
+from skood.rejection import (
+    BoundedTPRFPR,
+    RejectOptionClassifier,
+    Solver,
+)
 from tests.nn._conv_net import conv_classifier, images
 from tests.nn._items import Items, Stream
 
@@ -284,7 +288,7 @@ def test_reject_option(randomize):
         pretrained(network, batch_size=32),  # as the loader: so numbers are the same
         ood_detector=KNN(n_neighbors=3),
         rule=BoundedTPRFPR(tpr_min=0.5, fpr_max=0.9),
-        randomize=randomize,
+        solver=Solver(randomize=randomize),
         random_state=0,
     )
     expected = clone(plain).fit(X, WITH_OOD)

@@ -30,7 +30,13 @@ from skood.metrics import (
 )
 from skood.model_selection import LeaveClassesOut, OODStratifiedKFold
 from skood.nn import LinearHead, MultiHeadClassifier, TrainingOptions
-from skood.rejection import BoundedAbstention, BoundedTPRFPR, RejectOptionClassifier
+from skood.rejection import (
+    BoundedAbstention,
+    BoundedTPRFPR,
+    Certificate,
+    RejectOptionClassifier,
+    Solver,
+)
 from tests._instances import detectors, instances, instances_of
 
 # Other parameters than those of the first instance of a class are tried at night.
@@ -91,15 +97,14 @@ def _fitted_rules():
                 LogisticRegression(),
                 ood_detector=KNN(n_neighbors=2),
                 rule=rule,
-                randomize=randomize,
+                solver=Solver(randomize=randomize),
                 random_state=0,
             )
             yield clf.fit(X, y), X
     clf = RejectOptionClassifier(
         LogisticRegression(),
         rule=BoundedTPRFPR(0.2, 0.9),
-        guarantee="high_probability",
-        delta=0.3,
+        guarantee=Certificate(delta=0.3),
         calibration=0.5,
         random_state=0,
     )

@@ -27,9 +27,11 @@ from skood.rejection import (
     BoundedImprovement,
     BoundedPrecisionRecall,
     BoundedTPRFPR,
+    Certificate,
     CostBased,
     PlugInCost,
     RejectOptionClassifier,
+    Solver,
     certify,
     solve,
 )
@@ -90,7 +92,7 @@ def test_every_rule(rule, labels):
 
 @pytest.mark.parametrize("solver", ["bnb", "exact", "grid"])
 def test_solvers(solver):
-    clf = make_clf(solver=solver, calibration=0.5, tol=1e-6).fit(X, Y)
+    clf = make_clf(solver=Solver(solver, tol=1e-6), calibration=0.5).fit(X, Y)
     assert np.isnan(clf.gap_) if solver == "grid" else clf.gap_ <= 1e-6
     best = make_clf(solver="exact", calibration=0.5).fit(X, Y)
     assert clf.operating_point_.risk >= best.operating_point_.risk
@@ -136,11 +138,13 @@ def randomized():
     # a tree has few different probabilities: many samples are tied
     tree = DecisionTreeClassifier(max_depth=2, random_state=0)
     params = {"ood_detector": None, "rule": BoundedAbstention(0.55)}
-    return make_clf(tree, randomize=True, calibration=0.5, **params).fit(X, Y)
+    return make_clf(tree, solver=Solver(randomize=True), calibration=0.5, **params).fit(
+        X, Y
+    )
 
 
 def test_randomized_acceptance(randomized):
-    plain = clone(randomized).set_params(randomize=False).fit(X, Y)
+    plain = clone(randomized).set_params(solver__randomize=False).fit(X, Y)
     assert randomized.operating_point_.risk < plain.operating_point_.risk
     tau = randomized.tau_
     assert 0 < tau < 1
@@ -183,7 +187,9 @@ def test_randomized_decisions(randomized):
 def test_guarantee(guarantee):
     X, Y = make_data(seed=5, n_per_class=400, n_ood=900)
     rule = BoundedTPRFPR(0.6, 0.45)
-    clf = make_clf(rule=rule, guarantee=guarantee, delta=0.2, calibration=0.5)
+    clf = make_clf(
+        rule=rule, guarantee=Certificate(guarantee, delta=0.2), calibration=0.5
+    )
     point = clf.fit(X, Y).operating_point_
     assert point == clone(clf).fit(X, Y).operating_point_
     # room for chance on the certifying rows, which are few
@@ -192,7 +198,7 @@ def test_guarantee(guarantee):
     assert plain.risk <= point.risk + 0.02
     if guarantee != "expectation":
         # a smaller delta asks for more
-        wide = clone(clf).set_params(delta=0.9).fit(X, Y).operating_point_
+        wide = clone(clf).set_params(guarantee__delta=0.9).fit(X, Y).operating_point_
         assert wide.risk <= point.risk + 0.02
         assert wide != point
 
@@ -231,8 +237,8 @@ def test_guarantees_that_cannot_be_given():
     with pytest.raises(NotCertifiableError, match="OOD samples are too few for an FPR"):
         clf.fit(X, Y)
     with pytest.raises(ValueError, match="randomize=True and a guarantee exclude each"):
-        clf.set_params(randomize=True).fit(X, Y)
-    clf.set_params(randomize=False)
+        clf.set_params(solver=Solver(randomize=True)).fit(X, Y)
+    clf.set_params(solver__randomize=False)
     for calibration in (3, OODStratifiedKFold(3)):
         clf.set_params(calibration=calibration)
         with pytest.raises(
@@ -282,5 +288,5 @@ def test_rules_are_searched(rule, grid, scorer):
 
 def test_default_is_the_certified_solver():
     params = RejectOptionClassifier(LogisticRegression()).get_params()
-    assert (params["solver"], params["tol"]) == ("bnb", 1e-3)
-    assert params["guarantee"] is None and params["randomize"] is False
+    assert (params["solver"], Solver().method, Solver().tol) == ("bnb", "bnb", 1e-3)
+    assert params["guarantee"] is None and Solver().randomize is False

@@ -8,7 +8,6 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -35,48 +34,41 @@ NET = MLPClassifier((8,), solver="lbfgs", max_iter=200, random_state=0)
 
 @pytest.mark.parametrize("calibration", [0.3, 3])
 def test_input_of_the_ood_detector(calibration):
-    """With "X" a detector is what it is in a pipeline of one step."""
-    make = {
-        asked: make_clf(NET, ood_input=asked, calibration=calibration).fit(X, Y)
-        for asked in ("auto", "estimator", "X")
-    }
+    """A detector in a pipeline, if only of one step, has X as input."""
+    bound = make_clf(NET, calibration=calibration).fit(X, Y)
     piped = make_clf(
         NET, ood_detector=make_pipeline(PLAIN_KNN), calibration=calibration
     )
     piped.fit(X, Y)
-    for name, same in (("auto", make["estimator"]), ("X", piped)):
-        assert_array_equal(make[name].accept_proba(X_NEW), same.accept_proba(X_NEW))
-        assert make[name].theta_ == same.theta_
-    assert make["X"].theta_ != make["estimator"].theta_
-    assert type(make["X"].ood_detector_) is KNN
-    assert make["X"].ood_detector_.n_features_in_ == 2
-    assert make["X"].ood_detector_.estimator is None
-    assert make["auto"].ood_detector_.estimator.estimator is make["auto"].estimator_
-    assert make["auto"].detector_inputs_ == {"ood": "estimator"}
-    for clf in (make["X"], piped):
-        assert clf.detector_inputs_ == {"ood": "X"}
-    assert "ood_input='X'" in repr(make["X"])
-    assert clone(make["X"]).get_params()["ood_input"] == "X"
+    assert piped.theta_ != bound.theta_
+    knn = piped.ood_detector_[-1]
+    assert knn.n_features_in_ == 2
+    assert knn.estimator is None
+    assert bound.ood_detector_.estimator.estimator is bound.estimator_
+    assert bound.detector_inputs_ == {"ood": "estimator"}
+    assert piped.detector_inputs_ == {"ood": "X"}
     # what the user gave is untouched
-    assert make["auto"].ood_detector.estimator is None
+    assert bound.ood_detector.estimator is None
 
 
 def test_input_of_the_risk_detector():
+    on_x = make_pipeline(PLAIN_KNN)
     clf = make_clf(
-        NET, risk_detector=Mahalanobis(), risk_input="X", ood_input="X", rule=ANY
+        NET, risk_detector=make_pipeline(Mahalanobis()), ood_detector=on_x, rule=ANY
     )
     clf.fit(X, Y)
-    assert clf.risk_detector_.estimator is None
+    assert clf.risk_detector_[-1].estimator is None
     assert clf.detector_inputs_ == {"risk": "X", "ood": "X"}
-    mixed = make_clf(NET, risk_detector=Energy(), ood_input="X", rule=ANY).fit(X, Y)
+    mixed = make_clf(NET, risk_detector=Energy(), ood_detector=on_x, rule=ANY)
+    mixed.fit(X, Y)
     assert mixed.detector_inputs_ == {"risk": "estimator", "ood": "X"}
     a = -Energy(FrozenEstimator(mixed.estimator_)).fit(X[:5]).score_samples(X_NEW)
     assert_array_equal(-mixed.risk_detector_.score_samples(X_NEW), a)
-    alone = RejectOptionClassifier(NET, ood_input="estimator").fit(X, Y)
+    alone = RejectOptionClassifier(NET).fit(X, Y)
     assert alone.detector_inputs_ == {}
 
 
-def test_an_input_that_cannot_be_given():
+def test_detectors_that_cannot_use_the_classifier():
     fitted = FrozenEstimator(KNN(n_neighbors=3).fit(X))
     for detector in (
         IsolationForest(),
@@ -84,28 +76,22 @@ def test_an_input_that_cannot_be_given():
         KNN(LogisticRegression(), n_neighbors=3),
         fitted,
     ):
-        with pytest.raises(
-            ValueError, match=r"ood_input='estimator', but ood_detector="
-        ):
-            make_clf(ood_detector=detector, ood_input="estimator").fit(X, Y)
-        for asked in ("auto", "X"):
-            clf = make_clf(ood_detector=detector, ood_input=asked, rule=ANY).fit(X, Y)
-            assert clf.detector_inputs_ == {"ood": "X"}
+        clf = make_clf(ood_detector=detector, rule=ANY).fit(X, Y)
+        assert clf.detector_inputs_ == {"ood": "X"}
     forest = SklearnDetector(detector=IsolationForest(random_state=0))
-    clf = make_clf(NET, ood_detector=forest, ood_input="estimator", rule=ANY).fit(X, Y)
+    clf = make_clf(NET, ood_detector=forest, rule=ANY).fit(X, Y)
     assert clf.ood_detector_.detectors_[0].n_features_in_ == 8
-    with pytest.raises(ValueError, match="'risk_input' parameter"):
-        make_clf(risk_input="features").fit(X, Y)
 
 
 def test_a_label_of_a_detector_on_x_is_checked():
-    detector = KNN(n_neighbors=3, ood_label=2)
-    with pytest.raises(ValueError, match="ood_detector__ood_label=2 is one of the cl"):
-        make_clf(ood_detector=detector, ood_input="X").fit(X, Y)
+    detector = make_pipeline(KNN(n_neighbors=3, ood_label=2))
+    with pytest.raises(ValueError, match="__ood_label=2 is one of the cl"):
+        make_clf(ood_detector=detector).fit(X, Y)
 
 
 def test_the_report_names_scores_and_inputs():
-    report = make_clf(ood_input="X").fit(X, Y).report(X_NEW, Y_NEW)
+    report = make_clf(ood_detector=make_pipeline(PLAIN_KNN)).fit(X, Y)
+    report = report.report(X_NEW, Y_NEW)
     risk = "1 - max probability of LogisticRegression"
     assert report.scores == {"risk": risk, "ood": "KNN on X"}
     assert str(report).splitlines()[-1] == f"risk score: {risk}; ood score: KNN on X"
@@ -121,9 +107,9 @@ def test_the_report_names_scores_and_inputs():
 
 def test_tags_follow_the_input():
     sparse = get_tags(LogisticRegression()).input_tags.sparse
-    on_x = RejectOptionClassifier(LogisticRegression(), MaxLogit(), risk_input="X")
+    on_x = RejectOptionClassifier(LogisticRegression(), make_pipeline(MaxLogit()))
     assert not get_tags(on_x).input_tags.sparse
-    on_x.set_params(risk_input="auto")
+    on_x.set_params(risk_detector=MaxLogit())
     assert get_tags(on_x).input_tags.sparse == sparse
 
 

@@ -376,7 +376,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
             y_pred=y_pred,
             point=clf.operating_point_,
             rule=clf.rule if isinstance(clf.rule, BoundedTPRFPR) else None,
-            angles=clf.angles,
+            angles=getattr(clf.solver, "angles", "quadrant"),
             n_angles=n_angles,
             score_names=detector_names(clf, "max probability"),
             ax=ax,

@@ -229,7 +229,7 @@ class PrecisionRecallDisplay(BoundDisplay):
             y_pred=y_pred,
             point=clf.operating_point_,
             rule=clf.rule if bounded else None,
-            angles=clf.angles,
+            angles=getattr(clf.solver, "angles", "quadrant"),
             n_angles=n_angles,
             score_names=detector_names(clf, "max probability"),
             ax=ax,

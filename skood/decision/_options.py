@@ -1,0 +1,133 @@
+"""Options of `solve` and `certify` as parameters of an estimator."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from numbers import Integral, Real
+
+from skood.decision._solver import SOLVERS
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._param_validation import Interval, StrOptions
+
+__all__ = ["GUARANTEES", "Certificate", "Solver"]
+
+GUARANTEES = ("high_probability", "ltt", "expectation")
+
+
+class Solver(SkoodEstimator):
+    """Search for the best operating point: the options of :func:`solve`.
+
+    Read more in the :ref:`User Guide <rejection>`.
+
+    Parameters
+    ----------
+    method : {"bnb", "exact", "grid"}, default="bnb"
+        Search over angles.
+
+    angles : {"quadrant", "full"}, default="quadrant"
+        "quadrant": both scores count against acceptance.
+
+    n_angles : int, default=360
+        Number of angles of "grid", which "bnb" also evaluates.
+
+    tol : float, default=1e-3
+        Gap of the objective at which "bnb" stops.
+
+    randomize : bool, default=False
+        Accept samples at the threshold with a probability.
+
+    See Also
+    --------
+    solve : The function, with a description of all options.
+    RejectOptionClassifier : Has a solver as a parameter.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.rejection import RejectOptionClassifier, Solver
+    >>> clf = RejectOptionClassifier(LogisticRegression(), solver=Solver(tol=1e-4))
+    >>> clf.set_params(solver__randomize=True).solver
+    Solver(randomize=True, tol=0.0001)
+    """
+
+    _parameter_constraints: dict = {
+        "method": [StrOptions(set(SOLVERS))],
+        "angles": [StrOptions({"quadrant", "full"})],
+        "n_angles": [Interval(Integral, 2, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "randomize": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        method="bnb",
+        *,
+        angles="quadrant",
+        n_angles=360,
+        tol=1e-3,
+        randomize=False,
+    ):
+        self.method = method
+        self.angles = angles
+        self.n_angles = n_angles
+        self.tol = tol
+        self.randomize = randomize
+
+    def _options(self):
+        """Return the keyword arguments of `solve`."""
+        options = self.get_params(deep=False)
+        return {"solver": options.pop("method"), **options}
+
+
+class Certificate(SkoodEstimator):
+    """Kind of guarantee for new data: the options of :func:`certify`.
+
+    Read more in the :ref:`User Guide <guarantees>`.
+
+    Parameters
+    ----------
+    method : {"high_probability", "ltt", "expectation"}, default="high_probability"
+        Kind of guarantee.
+
+    delta : float, default=0.1
+        Probability, in (0, 1), that the guarantee fails.
+
+    split : float, default=0.3
+        Share of the calibration samples that choose the angle; not for "ltt".
+
+    n_angles : int, default=16
+        Number of angles of "ltt".
+
+    See Also
+    --------
+    certify : The function, with a description of all options.
+    RejectOptionClassifier : Has a guarantee as a parameter.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skood.rejection import Certificate, RejectOptionClassifier
+    >>> clf = RejectOptionClassifier(
+    ...     LogisticRegression(), guarantee=Certificate(delta=0.05)
+    ... )
+    >>> clf.set_params(guarantee__delta=0.01).guarantee
+    Certificate(delta=0.01)
+    """
+
+    _parameter_constraints: dict = {
+        "method": [StrOptions(set(GUARANTEES))],
+        "delta": [Interval(Real, 0, 1, closed="neither")],
+        "split": [Interval(Real, 0, 1, closed="neither")],
+        "n_angles": [Interval(Integral, 2, None, closed="left")],
+    }
+
+    def __init__(self, method="high_probability", *, delta=0.1, split=0.3, n_angles=16):
+        self.method = method
+        self.delta = delta
+        self.split = split
+        self.n_angles = n_angles
+
+    def _options(self):
+        """Return the keyword arguments of `certify`."""
+        options = self.get_params(deep=False)
+        return {"guarantee": options.pop("method"), **options}

@@ -1,0 +1,362 @@
+"""Predictions of a fitted classifier with a reject option, and their evaluation."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils import get_tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
+
+from skood.decision import accept_proba, draw
+from skood.rejection._calibration import Parts, predict_parts, score_parts
+from skood.rejection._explanation import explain
+from skood.rejection._inputs import describe
+from skood.rejection._report import make_report, possible_losses
+from skood.utils._batches import blockwise
+from skood.utils._estimator import SkoodEstimator
+from skood.utils._labels import (
+    check_labels,
+    label_codes,
+    ood_mask,
+    put_label,
+)
+from skood.utils._linalg import check_no_overflow
+from skood.utils._losses import per_sample_loss
+from skood.utils._metaestimators import (
+    bind,
+    n_rows,
+    wrapped_tags,
+)
+
+__all__ = ["SelectiveClassifier"]
+
+
+def _estimator_has(name):
+    """Return whether the wrapped classifier has a method, fitted or not."""
+
+    def check(self):
+        getattr(getattr(self, "estimator_", self.estimator), name)
+        return True
+
+    return check
+
+
+def _has_rule(self):
+    if getattr(self, "operating_point_", self.rule) is None:
+        raise AttributeError(
+            "reject_reason is not available when rule=None: nothing is rejected. Set "
+            "a rule, such as BoundedAbstention()."
+        )
+    return True
+
+
+class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
+    """Base class of classifiers with a rule: predictions and their evaluation.
+
+    `fit` of a subclass sets ``estimator_``, both detectors, ``detector_inputs_``,
+    ``classes_``, ``reject_label_``, ``operating_point_`` and the private reference of
+    explanations.
+    """
+
+    def _parts(self):
+        return Parts(self.estimator_, self.risk_detector_, self.ood_detector_)
+
+    @blockwise
+    def accept_proba(self, X):
+        """Return the probability that each sample is accepted.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        accept : ndarray of shape (n_samples,), dtype float64
+            0 or 1, or ``tau_`` at the threshold of a randomized rule; 1 with
+            ``rule=None``.
+        """
+        check_is_fitted(self, "estimator_")
+        if self.operating_point_ is None:
+            return np.ones(n_rows(X))
+        return accept_proba(self.operating_point_, *score_parts(self._parts(), X))
+
+    def predict(self, X):
+        """Predict a class or `reject_label` for each sample.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels, `reject_label` where rejected.
+        """
+        check_is_fitted(self, "estimator_")
+        labels, accept = self._answers(X)
+        if self.operating_point_ is None:
+            return labels
+        rejected = ~draw(accept, self.random_state)
+        return put_label(labels, rejected, self.reject_label_)
+
+    @blockwise
+    def _answers(self, X):
+        """Return predicted classes and acceptance probabilities."""
+        if self.operating_point_ is None:
+            return np.array(self.estimator_.predict(X)), np.ones(n_rows(X))
+        risk, ood, labels = predict_parts(self._parts(), X)
+        return np.array(labels), accept_proba(self.operating_point_, risk, ood)
+
+    @available_if(_estimator_has("predict_proba"))
+    @blockwise
+    def predict_proba(self, X):
+        """Return class probabilities of the classifier, also for rejected samples.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes)
+            Probabilities in the order of ``classes_``.
+        """
+        check_is_fitted(self, "estimator_")
+        proba = self.estimator_.predict_proba(X)
+        check_no_overflow(proba, "A probability")
+        return self._per_class(proba, 0.0)
+
+    @available_if(_estimator_has("decision_function"))
+    @blockwise
+    def decision_function(self, X):
+        """Return the margins of the classifier; never an OOD score.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        margins : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            The margins.
+        """
+        check_is_fitted(self, "estimator_")
+        margins = self.estimator_.decision_function(X)
+        check_no_overflow(margins, "A margin")
+        return self._per_class(margins, np.finfo(margins.dtype).min)
+
+    def _per_class(self, values, missing):
+        """Insert columns for the classes without a training sample."""
+        known = np.asarray(self.estimator_.classes_)
+        if len(known) == len(self.classes_):
+            return values
+        if values.ndim == 1:  # the margin of the second of two classes
+            values = np.column_stack([-values, values])
+        if values.shape[1] != len(known):  # not one per class, as in SVC with "ovo"
+            return values
+        columns = np.full((len(values), len(self.classes_)), missing, values.dtype)
+        columns[:, label_codes(known, self.classes_)] = values
+        return columns
+
+    @available_if(_has_rule)
+    def reject_reason(self, X):
+        r"""Return the reason of the rejection of each sample.
+
+        The excess of a rejected sample over the mean accepted calibration sample is a
+        sum of two terms, :math:`\cos\theta\,(a - \bar a)/c_a` and
+        :math:`\sin\theta\,(b - \bar b)/c_b`; their shares of the excess are clipped to
+        [0, 1].
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        reason : Bunch
+            Arrays of shape (n_samples,); ``pandas.DataFrame(reason)`` makes a table.
+
+            - ``reason``: "accepted", "uncertain class" or "out-of-distribution";
+            - ``risk_percentile``, ``ood_percentile``: percentage of calibration ID
+              samples whose score is not larger (100 = most suspicious); the latter is
+              None without an OOD detector;
+            - ``risk_share``, ``ood_share``: share of each score in the excess; 0 for
+              accepted samples.
+        """
+        check_is_fitted(self, "estimator_")
+        risk, ood = self._risks(X)
+        proba = accept_proba(self.operating_point_, risk, ood)
+        accepted = draw(proba, self.random_state)
+        return explain(self.operating_point_, self._reference, risk, ood, accepted)
+
+    @blockwise
+    def _risks(self, X):
+        """Return both scores of the samples."""
+        return score_parts(self._parts(), X)
+
+    def score_pair(self, X):
+        """Return the scores used by the rule, high for samples to accept.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        Returns
+        -------
+        risk_score : ndarray of shape (n_samples,)
+            The score of the risk detector, or the negative conditional risk estimated
+            by the classifier.
+
+        ood_score : ndarray of shape (n_samples,) or None
+            The score of the OOD detector. None without an OOD detector.
+        """
+        check_is_fitted(self, "estimator_")
+        risk, ood = self._risks(X)
+        return -risk, None if ood is None else -ood
+
+    def report(self, X, y, *, confidence_level=0.95, ood_prior=None, max_loss=None):
+        """Return the rates of decisions on given samples, with confidence intervals.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples; for unbiased rates, not the samples of fit.
+
+        y : array-like of shape (n_samples,)
+            Labels. A sample is OOD when its label is `ood_label` or is not in
+            ``classes_``.
+
+        confidence_level : float, default=0.95
+            Level of each interval, in (0, 1).
+
+        ood_prior : float, default=None
+            Share of OOD samples in use, for the precision; in [0, 1).
+
+        max_loss : float, default=None
+            Largest value that a callable `loss` can take. None: its risk has no
+            interval. The values of the other losses are known.
+
+        Returns
+        -------
+        report : RejectionReport
+            TPR, FPR, coverage, selective risk and precision; print it for a table.
+        """
+        check_is_fitted(self, "estimator_")
+        if not 0 < confidence_level < 1:
+            raise ValueError(
+                f"confidence_level must be in (0, 1), got {confidence_level!r}."
+            )
+        if ood_prior is not None and not 0 <= ood_prior < 1:
+            raise ValueError(f"ood_prior must be in [0, 1), got {ood_prior!r}.")
+        possible = possible_losses(self.loss, max_loss)
+        accepted, loss, is_ood = self._outcomes(X, y, self.loss)
+        report = make_report(
+            draw(accepted, self.random_state),
+            loss,
+            is_ood,
+            confidence_level=confidence_level,
+            ood_prior=ood_prior,
+            possible=possible,
+        )
+        return replace(report, scores=self._described_scores())
+
+    def _described_scores(self):
+        """Return which scores the rule uses, or None without a rule."""
+        if self.operating_point_ is None:
+            return None
+        found = {
+            name: describe(
+                getattr(self, f"{name}_detector_"),
+                self.detector_inputs_.get(name),
+                self.estimator_,
+            )
+            for name in ("risk", "ood")
+        }
+        if self.ood_detector_ is None:
+            del found["ood"]
+        return found
+
+    def score(self, X, y):
+        """Return minus the objective of the rule, or the accuracy with ``rule=None``.
+
+        Bounds of the rule are ignored: searches over them need a scorer with bounds,
+        such as :func:`skood.metrics.make_selective_risk_scorer`.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            The samples.
+
+        y : array-like of shape (n_samples,)
+            Labels. A sample is OOD when its label is `ood_label` or is not in
+            ``classes_``.
+
+        Returns
+        -------
+        score : float
+            Greater is better; minus infinity if the objective is a risk and no ID
+            sample is accepted.
+        """
+        check_is_fitted(self, "estimator_")
+        plain = self.operating_point_ is None
+        accepted, loss, is_ood = self._outcomes(
+            X, y, "zero_one" if plain else self.loss
+        )
+        if is_ood.all():
+            raise ValueError(
+                f"No in-distribution rows in y: classes_ are {self.classes_}."
+            )
+        if plain:
+            return float((1.0 - loss).mean())
+        is_id = ~is_ood
+        objective = self.rule.objective(
+            accepted[is_id].sum(),
+            (accepted[is_id] * loss).sum(),
+            accepted[is_ood].sum(),
+            int(is_id.sum()),
+            int(is_ood.sum()),
+        )
+        if math.isnan(objective):
+            raise ValueError(
+                f"No OOD samples in y, but the cost of {self.rule!r} depends on them: "
+                f"labels {self.ood_label!r} or none of the classes."
+            )
+        return -float(objective)
+
+    def _outcomes(self, X, y, loss):
+        """Return acceptance of all samples, losses of ID samples, and the OOD mask."""
+        y = check_labels(y)
+        predicted, accept = self._answers(X)
+        check_consistent_length(predicted, y)
+        is_ood = ood_mask(y, ood_label=self.ood_label, classes=self.classes_)
+        losses = per_sample_loss(
+            y,
+            predicted,
+            loss,
+            is_id=~is_ood,
+            classes=self.classes_,
+        )
+        return accept, losses, is_ood
+
+    def __sklearn_tags__(self):
+        tags = wrapped_tags(super().__sklearn_tags__(), self.estimator)
+        tags.target_tags.required = True
+        inner = get_tags(self.estimator).classifier_tags
+        if inner is not None:
+            tags.classifier_tags = inner
+        for detector in (self.risk_detector, self.ood_detector):
+            if detector is not None:
+                detector = bind(detector, self.estimator)
+                tags.input_tags.sparse &= get_tags(detector).input_tags.sparse
+        return tags
