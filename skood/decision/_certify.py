@@ -423,7 +423,7 @@ def certify(
         best = _best(sample, thetas, k, K)
         if best is None:
             break
-        gap = {} if problem.double else {"gap": 0.0, "lower_bound": best.value}
+        gap = {} if problem.double else {"gap": 0.0}
         point = sample.describe(rule, best, **gap)
         if point is not None:
             warn_of_reversed(point)
