@@ -65,7 +65,7 @@ def methods(network):
         "KNN": lambda k: KNN(network, n_neighbors=k),
         "KNN, not normalized": lambda k: KNN(network, n_neighbors=k, normalize=False),
         "LOF": lambda k: SklearnDetector(
-            LocalOutlierFactor(n_neighbors=k, novelty=True), estimator=network
+            network, detector=LocalOutlierFactor(n_neighbors=k, novelty=True)
         ),
     }
     if network is not None:
