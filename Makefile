@@ -5,6 +5,7 @@ PAGES ?= .venv-doc
 OLD ?= .venv-oldest
 EMPTY ?= .venv-empty
 JOBS ?= 2
+FOLDERS ?= tests
 export PYTHON
 UV = .ci/uv
 INSTALL = $(UV) pip install --quiet --build-constraint constraints.txt --constraint
@@ -22,8 +23,8 @@ lint: $(VENV)/.test ## style and types
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-test-oldest: $(OLD)/.test ## the fast part of the suite with the oldest dependencies
-	$(OLD)/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" tests
+test-oldest: $(OLD)/.test ## the fast tests of FOLDERS with the oldest dependencies
+	$(OLD)/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" $(FOLDERS)
 
 doc: $(PAGES)/.doc ## the pages, without running the gallery; a warning is an error
 	$(PAGES)/bin/sphinx-build -W --keep-going -q -j $(JOBS) -D plot_gallery=0 doc doc/_build/pages
