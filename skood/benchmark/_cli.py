@@ -342,20 +342,7 @@ def _run(argv):
 
 
 def main(argv=None):
-    """Run the main job, or the offline suite, from the command line.
-
-    Parameters
-    ----------
-    argv : list of str, default=None
-        Arguments; None uses the arguments of the process.
-
-    Returns
-    -------
-    code : int
-        Exit status: 0, 2 after an error of the user or of a file, 130 if
-        interrupted.
-        ``--help``, ``--version`` and unknown arguments raise SystemExit.
-    """
+    """Run the main job, or the offline suite, from the command line."""
     try:
         return _run(sys.argv[1:] if argv is None else list(argv))
     except KeyboardInterrupt:

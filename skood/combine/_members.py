@@ -18,36 +18,7 @@ __all__ = ["fit_committees", "score_committees"]
 def fit_committees(names, detectors, estimator, X, y, folds, *, n_jobs, verbose):
     """Fit the members once per fold, and score the samples that the fold holds out.
 
-    Parameters
-    ----------
-    names : list of str
-        Names of the members.
-
-    detectors : list of object
-        The members, unfitted or frozen.
-
-    estimator : object or None
-        A classifier that is used by members without their own.
-
-    X, y : array-like of shape (n_samples, ...), ndarray of shape (n_samples,) or None
-        ID samples.
-
-    folds : list of (ndarray of int or None, ndarray of int)
-        Indices of samples to fit on (None: all) and of samples to score.
-
-    n_jobs, verbose : int or None, int
-        See `DetectorEnsemble`.
-
-    Returns
-    -------
-    committees : list of list of object
-        The fitted members of each fold.
-
-    estimators : list of object
-        The fitted classifiers, None without one.
-
-    scores : list of ndarray of shape (n_held_out, n_members)
-        Scores of the samples held out by each fold.
+    Shapes: X, y (n_samples, ...) -> scores (n_held_out, n_members).
     """
     parallel = Parallel(n_jobs=n_jobs, verbose=verbose)
     estimators = [estimator] * len(folds)
@@ -135,24 +106,7 @@ def _fit_member(name, detector, X, y):
 def score_committees(names, committees, X, *, n_jobs):
     """Score samples by the members of each committee.
 
-    Parameters
-    ----------
-    names : list of str
-        Names of the members.
-
-    committees : list of list of object
-        The fitted members.
-
-    X : array-like of shape (n_samples, ...)
-        The samples.
-
-    n_jobs : int or None
-        See `DetectorEnsemble`.
-
-    Returns
-    -------
-    scores : list of ndarray of shape (n_samples, n_members)
-        Scores of each committee.
+    Shapes: X (n_samples, ...) -> scores (n_samples, n_members).
     """
     # all at once, since they may use the same network
     members = [detector for committee in committees for detector in committee]

@@ -402,16 +402,7 @@ class _Relaxation:
         return accepted + self.node.base[0] + self.node.base[2]
 
     def decided(self, first, last):
-        """Return the thresholds of the pieces from `first` to `last`, and the samples.
-
-        Returns
-        -------
-        low, high : float
-            The thresholds.
-
-        keep, surely : ndarray of bool
-            The samples that are undecided, and those that surely are accepted.
-        """
+        """Return the thresholds of the pieces from `first` to `last`, and the samples."""
         low = max(self.node.low, self.starts[first])
         high = min(self.node.high, self.starts[last + 1])
         surely = self.high < low if self.search.randomize else self.high <= low
@@ -435,36 +426,7 @@ def _weights(function, is_id, loss):
 
 
 def branch_and_bound(problem, goal, *, turns=(0,), tol=1e-3, grid=(), randomize=False):
-    """Minimize over all angles of some quadrants.
-
-    Parameters
-    ----------
-    problem : Problem
-        The samples, with two scores.
-
-    goal : Goal
-        Objective and bounds.
-
-    turns : tuple of int, default=(0,)
-        The quadrants, as multiples of pi / 2 at which they start.
-
-    tol : float, default=1e-3
-        Largest gap at which the search stops.
-
-    grid : array-like of float, default=()
-        Angles whose best rule is a baseline for the result.
-
-    randomize : bool, default=False
-        Samples at the threshold may be accepted with a probability.
-
-    Returns
-    -------
-    best : Candidate or None
-        The best rule found; None if no rule meets the bounds.
-
-    bound : float
-        Lower bound on the objective of all rules.
-    """
+    """Minimize over all angles of some quadrants."""
     search = _Search(problem, goal, randomize)
     heap: list = []
 

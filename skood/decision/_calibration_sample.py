@@ -51,21 +51,7 @@ def sweep(projected, n_id, loss):
     Thresholds exist at distinct projected scores only: tied samples are accepted
     together.
 
-    Parameters
-    ----------
-    projected : ndarray of shape (n_id + n_ood,)
-        Projected scores, ID samples first.
-
-    n_id : int
-        Number of ID samples.
-
-    loss : ndarray of shape (n_id + n_ood,)
-        Losses, zero for OOD samples.
-
-    Returns
-    -------
-    lam, N, E, F : ndarray of shape (n_points,)
-        Thresholds, accepted ID samples, their summed loss, accepted OOD samples.
+    Shapes: projected (n_id + n_ood,), loss (n_id + n_ood,) -> lam, N, E, F (n_points,).
     """
     order = np.argsort(projected)
     ranked = projected[order]
@@ -368,18 +354,7 @@ def _check_loss(loss_id, n_id):
 
 
 def check_problem(rule, risk_id, ood_id, loss_id, risk_ood, ood_ood):
-    """Return the samples as a checked problem, or raise.
-
-    Parameters
-    ----------
-    rule, risk_id, ood_id, loss_id, risk_ood, ood_ood
-        See :func:`skood.rejection.solve`.
-
-    Returns
-    -------
-    problem : Problem
-        The samples.
-    """
+    """Return the samples as a checked problem, or raise."""
     check_rule(rule)
     double = ood_id is not None
     risk_id, ood_id = check_pair(risk_id, ood_id, ("risk_id", "ood_id"), False)

@@ -182,23 +182,7 @@ def _smallest(holds, low, high):
 def sizes_needed(tpr, fpr, n_id, n_ood, rank, count):
     """Return about how many samples are needed to certify one of some thresholds.
 
-    Parameters
-    ----------
-    tpr, fpr : ndarray of shape (n_thresholds,)
-        Rates of the thresholds, taken as the true rates.
-
-    n_id, n_ood : int
-        Present numbers of samples; smaller numbers are not considered.
-
-    rank, count : callable
-        Map a number of ID (OOD) samples to the least (largest) number to accept; None
-        (-1) if there is none.
-
-    Returns
-    -------
-    sizes : tuple of (int, int) or None
-        Numbers of ID and of OOD samples: first both are multiplied by the same factor,
-        then each is made as small as the other allows. None if no number suffices.
+    Shapes: tpr, fpr (n_thresholds,).
     """
     n_id, n_ood = max(n_id, 1), max(n_ood, 1)
 

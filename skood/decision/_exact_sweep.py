@@ -91,30 +91,7 @@ class _Pivots:
 
 
 def pivot_sweep(problem, goal, *, turns=(0,), randomize=False):
-    """Minimize over all angles and thresholds.
-
-    Parameters
-    ----------
-    problem : Problem
-        At most `MAX_ROWS` samples, with two scores.
-
-    goal : Goal
-        Objective and bounds.
-
-    turns : tuple of int, default=(0,)
-        The quadrants, as multiples of pi / 2 at which they start.
-
-    randomize : bool, default=False
-        Samples at the threshold may be accepted with a probability.
-
-    Returns
-    -------
-    best : Candidate or None
-        The best rule; None if no rule meets the bounds.
-
-    bound : float
-        Its value, a lower bound on the objective of all rules.
-    """
+    """Minimize over all angles and thresholds."""
     best = None
     for turn in turns:
         # no nearby angle resolves the ties of a single score: the ends are extra

@@ -84,13 +84,7 @@ def proba_of(network, X, logits=None, **options):
 class Seen:
     """Inputs of a probe and probabilities of the network for samples.
 
-    Parameters
-    ----------
-    inputs : ndarray of shape (n_samples, n_inputs), dtype float64
-        Logits or features of the network.
-
-    proba : ndarray of shape (n_samples, n_classes), dtype float64
-        Probabilities of the network.
+    Shapes: inputs (n_samples, n_inputs), proba (n_samples, n_classes).
     """
 
     inputs: np.ndarray
@@ -119,19 +113,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples with outputs of a network.
-
-    Parameters
-    ----------
-    seen : Seen
-        Outputs for all nodes of a graph, or for all samples of an array.
-
-    rows : ndarray of int
-        Indices of the samples.
-
-    codes : ndarray of int or None
-        Class indices of the samples. None: unknown.
-    """
+    """Samples with outputs of a network."""
 
     seen: Seen
     rows: np.ndarray

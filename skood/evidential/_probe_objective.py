@@ -50,25 +50,7 @@ def evidence_of(scores, activation, e_id):
 class Part:
     """Samples over which terms of the objective are averaged.
 
-    Parameters
-    ----------
-    features : ndarray of shape (n_rows, n_features)
-        Inputs of the probe.
-
-    proba : ndarray of shape (n_rows, n_classes)
-        Probabilities of the network for the same samples.
-
-    codes : ndarray of shape (n_rows,), dtype int, default=None
-        Class indices, for the expected cross-entropy. None: not used in this term.
-
-    regularized : bool, default=True
-        Whether the samples are used in the regularizers.
-
-    corrected : bool, default=True
-        See `confidence`.
-
-    device : torch.device
-        Device of the tensors, which are float64, or float32 if it is not supported.
+    Shapes: features (n_rows, n_features), proba (n_rows, n_classes), codes (n_rows,).
     """
 
     def __init__(self, features, proba, codes=None, *, regularized, corrected, device):

@@ -20,13 +20,7 @@ __all__ = ["LinearForm", "linear_features", "linear_form"]
 class LinearForm:
     """Linear map of a layer that also aggregates.
 
-    Parameters
-    ----------
-    weight : torch.Tensor of shape (n_outputs, n_inputs)
-        Weights W.
-
-    bias : torch.Tensor of shape (n_outputs,) or None
-        Biases b.
+    Shapes: weight (n_outputs, n_inputs), bias (n_outputs,).
     """
 
     weight: torch.Tensor
@@ -34,18 +28,7 @@ class LinearForm:
 
 
 def linear_form(layer):
-    """Return the linear map of a layer.
-
-    Parameters
-    ----------
-    layer : torch.nn.Module
-        Any layer.
-
-    Returns
-    -------
-    form : LinearForm or None
-        None: it is not known to be linear in the aggregated values.
-    """
+    """Return the linear map of a layer."""
     kind = _kind(layer)
     return None if kind is None else kind[0](layer)
 
@@ -53,21 +36,7 @@ def linear_form(layer):
 def linear_features(layer, args, kwargs):
     """Return the input of the linear map of a layer.
 
-    Parameters
-    ----------
-    layer : torch.nn.Module
-        A layer that has a `linear_form`. It is not modified.
-
-    args : tuple
-        Positional arguments of the layer.
-
-    kwargs : dict
-        Keyword arguments of the layer.
-
-    Returns
-    -------
-    features : torch.Tensor of shape (n_nodes, n_inputs) or None
-        None: in this call it is not linear in the aggregated values.
+    Returns shape features (n_nodes, n_inputs).
     """
     return _kind(layer)[1](layer, *args, **kwargs)
 

@@ -48,13 +48,7 @@ class FeatureDropout(nn.Dropout):
 
 
 class FeatureLinear(nn.Module):
-    """Linear map without bias that also supports sparse features.
-
-    Parameters
-    ----------
-    n_in, n_out : int
-        Input and output width.
-    """
+    """Linear map without bias that also supports sparse features."""
 
     def __init__(self, n_in, n_out):
         super().__init__()
@@ -124,17 +118,6 @@ class _GraphNetwork(nn.Module):
     Aggregation and the head are linear and commute: here the head comes last, and its
     input is the embeddings of the nodes. Only in training, where they are not used, it
     comes first if there are fewer classes than units.
-
-    Parameters
-    ----------
-    n_features, n_classes : int
-        Width of the features, and number of classes.
-
-    hidden : tuple of int, default=(64,)
-        Units of the hidden layers.
-
-    dropout : float, default=0.5
-        Probability of dropout before each layer.
     """
 
     head_factor = 1  # width of the embedding, per hidden unit
@@ -212,19 +195,7 @@ class SAGE(_GraphNetwork):
 
 
 class APPNP(_GraphNetwork):
-    """Perceptron with personalized PageRank propagation (Gasteiger et al., 2019).
-
-    Parameters
-    ----------
-    n_features, n_classes, hidden, dropout
-        Parameters of the perceptron, see `_GraphNetwork`.
-
-    n_steps : int, default=10
-        Number of propagation steps.
-
-    teleport : float, default=0.1
-        Probability to return to the node in each step.
-    """
+    """Perceptron with personalized PageRank propagation (Gasteiger et al., 2019)."""
 
     def __init__(
         self,
@@ -253,22 +224,7 @@ class APPNP(_GraphNetwork):
 
 
 class GAT(nn.Module):
-    """Graph attention network (Veličković et al., 2018).
-
-    Parameters
-    ----------
-    n_features, n_classes : int
-        Width of the features, and number of classes.
-
-    hidden : tuple of int, default=(64,)
-        Units of the hidden layers, for all heads together.
-
-    dropout : float, default=0.5
-        Probability of dropout before each layer, and of the attention weights.
-
-    heads : int, default=8
-        Number of heads of the hidden layers. The last layer has one.
-    """
+    """Graph attention network (Veličković et al., 2018)."""
 
     uses_weights = False
     copies_edges = True
@@ -314,19 +270,6 @@ class EdgeModule(nn.Module):
     A parameter ``edge_weight`` is set to the weights of a weighted graph; if the
     parameter has no default, it is set to ones for unweighted graphs. All arguments are
     copies, which the module may modify.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module.
-
-    Raises
-    ------
-    TypeError
-        If it cannot be called with these arguments.
-
-    ValueError
-        If a layer caches the first graph that it gets.
     """
 
     copies_edges = True
@@ -380,16 +323,7 @@ def _weight_parameter(module):
 
 
 def warn_of_weights(graph, module):
-    """Warn if a graph has edge weights that a network does not use.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph.
-
-    module : torch.nn.Module
-        The network, called with `GraphTensors`.
-    """
+    """Warn if a graph has edge weights that a network does not use."""
     if graph.is_weighted and not getattr(module, "uses_weights", True):
         written = module.module if isinstance(module, EdgeModule) else module
         warn(

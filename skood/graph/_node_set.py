@@ -37,16 +37,7 @@ class Graph:
     once, and neither copied nor pickled. They must not refer to the graph, so that it
     is freed, together with them, after its last use.
 
-    Parameters
-    ----------
-    X : ndarray or csr_array of shape (n_nodes, n_features)
-        Features of all nodes, finite, float32 or float64.
-
-    adjacency : csr_array of shape (n_nodes, n_nodes), dtype float32
-        Weight of the edge from node i to node j, at row i and column j.
-
-    labels : ndarray of shape (n_nodes,), default=None
-        Labels of all nodes, if known.
+    Shapes: X (n_nodes, n_features), adjacency (n_nodes, n_nodes), labels (n_nodes,).
     """
 
     def __init__(self, X, adjacency, labels=None):
@@ -81,22 +72,7 @@ class Graph:
         return found
 
     def derived(self, key, make):
-        """Return the result of `make`, which is cached under a key.
-
-        Parameters
-        ----------
-        key : hashable
-            Key of the cache.
-
-        make : callable
-            Called without arguments, the first time. Its result must not refer to the
-            graph.
-
-        Returns
-        -------
-        value : object
-            The result.
-        """
+        """Return the result of `make`, which is cached under a key."""
         if key not in self._derived:
             self._derived[key] = make()
         return self._derived[key]
@@ -114,15 +90,7 @@ class Graph:
 
         D contains the row sums: weights of incoming edges.
 
-        Parameters
-        ----------
-        kind : {"sum", "mean", "walk", "symmetric"}
-            Kind of aggregation.
-
-        Returns
-        -------
-        operator : csr_array of shape (n_nodes, n_nodes), dtype float64
-            It is cached: do not write to it.
+        Returns shape operator (n_nodes, n_nodes).
         """
         return self.derived(("operator", kind), lambda: self._operator(kind))
 
@@ -401,23 +369,7 @@ class NodeSet:
 def as_nodes(X, *, estimator=None):
     """Return a set of nodes; samples of arrays become nodes without edges.
 
-    Parameters
-    ----------
-    X : NodeSet or array-like of shape (n_samples, n_features)
-        Samples.
-
-    estimator : object, default=None
-        Named in error messages.
-
-    Returns
-    -------
-    nodes : NodeSet
-        At least one node.
-
-    Raises
-    ------
-    ValueError
-        If there is no node, or an array contains NaN or infinity.
+    Shapes: X (n_samples, n_features).
     """
     if isinstance(X, NodeSet):
         if len(X) == 0:
@@ -441,18 +393,7 @@ def as_nodes(X, *, estimator=None):
 def iter_graphs(X):
     """Yield graphs to run a network on, and the requested rows of its outputs.
 
-    Parameters
-    ----------
-    X : NodeSet or ndarray of shape (n_samples, n_features)
-        Validated samples. Samples of an array are nodes without edges.
-
-    Yields
-    ------
-    graph : Graph
-        A graph, or for arrays a block of samples.
-
-    rows : ndarray of int
-        Indices of its nodes that are the next samples.
+    Shapes: X (n_samples, n_features).
     """
     if isinstance(X, NodeSet):
         yield X.graph, X.nodes

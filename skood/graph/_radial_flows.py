@@ -76,18 +76,8 @@ class RadialFlows(torch.nn.Module):
     def transform(self, z):
         """Map points to the base distribution.
 
-        Parameters
-        ----------
-        z : Tensor of shape (n_points, n_features)
-            Points.
-
-        Returns
-        -------
-        moved : Tensor of shape (n_points, n_classes, n_features)
-            Points mapped by the flow of each class.
-
-        log_det : Tensor of shape (n_points, n_classes)
-            Logarithm of the Jacobian's determinant.
+        Shapes: z (n_points, n_features) -> moved (n_points, n_classes, n_features),
+        log_det (n_points, n_classes).
         """
         n_points, n_features = z.shape
         z = z.clamp(-_FAR, _FAR)[:, None].expand(-1, self.n_classes, -1)
@@ -106,15 +96,7 @@ class RadialFlows(torch.nn.Module):
     def forward(self, z):
         """Return the log density of each class.
 
-        Parameters
-        ----------
-        z : Tensor of shape (n_points, n_features)
-            Points.
-
-        Returns
-        -------
-        log_density : Tensor of shape (n_points, n_classes)
-            Finite, with a finite gradient, for all points.
+        Shapes: z (n_points, n_features) -> log_density (n_points, n_classes).
         """
         n_features = z.shape[1]
         z, log_det = self.transform(z)
@@ -122,18 +104,7 @@ class RadialFlows(torch.nn.Module):
         return log_base + log_det
 
     def blocks(self, n_points):
-        """Cut points into blocks whose activations can be stored at once.
-
-        Parameters
-        ----------
-        n_points : int
-            Number of points.
-
-        Returns
-        -------
-        blocks : list of slice
-            Neighboring points, in order.
-        """
+        """Cut points into blocks whose activations can be stored at once."""
         n_layers, _, n_features = self.centers.shape
         row_bytes = 4 * self.n_classes * n_features * 4 * (1 + n_layers)
         return list(row_chunks(n_points, row_bytes, _MAX_BLOCK_BYTES))
@@ -144,15 +115,7 @@ class RadialFlows(torch.nn.Module):
         Several blocks are each run again in the backward pass, where the gradients of
         the parameters are added to their ``grad``: call ``backward``.
 
-        Parameters
-        ----------
-        z : Tensor of shape (n_points, n_features)
-            Points.
-
-        Returns
-        -------
-        log_density : Tensor of shape (n_points, n_classes)
-            See `forward`.
+        Shapes: z (n_points, n_features) -> log_density (n_points, n_classes).
         """
         blocks = self.blocks(len(z))
         run: Callable = self

@@ -37,24 +37,7 @@ def _csr(matrix, device, dtype):
 
 
 def sparse_pair(matrix, device, dtype):
-    """Return a SciPy matrix and its transpose as torch tensors in CSR format.
-
-    Parameters
-    ----------
-    matrix : sparse array
-        The matrix.
-
-    device : torch.device
-        Device.
-
-    dtype : torch.dtype
-        Data type.
-
-    Returns
-    -------
-    pair : tuple of torch.Tensor
-        The matrix, and its transpose for the backward pass.
-    """
+    """Return a SciPy matrix and its transpose as torch tensors in CSR format."""
     matrix = sparse.csr_array(matrix)
     return _csr(matrix, device, dtype), _csr(sparse.csr_array(matrix.T), device, dtype)
 
@@ -82,16 +65,7 @@ class _Product(torch.autograd.Function):
 
 
 class SparseRows:
-    """Sparse features of nodes, which networks multiply by weights.
-
-    Parameters
-    ----------
-    pair : tuple of torch.Tensor
-        The features and their transpose, see `sparse_pair`.
-
-    order : torch.Tensor of int
-        Indices of the values of the transpose in the values of the features.
-    """
+    """Sparse features of nodes, which networks multiply by weights."""
 
     def __init__(self, pair, order):
         self.pair = pair
@@ -137,17 +111,6 @@ class GraphTensors:
 
     Its tensors are created on first use, once for a device and a dtype, and cached by
     the graph.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph.
-
-    device : torch.device
-        Device.
-
-    dtype : torch.dtype
-        Data type.
     """
 
     def __init__(self, graph, device, dtype):
@@ -216,18 +179,7 @@ class GraphTensors:
     def aggregate(self, kind, values):
         """Aggregate the values of the in-neighbors of each node.
 
-        Parameters
-        ----------
-        kind : {"sum", "mean", "walk", "symmetric"}
-            See `Graph.operator`.
-
-        values : torch.Tensor of shape (n_nodes, k)
-            It may require a gradient.
-
-        Returns
-        -------
-        aggregated : torch.Tensor of shape (n_nodes, k)
-            The operator times the values.
+        Shapes: values (n_nodes, k) -> aggregated (n_nodes, k).
         """
         pair = self._once(
             kind,
@@ -237,22 +189,5 @@ class GraphTensors:
 
 
 def graph_tensors(graph, device, dtype=torch.float32):
-    """Return a graph as tensors, by default in float32.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph.
-
-    device : torch.device
-        Device.
-
-    dtype : torch.dtype, default=torch.float32
-        Data type.
-
-    Returns
-    -------
-    tensors : GraphTensors
-        Tensors that are shared by all users of the graph.
-    """
+    """Return a graph as tensors, by default in float32."""
     return GraphTensors(graph, device, dtype)

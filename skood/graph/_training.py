@@ -30,22 +30,7 @@ def cross_entropy(outputs, codes):
 class NodeRows:
     """Nodes with their class and their weight.
 
-    Parameters
-    ----------
-    tensors : GraphTensors
-        The graph.
-
-    nodes : ndarray of shape (n_samples,), dtype int64
-        Indices of the nodes.
-
-    codes : ndarray of shape (n_samples,), dtype int64
-        Class index of each node.
-
-    weight : ndarray of shape (n_samples,)
-        Weight of each node, of mean one.
-
-    numbers : ndarray of int or slice, default=slice(None)
-        Indices of the nodes of the graph in the graph from which it was sampled.
+    Shapes: nodes (n_samples,), codes (n_samples,), weight (n_samples,).
     """
 
     tensors: GraphTensors
@@ -88,13 +73,7 @@ class _Sample(Graph):
     In the "symmetric" operator, nodes have the degrees of the whole graph: nodes at the
     border of a sample have lost their edges.
 
-    Parameters
-    ----------
-    X, adjacency
-        See `Graph`.
-
-    degrees : ndarray of shape (n_nodes,)
-        Degrees of the nodes in the whole graph, including loops.
+    Shapes: degrees (n_nodes,).
     """
 
     def __init__(self, X, adjacency, degrees):
@@ -138,34 +117,6 @@ def neighborhood(graph, nodes, n_layers, n_neighbors, rng):
     in expectation, and the results of built-in networks for the nodes are exact if no
     node has more edges.
     node has more edges.
-
-    Parameters
-    ----------
-    graph : Graph
-        The graph.
-
-    nodes : ndarray of int
-        The nodes.
-
-    n_layers : int
-        Number of message passing steps.
-
-    n_neighbors : int
-        Maximum number of incoming edges per node.
-
-    rng : numpy.random.Generator
-        Source of randomness.
-
-    Returns
-    -------
-    sample : Graph
-        Graph of the nodes that were reached, the requested nodes first.
-
-    numbers : ndarray of int
-        Their indices in the graph.
-
-    of_nodes : ndarray of int
-        Positions of the requested nodes in the sample.
     """
     incoming, loops, degrees = graph.derived("incoming", lambda: _incoming(graph))
     numbers, of_nodes = np.unique(nodes, return_inverse=True)
@@ -225,59 +176,7 @@ def train_nodes(
     seed=0,
     bar=None,
 ):
-    """Train a network; with validation nodes return to the best weights.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Called with `GraphTensors`, it returns a row for each node. Trained in place.
-
-    train : NodeRows
-        Training nodes.
-
-    valid : NodeRows, default=None
-        Validation nodes, possibly of another graph. They enable early stopping.
-
-    loss : callable, default=cross_entropy
-        ``loss(outputs, codes)`` returns a loss for each row of the outputs.
-
-    penalty : callable, default=None
-        ``penalty(outputs, numbers)`` from the outputs of all nodes of a graph, and
-        their indices in it (a slice for all), is added to the mean loss.
-
-    lr : float
-        Learning rate.
-
-    max_epochs : int, default=200
-        Maximum number of epochs.
-
-    options : TrainingOptions
-        Options without None, see `training_options`.
-
-    batch_size : int, default=None
-        Training nodes per step, each batch with a sampled neighborhood. None: all nodes
-        in one step, with the whole graph.
-
-    n_neighbors, n_layers : int
-        See `neighborhood`.
-
-    seed : int, default=0
-        Seed of the order of batches and of the neighborhoods; torch's generator is used
-        for the rest.
-
-    bar : object, default=None
-        Progress bar, see :func:`skood.utils._progress.progress`.
-
-    Returns
-    -------
-    history : list of dict
-        Results of each epoch: `train_loss` and, with validation nodes, `valid_loss`.
-
-    Raises
-    ------
-    ValueError
-        If training diverges, or the network does not return one row per node.
-    """
+    """Train a network; with validation nodes return to the best weights."""
     make, defaults = OPTIMIZERS[options.optimizer]
     optimizer = make(
         module.parameters(), lr=lr, weight_decay=options.weight_decay, **defaults

@@ -119,21 +119,7 @@ def _to_scipy(matrix):
 def check_parts(X, adjacency, labels=None):
     """Return the parts of a graph, checked and copied; see `Graph`.
 
-    Parameters
-    ----------
-    X : array-like or sparse matrix of shape (n_nodes, n_features)
-        Features, also as a tensor.
-
-    adjacency : array-like or sparse matrix of shape (n_nodes, n_nodes)
-        Weights of edges, also as a tensor.
-
-    labels : array-like of shape (n_nodes,), default=None
-        Labels.
-
-    Returns
-    -------
-    X, adjacency, labels
-        The copied parts.
+    Shapes: X (n_nodes, n_features), adjacency (n_nodes, n_nodes), labels (n_nodes,).
     """
     for name, part in (("X", X), ("adjacency", adjacency)):
         if part is None:
@@ -227,24 +213,7 @@ def read_only(*arrays):
 
 
 def node_numbers(nodes, size, what):
-    """Return an index of any kind as integers from 0 to size - 1.
-
-    Parameters
-    ----------
-    nodes : array-like of int or bool, slice or None
-        The index; None for all.
-
-    size : int
-        Length of the indexed object.
-
-    what : str
-        Name of the indexed object, for errors.
-
-    Returns
-    -------
-    numbers : ndarray of int64
-        Indices as for an array of this length.
-    """
+    """Return an index of any kind as integers from 0 to size - 1."""
     if nodes is None:
         return np.arange(size)
     if isinstance(nodes, slice):

@@ -49,12 +49,6 @@ class ConceptDetector(BaseDetector, _BaseComposition):
 
     A subclass implements ``_calibrate(reading)``, which returns the scores of the
     held-out samples, and ``_score(X)``.
-
-    Parameters
-    ----------
-    constraints, concepts, detector, calibration, domains, contamination, ood_label, \
-    n_jobs, random_state
-        See `MLNDetector`.
     """
 
     # Whether constraints have weights, so that explanations contain numbers.

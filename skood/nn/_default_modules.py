@@ -142,18 +142,7 @@ class SmallConvNet(nn.Sequential):
 
 
 def default_module(input_shape):
-    """Return the default network class for samples of a shape.
-
-    Parameters
-    ----------
-    input_shape : tuple of int
-        Shape of one sample.
-
-    Returns
-    -------
-    module : type
-        `SmallConvNet` for (channels, height, width), else `MLP`.
-    """
+    """Return the default network class for samples of a shape."""
     return SmallConvNet if len(input_shape) == 3 else MLP
 
 
@@ -161,21 +150,6 @@ class ModuleBuilder:
     """Factory of a network for samples of a given shape, with checks of its output.
 
     It is passed to a skorch net in place of a module class.
-
-    Parameters
-    ----------
-    module : callable or None
-        Module class or factory, called as
-        ``module(input_shape, n_classes, **module_params)``. None: the default.
-
-    module_params : dict or None
-        Further arguments of `module`.
-
-    input_shape : tuple of int
-        Shape of one sample.
-
-    n_classes : int
-        Number of classes.
     """
 
     # Arguments of the factory, as named in error messages.

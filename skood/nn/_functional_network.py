@@ -266,17 +266,6 @@ class FunctionalRegressor(_FunctionalModule):
 
     It supports an `MLPRegressor` or a linear regressor of scikit-learn, a skorch
     ``NeuralNetRegressor``, or a `Pipeline` that ends in one of these.
-
-    Parameters
-    ----------
-    estimator : object
-        A regressor fitted on one target.
-
-    n_outputs : int
-        Required number of outputs of the network.
-
-    device, dtype, for_steps
-        See `FunctionalNetwork`.
     """
 
     def __init__(self, estimator, n_outputs, *, device="auto", **options):

@@ -143,18 +143,7 @@ def _shown_interval(estimate):
 def possible_losses(loss, max_loss=None):
     """Return the values that the `loss` of a RejectOptionClassifier can take.
 
-    Parameters
-    ----------
-    loss : "zero_one", callable or array-like of shape (n_classes, n_classes)
-        The loss.
-
-    max_loss : float, default=None
-        Largest value of a callable loss.
-
-    Returns
-    -------
-    values : ndarray of float or None
-        For a callable, three values that span its range; None if it is unknown.
+    Shapes: loss (n_classes, n_classes).
     """
     if callable(loss):
         if max_loss is None:
@@ -183,30 +172,7 @@ def possible_losses(loss, max_loss=None):
 def make_report(accepted, loss, is_ood, *, confidence_level, ood_prior, possible):
     """Return the rates of decisions, with intervals.
 
-    Parameters
-    ----------
-    accepted : ndarray of shape (n_samples,), dtype bool
-        The accepted samples.
-
-    loss : ndarray of shape (n_id,)
-        Losses of the ID samples.
-
-    is_ood : ndarray of shape (n_samples,), dtype bool
-        The OOD samples.
-
-    confidence_level : float
-        Level of each interval.
-
-    ood_prior : float or None
-        Share of OOD samples in use.
-
-    possible : ndarray of float or None
-        Values that the loss can take, see `possible_losses`.
-
-    Returns
-    -------
-    report : RejectionReport
-        The rates.
+    Shapes: accepted (n_samples,), loss (n_id,), is_ood (n_samples,).
     """
     n_ood = int(is_ood.sum())
     n_id = len(accepted) - n_ood

@@ -151,20 +151,7 @@ def references(obj):
 
 @dataclass(frozen=True)
 class Reference:
-    """A reference and its parts.
-
-    Parameters
-    ----------
-    text : str
-        The complete reference.
-
-    authors : tuple of str
-        Names; the last may be "others". Empty, as the other parts, if the text could
-        not be parsed.
-
-    title, venue, year : str
-        The venue may be empty.
-    """
+    """A reference and its parts."""
 
     text: str
     authors: tuple = ()

@@ -45,16 +45,7 @@ class DatasetRows:
     It has a length and a shape and can be indexed, which returns other `DatasetRows`
     without loading samples.
 
-    Parameters
-    ----------
-    dataset : torch.utils.data.Dataset
-        Its items are samples, or (sample, label, ...).
-
-    indices : ndarray of shape (n_samples,), dtype int, default=None
-        Indices of the samples. None: all.
-
-    options : dict, default=None
-        Arguments of a ``DataLoader`` for loading batches.
+    Shapes: indices (n_samples,).
     """
 
     def __init__(self, dataset, indices=None, options=None):

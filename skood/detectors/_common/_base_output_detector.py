@@ -77,21 +77,6 @@ class ReadingDetector(BaseDetector):
     Both methods work on chunks of samples whose arrays are NumPy arrays, or torch
     tensors on a GPU: ``reading.xp`` is the array namespace, and ``reading.asarray``
     moves fitted arrays, which are NumPy, to the device of the chunk.
-
-    Parameters
-    ----------
-    estimator : object, default=None
-        A classifier, cloned and fitted unless frozen.
-
-    device : str, default="auto"
-        Where scores are computed: "auto" is CUDA for large arrays if there is one,
-        else the CPU. A network runs on the device of its classifier.
-
-    contamination : float, default=0.05
-        Share of new ID samples to reject.
-
-    ood_label : int or str, default=-1
-        Label of known OOD samples in ``y``.
     """
 
     _parameter_constraints: dict = {

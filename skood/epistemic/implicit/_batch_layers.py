@@ -141,26 +141,6 @@ class BatchEnsembleConv2d(nn.Conv2d):
     """Convolutions of many members: a shared kernel, and two factors for each.
 
     The factors are as in `BatchEnsembleLinear`, one for each channel.
-
-    Parameters
-    ----------
-    in_channels, out_channels : int
-        Numbers of channels.
-
-    kernel_size : int or tuple of int
-        Size of the kernel.
-
-    n_members : int
-        Number of members.
-
-    bias : bool, default=True
-        Whether there is a bias for each member.
-
-    factor_init : {"sign", "normal"}, default="sign"
-        See `BatchEnsembleLinear`.
-
-    **options
-        See :class:`torch.nn.Conv2d`.
     """
 
     def __init__(
@@ -200,16 +180,7 @@ class BatchEnsembleConv2d(nn.Conv2d):
 
 
 class MemberBatchNorm(nn.Module):
-    """Batch normalization with separate statistics and weights for each member.
-
-    Parameters
-    ----------
-    norm : torch.nn.BatchNorm1d, BatchNorm2d or BatchNorm3d
-        Normalization of the channels of all members, one member after the other.
-
-    n_members : int
-        Number of members.
-    """
+    """Batch normalization with separate statistics and weights for each member."""
 
     def __init__(self, norm, n_members):
         super().__init__()

@@ -167,27 +167,7 @@ CONSTRAINTS: dict = {
 def fit_members(self, X, y, sample_weight=None):
     """Train all members as one network.
 
-    Parameters
-    ----------
-    X : array-like or torch.Tensor of shape (n_samples, ...)
-        Input samples, see :class:`~skood.nn.TorchClassifier`.
-
-    y : array-like of shape (n_samples,)
-        Class labels.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Sample weights, which need not sum to anything.
-
-    Returns
-    -------
-    self : object
-        The fitted ensemble.
-
-    Raises
-    ------
-    ValueError
-        If the network cannot be converted, or the data are invalid. The ensemble
-        then is left unchanged.
+    Shapes: X (n_samples, ...), y (n_samples,), sample_weight (n_samples,).
     """
     with fresh_fit(self):
         _store(self, _converted(self).fit(X, y, sample_weight=sample_weight))
@@ -200,24 +180,8 @@ def partial_fit_members(self, X, y, classes=None, sample_weight=None):
 
     The first call without a preceding `fit` builds the network.
 
-    Parameters
-    ----------
-    X : array-like or torch.Tensor of shape (n_samples, ...)
-        Input samples, of the same shape as in the first call.
-
-    y : array-like of shape (n_samples,)
-        Class labels.
-
-    classes : array-like of shape (n_classes,), default=None
-        All classes that can occur. Required in the first call.
-
-    sample_weight : array-like of shape (n_samples,), default=None
-        Sample weights, relative to each other.
-
-    Returns
-    -------
-    self : object
-        The fitted ensemble.
+    Shapes: X (n_samples, ...), y (n_samples,), classes (n_classes,), sample_weight
+    (n_samples,).
     """
     new = _converted(self)
     data = {"X": X, "y": y, "classes": classes, "sample_weight": sample_weight}
@@ -250,15 +214,7 @@ def blocks_of_members(self, X):
 def predict_mixture(self, X):
     """Return the logits of the mixture: logarithms of its probabilities.
 
-    Parameters
-    ----------
-    X : array-like or torch.Tensor of shape (n_samples, ...)
-        Input samples.
-
-    Returns
-    -------
-    logits : ndarray of shape (n_samples, n_classes), dtype float64
-        Logarithms of the means of the members' probabilities.
+    Shapes: X (n_samples, ...) -> logits (n_samples, n_classes).
     """
     check_is_fitted(self)
     return np.concatenate([block.reference for block in self._blocks(X)])
