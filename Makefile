@@ -45,21 +45,21 @@ smoke: dist ## install the wheel into an empty environment and use it from elsew
 # because of another one. --seed: pip is there for those who want it
 $(VENV)/.demo: pyproject.toml constraints.txt
 	$(UV) venv --quiet --clear --seed --python $(PYTHON) $(VENV)
-	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot,progress]"
+	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot]"
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo
-	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot,progress,test]"
+	$(INSTALL) constraints.txt --python $(VENV) --editable ".[plot,test]"
 	touch $@
 
 $(PAGES)/.doc: pyproject.toml constraints.txt
 	$(UV) venv --quiet --clear --seed --python $(PYTHON) $(PAGES)
-	$(INSTALL) constraints.txt --python $(PAGES) --editable ".[plot,progress,test,doc]"
+	$(INSTALL) constraints.txt --python $(PAGES) --editable ".[plot,test,doc]"
 	touch $@
 
 $(OLD)/.test: pyproject.toml constraints-oldest.txt
 	$(UV) venv --quiet --clear --seed --python $(PYTHON) $(OLD)
-	$(INSTALL) constraints-oldest.txt --python $(OLD) --editable ".[plot,progress,test]"
+	$(INSTALL) constraints-oldest.txt --python $(OLD) --editable ".[plot,test]"
 	touch $@
 
 clean:
