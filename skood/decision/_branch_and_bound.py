@@ -402,7 +402,7 @@ class _Relaxation:
         return accepted + self.node.base[0] + self.node.base[2]
 
     def decided(self, first, last):
-        """Return the thresholds of the pieces from `first` to `last`, and the samples."""
+        """Return the thresholds and samples of the pieces from `first` to `last`."""
         low = max(self.node.low, self.starts[first])
         high = min(self.node.high, self.starts[last + 1])
         surely = self.high < low if self.search.randomize else self.high <= low
