@@ -7,6 +7,7 @@ from abc import ABCMeta, abstractmethod
 from numbers import Real
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 from scipy.sparse import issparse
 
 from skood.combine._pvalues import reaches
@@ -219,17 +220,39 @@ class BaseCombiner(SkoodEstimator, metaclass=ABCMeta):
         return per_row(self, P, largest_selected)[:, None] >= P
 
 
+def _estimates_pi0(combiner):
+    """Return whether a combiner estimates the proportion of true null hypotheses."""
+    return hasattr(combiner, "_pi0")
+
+
 class StepUp(BaseCombiner):
     """Base class of combiners that compare ``factor * p_(k)`` with ``k * alpha``.
 
-    A subclass implements ``_factor(p)``. The statistic q is the smallest
-    ``factor * p_(k) / k``, and the p-values up to the largest k for which this is at
-    most alpha are selected.
+    The statistic q is the smallest ``factor * p_(k) / k``, and the p-values up to the
+    largest k for which this is at most alpha are selected. A subclass implements
+    ``_factor(p)``, or estimates the proportion of true null hypotheses by ``_pi0(p)``.
     """
 
-    @abstractmethod
+    @available_if(_estimates_pi0)
+    @parameters_checked
+    def pi0(self, P):
+        """Return the estimated proportion of detectors for which each sample is ID.
+
+        Parameters
+        ----------
+        P : array-like of shape (n_samples, n_detectors)
+            P-values, small = OOD.
+
+        Returns
+        -------
+        pi0 : ndarray of shape (n_samples,), dtype float64
+            In [0, 1].
+        """
+        return per_row(self, check_pvalues(P), self._pi0)
+
     def _factor(self, p):
         """Return the factor: a scalar, or one value per sample."""
+        return len(p) * self._pi0(p)
 
     def _scaled(self, p):
         """Return ``factor * p_(k) / k``, rounded the same way wherever it is used."""
@@ -244,4 +267,8 @@ class StepUp(BaseCombiner):
         return np.where(rejected.any(axis=0), last, 0)
 
     def _correction(self, m):
-        return float(m)
+        if not _estimates_pi0(self):
+            return float(m)
+        p = np.ones((m, 1))
+        p[0] = 0.0
+        return float(m * self._pi0(p)[0])

@@ -223,35 +223,7 @@ class Vote(BaseCombiner):
         return np.count_nonzero(reaches(p, alpha), axis=0)
 
 
-class _Adaptive(StepUp):
-    """Base class of combiners that estimate the proportion of true null hypotheses."""
-
-    def _factor(self, p):
-        return len(p) * self._pi0(p)
-
-    def _correction(self, m):
-        p = np.ones((m, 1))
-        p[0] = 0.0
-        return float(m * self._pi0(p)[0])
-
-    @parameters_checked
-    def pi0(self, P):
-        """Return the estimated proportion of detectors for which each sample is ID.
-
-        Parameters
-        ----------
-        P : array-like of shape (n_samples, n_detectors)
-            P-values, small = OOD.
-
-        Returns
-        -------
-        pi0 : ndarray of shape (n_samples,), dtype float64
-            In [0, 1].
-        """
-        return per_row(self, check_pvalues(P), self._pi0)
-
-
-class Storey(_Adaptive):
+class Storey(StepUp):
     r"""Simes statistic times Storey's estimate at a fixed threshold.
 
     .. math:: q = \hat\pi_0 \min_k \frac{m}{k} \, p_{(k)}, \qquad
@@ -315,7 +287,7 @@ class Storey(_Adaptive):
         return storey_proportion(p, self.lam, self.plus_one)
 
 
-class DOSStorey(_Adaptive):
+class DOSStorey(StepUp):
     r"""Simes statistic times Storey's estimate at a change point (DOS-Storey).
 
     The sorted p-values of a sample rise slowly at first, for the detectors that detect

@@ -249,7 +249,7 @@ class PValuePlotDisplay:
         found = final._evaluate(X)
         display = cls(
             pvalues=found.pvalues,
-            selected=final._selected(found, alpha),
+            selected=final._levels.selected(found, alpha),
             level=found.level,
             alpha=alpha,
             cut=final._levels.nominal(alpha),

@@ -20,7 +20,6 @@ __all__ = ["Attainable", "OperatingPoint", "accept", "accept_proba"]
 _RIGHT_ANGLES = ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))
 
 
-@stored
 class Attainable(NamedTuple):
     """Rates that rules attain on samples on which no rule meets all bounds.
 

@@ -162,12 +162,12 @@ class GraphNetwork(TorchNetwork):
     def layers(self, rows, names, pooling="mean"):
         """See `Network`."""
         for graph, nodes in iter_graphs(rows):
-            outputs, logits = self._outputs_of(graph, nodes, names, pooling)
+            outputs, logits = self._layers_of(graph, nodes, names, pooling)
             n_bytes = logits.nbytes + sum(t.nbytes for t in outputs.values())
             for part in row_chunks(len(nodes), n_bytes // len(nodes), _BLOCK_BYTES):
                 yield Layers({k: t[part] for k, t in outputs.items()}, logits[part])
 
-    def _outputs_of(self, graph, nodes, names, pooling):
+    def _layers_of(self, graph, nodes, names, pooling):
         """Run a graph; return outputs of layers, and logits, for some nodes."""
         with self.watched(graph, (names, pooling)) as ([watcher], output, tensors):
             found = watcher.head_of(output)

@@ -243,7 +243,8 @@ class LayeredNetwork(ArrayNetwork):
             coef, intercept = np.diff(coef, axis=0), np.diff(intercept)
         if not getattr(self.estimator, "fit_intercept", True):
             intercept = None
-        return perceptron(*self.hidden(), coef.T, intercept)
+        hidden, activation = self.hidden()
+        return perceptron(hidden, activation, coef.T, intercept)
 
     @abstractmethod
     def _has_margin(self):

@@ -372,9 +372,10 @@ class TorchNetwork(Network):
 
     def _iter_batches(self, rows, function):
         """Yield blocks of the results of a function for batches of samples."""
-        start, n_rows = 0, self.batch_size
+        start, n_rows = 0, int(self.batch_size)
         while start < rows.shape[0]:
-            results, size = [], 0
+            results: list = []
+            size = 0.0
             with self._watched(((), None)) as (device, [watcher]):
                 while start < rows.shape[0] and size < _BLOCK_BYTES:
                     batch = self.to_batch(rows[start : start + n_rows], device)

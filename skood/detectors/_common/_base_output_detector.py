@@ -217,7 +217,7 @@ class ReadingDetector(BaseDetector):
                 rows = rows[offset_rows(len(reading), self._max_offset_rows)]
             scores = self._left_out_scores(reading, y, rows)
         if not hasattr(self, "partial_fit"):  # no more samples can be added
-            vars(self).pop("_sample", None)
+            self.__dict__.pop("_sample", None)
         return scores
 
     def _left_out_scores(self, reading, y, rows):

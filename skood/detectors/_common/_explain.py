@@ -24,8 +24,10 @@ def explanation(detector, X, n_features, **options):
     reading = detector._read_all(X, validated=False)
     frames = []
     for rows in detector._chunks(reading):
-        found = detector._explained(reading.rows(rows).to(None), **options)
-        frames.append(pd.DataFrame(_columns(detector, *found, n_features)))
+        block = reading.rows(rows).to(None)
+        columns, contributions = detector._explained(block, **options)
+        found = _columns(detector, columns, contributions, n_features)
+        frames.append(pd.DataFrame(found))
     frame = pd.concat(frames, ignore_index=True)
     scores = detector._score_rows(reading)
     frame.insert(0, "score", scores)

@@ -408,7 +408,7 @@ class ConstraintSearch(BaseDetector):
             )
         if isinstance(given, dict):
             names = [text if text not in given else f"({text})" for text in self.found_]
-            found = {**given, **dict(zip(names, self.found_, strict=True))}
+            found: dict | list = {**given, **dict(zip(names, self.found_, strict=True))}
         else:
             found = [*given, *self.found_]
         if weights is not None and not isinstance(weights, dict):
