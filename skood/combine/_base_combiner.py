@@ -7,8 +7,8 @@ from abc import ABCMeta, abstractmethod
 from numbers import Real
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 from scipy.sparse import issparse
+from sklearn.utils.metaestimators import available_if
 
 from skood.combine._pvalues import reaches
 from skood.utils._estimator import SkoodEstimator
