@@ -101,7 +101,7 @@ from skood.model_selection import OODStratifiedKFold
 prefix = "rejectoptionclassifier__"
 grid = {
     f"{prefix}estimator__C": [0.001, 0.01, 1],
-    f"{prefix}ood_detector__n_neighbors": [2, 10],
+    f"{prefix}ood_detector__knn__n_neighbors": [2, 10],
     f"{prefix}rule__fpr_max": [0.1, 0.13, 0.16, 0.2],
 }
 search = GridSearchCV(
