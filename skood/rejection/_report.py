@@ -97,9 +97,9 @@ class RejectionReport:
         meanings = {
             "tpr": f"{self.n_accepted_id} of {self.n_id} ID samples accepted",
             "fpr": f"{self.n_accepted_ood} of {self.n_ood} OOD samples accepted",
-            "coverage": "accepted share of all rows",
+            "coverage": "accepted share of all samples",
             "risk": "mean loss of the accepted ID samples",
-            "precision": f"share of ID among accepted, {self.ood_prior} of rows OOD",
+            "precision": f"share of ID among accepted, {self.ood_prior} of samples OOD",
         }
         rows = [(name, getattr(self, name), text) for name, text in meanings.items()]
         return [row for row in rows if not math.isnan(row[1].value)]

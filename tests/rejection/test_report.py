@@ -276,10 +276,10 @@ def test_text():
         "             value  90 % interval     ",
         "tpr         0.7500  [0.2486, 0.9873]    3 of 4 ID samples accepted",
         "fpr         0.5000  [0.0253, 0.9747]    1 of 2 OOD samples accepted",
-        "coverage    0.6667  [0.2713, 0.9372]    accepted share of all rows",
+        "coverage    0.6667  [0.2713, 0.9372]    accepted share of all samples",
         "risk        0.3333  [0.0170, 0.8646]    mean loss of the accepted ID samples",
         "precision   0.8182  [0.3710, 0.9958]    share of ID among accepted, "
-        "0.25 of rows OOD",
+        "0.25 of samples OOD",
     ]
     unbounded = report_of([1, 1], [0.5, 1], [0, 0], possible=None)
     assert str(unbounded).splitlines()[3] == (
