@@ -37,7 +37,10 @@ def test_listed_words_are_found(house, monkeypatch):
     assert len(house.listed_words()) == 3
 
 
-@pytest.mark.parametrize("measure", ["circles", "british"])
+@pytest.mark.parametrize(
+    "measure",
+    ["circles", "private_imports", "deep_classes", "wide_classes", "british"],
+)
 def test_there_is_none(house, measure):
     found = getattr(house, measure)()
     assert not found, "\n".join(found)
