@@ -46,7 +46,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning"),
 ]
 
-# Other parameters than those of the first instance of a class are checked at night.
+# Instances of a class after the first, with other parameters, are checked at night.
 VARIANTS = "SKOOD_NIGHTLY" in os.environ
 
 each_class = pytest.mark.parametrize(

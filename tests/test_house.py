@@ -6,6 +6,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import ast
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -35,6 +36,17 @@ def test_listed_words_are_found(house, monkeypatch):
     text = "It says which rows of those of the bank are drawn to zero."
     monkeypatch.setattr(house, "prose", lambda: [("skood/x.py:1", text)])
     assert len(house.listed_words()) == 3
+
+
+def test_docstrings_have_no_control_characters():
+    """A formula in a plain string loses the backslashes of \\theta and \\frac."""
+    for path in sorted((ROOT / "skood").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            doc = getattr(node, "body", None)
+            if isinstance(doc, list) and doc and isinstance(doc[0], ast.Expr):
+                value = getattr(doc[0].value, "value", "")
+                if isinstance(value, str):
+                    assert not set(value) & set("\a\b\f\t\v\r"), path
 
 
 @pytest.mark.parametrize(

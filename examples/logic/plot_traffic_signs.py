@@ -215,7 +215,7 @@ plt.show()
 # effect: 90 % without any detector. If the class is uncertain
 # between signs of different looks, one of them must violate its rule, which
 # the expectation takes into account. Uncertainty between two speed limits violates
-# none; this holds for four of five uncertain signs, but for one in six pictures
+# none; this holds for four of five uncertain signs, and only for one of six pictures
 # in a wrong color; a detector of the class does not distinguish the two.
 #
 # Rules also provide explanations. A rejected sign has a reason, and

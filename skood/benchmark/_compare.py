@@ -81,7 +81,7 @@ def compare(
     random_state=None,
     verbose=0,
 ):
-    r"""Compare detectors on held-out ID samples and sets of OOD samples.
+    """Compare detectors on held-out ID samples and sets of OOD samples.
 
     Each detector is fitted on a part of the ID samples, and computes scores of the
     others and of all OOD samples. The table has every metric of every detector on every
@@ -190,6 +190,7 @@ def compare(
     See Also
     --------
     run_main_job : A network, its detectors and reject options on one data set.
+    skood.metrics.compare_with_best : The comparison, from scores.
     skood.metrics.paired_test : Two detectors.
 
     Notes
@@ -201,27 +202,8 @@ def compare(
     scored, not due to the training samples. A metric that is perfect on few samples has
     an interval of positive length that ends at 1.
 
-    *Significance.* For a metric :math:`\theta` that is high for good detectors, the
-    largest lag of detector i behind another, in standard errors, is compared with the
-    largest lag of the resampled errors :math:`e_{bj} = \theta^*_{bj} - \hat\theta_j`,
-
-    .. math::
-        p_i = \frac{1}{1 + B} \Big( 1 + \# \Big\{ b : \max_j \frac{e_{bj} - e_{bi}}
-        {s_{ij}} \ge \max_j \frac{\hat\theta_j - \hat\theta_i}{s_{ij}} \Big\} \Big),
-        \quad s_{ij} = \operatorname{sd}_b (e_{bj} - e_{bi}),
-
-    so that the selection of the best detector on the same samples is accounted for
-    [1]_ [2]_. The p-values of a metric and a set are adjusted by Holm's method [3]_,
-    p-values of different sets or metrics are not.
-
-    References
-    ----------
-    .. [1] J. C. Hsu. Constrained simultaneous confidence intervals for multiple
-       comparisons with the best. Annals of Statistics, 1984.
-    .. [2] J. P. Romano and M. Wolf. Stepwise multiple testing as formalized data
-       snooping. Econometrica, 2005.
-    .. [3] S. Holm. A simple sequentially rejective multiple test procedure.
-       Scandinavian Journal of Statistics, 1979.
+    *Significance* is computed by :func:`~skood.metrics.compare_with_best`, which has
+    the equations and their sources.
 
     Examples
     --------

@@ -38,7 +38,7 @@ def _combiner_has_pi0(self):
     return hasattr(getattr(self, "combiner_", self._combiner()), "pi0")
 
 
-class DetectorEnsemble(BaseDetector, _BaseComposition):
+class DetectorEnsemble(_BaseComposition, BaseDetector):
     r"""Ensemble of detectors combined by multiple testing of their p-values.
 
     Each member is a detector, possibly with its own network, features or method, and
@@ -188,6 +188,8 @@ class DetectorEnsemble(BaseDetector, _BaseComposition):
     array([0.43, 0.08, 0.04])
     """
 
+    _default_parts: dict = {"combiner": BenjaminiHochberg}
+
     _parameter_constraints: dict = {
         "detectors": "no_validation",  # validated by check_parts
         "combiner": [HasMethods(["statistic", "selected"]), None],
@@ -265,7 +267,8 @@ class DetectorEnsemble(BaseDetector, _BaseComposition):
         return self._set_params("detectors", **params)
 
     def _combiner(self):
-        return BenjaminiHochberg() if self.combiner is None else self.combiner
+        given = self.combiner  # not `_part`: a combiner need not be one of ours
+        return self._default_parts["combiner"]() if given is None else given
 
     def _fit(self, X, y):
         X = _as_rows(X)

@@ -114,5 +114,4 @@ class DSDE(DetectorEnsemble):
     (354,)
     """
 
-    def _combiner(self):
-        return DOSStorey() if self.combiner is None else self.combiner
+    _default_parts: dict = {"combiner": DOSStorey}

@@ -23,7 +23,7 @@ from skood.evidential._probe_training import fit_probe
 from skood.graph import NodeSet
 from skood.nn import TrainingOptions
 from skood.nn._make_network import make_network
-from skood.nn._training_options import training_options, with_training_options
+from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
@@ -200,6 +200,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         "verbose": ["verbose"],
     }
 
+    _default_parts: dict = {"objective": ProbeObjective, "training": TrainingOptions}
     _training_defaults: dict = {
         "weight_decay": 1e-4,
         "early_stopping": True,
@@ -275,8 +276,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             unchanged.
         """
         with fresh_fit(self):
-            self._objective = clone(self.objective or ProbeObjective())
-            self._objective._validate_params()
+            self._objective = clone(self._part("objective"))
             options = training_options(self)
             check_options(self, self._objective, options, y, X_val, y_val)
             self._layer = self.layer
@@ -289,25 +289,6 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
                 )
             self._fit_probe(X, y, X_val, y_val, options)
         return self
-
-    def set_params(self, **params):
-        """Set parameters.
-
-        Parameters
-        ----------
-        **params : dict
-            Parameters of the probe, and of its `training` and `objective` as
-            ``training__tol`` and ``objective__e_id``, also if they are None.
-
-        Returns
-        -------
-        self : EvidentialProbe
-            The probe.
-        """
-        nested = any(name.startswith("objective__") for name in params)
-        if nested and params.get("objective", self.objective) is None:
-            params = {**params, "objective": ProbeObjective()}
-        return super().set_params(**with_training_options(self, params))
 
     # --- fit ---------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from skood.nn._training_data import (
     stratified_split,
     with_class_weight,
 )
-from skood.nn._training_options import training_options, with_training_options
+from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._labels import label_codes
@@ -60,6 +60,7 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         "verbose": ["verbose"],
     }
 
+    _default_parts: dict = {"training": TrainingOptions}
     _training_defaults: dict = {
         "weight_decay": 1e-4,
         "early_stopping": True,
@@ -109,22 +110,6 @@ class BaseGraphClassifier(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         with fresh_fit(self):
             self._fit(X, y, sample_weight, X_val, y_val)
         return self
-
-    def set_params(self, **params):
-        """Set parameters.
-
-        Parameters
-        ----------
-        **params : dict
-            Parameters of the classifier, and parameters of its `training` as
-            ``training__weight_decay``, also if it is None.
-
-        Returns
-        -------
-        self : object
-            The classifier.
-        """
-        return super().set_params(**with_training_options(self, params))
 
     def _fit(self, X, y, sample_weight, X_val, y_val, regularizer=None):
         """Validate the data, build the network and train it.

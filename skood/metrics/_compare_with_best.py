@@ -154,13 +154,13 @@ def compare_with_best(
     the parts that are exact or account for unseen samples are averages too, since the
     deviation of a mean is at most the mean of the deviations.
 
-    *Significance.* For a metric :math:`	heta` that is high for good detectors, the
+    *Significance.* For a metric :math:`\theta` that is high for good detectors, the
     largest lag of detector i behind another, in standard errors, is compared with the
-    largest lag of the resampled errors :math:`e_{bj} = 	heta^*_{bj} - \hat	heta_j`,
+    largest lag of the resampled errors :math:`e_{bj} = \theta^*_{bj} - \hat\theta_j`,
 
     .. math::
-        p_i = rac{1}{1 + B} \Big( 1 + \# \Big\{ b : \max_j rac{e_{bj} - e_{bi}}
-        {s_{ij}} \ge \max_j rac{\hat	heta_j - \hat	heta_i}{s_{ij}} \Big\} \Big),
+        p_i = \frac{1}{1 + B} \Big( 1 + \# \Big\{ b : \max_j \frac{e_{bj} - e_{bi}}
+        {s_{ij}} \ge \max_j \frac{\hat\theta_j - \hat\theta_i}{s_{ij}} \Big\} \Big),
         \quad s_{ij} = \operatorname{sd}_b (e_{bj} - e_{bi}),
 
     so that the selection of the best detector on the same samples is accounted for

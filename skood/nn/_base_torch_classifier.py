@@ -32,7 +32,6 @@ from skood.nn._training_data import (
 from skood.nn._training_options import (
     TrainingOptions,
     training_options,
-    with_training_options,
 )
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._batches import blockwise, is_torch_data
@@ -168,22 +167,6 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
             self._fit_new(rows, 1, options)
         return self
 
-    def set_params(self, **params):
-        """Set parameters.
-
-        Parameters
-        ----------
-        **params : dict
-            Parameters of the classifier, and parameters of its `training` as
-            ``training__weight_decay``, also if it is None.
-
-        Returns
-        -------
-        self : object
-            The classifier.
-        """
-        return super().set_params(**with_training_options(self, params))
-
     def _check_partial_options(self, options):
         """Raise if an option needs all the data."""
         if options.early_stopping:
@@ -249,9 +232,10 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
 
     # --- training ------------------------------------------------------------
 
-    # Class of the net, and default options that differ from those of `TrainingOptions`.
+    # Class of the net, and defaults in place of the defaults of `TorchClassifier`.
     _net_kind = TrainingNet
     _training_defaults: dict = {}
+    _default_parts: dict = {"training": TrainingOptions}
 
     def _n_logits(self):
         """Return the width of the output of the network."""

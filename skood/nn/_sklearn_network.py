@@ -248,7 +248,7 @@ class LayeredNetwork(ArrayNetwork):
 
     @abstractmethod
     def _has_margin(self):
-        """Return whether the weights are those of one binary margin."""
+        """Return whether the weights belong to one binary margin."""
 
 
 class LinearNetwork(InputNetwork, LayeredNetwork):

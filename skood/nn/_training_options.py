@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from skood.utils._estimator import SkoodEstimator
 from skood.utils._param_validation import Interval, StrOptions
 
-__all__ = ["TrainingOptions", "training_options", "with_training_options"]
+__all__ = ["TrainingOptions", "training_options"]
 
 _DEFAULTS = {
     "optimizer": "adam",
@@ -110,21 +110,4 @@ def training_options(estimator):
     The estimator has the parameter `training`; defaults of its class that differ from
     the defaults of `TorchClassifier` are in the dict ``_training_defaults``.
     """
-    options = {**_DEFAULTS, **estimator._training_defaults}
-    if estimator.training is not None:
-        estimator.training._validate_params()
-        given = estimator.training.get_params(deep=False)
-        options.update({k: value for k, value in given.items() if value is not None})
-    return TrainingOptions(**options)
-
-
-def with_training_options(estimator, params):
-    """Return arguments of `set_params` that allow nested names if `training` is None.
-
-    ``set_params(training__tol=0.0)`` replaces a `training` of None by `TrainingOptions`
-    first.
-    """
-    nested = any(name.startswith("training__") for name in params)
-    if nested and params.get("training", estimator.training) is None:
-        return {**params, "training": TrainingOptions()}
-    return params
+    return estimator._part("training", **{**_DEFAULTS, **estimator._training_defaults})

@@ -61,12 +61,19 @@ class SkoodEstimator(BaseEstimator):
                 params = {**params, name: default()}
         return super().set_params(**params)
 
-    def _part(self, name):
-        """Return the part of a parameter, or its default; raise if it is not valid."""
+    def _part(self, name, **defaults):
+        """Return the part of a parameter, or its default; raise if it is not valid.
+
+        With `defaults` it is a copy, with these in place of parameters that are None.
+        """
         given = getattr(self, name)
         part = self._default_parts[name]() if given is None else given
         part._validate_params()
-        return part
+        if not defaults:
+            return part
+        params = part.get_params(deep=False)
+        params = {key: value for key, value in params.items() if value is not None}
+        return type(part)(**{**defaults, **params})
 
     def citation(self, format="text"):
         """Return the references to cite for this estimator, and skood.

@@ -524,6 +524,16 @@ def test_parameters_that_are_set_after_the_fit_wait_for_the_next():
     assert np.any(ensemble.fit(X).levels(X_new) != before["level"])
 
 
+def test_parameters_of_a_combiner_that_is_none():
+    ensemble = DSDE([("knn", KNN())]).set_params(
+        combiner__beta=0.25, knn__n_neighbors=3
+    )
+    assert ensemble.combiner.get_params() == {**DOSStorey().get_params(), "beta": 0.25}
+    assert ensemble.detectors[0][1].n_neighbors == 3
+    with pytest.raises(ValueError, match="'beta' for estimator BenjaminiHochberg"):
+        DetectorEnsemble([("knn", KNN())]).set_params(combiner__beta=0.25)
+
+
 def test_cross_conformal_selection_goes_with_the_decision():
     rng = np.random.default_rng(0)
     X, X_new = rng.normal(size=(600, 3)), rng.normal(size=(600, 3)) - [1.5, 1, 0]

@@ -8,7 +8,7 @@ from skood.nn import TrainingOptions
 
 
 def nested(params):
-    """Return parameters with those of the parts of a probe by their nested names."""
+    """Return parameters; parameters of the parts of a probe have nested names."""
     parts = {"objective": ProbeObjective(), "training": TrainingOptions()}
     owner = {name: part for part in parts for name in parts[part].get_params()}
     return {

@@ -1,4 +1,4 @@
-"""Estimators from flat parameters, also those of their training and their network."""
+"""Parameters by name, sorted into the parts of a classifier of nodes."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -7,7 +7,7 @@ from skood.nn import TrainingOptions
 
 
 def flat_params(cls, **params):
-    """Sort parameters into those of the class, of `training`, and of the network."""
+    """Return parameters of the class, with `training` and the network as parts."""
     name = "module_params" if "module_params" in cls().get_params() else "conv_params"
     own = cls().get_params(deep=False)
     options = TrainingOptions().get_params()

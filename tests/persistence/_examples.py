@@ -39,7 +39,7 @@ from skood.rejection import (
 )
 from tests._instances import detectors, instances, instances_of
 
-# Other parameters than those of the first instance of a class are tried at night.
+# Instances of a class after the first, with other parameters, are tried at night.
 VARIANTS = "SKOOD_NIGHTLY" in os.environ
 
 __all__ = ["data_for", "fitted_examples", "knowledge_bases", "score"]

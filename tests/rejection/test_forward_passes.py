@@ -101,7 +101,7 @@ def test_detectors(kind, samples_run):
 
 
 def test_trained_network_and_large_arrays(monkeypatch):
-    """Predictions in blocks of bounded memory are those of the classifier."""
+    """Predictions in blocks of bounded memory do not depend on the blocks."""
     X, y = data()
     clf = selective(TorchClassifier(max_epochs=2, random_state=0)).fit(X, y)
     whole, pair = clf.predict(X), clf.score_pair(X)

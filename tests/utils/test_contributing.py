@@ -1,4 +1,4 @@
-"""The detector of the developers' page, made as the page says."""
+"""The detector that the developers' page builds, built from its code."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause

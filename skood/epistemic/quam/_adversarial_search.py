@@ -112,11 +112,6 @@ class AdversarialSearch(SkoodEstimator):
         self.batch_size = batch_size
         self.chunk_size = chunk_size
 
-    def _with_defaults(self, **defaults):
-        """Return a copy with defaults in place of None."""
-        given = {k: v for k, v in self.get_params().items() if v is not None}
-        return AdversarialSearch(**{**defaults, **given})
-
     def _factor(self, step):
         """Return eta to the power of the number of updates before a step."""
         return self.eta ** (step // self.update_every)

@@ -91,9 +91,7 @@ class Searches:
 
     def __init__(self, estimator):
         self.estimator = estimator
-        self.options = estimator._part("search")._with_defaults(
-            **estimator._search_defaults
-        )
+        self.options = estimator._part("search", **estimator._search_defaults)
 
     # --- training samples ----------------------------------------------------
 
