@@ -60,6 +60,10 @@ WORDS = (
     r"\breads? (?:a|the) classifier\b",
     r"\bmany detectors, one\b",
     r"\bshall\b",
+    r"\b(?:calibration|training|validation|held-out|in-distribution) rows?\b",
+    r"\b(?:an?|no|one|per|each) row,? (?:of y|is accepted|is rejected|needs)\b",
+    r"\bskood reads\b",
+    r"\bread otherwise\b",
 )
 
 BRITISH = re.compile(
@@ -207,8 +211,15 @@ def mentions():
 # --- language -------------------------------------------------------------------------
 
 
+def _is_message(node):
+    """Return whether a node raises an error or warns."""
+    if isinstance(node, ast.Raise):
+        return isinstance(node.exc, ast.Call)
+    return isinstance(node, ast.Call) and ast.unparse(node.func).endswith("warn")
+
+
 def _strings(tree):
-    """Yield line and text of public docstrings and of the texts of errors."""
+    """Yield line and text of public docstrings, errors and warnings."""
     for node in ast.walk(tree):
         kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         if isinstance(node, kinds):
@@ -216,8 +227,8 @@ def _strings(tree):
             text = ast.get_docstring(node) if public else None
             if text:
                 yield getattr(node, "lineno", 1), text
-        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
-            for part in ast.walk(node.exc):
+        elif _is_message(node):
+            for part in ast.walk(node):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
                     yield part.lineno, part.value
 

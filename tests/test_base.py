@@ -65,7 +65,9 @@ X = rng.normal(size=(200, 3))
 y = rng.integers(3, size=200)
 
 
-NO_OOD_ROWS = "score is the AUROC of ID against OOD rows, and there are no OOD rows."
+NO_OOD_ROWS = (
+    "score is the AUROC of ID against OOD samples, and there are no OOD samples."
+)
 
 
 @parametrize_with_checks(
@@ -140,7 +142,7 @@ def test_without_labels_there_are_no_classes():
 
 
 def test_labels_of_ood_rows_need_an_ood_label():
-    with pytest.raises(ValueError, match=r"No in-distribution rows .*ood_label=-1"):
+    with pytest.raises(ValueError, match=r"No in-distribution samples .*ood_label=-1"):
         FirstColumn().fit(X, np.full(200, -1))
     with pytest.raises(ValueError, match="Unknown label type: continuous"):
         FirstColumn().fit(X, X[:, 1])

@@ -106,7 +106,7 @@ def _fit(name, detector, X, y):
 
 def _score(name, detector, X, rows):
     """Return scores of a set of samples, and seconds."""
-    where = "held-out ID rows" if rows == ID else f"OOD rows {rows!r}"
+    where = "held-out ID samples" if rows == ID else f"OOD samples {rows!r}"
     try:
         scores, seconds = _seconds(detector.score_samples, X)
     except Exception as error:

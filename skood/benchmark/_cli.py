@@ -151,7 +151,7 @@ _ARGUMENTS = (
         {
             "type": _count(1),
             "metavar": "N",
-            "help": "ID rows to train on (default: 70 %% of them, at most 7000)",
+            "help": "ID samples to train on (default: 70 %% of them, at most 7000)",
         },
     ),
     (
@@ -160,8 +160,8 @@ _ARGUMENTS = (
         {
             "type": _count(3),
             "metavar": "N",
-            "help": "ID rows to hold out, and OOD rows (default: 30 %% of the ID rows, "
-            "at most 3000)",
+            "help": "ID samples to hold out, and OOD samples (default: 30 %% of the ID "
+            "samples, at most 3000)",
         },
     ),
     (
@@ -170,8 +170,8 @@ _ARGUMENTS = (
         {
             "type": _count(1),
             "metavar": "N",
-            "help": "passes over the training rows (default: 80000 / rows, from 10 to "
-            "40)",
+            "help": "passes over the training samples (default: 80000 / samples, from "
+            "10 to 40)",
         },
     ),
     (
@@ -181,7 +181,7 @@ _ARGUMENTS = (
             "type": _share,
             "default": 0.8,
             "metavar": "SHARE",
-            "help": "least share of ID rows to accept (default: 0.8)",
+            "help": "least share of ID samples to accept (default: 0.8)",
         },
     ),
     (
@@ -191,7 +191,7 @@ _ARGUMENTS = (
             "type": _share,
             "default": 0.2,
             "metavar": "SHARE",
-            "help": "largest share of OOD rows to accept (default: 0.2)",
+            "help": "largest share of OOD samples to accept (default: 0.2)",
         },
     ),
     (
@@ -265,7 +265,7 @@ def make_benchmark_parser():
         type=_count(1),
         default=1,
         metavar="N",
-        help="splits into rows to fit on and rows to judge on (default: 1)",
+        help="splits into samples to fit on and samples to judge on (default: 1)",
     )
     parser.add_argument(
         "--jobs",

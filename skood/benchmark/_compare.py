@@ -302,7 +302,7 @@ def _warn_if_none_can_lose(n_detectors, n_resamples, alpha):
         needed = math.ceil(n_detectors / alpha * (1 - 1e-9)) - 1
         warn(
             f"With {n_detectors} detectors and n_resamples={n_resamples} no p-value "
-            f"can be below {least:.3g}, and so none of them can be told to be worse "
+            f"can be below {least:.3g}, and so none of them can be significantly worse "
             f"than the best at the level {alpha:.3g}. Set n_resamples={needed} or more."
         )
 
@@ -356,8 +356,8 @@ def run_comparison(
     _warn_if_none_can_lose(len(detectors), n_resamples, 1 - confidence_level)
     if others["resume"] is not None and not isinstance(random_state, Integral):
         raise ValueError(
-            f"resume needs an integer random_state, for other splits make other cells, "
-            f"got random_state={random_state!r}."
+            f"resume needs an integer random_state, because cells depend on the "
+            f"splits, got random_state={random_state!r}."
         )
     rng = check_random_state(random_state)
     are_frozen = all(isinstance(d, FrozenEstimator) for d in detectors.values())

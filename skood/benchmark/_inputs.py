@@ -54,8 +54,8 @@ def named(given, what, methods=()):
         if lacking or (methods and isinstance(thing, type)):
             raise TypeError(
                 f"{name!r} in {what} must be a detector with {' and '.join(methods)}, "
-                f"got {thing!r}. A network or classifier is read by a detector, such "
-                "as Energy(estimator=FrozenEstimator(classifier))."
+                f"got {thing!r}. Pass a network or classifier to a detector, such as "
+                "Energy(estimator=FrozenEstimator(classifier))."
             )
     return dict(pairs)
 
@@ -75,7 +75,7 @@ def checked_data(X_id, y_id, ood, X_train, y_train):
     ood = {k: as_rows(X, for_fit=True) for k, X in named(ood, "ood").items()}
     for name, X in {"X_id": X_id, **ood}.items():
         if n_rows(X) == 0:
-            raise ValueError(f"{name} has no rows. Leave it out, or give some.")
+            raise ValueError(f"{name} has no samples. Leave it out, or give some.")
     if X_train is None and y_train is not None:
         raise ValueError("y_train is given without X_train. Give both, or neither.")
     y_train = _labels(X_train, y_train, "y_train")
@@ -141,7 +141,7 @@ def check_id_labels(detectors, data):
         is_ood = ood_mask(data.y_id, ood_label=label)
         if is_ood.any():
             raise ValueError(
-                f"y_id has {int(is_ood.sum())} rows with the ood_label={label!r} of "
+                f"y_id has {int(is_ood.sum())} samples with the ood_label={label!r} of "
                 f"the detector {name!r}: X_id must hold ID samples only. Give the "
                 "others as a set in ood, or set another ood_label."
             )

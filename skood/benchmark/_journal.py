@@ -97,7 +97,7 @@ class Journal:
                 return arrays[0], record
         warn(
             f"The cell {key} of {self.path} cannot be used and is computed anew: "
-            f"{problem}. skood wrote no such cell: if nobody edited it, look at the "
+            f"{problem}. It was not written by skood: if it was not edited, check the "
             "disk."
         )
         return None

@@ -103,15 +103,15 @@ def _check_classes(X_train, y_train, options):
     classes, counts = np.unique(y_train, return_counts=True)
     if len(classes) < 2:
         raise ValueError(
-            f"All ID training rows of {options.id_data!r} are of class {classes[0]}; a "
-            "classifier needs two classes. Leave fewer classes out, or train on more "
-            "rows."
+            f"All ID training samples of {options.id_data!r} are of class "
+            f"{classes[0]}; a classifier needs two classes. Leave fewer classes out, "
+            "or train on more samples."
         )
     if counts.min() < 2:
         raise ValueError(
-            f"Of the {len(y_train)} training rows only one is of class "
+            f"Of the {len(y_train)} training samples only one is of class "
             f"{classes[counts.argmin()]}; at least two of each class are needed. "
-            "Train on more rows."
+            "Train on more samples."
         )
     first = {label: X_train[y_train == label][0] for label in classes}
     if all(np.array_equal(x, first[c]) for x, c in zip(X_train, y_train, strict=True)):

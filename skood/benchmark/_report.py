@@ -25,18 +25,18 @@ __all__ = ["leaders", "write_report"]
 _METRICS = {
     "auroc": (
         "AUROC",
-        "area under the ROC curve: how often an ID row has a higher score than an OOD "
-        "row",
+        "area under the ROC curve: how often an ID sample has a higher score than an "
+        "OOD row",
     ),
-    "aupr_in": ("AUPR-in", "average precision of finding the ID rows"),
-    "aupr_out": ("AUPR-out", "average precision of finding the OOD rows"),
+    "aupr_in": ("AUPR-in", "average precision of finding the ID samples"),
+    "aupr_out": ("AUPR-out", "average precision of finding the OOD samples"),
     "fpr_at_tpr": (
         "FPR95",
-        "share of the OOD rows that are accepted where 95 % of the ID rows are",
+        "share of the OOD samples that are accepted where 95 % of the ID samples are",
     ),
     "detection_error": (
         "Detection error",
-        "error rate at the best threshold, if ID and OOD rows are equally frequent",
+        "error rate at the best threshold, if ID and OOD samples are equally frequent",
     ),
 }
 
@@ -113,7 +113,7 @@ def _overview(comparisons):
                 cell(f"{escape(best)} ({_header(metric)} {value:.3f})", name="text"),
             ]
         )
-    columns = ("comparison", "ID rows", "OOD rows", "detectors")
+    columns = ("comparison", "ID samples", "OOD samples", "detectors")
     head = [cell(text, "th", scope="col") for text in columns]
     head.append(cell("best on average over the sets", "th", "text", "col"))
     return table("What is compared, and what came first.", head, rows)
@@ -128,11 +128,11 @@ def _how_to_read():
         "<details><summary>How to read this page</summary>"
         '<dl class="facts">' + "\n".join(lines) + "</dl>"
         "<p>ID: in-distribution; OOD: out-of-distribution. Scores are high for ID "
-        "rows. In brackets are bootstrap intervals over the rows that are scored. "
-        f"{_BEST} is the best of its column; {_EQUAL} is not significantly worse than "
-        "the best, by p-values that take into account that the best was chosen on the "
-        "same rows, and how many detectors there are. Do not name a winner among "
-        "these.</p></details>"
+        "samples. In brackets are bootstrap intervals over the samples that are "
+        f"scored. {_BEST} is the best of its column; {_EQUAL} is not significantly "
+        "worse than the best, by p-values that take into account that the best was "
+        "chosen on the same samples, and how many detectors there are. Do not name a "
+        "winner among these.</p></details>"
     )
 
 
@@ -164,12 +164,14 @@ def _settings(comparison):
     given, first = comparison.settings, comparison.rows[0]
     n = len({row["detector"] for row in comparison.rows})
     fitted = (
-        f"fitted on {comparison.n_train:,} ID rows" if comparison.n_train else "frozen"
+        f"fitted on {comparison.n_train:,} ID samples"
+        if comparison.n_train
+        else "frozen"
     )
     many = given["repeats"] > 1
     return (
         f'<p class="soft">{n} {"detectors" if n > 1 else "detector"}, {fitted}, judged '
-        f"on {first['n_id']:,} held-out ID rows; {given['repeats']} "
+        f"on {first['n_id']:,} held-out ID samples; {given['repeats']} "
         f"{'repeats, of which values are averages' if many else 'repeat'}; seed "
         f"{escape(str(given['random_state']))}; {_percent(given)} intervals from "
         f"{given['n_resamples']:,} resamples.</p>"
@@ -194,10 +196,10 @@ def _sets(comparison):
         )
     head = [
         cell("OOD set", "th", scope="col"),
-        cell("rows", "th", scope="col"),
+        cell("samples", "th", scope="col"),
         cell("groups", "th", "text", "col"),
     ]
-    return table("What is told from the ID rows.", head, rows)
+    return table("OOD sets", head, rows)
 
 
 def _metric_table(comparison, metric, with_seconds=False):
@@ -276,14 +278,14 @@ def _set_figures(comparison, rows):
         f'<summary>{escape(rows)} <span class="soft">best AUROC '
         f"{areas[order[0]]:.3f}: {escape(order[0])}</span></summary>"
     )
-    label = f"ROC curves, ID rows against {rows}. AUROC: " + ", ".join(
+    label = f"ROC curves, ID samples against {rows}. AUROC: " + ", ".join(
         f"{name} {areas[name]:.3f}" for name in order
     )
     drawn = curves(
         label,
         {name: lines[name] for name in reversed(order)},
-        "FPR (share of OOD rows accepted)",
-        "TPR (share of ID rows accepted)",
+        "FPR (share of OOD samples accepted)",
+        "TPR (share of ID samples accepted)",
         diagonal=True,
     )
     legend = _legend({name: (lines[name][0], f"{areas[name]:.3f}") for name in order})
@@ -292,14 +294,14 @@ def _set_figures(comparison, rows):
         f'names</figcaption><div class="both">{drawn}\n{legend}</div></figure>'
     )
     yield (
-        f'<p class="soft">Scores{_first_repeat(comparison)}: the ID rows filled, those '
-        f"of {escape(rows)} dashed; high is ID. 95 % of the ID rows are right of the "
+        f'<p class="soft">Scores{_first_repeat(comparison)}: ID samples filled, '
+        f"{escape(rows)} dashed; high is ID. 95 % of the ID samples are right of the "
         "vertical line. Heights are square roots of shares.</p>"
         '<div class="grid-of">'
     )
     for name in _detectors(comparison):
         label = (
-            f"Histograms of the scores of {name}: ID rows against {rows}, AUROC "
+            f"Histograms of the scores of {name}: ID samples against {rows}, AUROC "
             f"{areas[name]:.3f}"
         )
         drawn = histogram(label, scores[name, ID], scores[name, rows])
@@ -323,10 +325,10 @@ def _risk_coverage(comparison):
     risk = float(np.mean(wrong))
     said = (
         f"The classifier that detectors read gives {int(wrong.sum()):,} of "
-        f"{len(wrong):,} held-out ID rows a wrong class (risk {risk:.4f})."
+        f"{len(wrong):,} held-out ID samples a wrong class (risk {risk:.4f})."
     )
     if risk == 0:
-        yield f"<p>{said} There is no risk to be lowered by rejecting rows.</p>"
+        yield f"<p>{said} There is no risk to be lowered by rejecting samples.</p>"
         return
     truth = np.zeros(len(wrong), dtype=int)
     lines, areas = {}, {}
@@ -343,15 +345,15 @@ def _risk_coverage(comparison):
     drawn = curves(
         label,
         {name: lines[name] for name in reversed(order)},
-        "coverage (share of ID rows accepted)",
+        "coverage (share of ID samples accepted)",
         "risk (wrong among those)",
         y_max=_round_up(top),
     )
     legend = _legend({name: (lines[name][0], f"{areas[name]:.4f}") for name in order})
     yield (
-        f"<p>{said} If the rows with the lowest scores are rejected, so many of the "
-        "others are wrong. OOD rows do not count here, for how many of them are met in "
-        "use is not known.</p>"
+        f"<p>{said} If the samples with the lowest scores are rejected, so many of the "
+        "others are wrong. OOD samples do not count here, for how many of them are met "
+        "in use is not known.</p>"
         f"<figure><figcaption>Risk{_first_repeat(comparison)}; the area under the "
         "curve (AURC, small is good) behind the names</figcaption>"
         f'<div class="both">{drawn}\n{legend}</div></figure>'

@@ -94,7 +94,7 @@ def digits(seed):
     some = rng.choice(len(X_id), 200, replace=False)
     return Part(
         "Handwritten digits",
-        "A convolutional network knows the digits 0 to 7. Near are the classes that it "
+        "A convolutional network of the digits 0 to 7. Near are the classes that it "
         "has never seen; far are its own digits with black and white exchanged, and "
         "noise.",
         {
@@ -149,9 +149,9 @@ def tabular(seed):
     return Part(
         "A table",
         "Logistic regression on 30 measurements of tumours. The numbers of shuffled "
-        "rows were all measured, but each of another patient; in coarse rows a third "
-        "of them was not, and is the average; in converted rows ten columns are in "
-        "another unit.",
+        "samples were all measured, but each of another patient; in coarse samples a "
+        "third of them was not, and is the average; in converted samples ten columns "
+        "are in another unit.",
         {
             "MSP": MSP(head),
             "Energy": Energy(head),
@@ -213,7 +213,7 @@ def signs(seed):
     body, head = (FrozenEstimator(part) for part in split(network))
     return Part(
         "Generated images",
-        "A small network knows eight traffic signs. Near are other signs, and signs in "
+        "A small network of eight traffic signs. Near are other signs, and signs in "
         "a color or of a shape that they never have; far are textures, and backgrounds "
         "without a sign.",
         {
@@ -253,8 +253,8 @@ def graph(seed):
     )
     return Part(
         "A graph",
-        "A graph network knows three classes of nodes. Near are the nodes of a fourth "
-        "class of the same graph; far is another graph, whose features say nothing.",
+        "A graph network of three classes of nodes. Near are the nodes of a fourth "
+        "class of the same graph; far is another graph, whose features are noise.",
         {
             "MSP": MSP(net),
             "Energy": Energy(net),

@@ -65,10 +65,10 @@ def _notes(result, options):
     tpr, fpr = f"{options.tpr_min:.4g}", f"{options.fpr_max:.4g}"
     notes = (
         "↑ greater is better, ↓ smaller. FPR95: FPR at a TPR of 0.95. AURC and OSCR "
-        "count the errors of the network on the rows accepted first.",
-        f"risk@{tpr},{fpr}: the least error rate on accepted ID rows at TPR >= {tpr} "
-        f"and FPR <= {fpr}, by the best rule on these very rows; 'unable' if no rule "
-        "meets both.",
+        "count the errors of the network on the samples accepted first.",
+        f"risk@{tpr},{fpr}: the least error rate on accepted ID samples at TPR >= "
+        f"{tpr} and FPR <= {fpr}, by the best rule on these very samples; 'unable' if "
+        "no rule meets both.",
         f"risk@common: the same at TPR >= {tpr} and FPR <= {result.common_fpr:.4f}, "
         "the smallest that all methods reach.",
         "A+B: the best rule on both scores; its seconds are those of both.",
@@ -83,7 +83,7 @@ def _parts(result):
         "train": ("training", "network and detectors"),
         "held_out": ("held out", "the table"),
         "validation": ("validation", "chooses the reject options"),
-        "test": ("test", "judges them; held-out rows that are not for validation"),
+        "test": ("test", "judges them; held-out samples that are not for validation"),
     }
     lines = [f"{'rows':<12}{'ID':>8}{'OOD':>8}"]
     for key, (name, use) in uses.items():
@@ -97,7 +97,9 @@ def _reasons(reasons):
     for kind in ("id", "ood"):
         counts = reasons[kind]
         named = ", ".join(f"{n:,} {name}" for name, n in counts.items())
-        rows.append(f"rejected {sum(counts.values()):,} {kind.upper()} rows: {named}")
+        rows.append(
+            f"rejected {sum(counts.values()):,} {kind.upper()} samples: {named}"
+        )
     return "\n".join(rows)
 
 
@@ -141,7 +143,7 @@ def format_report(result, options):
     network = (
         f"network: {n_classes} classes, {result.n_epochs} epochs in "
         f"{result.train_seconds:.1f} s, features in {result.feature_seconds:.1f} s, "
-        f"accuracy {result.accuracy:.4f} on the held-out ID rows"
+        f"accuracy {result.accuracy:.4f} on the held-out ID samples"
     )
     bounds = (
         f"Reject options at TPR >= {options.tpr_min:.4g} and FPR <= "

@@ -49,9 +49,8 @@ def check_pvalues(P):
     low, high = P.min(), P.max()
     if np.isnan(low):
         raise ValueError(
-            f"P has {int(np.isnan(P).sum())} NaN among {P.size} values, and no "
-            "combiner can do with a missing p-value. Leave the detectors, or the rows, "
-            "out."
+            f"P has {int(np.isnan(P).sum())} NaN among {P.size} values, and combiners "
+            "do not accept missing p-values. Leave the detectors, or the samples, out."
         )
     if low < 0 or high > 1:
         raise ValueError(

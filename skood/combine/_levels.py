@@ -51,27 +51,27 @@ def with_levels(folds, level, alpha, correction=1.0):
         return nominal, "nominal"
     if n_level < needed:
         least = (
-            f"needs {needed} rows at alpha={alpha} to rank the combined statistics "
-            f"among, and as many for p-values; of the {n_held_out} rows held out "
-            f"{n_level} can be had. Give more rows, a larger calibration share"
+            f"needs {needed} samples at alpha={alpha} to rank the combined statistics "
+            f"among, and as many for p-values; of the {n_held_out} samples held out "
+            f"{n_level} can be had. Give more samples, a larger calibration share"
         )
         if level == "conformal":
             raise ValueError(
                 f"level='conformal' {least}, a larger alpha, or level='nominal'."
             )
         warn(
-            f"The level is nominal, which is kept only as far as the combiner keeps it "
-            f"under dependence: level='conformal' {least} or a larger alpha."
+            f"The level is nominal: it holds only if the combiner is valid under "
+            f"dependence: level='conformal' {least} or a larger alpha."
         )
         return nominal, "nominal"
     smallest = min(len(fold.pvalue_rows) for fold in halves)
     if level == "auto" and len(folds) > 1 and smallest < rows_needed(correction, alpha):
         warn(
             "The level is nominal, which is kept only as far as the combiner keeps it "
-            f"under dependence: with level='conformal' only {smallest} rows of a fold "
-            f"would give p-values, and at alpha={alpha} a single member is not heard "
-            f"with fewer than {rows_needed(correction, alpha)}. Give "
-            "more rows, or fewer folds."
+            f"under dependence: with level='conformal' only {smallest} samples of a "
+            f"fold would give p-values, and at alpha={alpha} no single member can "
+            f"reject a sample with fewer than {rows_needed(correction, alpha)}. Give "
+            "more samples, or fewer folds."
         )
         return nominal, "nominal"
     return halves, "conformal"

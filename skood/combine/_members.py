@@ -147,13 +147,13 @@ def _member_scores(name, detector, X):
     if scores.shape != (n_rows(X),):
         raise ValueError(
             f"The member {name!r} gave scores of shape {scores.shape} for {n_rows(X)} "
-            "rows: score_samples must return one score per row."
+            "samples: score_samples must return one score per sample."
         )
     n_missing = int(np.isnan(scores).sum())
     if n_missing:
         raise ValueError(
             f"The member {name!r} gave NaN as the score of {n_missing} of "
-            f"{len(scores)} rows, and a missing score has no p-value. Repair the "
+            f"{len(scores)} samples, and a missing score has no p-value. Repair the "
             "member, or leave it out."
         )
     return scores

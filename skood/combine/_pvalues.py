@@ -54,7 +54,7 @@ def _as_scores(scores, name):
     if np.isnan(scores).any():
         raise ValueError(
             f"{name} has {int(np.isnan(scores).sum())} NaN among {scores.size} values, "
-            "and a missing score has no p-value. Leave these rows, or the detector "
+            "and a missing score has no p-value. Leave these samples, or the detector "
             "that gives them, out."
         )
     return scores
@@ -212,11 +212,11 @@ def warn_if_few(combiner, n_calibration, n_detectors, alpha):
     less = " times its estimate of pi0," if hasattr(combiner, "pi0") else ""
     unless = ", unless that estimate is small" if less else ""
     warn(
-        f"With {n_calibration} calibration rows the smallest p-value is 1/"
+        f"With {n_calibration} calibration samples the smallest p-value is 1/"
         f"{n_calibration + 1}, which {type(combiner).__name__} multiplies by "
-        f"{correction:.4g}{less} if only one of {n_detectors} detectors objects: "
+        f"{correction:.4g}{less} if only one of {n_detectors} detectors rejects: "
         f"{smallest:.3g} is not rejected at the level {alpha:.3g}, so that no detector "
         f"can reject a sample on its own{unless}. Calibrate on at least "
-        f"{rows_needed(correction, alpha)} rows, "
+        f"{rows_needed(correction, alpha)} samples, "
         "or combine fewer detectors."
     )

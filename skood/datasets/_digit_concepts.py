@@ -112,7 +112,7 @@ def digit_concepts(y, *, ood_label=-1, as_frame=False):
     if unknown.any():
         raise ValueError(
             f"y must hold digits, integers from 0 to 9, or ood_label={ood_label!r}. "
-            f"Got {y[unknown].tolist()[0]!r} in row {int(np.argmax(unknown))}."
+            f"Got {y[unknown].tolist()[0]!r} in sample {int(np.argmax(unknown))}."
         )
     codes = np.where(is_ood, 0, y).astype(np.int64)
     concepts = put_label(_TABLE[codes], is_ood, ood_label)
@@ -255,7 +255,8 @@ def load_digit_concepts(
         digit=bunch.target,
         left_out=bunch.left_out,
         DESCR=(
-            "The digits of sklearn.datasets.load_digits with concepts; the rows of the "
+            "The digits of sklearn.datasets.load_digits with concepts; the samples of "
+            "the "
             "digits in `left_out` are out-of-distribution.\n\n" + raw.DESCR
         ),
     )

@@ -33,7 +33,7 @@ def _left_out_labels(left_out, classes):
     if len(labels) == len(known) > 0:
         raise ValueError(
             f"left_out={left_out!r} leaves out all {len(known)} classes, so that no "
-            "in-distribution row remains. Keep at least one class."
+            "in-distribution sample remains. Keep at least one class."
         )
     return tuple(sorted(int(c) for c in labels))
 
@@ -169,7 +169,7 @@ def load_digits_ood(
         scale=16.0 if scaled else 1.0,
         as_images=as_images,
         descr=(
-            "The digits of sklearn.datasets.load_digits; the rows of the classes in "
+            "The digits of sklearn.datasets.load_digits; the samples of the classes in "
             "`left_out` are out-of-distribution.\n\n" + digits.DESCR
         ),
     )

@@ -75,7 +75,7 @@ def _draw_ood_rows(n_samples, ood_prior, rng):
         or sum(sizes) == 0
     ):
         raise ValueError(
-            "n_samples must be a number of rows or a pair (n_id, n_ood) of numbers, "
+            "n_samples must be a number of samples or a pair (n_id, n_ood) of numbers, "
             f"not both zero. Got {n_samples!r}."
         )
     return rng.permutation(np.repeat([False, True], sizes))

@@ -106,7 +106,7 @@ def _count_kinds(n_samples, ood):
         }
         if wrong or sum(ood.values()) > 1 + 1e-9:
             raise ValueError(
-                "ood must give each kind its share of the rows, numbers from 0 to 1 "
+                "ood must give each kind its share of the samples, numbers from 0 to 1 "
                 f"whose sum is at most 1. Got {dict(ood)!r}."
             )
         shares = np.cumsum([ood.get(kind, 0.0) for kind in _OOD_KINDS])

@@ -342,8 +342,8 @@ def _check_loss(loss_id, n_id):
     loss_id = column_or_1d(loss_id).astype(np.float64, copy=False)
     if loss_id.size != n_id:
         raise ValueError(
-            f"loss_id must have one entry per ID row, got {loss_id.size} for {n_id} "
-            f"rows."
+            f"loss_id must have one entry per ID sample, got {loss_id.size} for {n_id} "
+            f"samples."
         )
     bad = ~(np.isfinite(loss_id) & (loss_id >= 0))
     if bad.any():

@@ -159,7 +159,7 @@ def _check_score(score, name, *, below=True):
     score = column_or_1d(to_numpy(score)).astype(np.float64, copy=False)
     if np.isnan(score).any():
         raise ValueError(
-            f"{name} contains {int(np.isnan(score).sum())} NaN; every row needs a "
+            f"{name} contains {int(np.isnan(score).sum())} NaN; every sample needs a "
             f"score."
         )
     if not below and np.isneginf(score).any():
@@ -183,7 +183,7 @@ def check_pair(risk, ood, names, needs_ood_score):
     ood = _check_score(ood, names[1], below=False)
     if risk.shape != ood.shape:
         raise ValueError(
-            f"{names[0]} and {names[1]} must have one entry per row each, got "
+            f"{names[0]} and {names[1]} must have one entry per sample each, got "
             f"{risk.shape[0]} and {ood.shape[0]}."
         )
     return risk, ood

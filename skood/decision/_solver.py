@@ -75,9 +75,9 @@ def _check_options(solver, tol, problem):
     n_rows = problem.n_id + problem.n_ood
     if solver == "exact" and problem.double and n_rows > MAX_ROWS:
         raise ValueError(
-            f"solver='exact' takes at most {MAX_ROWS} rows, its work grows with their "
-            f"square; got {n_rows}. Use solver='bnb', which certifies its gap, with "
-            f"a smaller tol if need be."
+            f"solver='exact' takes at most {MAX_ROWS} samples, its work grows with "
+            f"their square; got {n_rows}. Use solver='bnb', which certifies its gap, "
+            f"with a smaller tol if need be."
         )
 
 
@@ -230,8 +230,8 @@ def warn_of_reversed(point):
     if reversed_scores:
         warn(
             f"The best rule uses the {' and the '.join(reversed_scores)} score "
-            f"reversed (theta={point.theta:.4g}): it accepts rows because that score "
-            f"is high. Check its direction, or search angles='quadrant'."
+            f"reversed (theta={point.theta:.4g}): it accepts samples because that "
+            f"score is high. Check its direction, or search angles='quadrant'."
         )
 
 

@@ -198,7 +198,7 @@ class Gram(NetworkDetector):
         )
         if len(held_out) == 0:
             raise ValueError(
-                f"Gram needs rows to hold out, but with n_samples = {rows.shape[0]} "
+                f"Gram needs samples to hold out, but with n_samples = {rows.shape[0]} "
                 "none is left beside one of each class. Give more samples."
             )
         self._fit_ranges(network, rows, held_out)
@@ -208,9 +208,9 @@ class Gram(NetworkDetector):
         if zero.any():
             names = [n for n, z in zip(self.layers_, zero, strict=True) if z]
             warn(
-                f"None of the {len(held_out)} rows that were held out deviates in the "
-                f"layers {names}, so that their deviations are taken as they are "
-                "(divided by 1). Hold out more rows by validation_fraction."
+                f"None of the {len(held_out)} samples that were held out deviates in "
+                f"the layers {names}, so that their deviations are taken as they are "
+                "(divided by 1). Hold out more samples by validation_fraction."
             )
             self.expected_deviations_[zero] = 1.0
         return self._total(deviations)
@@ -265,10 +265,10 @@ class Gram(NetworkDetector):
         if len(names) != len(counts):  # a skorch net may have more logits than classes
             names = np.arange(len(counts))
         warn(
-            f"None of {counts.sum()} training rows is predicted as one of the classes "
-            f"{names[empty].tolist()}: what is predicted so is compared with the "
-            "ranges of all training rows. Give rows of these classes, or hold out "
-            "fewer by validation_fraction."
+            f"None of {counts.sum()} training samples is predicted as one of the "
+            f"classes {names[empty].tolist()}: samples with such a prediction are "
+            "compared with the ranges of all training samples. Give samples of these "
+            "classes, or hold out fewer by validation_fraction."
         )
 
     def _deviations(self, network, rows):

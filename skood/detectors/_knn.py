@@ -223,16 +223,16 @@ class KNN(ReadingDetector):
     def _fit_reading(self, reading, y):
         if self.metric in _REFUSED_METRICS:
             raise ValueError(
-                f"metric={self.metric!r} needs more than two rows of features, which "
-                f"KNN cannot give it. {_REFUSED_METRICS[self.metric]}"
+                f"metric={self.metric!r} needs more than two samples of features, "
+                f"which KNN cannot give it. {_REFUSED_METRICS[self.metric]}"
             )
         kept = drawn_rows(len(reading), self.max_samples, self.random_state)
         features = reading.rows(kept).features
         if self.n_neighbors > len(features):
             raise ValueError(
-                f"n_neighbors={self.n_neighbors} is more than the training rows to "
+                f"n_neighbors={self.n_neighbors} is more than the training samples to "
                 f"search: n_samples = {len(features)}. Lower n_neighbors or give more "
-                "rows."
+                "samples."
             )
         rows = np.arange(len(reading)) if self._id_rows is None else self._id_rows
         self.bank_rows_ = rows[kept]

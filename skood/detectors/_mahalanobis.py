@@ -192,8 +192,9 @@ class Mahalanobis(ReadingDetector):
         if shrunk:
             names = moments.classes[shrunk].tolist()
             warn(
-                f"The covariances of the classes {names} are singular and were drawn "
-                "to the tied one. Give more samples, or pass covariance=LedoitWolf().",
+                f"The covariances of the classes {names} are singular and were "
+                "regularized towards the tied one. Give more samples, or pass "
+                "covariance=LedoitWolf().",
             )
 
     def _log_densities(self, reading):

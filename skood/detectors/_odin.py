@@ -162,9 +162,9 @@ class ODIN(NetworkDetector):
         )
         if scale.shape != (rows.shape[1],):
             raise ValueError(
-                f"scale has shape {scale.shape}, but the network reads rows of shape "
-                f"{tuple(rows.shape[1:])}: expected ({rows.shape[1]},), one value per "
-                "feature or channel."
+                f"scale has shape {scale.shape}, but the network is expecting samples "
+                f"of shape {tuple(rows.shape[1:])}: expected ({rows.shape[1]},), one "
+                "value per feature or channel."
             )
         if scale.min() <= 0:
             raise ValueError(

@@ -223,16 +223,16 @@ class OpenMax(ReadingDetector):
         if not counts.any():
             raise ValueError(
                 f"None of the n_samples = {n_samples} is classified correctly: OpenMax "
-                "learns from those whose largest logit is that of their label. Check "
-                "the order of the columns, or the labels."
+                "learns from samples whose largest logit is the one of their label. "
+                "Check the order of the columns, or the labels."
             )
         missing = np.flatnonzero(counts == 0)
         if len(missing):
             warn(
                 f"No training sample of {len(missing)} of the {len(counts)} classes "
                 f"(columns {missing[:10].tolist()}{', …' * (len(missing) > 10)} of the "
-                "logits) is classified correctly: what is predicted to be of them "
-                "counts as unknown. Give samples of all classes."
+                "logits) is classified correctly: samples that are predicted to be of "
+                "them count as unknown. Give samples of all classes."
             )
 
     def _own_distances(self, reading, columns, correct):

@@ -159,9 +159,9 @@ class PNML(ReadingDetector):
             )
         if rank < n_features:
             warn(
-                f"The training features have rank {rank} of {n_features}: what a sample"
-                " has outside of their span counts as new. Give more samples, or drop "
-                "features that are constant or copies."
+                f"The training features have rank {rank} of {n_features}: the part of "
+                "a sample outside of their span counts as new. Give more samples, or "
+                "drop features that are constant or copies."
             )
         self.rank_ = rank
         self._whitener = vectors[:, -rank:] / np.sqrt(values[-rank:])

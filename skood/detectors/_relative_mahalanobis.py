@@ -150,8 +150,8 @@ class RelativeMahalanobis(ReadingDetector):
         if y is None:
             raise ValueError(
                 "RelativeMahalanobis requires y to be passed, but the target y is "
-                "None: with one class for all rows both distances are the same. Pass "
-                "class labels, or use Mahalanobis."
+                "None: with one class for all samples both distances are the same. "
+                "Pass class labels, or use Mahalanobis."
             )
 
     def _added(self, sums, part, labels):

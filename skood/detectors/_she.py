@@ -133,7 +133,7 @@ class SHE(ReadingDetector):
         if y is None:
             raise ValueError(
                 "SHE requires y to be passed, but the target y is None: patterns are "
-                "means of correctly classified rows. Pass class labels."
+                "means of correctly classified samples. Pass class labels."
             )
         self._labels = self._column_labels(reading.logits.shape[1])
 

@@ -250,8 +250,7 @@ class DeepEnsemble(BaseMembers):
             raise ValueError(
                 f"estimator is frozen, so that all {self.n_members} members would be "
                 "the same model. Pass a classifier to fit, or a list of several frozen "
-                "ones as the members; the one that setting 'b' is about is passed as "
-                "reference."
+                "ones as the members; pass the model of setting 'b' as reference."
             )
         return [clone(self.estimator) for _ in range(self.n_members)]
 
@@ -288,10 +287,13 @@ class DeepEnsemble(BaseMembers):
                 return
         on, advice = "random_state", "bootstrap=True, or another estimator"
         if self.bootstrap:
-            on, advice = "random_state and the rows that are drawn", "another estimator"
+            on, advice = (
+                "random_state and the samples that are drawn",
+                "another estimator",
+            )
         warn(
             f"All {len(self.estimators_)} members of {type(self).__name__} give the "
-            f"same probabilities for {n_rows(rows)} of the training rows: their fit "
+            f"same probabilities for {n_rows(rows)} of the training samples: their fit "
             f"seems not to depend on {on}, and there is no epistemic uncertainty. Use "
             f"{advice}."
         )
@@ -402,7 +404,7 @@ def check_members(owner, members):
     for member in members[1:]:
         if not np.array_equal(member.classes_, classes):
             raise ValueError(
-                f"All members of {type(owner).__name__}, and its reference, must know "
+                f"All members of {type(owner).__name__}, and its reference, must have "
                 f"the same classes in the same order, got {classes.tolist()} and "
                 f"{np.asarray(member.classes_).tolist()}."
             )

@@ -159,8 +159,9 @@ class SnapshotEnsemble(BaseMembers):
             )
             if len(np.unique(codes[weight > 0])) == 1:
                 raise ValueError(
-                    "SnapshotEnsemble needs rows of at least two classes with a weight "
-                    f"above zero to fit, got 1 class: {y[weight > 0].tolist()[0]!r}."
+                    "SnapshotEnsemble needs samples of at least two classes with a "
+                    f"weight above zero to fit, got 1 class: "
+                    f"{y[weight > 0].tolist()[0]!r}."
                 )
             network = clone(self.estimator).set_params(class_weight=None, verbose=0)
             self.estimators_ = self._cycles(network, X, y, classes, weight)

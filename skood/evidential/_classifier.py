@@ -223,7 +223,7 @@ class EvidentialClassifier(DirichletMixin, ClassifierMixin, SkoodEstimator):
                 raise ValueError(
                     f"{' and '.join(sorted(missing))} were passed, but the fit of "
                     f"{type(estimator).__name__} does not take them. Leave them out; "
-                    "TorchClassifier holds out rows with early_stopping=True."
+                    "TorchClassifier holds out samples with early_stopping=True."
                 )
             self.estimator_ = estimator.fit(X, y, **passed)
             check_one_column(self.estimator_)

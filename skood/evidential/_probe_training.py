@@ -104,7 +104,7 @@ def train_probe(objective, parts, valid, start, *, lr, max_epochs, options, bar)
         if not np.isfinite(loss):
             raise ValueError(
                 f"The objective of the probe is {loss} in epoch {epoch}: training "
-                "diverges. Lower lr or e_id, or scale what the probe reads."
+                "diverges. Lower lr or e_id, or scale the inputs of the probe."
             )
         for tensor, gradient in zip(weights, gradients, strict=True):
             tensor.grad = gradient

@@ -34,7 +34,7 @@ def resolve_metric(metric, X):
         return "hops" if isinstance(X, NodeSet) else "euclidean"
     if metric == "hops" and not isinstance(X, NodeSet):
         raise ValueError(
-            "metric='hops' counts edges on paths, and the rows of an array have no "
+            "metric='hops' counts edges on paths, and the samples of an array have no "
             "edges. Pass a NodeSet, or set metric='euclidean'."
         )
     return metric
@@ -252,8 +252,8 @@ class GKDE(DirichletMixin, ClassifierMixin, SkoodEstimator):
             if not isinstance(X, NodeSet):
                 raise ValueError(
                     f"{type(self).__name__} was fitted on nodes of a graph and counts "
-                    "edges on paths from them, but X is an array, whose rows have no "
-                    "edges. Pass a NodeSet of the same graph, or fit with "
+                    "edges on paths from them, but X is an array, whose samples have "
+                    "no edges. Pass a NodeSet of the same graph, or fit with "
                     "metric='euclidean'."
                 )
             if _graph_id(nodes.graph) != self._graph_id:

@@ -379,8 +379,8 @@ class GKDENetwork(DirichletMixin, ClassifierMixin, SkoodEstimator):
             raise ValueError(
                 f"The teacher predicts the classes {found.tolist()!r}, but y also has "
                 f"{self.classes_[missing].tolist()!r}, whose probabilities it would "
-                "draw to zero. Pass a teacher of all classes, leave the nodes of these "
-                "out of X and y, or set lambda_teacher=0."
+                "regularize towards zero. Pass a teacher of all classes, leave the "
+                "nodes of these out of X and y, or set lambda_teacher=0."
             )
 
     def _samples(self, graph, nodes=None):

@@ -185,20 +185,22 @@ class GraphNetwork(TorchNetwork):
     def input_gradient(self, rows, function, move):
         """Raise: not supported, see `Network`."""
         raise TypeError(
-            self._not_row_by_row("moves each row of X along a gradient")
+            self._not_row_by_row("moves each sample of X along a gradient")
             + " Or split the network, body, head = skood.nn.split(gnn), and use this "
             "one with estimator=head on the embeddings body.transform(nodes)."
         )
 
     def replaced(self, rows, names, function):
         """Raise: not supported, see `Network`."""
-        raise TypeError(self._not_row_by_row("replaces what a layer gives for a row"))
+        raise TypeError(
+            self._not_row_by_row("replaces what a layer gives for a sample")
+        )
 
     def _not_row_by_row(self, what):
         return (
             f"This detector {what}, on its own. The logits of a node of a graph depend "
             "on the features of other nodes, too, so it cannot be used with the graph "
-            f"network {type(self.module).__name__}. Use a detector that reads "
+            f"network {type(self.module).__name__}. Use a detector that uses "
             "logits or features, such as Energy or KNN."
         )
 

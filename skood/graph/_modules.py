@@ -279,9 +279,9 @@ class EdgeModule(nn.Module):
         for name, child in module.named_modules():
             if getattr(child, "cached", False):
                 raise ValueError(
-                    f"The layer {name!r} was made with cached=True: it remembers the "
-                    "first graph that it sees, and would take it for any other. Set "
-                    "its attribute cached to False."
+                    f"The layer {name!r} was made with cached=True: it stores the "
+                    "first graph, and would use it for any other. Set its attribute "
+                    "cached to False."
                 )
         self.module = module
         weight = _weight_parameter(module)

@@ -269,8 +269,8 @@ class NodeSet:
     def __array__(self, *args, **kwargs):
         raise TypeError(
             "A NodeSet is a set of nodes of a graph, not an array. Give it to an "
-            "estimator that reads graphs, such as skood.graph.GraphClassifier, or to a "
-            "detector with estimator=FrozenEstimator(a fitted one); or give the "
+            "estimator that accepts graphs, such as skood.graph.GraphClassifier, or to "
+            "a detector with estimator=FrozenEstimator(a fitted one); or give the "
             "features of the nodes, .features, to an estimator of arrays."
         )
 

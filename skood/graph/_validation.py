@@ -81,7 +81,7 @@ def _warn_of_attributes(edge_attr, n_edges):
     if is_column and (edge_attr != 1).any():
         warn(
             f"The Data has edge_attr with one number for each of its {n_edges} edges, "
-            "and no edge_weight. Attributes are not read, so all edges have a weight "
+            "and no edge_weight. Attributes are not used, so all edges have a weight "
             "of one. If they are weights, set data.edge_weight = data.edge_attr."
         )
 
@@ -127,7 +127,7 @@ def check_parts(X, adjacency, labels=None):
                 f"{name} of the pair (X, adjacency) is None. A graph without edges has "
                 "the adjacency matrix scipy.sparse.csr_array((n_nodes, n_nodes)), and "
                 "one without features may have its degrees or ones in place of them. "
-                "Rows without edges can be given to estimators as an array."
+                "Samples without edges can be given to estimators as an array."
             )
     X = check_features(X)
     adjacency = _check_adjacency(adjacency)

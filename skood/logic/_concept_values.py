@@ -112,13 +112,13 @@ def _outlier_scores(detector, X):
     scores = np.asarray(detector.score_samples(X), dtype=np.float64)
     if scores.shape != (n_rows(X),):
         raise ValueError(
-            f"The detector gave scores of shape {scores.shape} for {n_rows(X)} rows: "
-            "score_samples must return one score per row."
+            f"The detector gave scores of shape {scores.shape} for {n_rows(X)} "
+            "samples: score_samples must return one score per sample."
         )
     if np.isnan(scores).any():
         raise ValueError(
             f"The detector gave NaN as the score of {int(np.isnan(scores).sum())} of "
-            f"{len(scores)} samples: what it read from X overflows. Scale X, or look "
-            "at what the detector reads."
+            f"{len(scores)} samples: its features or logits overflow. Scale X, or look "
+            "at the outputs of its classifier."
         )
     return -scores

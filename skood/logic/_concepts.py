@@ -203,7 +203,7 @@ def concept_domains(parts, columns, given, ood_label):
             if ood_mask(np.array(found, dtype=object), ood_label=ood_label).any():
                 raise ValueError(
                     f"ood_label={ood_label!r} is a value of the concept {name!r}, so "
-                    "that rows with this value would count as OOD. Pass another "
+                    "that samples with this value would count as OOD. Pass another "
                     "ood_label."
                 )
             observed[name] = _in_order(found)

@@ -180,7 +180,7 @@ def _offense_of(kb, j, sample, detector):
     """Return how a constraint is violated; special case for the ID classifier."""
     formula = kb.formulas[j]
     if isinstance(formula, C) and formula.name not in detector.concepts_:
-        return "the classifier of ID rows takes it for OOD"
+        return "the classifier of ID samples takes it for OOD"
     return offense(formula, sample)
 
 

@@ -373,7 +373,7 @@ default="auto"
         """
         Z = self._codes(Z)
         if len(Z) == 0:
-            raise ValueError("Weights cannot be fitted to 0 rows.")
+            raise ValueError("Weights cannot be fitted to 0 samples.")
         if self.method_ != "pseudo-likelihood":
             counts = np.zeros(len(self))
             for _, found in self._compiled.chunks(Z):

@@ -300,7 +300,7 @@ class MLNDetector(ConceptDetector):
             estimator = first.classifier
         if len(ood_rows) == 0:
             raise ValueError(
-                "id_estimator learns from OOD samples, and no row of y has "
+                "id_estimator learns from OOD samples, and no sample of y has "
                 f"ood_label={self.ood_label!r}. Add some, or pass id_estimator=None."
             )
         rows = np.sort(np.concatenate([train, ood_rows]))

@@ -96,9 +96,9 @@ def fit_survival(name, outlier):
     if why:
         warn(
             f"normalizer={name!r} is replaced by 'empirical': {why}. It ranks samples "
-            f"among the {len(outlier)} calibration rows, and tells none apart that are "
-            "further out than all of them. Give more calibration rows, or choose "
-            "another normalizer."
+            f"among the {len(outlier)} calibration samples, and cannot rank samples "
+            "that are further out than all of them. Give more calibration samples, or "
+            "choose another normalizer."
         )
         return empirical
     return survival

@@ -80,7 +80,7 @@ class BoundCurve:
         """Return the index of the point for each bound, and whether it exists."""
         bound = np.asarray(bound, dtype=np.float64)
         if np.isnan(bound).any():
-            raise ValueError("bound contains NaN; ask for numbers.")
+            raise ValueError("bound contains NaN; pass numbers.")
         if self.at_most:
             position = np.searchsorted(self.bounds, bound + GUARD, side="right") - 1
             return np.maximum(position, 0), position >= 0

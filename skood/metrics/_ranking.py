@@ -30,8 +30,8 @@ def check_scores(y_score, n_samples, name="y_score"):
     shape = np.shape(y_score)
     if len(shape) != 1 and shape[1:] != (1,):
         raise ValueError(
-            f"{name} must have one score per row, shape ({n_samples},), got an array "
-            f"of shape {shape}; of several columns, such as the probabilities of "
+            f"{name} must have one score per sample, shape ({n_samples},), got an "
+            f"array of shape {shape}; of several columns, such as the probabilities of "
             f"classes, pass the one to rank by or their maximum."
         )
     y_score = column_or_1d(y_score).astype(np.float64, copy=False)
@@ -43,7 +43,7 @@ def check_scores(y_score, n_samples, name="y_score"):
     if np.isnan(y_score).any():
         raise ValueError(
             f"{name} contains {int(np.isnan(y_score).sum())} NaN; a score must order "
-            f"the rows (infinities are allowed)."
+            f"the samples (infinities are allowed)."
         )
     return y_score
 

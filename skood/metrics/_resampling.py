@@ -74,7 +74,7 @@ def _rows_of(array, n_samples, name):
     array = np.asarray(to_numpy(array))
     if array.ndim == 0 or array.shape[0] != n_samples:
         raise ValueError(
-            f"{name} must have one entry per row, {n_samples} as y_true has, got an "
+            f"{name} must have one entry per sample, {n_samples} as y_true has, got an "
             f"array of shape {array.shape}."
         )
     return array
@@ -89,10 +89,10 @@ def _is_per_row(name, value, n_samples):
         return False  # a loss matrix may happen to have as many classes as samples
     if n_dims > 1 and name not in _PER_ROW:
         raise ValueError(
-            f"{name} has the shape {np.shape(to_numpy(value))}, and as many rows as "
-            f"y_true, but it is not known whether it belongs to the rows. If so, "
+            f"{name} has the shape {np.shape(to_numpy(value))}, and as many samples as "
+            f"y_true, but it is not known whether it belongs to the samples. If so, "
             f"pass it after y_true, by a function of y_true and what else belongs to "
-            f"the rows; if not, fix it by functools.partial."
+            f"the samples; if not, fix it by functools.partial."
         )
     return True
 
@@ -201,8 +201,8 @@ def jackknife_values(system, strata, n_jobs):
     smallest = min(rows.size for rows in strata)
     if smallest < 2:
         raise ValueError(
-            "The BCa interval leaves out one row at a time, but there is a single ID "
-            "or OOD row. Add rows, or use method='percentile'."
+            "The BCa interval leaves out one sample at a time, but there is a single "
+            "ID or OOD sample. Add samples, or use method='percentile'."
         )
     return [
         finite_values(

@@ -48,9 +48,9 @@ class _RuleScorer:
         decides = hasattr(final, "accept_proba") and hasattr(final, "predict")
         if predict is None or not (decides or hasattr(final, "score_samples")):
             raise TypeError(
-                f"{self!r} needs an estimator that accepts rows by accept_proba, such "
-                "as skood.rejection.RejectOptionClassifier, or that scores them by "
-                "score_samples; and either with the classifier whose errors are "
+                f"{self!r} needs an estimator that accepts samples by accept_proba, "
+                "such as skood.rejection.RejectOptionClassifier, or that scores them "
+                "by score_samples; and either with the classifier whose errors are "
                 f"counted in estimator_. Got {type(final).__name__}."
             )
         y = check_labels(y)
@@ -82,7 +82,7 @@ class _RuleScorer:
         ):
             raise ValueError(
                 f"{type(estimator).__name__}.accept_proba must return one number in "
-                f"[0, 1] per row, shape {is_ood.shape}; got shape {accepted.shape} "
+                f"[0, 1] per sample, shape {is_ood.shape}; got shape {accepted.shape} "
                 f"with values from {accepted.min()} to {accepted.max()}."
             )
         n_ood = int(is_ood.sum())

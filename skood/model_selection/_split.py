@@ -34,7 +34,7 @@ def _encode(y, ood_label, splitter):
     y = y[:, 0] if is_table else y
     if is_ood.all():
         raise ValueError(
-            f"{name} found no in-distribution rows: every label in y equals "
+            f"{name} found no in-distribution samples: every label in y equals "
             f"ood_label={ood_label!r}."
         )
     id_labels = plain_labels(y[~is_ood]) if is_table else y[~is_ood]
@@ -376,8 +376,8 @@ class LeaveClassesOut(BaseCrossValidator):
             for code in np.setdiff1d(np.arange(len(classes)), group):
                 if counts[code] < 2:
                     raise ValueError(
-                        f"Class {classes[code].item()!r} has a single row, which "
-                        "cannot be both trained and tested on. Give more rows or "
+                        f"Class {classes[code].item()!r} has a single sample, which "
+                        "cannot be both trained and tested on. Give more samples or "
                         "drop the class."
                     )
                 rows = np.flatnonzero(codes == code)
@@ -396,7 +396,7 @@ class LeaveClassesOut(BaseCrossValidator):
             raise ValueError(
                 f"n_classes={n_out} must be smaller than the number of classes in y, "
                 f"which is {n_known}, so that one remains to train on. Lower "
-                "n_classes or give rows of more classes."
+                "n_classes or give samples of more classes."
             )
         if self.n_splits is None:
             starts = range(0, n_known, n_out)

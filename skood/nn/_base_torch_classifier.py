@@ -188,7 +188,7 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
             raise TypeError(
                 f"{type(self).__name__} is trained on arrays, got a "
                 f"{type(X).__name__}. Train the module in a loop of your own, or by "
-                "skorch, and wrap it with skood.nn.pretrained, which reads torch "
+                "skorch, and wrap it with skood.nn.pretrained, which accepts torch "
                 "datasets and loaders."
             )
         if is_tensor(X):
@@ -203,8 +203,8 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
             self.input_shape_ = shape
         elif shape != self.input_shape_ and len(shape + self.input_shape_) > 2:
             raise ValueError(
-                f"X has rows of shape {shape}, but {type(self).__name__} was fitted "
-                f"on rows of shape {self.input_shape_}."
+                f"X has samples of shape {shape}, but {type(self).__name__} was fitted "
+                f"on samples of shape {self.input_shape_}."
             )
         # feature names and their number are taken from the caller's input
         validate_data(self, X, reset=reset, skip_check_array=True)
@@ -341,7 +341,7 @@ class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
             n_bad = int((~np.isfinite(logits)).reshape(len(X), -1).any(axis=1).sum())
             raise ValueError(
                 f"The network returned NaN or infinite {what} for {n_bad} of {len(X)} "
-                f"rows: their values are too large for it. Scale the features."
+                f"samples: their values are too large for it. Scale the features."
             )
         return logits
 

@@ -128,8 +128,8 @@ def check_network_input(X):
         if isinstance(X, list) and X and isinstance(X[0], (tuple, dict)):
             raise TypeError(
                 f"X is a list of items such as a {type(X[0]).__name__}, which is what "
-                "scikit-learn makes of a torch dataset when it chooses rows. Give it "
-                "skorch.helper.SliceDataset(dataset), and the labels as y."
+                "scikit-learn makes of a torch dataset when it chooses samples. Give "
+                "it skorch.helper.SliceDataset(dataset), and the labels as y."
             )
         X = np.asarray(X)
         if X.dtype.kind not in "biuf":

@@ -114,7 +114,7 @@ class SmallConvNet(nn.Sequential):
         if len(input_shape) != 3:
             raise ValueError(
                 f"SmallConvNet needs images of shape (channels, height, width), got "
-                f"rows of shape {tuple(input_shape)}."
+                f"samples of shape {tuple(input_shape)}."
             )
         n_channels, height, width = input_shape
         first, second = channels
@@ -154,7 +154,7 @@ class ModuleBuilder:
 
     # Arguments of the factory, as named in error messages.
     _call = "input_shape, n_classes"
-    _meaning = "the shape of one row and the number of classes"
+    _meaning = "the shape of one sample and the number of classes"
 
     def __init__(self, module, module_params, input_shape, n_classes):
         self.module = module
@@ -221,9 +221,9 @@ class ModuleBuilder:
                 return module(rows)
         except RuntimeError as error:
             raise ValueError(
-                f"The module failed on two rows of zeros of shape {self.input_shape}, "
-                f"dtype {rows.dtype}: {error}. Build it for the input_shape that it is "
-                f"called with."
+                f"The module failed on two samples of zeros of shape "
+                f"{self.input_shape}, dtype {rows.dtype}: {error}. Build it for the "
+                f"input_shape that it is called with."
             ) from error
 
     def _check_output(self, logits):
@@ -236,7 +236,7 @@ class ModuleBuilder:
         if logits.shape != (2, self.n_classes):
             raise ValueError(
                 f"The module must return logits of shape (n_samples, n_classes): for "
-                f"2 rows of shape {self.input_shape} and {self.n_classes} classes "
+                f"2 samples of shape {self.input_shape} and {self.n_classes} classes "
                 f"{(2, self.n_classes)}, got {tuple(logits.shape)}. Make the last "
                 f"layer as wide as the n_classes that the module is called with."
             )

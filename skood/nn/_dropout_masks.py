@@ -227,8 +227,9 @@ def _masks_differ(name):
     """Return the error text for a dropout module whose mask depends on the samples."""
     return (
         f"The input of the dropout module {name!r} changes its shape, beyond the first "
-        "axis, with the rows: its mask would depend on the other rows of the call. "
-        "Build the network so that rows are the first axis in all of its layers."
+        "axis, with the samples: its mask would depend on the other samples of the "
+        "call. Build the network so that samples are the first axis in all of its "
+        "layers."
     )
 
 

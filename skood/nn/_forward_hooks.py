@@ -159,9 +159,9 @@ class Watcher:
         except TypeError as error:
             inside = [f"{layers[0]}.{name}" for name in _parts(module)]
             raise TypeError(
-                f"The layer {layers[0]!r} returned {type(output).__name__}, and of a "
-                "layer a tensor is read, or a tuple that starts with one. Name a layer "
-                f"inside it that returns one: it has {', '.join(inside) or 'none'}."
+                f"The layer {layers[0]!r} returned {type(output).__name__}, expected a "
+                f"tensor, or a tuple that starts with one. Name a layer inside it that "
+                f"returns one: it has {', '.join(inside) or 'none'}."
             ) from error
         self._keep(layers, tensor, module)
 

@@ -205,7 +205,7 @@ class FunctionalNetwork(_FunctionalModule):
         if logits.ndim != 2 or logits.shape[1] != len(self.classes):
             raise ValueError(
                 f"The network {type(self.module).__name__} gave outputs of the shape "
-                f"{tuple(output.shape)} for {len(batch)} rows and "
+                f"{tuple(output.shape)} for {len(batch)} samples and "
                 f"{len(self.classes)} classes: it must have one output per class."
             )
         self._probed = True
@@ -311,8 +311,8 @@ class FunctionalRegressor(_FunctionalModule):
         if shape != (self._n_outputs,):
             raise ValueError(
                 f"The network {type(self.module).__name__} has outputs of the shape "
-                f"{shape} for each row, expected ({self._n_outputs},): one mean, and "
-                "with variance='network' also the logarithm of the variance."
+                f"{shape} for each sample, expected ({self._n_outputs},): one mean, "
+                "and with variance='network' also the logarithm of the variance."
             )
         if found is not None and torch.equal(found[3].reshape(output.shape), output):
             self.head_name = found[0]

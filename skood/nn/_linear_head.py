@@ -191,8 +191,8 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
             if len(np.unique(y)) < 2:
                 raise ValueError(
                     f"A linear head cannot be fitted on one class: y holds only "
-                    f"{np.unique(y).tolist()} (n_samples = {len(y)}). Give rows of at "
-                    "least two classes, or a head with weights."
+                    f"{np.unique(y).tolist()} (n_samples = {len(y)}). Give samples of "
+                    "at least two classes, or a head with weights."
                 )
             model = LogisticRegression(max_iter=1000).fit(X, y)
             head = symmetric_rows(model.coef_, model.intercept_)

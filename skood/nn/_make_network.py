@@ -81,8 +81,8 @@ def plain_network(
         return estimator.__skood_network__(**options)
     if _is(estimator, is_regressor):
         raise TypeError(
-            f"Cannot read {type(estimator).__name__}: it is a regressor, and skood "
-            "reads classifiers."
+            "estimator must be a classifier, got the regressor "
+            f"{type(estimator).__name__}."
         )
     check_one_column(estimator)
     is_skorch = is_instance(estimator, "skorch.net", "NeuralNet")
@@ -104,9 +104,10 @@ def plain_network(
     if _is(estimator, is_classifier) and hasattr(estimator, "decision_function"):
         return MarginNetwork(estimator)
     raise TypeError(
-        f"Cannot read {type(estimator).__name__}: it must be a classifier with "
-        "predict_proba or decision_function, a Pipeline that ends in one, a skorch "
-        "net, or a torch module wrapped by skood.nn.pretrained(module, classes=...)."
+        "estimator must be a classifier with predict_proba or decision_function, a "
+        "Pipeline that ends in one, a skorch net, or a torch module wrapped by "
+        "skood.nn.pretrained(module, classes=...), got "
+        f"{type(estimator).__name__}."
     )
 
 

@@ -30,7 +30,7 @@ __all__ = ["MultiHeadClassifier"]
 def _has_one_head(estimator):
     if getattr(estimator, "n_outputs_", 1) > 1:
         raise AttributeError(
-            "decision_function is there for one column of labels only. Use "
+            "decision_function is available for one column of labels only. Use "
             "predict_logits(X), or head(k).decision_function(X)."
         )
     return True

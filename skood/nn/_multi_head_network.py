@@ -77,7 +77,7 @@ class _BodyBuilder(ModuleBuilder):
     """Factory of a body for samples of a given shape, and the width of its features."""
 
     _call = "input_shape"
-    _meaning = "the shape of one row"
+    _meaning = "the shape of one sample"
 
     def _default(self):
         return partial(default_module(self.input_shape), n_classes=None)
@@ -94,7 +94,7 @@ class _BodyBuilder(ModuleBuilder):
         if features.ndim < 2 or len(features) != 2 or features.numel() == 0:
             raise ValueError(
                 "The module is the body of the network and must return features of "
-                f"shape (n_samples, n_features): for 2 rows of shape "
+                f"shape (n_samples, n_features): for 2 samples of shape "
                 f"{self.input_shape} it returned {tuple(features.shape)}."
             )
         self.width = features[0].numel()

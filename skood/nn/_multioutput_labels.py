@@ -86,7 +86,8 @@ class LabelColumns(_Classifier):
             if "contains NaN" not in str(error):
                 raise
             raise ValueError(
-                f"{error} Each row needs a label in every column: leave the others out."
+                f"{error} Each sample needs a label in every column: leave the others "
+                "out."
             ) from error
         columns = [y] if y.ndim == 1 else [plain_labels(column) for column in y.T]
         self._check_outputs(len(columns), names, reset)
@@ -125,7 +126,7 @@ class LabelColumns(_Classifier):
                 kinds = sorted({type(label).__name__ for label in column})
                 raise ValueError(
                     f"The labels in column {name!r} of y are of several kinds: "
-                    f"{', '.join(kinds)}. Make them all of one, and leave rows out "
+                    f"{', '.join(kinds)}. Make them all of one, and leave samples out "
                     "that are labeled as OOD."
                 )
             try:
@@ -212,7 +213,7 @@ class LabelColumns(_Classifier):
         for name, weight in zip(self._names(), weights, strict=True):
             if not weight.any():
                 raise ValueError(
-                    f"class_weight={self.class_weight!r} leaves only rows of weight "
+                    f"class_weight={self.class_weight!r} leaves only samples of weight "
                     f"zero for column {name!r} of y."
                 )
         rows = HeadRows(X, np.column_stack(codes), np.column_stack(weights), shares)

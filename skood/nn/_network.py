@@ -166,8 +166,8 @@ class Network(ABC):
         return TypeError(
             f"This needs a network, but a {type(self.estimator).__name__} has neither "
             "layers nor a gradient. Use a linear classifier or an MLPClassifier of "
-            "scikit-learn, a torch network, or a detector that reads logits or "
-            "features only."
+            "scikit-learn, a torch network, or a detector that uses logits or features "
+            "only."
         )
 
 

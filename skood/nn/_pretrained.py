@@ -60,8 +60,8 @@ class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
         X = check_network_input(X)
         if self.input_shape is not None and tuple(X.shape[1:]) != self.input_shape:
             raise ValueError(
-                f"X has samples of shape {tuple(X.shape[1:])}, but the network reads "
-                f"samples of shape {self.input_shape}."
+                f"X has samples of shape {tuple(X.shape[1:])}, but the network is "
+                f"expecting samples of shape {self.input_shape}."
             )
         return X
 

@@ -110,7 +110,7 @@ class ArrayNetwork(Network):
         raise ValueError(
             f"This needs the weights of a linear head, and a {name} has none. Use a "
             "linear classifier, an MLPClassifier or a network that ends in "
-            "torch.nn.Linear, or a detector that reads features or logits only."
+            "torch.nn.Linear, or a detector that uses features or logits only."
         )
 
 
@@ -309,8 +309,8 @@ class MLPNetwork(LayeredNetwork):
             estimator.n_outputs_ > 1
         ):
             raise ValueError(
-                "The MLPClassifier was fitted on multilabel targets; skood reads "
-                "classifiers with one label per row."
+                "The MLPClassifier was fitted on multilabel targets; pass a classifier "
+                "with one label per sample."
             )
 
     @staticmethod
@@ -363,7 +363,7 @@ class MLPNetwork(LayeredNetwork):
     def _head(self):
         estimator = self.estimator
         if self.layer != len(estimator.coefs_) - 2:
-            raise ValueError("The head reads the penultimate layer, not another one.")
+            raise ValueError("The head uses the penultimate layer, not another one.")
         return symmetric_rows(estimator.coefs_[-1].T, estimator.intercepts_[-1])
 
 

@@ -237,7 +237,7 @@ class TorchNetwork(Network):
         raise ValueError(
             "This needs the weights of a linear head, but the logits of the network "
             f"{type(self.module).__name__} are not the output of a torch.nn.Linear on "
-            f"the features of layer={self.layer!r}. Use a detector that reads features "
+            f"the features of layer={self.layer!r}. Use a detector that uses features "
             "or logits only."
         )
 
@@ -321,7 +321,7 @@ class TorchNetwork(Network):
             names = [name for name, _ in self.module.named_modules() if name]
             raise ValueError(
                 f"No linear or convolutional layer ran in the network "
-                f"{type(self.module).__name__}: name the layers to read. It has "
+                f"{type(self.module).__name__}: name the layers to use. It has "
                 f"{', '.join(names) or 'no named modules'}."
             )
         names = [name for name in ran if found is None or name != found[0]]

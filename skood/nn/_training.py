@@ -110,7 +110,7 @@ class WeightedCriterion(torch.nn.Module):
             )
             raise ValueError(
                 "criterion(logits, codes) must return a tensor with a loss for each "
-                f"row: of shape {tuple(codes.shape)} for logits of shape "
+                f"sample: of shape {tuple(codes.shape)} for logits of shape "
                 f"{tuple(logits.shape)}, got {found}. Losses of torch do with "
                 "reduction='none'."
             )

@@ -56,8 +56,8 @@ def class_codes(y, classes):
     if (codes < 0).any():
         raise ValueError(
             f"y contains the label {y.tolist()[codes.argmin()]!r}, which is not among "
-            f"the classes {classes.tolist()!r} of the network. Leave its rows out, or "
-            "fit the network anew."
+            f"the classes {classes.tolist()!r} of the network. Leave its samples out, "
+            "or fit the network anew."
         )
     return codes
 
@@ -69,7 +69,7 @@ def check_two_classes(codes, classes, estimator, where=""):
     """
     if len(np.unique(codes)) < 2:
         raise ValueError(
-            f"{type(estimator).__name__} needs rows of at least two classes with a "
+            f"{type(estimator).__name__} needs samples of at least two classes with a "
             f"weight above zero to fit, got 1 class{where}: "
             f"{classes.tolist()[codes[0]]!r}."
         )
@@ -87,7 +87,7 @@ def check_weights(sample_weight, n_samples):
     )
     if weight.shape != (n_samples,):
         raise ValueError(
-            f"sample_weight must have one weight per row, shape ({n_samples},); got "
+            f"sample_weight must have one weight per sample, shape ({n_samples},); got "
             f"shape {weight.shape}."
         )
     if weight.min() < 0:
@@ -96,7 +96,7 @@ def check_weights(sample_weight, n_samples):
         )
     if weight.max() == 0:
         raise ValueError(
-            "sample_weight is zero for every row: at least one non-zero weight is "
+            "sample_weight is zero for every sample: at least one non-zero weight is "
             "needed."
         )
     return weight
@@ -171,7 +171,7 @@ def weighted_rows(X, codes, sample_weight, class_weight, classes):
     used = np.flatnonzero(weight)
     if len(used) == 0:
         raise ValueError(
-            f"class_weight={class_weight!r} leaves only rows of weight zero."
+            f"class_weight={class_weight!r} leaves only samples of weight zero."
         )
     rows = Rows(X, codes, weight)
     return rows if len(used) == len(codes) else rows.subset(used)
@@ -204,8 +204,8 @@ def stratified_split(codes, fraction, random_state):
                 chosen[row] = False
     if not chosen.any():
         raise ValueError(
-            f"early_stopping=True needs validation rows, but validation_fraction="
-            f"{fraction} of {n} rows leaves none beside one training row of each "
+            f"early_stopping=True needs validation samples, but validation_fraction="
+            f"{fraction} of {n} samples leaves none beside one training sample of each "
             f"class. Raise validation_fraction, or set early_stopping=False."
         )
     return np.flatnonzero(~chosen), np.flatnonzero(chosen)

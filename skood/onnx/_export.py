@@ -146,7 +146,7 @@ def _check_steps(model, pipeline, dtype):
         steps = ", ".join(type(step).__name__ for _, step in pipeline.steps[:-1])
         raise ValueError(
             f"skl2onnx writes no valid model of {dtype} for {steps} ({error}). Take "
-            "other transformers, or write the detector alone and transform the rows "
+            "other transformers, or write the detector alone and transform the samples "
             "before."
         ) from error
 
@@ -228,11 +228,11 @@ def _read(detector, X):
             f"Put its other steps before the detector: make_pipeline(..., {name}(...))."
             if issubclass(kind, Pipeline)
             else "Write the body of a network by its own exporter, such as "
-            "torch.onnx.export, and a detector that reads features with "
+            "torch.onnx.export, and a detector that uses features with "
             "estimator=None or a LinearHead."
         )
         raise TypeError(
-            f"{name} reads a {kind.__name__}, for which there are no formulas in ONNX: "
+            f"{name} uses a {kind.__name__}, for which there are no formulas in ONNX: "
             f"there are for linear classifiers and MLPClassifier. {advice}"
         )
     hidden, activation = network.hidden()

@@ -148,7 +148,7 @@ def check_note(note):
     if note["format"] != FORMAT:
         raise ValueError(
             f"The file is of format {note['format']}, and skood {here['skood']} reads "
-            f"format {FORMAT}: what estimators learn is laid out otherwise. Load it "
+            f"format {FORMAT}: fitted attributes differ. Load it "
             f"with skood {there['skood']}, which wrote it, or fit the estimator again."
         )
     other = [
@@ -159,7 +159,7 @@ def check_note(note):
     ]
     if other:
         warn(
-            f"The file was written with {', '.join(other)}: what was learned may be "
-            "read otherwise. Compare predictions of some rows with those there, or fit "
-            "the estimator again."
+            f"The file was written with {', '.join(other)}: fitted attributes may have "
+            "another meaning. Compare predictions of some samples with those there, or "
+            "fit the estimator again."
         )

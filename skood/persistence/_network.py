@@ -161,8 +161,8 @@ def detach(estimator):
         how_many = f"{len(found)} networks, at {list(found)}" if found else "no network"
         raise ValueError(
             "network=False saves an estimator without the one torch network that it "
-            f"reads, and this {type(estimator).__name__} reads {how_many}. Save it "
-            "with network=True."
+            f"uses, and this {type(estimator).__name__} uses {how_many}. Save it with "
+            "network=True."
         )
     return new
 

@@ -42,6 +42,6 @@ def fit_head(owner, estimator, X, y, rows):
     if head.coef.shape[1] != X.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} features, but the head that {type(owner).__name__} "
-            f"reads is expecting {head.coef.shape[1]} features as input."
+            f"uses is expecting {head.coef.shape[1]} features as input."
         )
     return head

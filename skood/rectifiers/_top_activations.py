@@ -60,8 +60,8 @@ def scale_rows(rectifier, Z, factor, total, out):
         fits = factor * np.maximum(total, 1.0) <= np.finfo(out.dtype).max
     if not fits.all():
         raise ValueError(
-            f"{type(rectifier).__name__} scales a row by {factor[~fits].max():.3g}, "
-            f"which overflows {out.dtype}. Keep more entries of each row (a lower "
+            f"{type(rectifier).__name__} scales a sample by {factor[~fits].max():.3g}, "
+            f"which overflows {out.dtype}. Keep more entries of each sample (a lower "
             "percentile, a larger top), or scale X."
         )
     np.multiply(Z, factor.astype(out.dtype)[:, None], out=out)

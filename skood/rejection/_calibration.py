@@ -83,17 +83,17 @@ def check_calibration(owner, parts, X_ood, solver, certificate):
         share = isinstance(owner.calibration, Real) and owner.calibration < 1
         if certificate is not None and not share:
             raise ValueError(
-                f"guarantee={owner.guarantee!r} needs calibration rows scored by the "
-                f"final models; calibration={owner.calibration!r} cross-fits. Hold "
-                "rows out, with calibration=0.3."
+                f"guarantee={owner.guarantee!r} needs calibration samples scored by "
+                f"the final models; calibration={owner.calibration!r} cross-fits. Hold "
+                "samples out, with calibration=0.3."
             )
         return
     for name, part in parts._asdict().items():
         if part is not None and not isinstance(part, FrozenEstimator):
             raise ValueError(
                 f"calibration='same' needs frozen parts, but {name} would be fitted "
-                "on the rows that choose the rule. Put a fitted one in "
-                "sklearn.frozen.FrozenEstimator, or hold rows out with "
+                "on the samples that choose the rule. Put a fitted one in "
+                "sklearn.frozen.FrozenEstimator, or hold samples out with "
                 "calibration=0.3."
             )
 

@@ -315,7 +315,7 @@ class SelectiveClassifier(ClassifierMixin, SkoodEstimator):
         )
         if is_ood.all():
             raise ValueError(
-                f"No in-distribution rows in y: classes_ are {self.classes_}."
+                f"No in-distribution samples in y: classes_ are {self.classes_}."
             )
         if plain:
             return float((1.0 - loss).mean())

@@ -129,13 +129,13 @@ def _chunks(X):
             rows_found = True
             yield block
     if not rows_found:
-        raise ValueError("X has no rows: all chunks of the dask array are empty.")
+        raise ValueError("X has no samples: all chunks of the dask array are empty.")
 
 
 def _refuse_frames(X):
     if not is_instance(X, "dask.array", "Array"):
         raise TypeError(
-            f"Got a dask {type(X).__name__}, and skood reads arrays of dask: pass "
+            f"Got a dask {type(X).__name__}, but only dask arrays are supported: pass "
             "X.to_dask_array(), or X.compute() if it fits into memory."
         )
 

@@ -74,8 +74,8 @@ def check_same(names, detectors):
         if not isinstance(detector, FrozenEstimator):
             raise ValueError(
                 f"calibration='same' needs frozen members, but {name!r} would be "
-                "fitted on the rows that calibrate it. Put a fitted detector in "
-                "sklearn.frozen.FrozenEstimator, or hold rows out with "
+                "fitted on the samples that calibrate it. Put a fitted detector in "
+                "sklearn.frozen.FrozenEstimator, or hold samples out with "
                 "calibration=0.2."
             )
 

@@ -107,6 +107,7 @@ def _check_version(written):
     if str(written).split(".")[:2] != __version__.split(".")[:2]:
         warn(
             f"An estimator that skood {written} pickled is loaded by skood "
-            f"{__version__}: what it learned may be read otherwise. Load it with "
-            f"skood {written}, fit it again, or compare predictions of some rows."
+            f"{__version__}: its fitted attributes may have another meaning. Load it "
+            f"with skood {written}, fit it again, or compare predictions of some "
+            "samples."
         )

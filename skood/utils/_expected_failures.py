@@ -21,26 +21,27 @@ _NEEDS_Y = (
     "fitted on (X, y); the error states this."
 )
 _FLOAT32_SUMS = (
-    "A weight of two and a repeated row are summed in another order in float32: "
+    "A weight of two and a repeated sample are summed in another order in float32: "
     "probabilities agree to 1e-6, the check asks for 1e-7."
 )
 _FLOAT32_FLOWS = (
-    "A weight of two and a repeated row are summed in another order in float32, which "
-    "the densities of normalizing flows amplify: probabilities agree to 1e-4 (largest "
-    "differences of 5e-6 to 4e-5 were measured), the check asks for 1e-7."
+    "A weight of two and a repeated sample are summed in another order in float32, "
+    "which the densities of normalizing flows amplify: probabilities agree to 1e-4 "
+    "(largest differences of 5e-6 to 4e-5 were measured), the check asks for 1e-7."
 )
 _NODES_HAVE_NO_WEIGHT = (
     "Weights apply to labels: a sample of weight zero is still a node, and is "
     "regularized towards the evidence of the others; a repeated sample is two nodes."
 )
 _MASKS_ARE_DRAWN = (
-    "The network is trained with dropout, whose masks are drawn for each row of a "
-    "batch: repeated rows draw others than a row with a weight."
+    "The network is trained with dropout, whose masks are drawn for each sample of a "
+    "batch: repeated samples draw others than a sample with a weight."
 )
 
 _MINUS_ONE = (
     "The check names a class -1, which marks known OOD samples in `y` (`ood_label`) "
-    "and rejected rows in predictions (`reject_label`); other values of these pass it."
+    "and rejected samples in predictions (`reject_label`); other values of these pass "
+    "it."
 )
 _TIES = (
     "Few trees give few values: with so many ties no threshold rejects the asked "

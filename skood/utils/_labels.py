@@ -290,9 +290,9 @@ def id_rows(y, ood_label=-1):
         raise ValueError("Found 0 samples in y while a minimum of 1 is required.")
     if not is_id.any():
         raise ValueError(
-            f"No in-distribution rows to fit: every label in y equals "
+            f"No in-distribution samples to fit: every label in y equals "
             f"ood_label={ood_label!r}. Known OOD samples are left out of the fit; pass "
-            f"rows of at least one class, or another ood_label."
+            f"samples of at least one class, or another ood_label."
         )
     return is_id
 
@@ -336,7 +336,7 @@ def check_nested_ood_labels(name, part, y, owner):
     for key, label in getattr(part, "get_params", dict)().items():
         if key.split("__")[-1] == "ood_label" and ood_mask(y, ood_label=label).any():
             raise ValueError(
-                f"{name}__{key}={label!r} is one of the classes, so that rows of "
+                f"{name}__{key}={label!r} is one of the classes, so that samples of "
                 "this class would be left out of its fit. Set it to the ood_label "
                 f"of the {owner}."
             )

@@ -64,7 +64,7 @@ def _per_row(values, n_samples):
     values = np.asarray(values, dtype=np.float64)
     if values.shape != (n_samples,):
         raise ValueError(
-            f"loss must give one number per row, shape ({n_samples},), got an array "
+            f"loss must give one number per sample, shape ({n_samples},), got an array "
             f"of shape {values.shape}."
         )
     return values
@@ -117,6 +117,6 @@ def per_sample_loss(y_true, y_pred, loss="zero_one", *, is_id=None, classes=None
     if bad.any():
         raise ValueError(
             f"loss must be finite and not negative for ID samples, got "
-            f"{float(values[bad][0])!r} (in {int(bad.sum())} of {values.size} rows)."
+            f"{float(values[bad][0])!r} (in {int(bad.sum())} of {values.size} samples)."
         )
     return values

@@ -114,7 +114,7 @@ def warn_of_known_classes(estimator, y, is_ood, ood_label):
             warn(
                 f"The samples of the classes {known} count as OOD, but {name}, a "
                 f"frozen {type(unwrapped(part)).__name__}, was fitted on these "
-                "classes: the scores rank nothing that is new to it. Pass the "
+                "classes: its scores do not measure how new they are. Pass the "
                 "classifier unfrozen, so that it is fitted without them in each "
                 "split, or score samples "
                 f"with the label ood_label={ood_label!r}."
@@ -128,7 +128,7 @@ def check_one_column(estimator):
     if isinstance(classes, list) and np.ndim(classes[0]):  # a skorch net lists labels
         raise ValueError(
             f"This {type(unwrapped(estimator)).__name__} was fitted on several columns "
-            "of y, and one label per row is read here: give the classifier of one "
+            "of y, but one label per sample is needed: give the classifier of one "
             "column, such as head(0) of a MultiHeadClassifier."
         )
 

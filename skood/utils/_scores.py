@@ -16,8 +16,8 @@ def checked_scores(detector, scores):
     if np.isnan(scores).any():
         raise ValueError(
             f"{type(detector).__name__} got NaN as the score of "
-            f"{int(np.isnan(scores).sum())} of {scores.shape[0]} samples: what it "
-            "read from X overflows. Scale X, or look at the network's outputs."
+            f"{int(np.isnan(scores).sum())} of {scores.shape[0]} samples: its features "
+            "or logits overflow. Scale X, or look at the network's outputs."
         )
     return scores
 

@@ -140,7 +140,7 @@ def check_tensor(X, *, keep_double=False):
         )
     if X.ndim < 2 or 0 in X.shape:
         raise ValueError(
-            f"X must have the shape (n_samples, ...) with at least one row and one "
+            f"X must have the shape (n_samples, ...) with at least one sample and one "
             f"feature, got a tensor of shape {tuple(X.shape)}."
         )
     if not (keep_double and X.dtype == torch.float64):

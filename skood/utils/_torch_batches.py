@@ -118,8 +118,8 @@ class DatasetRows:
             X = _rows(batch)
             if len(X) != len(asked):
                 raise ValueError(
-                    f"The collate_fn of the loader gave {len(X)} rows for "
-                    f"{len(asked)} items: there must be one row for each."
+                    f"The collate_fn of the loader gave {len(X)} samples for "
+                    f"{len(asked)} items: there must be one sample for each."
                 )
             if not self._knows_labels:
                 labels.append(_labels(batch, len(X)))
@@ -175,8 +175,8 @@ def _labels(batch, n_rows):
     y = batch[1]
     if len(y) != n_rows:
         raise ValueError(
-            f"A batch of the torch dataset has {n_rows} rows and {len(y)} labels: "
-            "there must be one for each row. Make the items (x, label), or pass y."
+            f"A batch of the torch dataset has {n_rows} samples and {len(y)} labels: "
+            "there must be one for each sample. Make the items (x, label), or pass y."
         )
     y = to_numpy(y)
     return y.tolist() if hasattr(y, "tolist") else [_plain(label) for label in y]
@@ -248,9 +248,10 @@ def rows_of(X, *, for_fit=False):
         return X
     if _is_stream(X):
         raise TypeError(
-            f"A {_name(X)} gives rows one after the other, and here they are counted "
-            "or chosen, as every fit does. Give a map-style dataset (with __len__ and "
-            "__getitem__) or a loader of one; methods that score read any."
+            f"A {_name(X)} gives samples one after the other, and here they are "
+            "counted or chosen, as every fit does. Give a map-style dataset (with "
+            "__len__ and __getitem__) or a loader of one; methods that score accept "
+            "any."
         )
     if not isinstance(X, DataLoader):
         return DatasetRows(X)
@@ -269,7 +270,7 @@ def rows_of(X, *, for_fit=False):
     if n_all > len(indices) and not for_fit:
         raise ValueError(
             f"The DataLoader leaves out the last {n_all - len(indices)} of {n_all} "
-            "rows. Make one with drop_last=False, or give the dataset itself."
+            "samples. Make one with drop_last=False, or give the dataset itself."
         )
     options = {name: getattr(X, name) for name in _LOADER_OPTIONS}
     if options["batch_size"] is None:  # it has a user-defined batch_sampler
@@ -282,7 +283,7 @@ def _stream(X):
     if isinstance(X, DataLoader):
         if X.drop_last:
             raise ValueError(
-                "The DataLoader leaves out the last rows of an iterable dataset if "
+                "The DataLoader leaves out the last samples of an iterable dataset if "
                 "they do not fill a batch. Make one with drop_last=False."
             )
         return iter(X)
@@ -308,4 +309,4 @@ def iter_batches(X):
         n_samples += len(block)
         yield block
     if n_samples == 0:
-        raise ValueError("X has no rows: the torch dataset gave none.")
+        raise ValueError("X has no samples: the torch dataset gave none.")

@@ -61,7 +61,7 @@ def map_rows(method, X):
     if not is_instance(X, "dask.array", "Array"):
         raise TypeError(
             f"X must be a dask.array.Array, got a {type(X).__name__}. Call the method "
-            "itself for rows in memory; make an array of a dask data frame by "
+            "itself for samples in memory; make an array of a dask data frame by "
             "X.to_dask_array()."
         )
     if X.ndim < 2:

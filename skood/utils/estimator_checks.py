@@ -95,7 +95,9 @@ def check_score_type(detector):
                 kind = scores.dtype
                 assert kind == np.float64, f"scores must be float64, got {kind}"
                 shape = scores.shape
-                assert shape == (len(rows),), f"expected one score per row, got {shape}"
+                assert shape == (len(rows),), (
+                    f"expected one score per sample, got {shape}"
+                )
                 assert np.isfinite(scores).all(), "scores must be finite"
         labels = fitted.predict(X_ood)
         values = np.unique(labels).tolist()
@@ -189,7 +191,7 @@ def check_batch_of_one(detector):
     alone = [fitted.score_samples(rows[i : i + 1])[0] for i in range(len(rows))]
     _same(alone, together, "scoring one by one")
     order = np.random.default_rng(0).permutation(len(rows))
-    _same(fitted.score_samples(rows[order]), together[order], "permuting the rows")
+    _same(fitted.score_samples(rows[order]), together[order], "permuting the samples")
 
 
 def check_ties(detector):

@@ -133,7 +133,10 @@ def test_bad_arguments(line, text, capsys):
     [
         ("--left-out 8,12", "left_out=(8, 12) names [12], which are no classes"),
         ("--left-out 8,8", "left_out=(8, 8) names a class twice"),
-        ("--left-out 0,1,2,3,4,5,6,7,8", "All ID training rows of 'digits' are of cl"),
+        (
+            "--left-out 0,1,2,3,4,5,6,7,8",
+            "All ID training samples of 'digits' are of cl",
+        ),
         ("--ood digits", "'digits' cannot be both the ID and the OOD data"),
         ("--ood letters", "'letters' is read from IDX files, but no data folder was"),
         (

@@ -333,7 +333,7 @@ def test_what_was_finished_before_an_error_is_kept(tmp_path):
     with pytest.raises(RuntimeError, match="out of luck") as info:
         quick({"one": Norm(), "bad": Fails()}, X, Y, OOD, resume=tmp_path)
     assert info.value.__notes__ == [
-        "This happened in scoring the OOD rows 'far' by 'bad'."
+        "This happened in scoring the OOD samples 'far' by 'bad'."
     ]
     assert len((tmp_path / "cells.jsonl").read_text().splitlines()) == 5
 
@@ -449,14 +449,14 @@ class Gives(Norm):
         ),
         ({"detectors": {"a": Norm}}, TypeError, "'a' in detectors must be a detector"),
         ({"ood": {}}, ValueError, "ood must be a dict with one name or more"),
-        ({"ood": {"a": X[:0]}}, ValueError, "a has no rows. Leave it out"),
-        ({"X_id": X[:0], "y_id": None}, ValueError, "X_id has no rows"),
+        ({"ood": {"a": X[:0]}}, ValueError, "a has no samples. Leave it out"),
+        ({"X_id": X[:0], "y_id": None}, ValueError, "X_id has no samples"),
         ({"y_id": Y[:5]}, ValueError, "inconsistent numbers of samples"),
         ({"y_train": Y}, ValueError, "y_train is given without X_train"),
         (
             {"detectors": {"k": KNN()}, "y_id": np.where(Y == 0, -1, Y)},
             ValueError,
-            "y_id has 30 rows with the ood_label=-1 of the detector 'k'",
+            "y_id has 30 samples with the ood_label=-1 of the detector 'k'",
         ),
         ({"metrics": ["f1"]}, ValueError, r"distinct names among \['auroc', .*'f1'"),
         ({"metrics": []}, ValueError, "metrics must be distinct names"),
@@ -474,7 +474,7 @@ class Gives(Norm):
         (
             {"detectors": {"a": Gives("nan")}},
             ValueError,
-            r"'a' gave scores of shape \(27,\), 27 of them NaN, for 27 held-out ID row",
+            r"'a' gave scores of shape \(27,\), 27 of them NaN, for 27 held-out ID sam",
         ),
         (
             {"detectors": {"a": Gives("columns")}},

@@ -224,12 +224,20 @@ def test_mnist_that_cannot_be_fetched(monkeypatch, error):
             "998 ID samples to train on and 3 ID samples to hold out are needed",
         ),
         ({"n_test": 1000}, ValueError, "1000 ID samples to hold out are needed, but"),
-        ({"n_train": 4}, ValueError, "Of the 4 training rows only one is of class 1"),
-        ({"n_train": 1}, ValueError, "All ID training rows of 'a' are of class 0; a"),
+        (
+            {"n_train": 4},
+            ValueError,
+            "Of the 4 training samples only one is of class 1",
+        ),
+        (
+            {"n_train": 1},
+            ValueError,
+            "All ID training samples of 'a' are of class 0; a",
+        ),
         (
             {"ood_data": None, "left_out": (1,)},
             ValueError,
-            "All ID training rows of 'a' are of class 0; a classifier needs two",
+            "All ID training samples of 'a' are of class 0; a classifier needs two",
         ),
         (
             {"ood_data": None, "left_out": (7,)},

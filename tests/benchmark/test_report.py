@@ -178,15 +178,15 @@ def test_values_and_marks(written):
 
 def test_sets_and_settings(written):
     _, found, _ = written
-    assert [[c["text"] for c in row] for row in rows_of(found, "What is told")] == [
-        ["OOD set", "rows", "groups"],
+    assert [[c["text"] for c in row] for row in rows_of(found, "OOD sets")] == [
+        ["OOD set", "samples", "groups"],
         ["near", "40", "all"],
         ["far", "30", "all"],
     ]
     (said,) = (e["text"] for e in found.all("p") if "detectors, fitted" in e["text"])
     assert said == (
-        "3 detectors, fitted on 84 ID rows, judged on 36 held-out ID rows; 1 repeat; "
-        "seed 0; 95 % intervals from 99 resamples."
+        "3 detectors, fitted on 84 ID samples, judged on 36 held-out ID samples; 1 "
+        "repeat; seed 0; 95 % intervals from 99 resamples."
     )
     facts = " ".join(e["text"] for e in found.all("dd")[:3])
     for name in ("skood", "numpy", "sklearn", "torch", "Python", "CPUs"):
@@ -223,7 +223,7 @@ def test_curves_are_sorted(written):
     (label,) = (
         e["aria-label"]
         for e in found.all("svg")
-        if e.get("aria-label", "").startswith("ROC curves, ID rows against near")
+        if e.get("aria-label", "").startswith("ROC curves, ID samples against near")
     )
     pairs = zip(names, near.value, strict=True)
     assert label.endswith(", ".join(f"{name} {value:.3f}" for name, value in pairs))
@@ -248,7 +248,9 @@ def test_risk_is_that_of_the_classifier(tmp_path):
     names, numbers = legend(found, "Risk; the area")
     assert names == order
     assert numbers == [round(expected[name], 4) for name in order]
-    assert f"gives {wrong.sum()} of 120 held-out ID rows a wrong class (risk " in text
+    assert (
+        f"gives {wrong.sum()} of 120 held-out ID samples a wrong class (risk " in text
+    )
     assert "3 detectors, frozen, judged on 120 held-out" in text
 
 
@@ -265,7 +267,9 @@ def test_no_errors_no_risk(tmp_path):
     far = np.eye(3)[Y] * 50 + X
     net = FrozenEstimator(LogisticRegression().fit(far, Y))
     _, found, text = report(tmp_path, {"msp": MSP(net)}, X=far, y=Y)
-    assert "gives 0 of 54 held-out ID rows a wrong class (risk 0.0000). There" in text
+    assert (
+        "gives 0 of 54 held-out ID samples a wrong class (risk 0.0000). There" in text
+    )
     assert len([e for e in found.all("svg") if e["class"] == "chart"]) == 2
 
 
@@ -279,7 +283,7 @@ def test_names_are_text(tmp_path):
     assert not found.all("script")
     assert "<script" not in text
     assert rows_of(found, "Area under")[1][0]["text"] == EVIL
-    assert rows_of(found, "What is told")[1][0]["text"] == EVIL
+    assert rows_of(found, "OOD sets")[1][0]["text"] == EVIL
     assert any(EVIL in e.get("aria-label", "") for e in found.all("svg"))
     assert Page(page(EVIL, [])).all("h1")[0]["text"] == EVIL
 

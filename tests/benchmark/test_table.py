@@ -67,7 +67,7 @@ def test_report_is_narrow_and_whole(digits_result):
     assert max(map(len, text.split("\n"))) <= 120
     assert not re.search(r"[ \t]$", text, re.MULTILINE)
     assert "skood" in text.split("\n")[0]
-    assert f"accuracy {digits_result.accuracy:.4f} on the held-out ID rows" in text
+    assert f"accuracy {digits_result.accuracy:.4f} on the held-out ID samples" in text
     assert re.search(r"training +300 +0 ", text)
     assert re.search(r"validation +144 +118 ", text)
     assert f"FPR <= {digits_result.common_fpr:.4f}" in text
@@ -76,7 +76,7 @@ def test_report_is_narrow_and_whole(digits_result):
         assert f"theta = {point.theta:.4f}, mu = {point.mu:.4g}" in text
         assert f"{option.report.tpr.value:>8.4f}" in text
         n_rejected = option.report.n_id - option.report.n_accepted_id
-        assert f"rejected {n_rejected} ID rows: " in text
+        assert f"rejected {n_rejected} ID samples: " in text
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,6 @@ def test_rule_in_words(theta, rule):
     assert rule in text
     assert "the report" in text
     assert text.endswith(
-        "rejected 1,200 ID rows: 1,200 uncertain class\n"
-        "rejected 3 OOD rows: 3 uncertain class"
+        "rejected 1,200 ID samples: 1,200 uncertain class\n"
+        "rejected 3 OOD samples: 3 uncertain class"
     )

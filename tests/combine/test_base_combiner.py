@@ -201,7 +201,7 @@ def test_corrections(m):
         (0.3, r"P must have the shape \(n_samples, n_detectors\).*Got the shape \(\)"),
         (np.ones((2, 2, 2)), r"Got the shape \(2, 2, 2\)"),
         (np.ones((3, 0)), r"Got the shape \(3, 0\)"),
-        ([[0.1, np.nan]], "P has 1 NaN among 2 values, and no combiner can do with"),
+        ([[0.1, np.nan]], "P has 1 NaN among 2 values, and combiners do not accept"),
         ([[0.1, -0.5]], r"in \[0, 1\]. Got values from -0.5 to 0.1; conformal_pvalues"),
         ([[0.1, 3], [0, 0]], r"in \[0, 1\]. Got values from 0 to 3"),
         ([[0.1, 1 + 1e-9]], r"in \[0, 1\]. Got values from 0.1 to 1"),

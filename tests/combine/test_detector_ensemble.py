@@ -792,8 +792,8 @@ class _Broken(Column):
 @pytest.mark.parametrize(
     "kind, error, says",
     [
-        ("nan", ValueError, "'bad' gave NaN as the score of 1 of 10 rows"),
-        ("shape", ValueError, r"'bad' gave scores of shape \(10, 2\) for 10 rows"),
+        ("nan", ValueError, "'bad' gave NaN as the score of 1 of 10 samples"),
+        ("shape", ValueError, r"'bad' gave scores of shape \(10, 2\) for 10 samples"),
         ("fit", RuntimeError, "cannot"),
         ("score", RuntimeError, "could not"),
     ],
@@ -815,7 +815,7 @@ def test_broken_member(kind, error, says):
 def test_too_many_members_for_the_rows_warns():
     X = np.random.default_rng(0).normal(size=(138, 7))
     ensemble = DetectorEnsemble(frozen_columns(7), calibration="same", level="nominal")
-    with pytest.warns(SkoodWarning, match="Calibrate on at least 139 rows"):
+    with pytest.warns(SkoodWarning, match="Calibrate on at least 139 samples"):
         ensemble.fit(X)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

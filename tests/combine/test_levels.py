@@ -34,12 +34,14 @@ def test_halves(n, level):
 
 def test_too_few_rows_for_a_conformal_level():
     folds = calibration_folds(37, None, "same", 0)
-    with pytest.warns(SkoodWarning, match=r"needs 19 rows.* of the 37 rows .* 18 can"):
+    with pytest.warns(
+        SkoodWarning, match=r"needs 19 samples.* of the 37 samples .* 18 can"
+    ):
         (fold,), found = with_levels(folds, "auto", 0.05)
     assert found == "nominal"
     assert len(fold.pvalue_rows) == 37
     assert len(fold.level_rows) == 0
-    with pytest.raises(ValueError, match=r"^level='conformal' needs 19 rows"):
+    with pytest.raises(ValueError, match=r"^level='conformal' needs 19 samples"):
         with_levels(folds, "conformal", 0.05)
     (fold,), found = _levels(folds, "nominal")  # asked for: no warning
     assert (len(fold.pvalue_rows), found) == (37, "nominal")
@@ -76,13 +78,15 @@ def test_each_fold_needs_pvalues_that_are_small_enough():
         assert sum(len(f.pvalue_rows) + len(f.level_rows) for f in halves) == n
         assert with_levels(folds, "conformal", 0.05, correction)[1] == "conformal"
     folds = calibration_folds(400, None, 10, 0)
-    with pytest.warns(SkoodWarning, match=r"only 20 rows of a fold .* fewer than 39"):
+    with pytest.warns(
+        SkoodWarning, match=r"only 20 samples of a fold .* fewer than 39"
+    ):
         with_levels(folds, "auto", 0.05, 2.0)
 
 
 def test_leave_one_out_has_no_rows_for_levels():
     folds = calibration_folds(50, None, 50, 0)
-    with pytest.warns(SkoodWarning, match="of the 50 rows held out 0 can be had"):
+    with pytest.warns(SkoodWarning, match="of the 50 samples held out 0 can be had"):
         assert with_levels(folds, "auto", 0.05)[1] == "nominal"
 
 

@@ -250,17 +250,17 @@ def test_warning_below_the_smallest_number(combiner, m):
     times = " times its estimate of pi0," if adaptive else ""
     unless = ", unless that estimate is small" if adaptive else ""
     message = (
-        f"With {n - 1} calibration rows the smallest p-value is 1/{n}, which {name} "
-        rf"multiplies by {m}{times} if only one of {m} detectors objects: .* not "
+        f"With {n - 1} calibration samples the smallest p-value is 1/{n}, which {name} "
+        rf"multiplies by {m}{times} if only one of {m} detectors rejects: .* not "
         rf"rejected at the level 0\.05.* on its own{unless}\. Calibrate on at least "
-        rf"{n} rows, or combine fewer detectors"
+        rf"{n} samples, or combine fewer detectors"
     )
     with pytest.warns(SkoodWarning, match=message):
         warn_if_few(combiner, n - 1, m, 0.05)
 
 
 def test_warning_says_what_is_true():
-    # one detector objects as much as it can, and the others not at all
+    # one detector rejects as much as it can, and the others not at all
     for combiner in (
         Naive(),
         Bonferroni(),

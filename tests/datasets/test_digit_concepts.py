@@ -55,10 +55,10 @@ def test_concepts_as_frame():
 @pytest.mark.parametrize(
     ("y", "params", "message"),
     [
-        ([3, 12], {}, r"integers from 0 to 9, or ood_label=-1\. Got 12 in row 1"),
-        ([3, -1], {"ood_label": "no digit"}, r"Got -1 in row 1"),
+        ([3, 12], {}, r"integers from 0 to 9, or ood_label=-1\. Got 12 in sample 1"),
+        ([3, -1], {"ood_label": "no digit"}, r"Got -1 in sample 1"),
         (["3"], {}, r"The labels are text, such as '3', but the classes are numbers"),
-        ([2.5], {}, r"Got 2\.5 in row 0"),
+        ([2.5], {}, r"Got 2\.5 in sample 0"),
         ([3], {"ood_label": "even"}, r"ood_label='even' is a value of the concept"),
         ([3], {"ood_label": 0.5}, r"'ood_label' parameter of digit_concepts must"),
         ([3, np.nan], {}, r"contains NaN"),

@@ -39,7 +39,7 @@ def test_errors_of_accept():
         accept(point, [np.nan], [1.0])
     with pytest.raises(ValueError, match="ood contains -inf"):
         accept(point, [1.0], [-np.inf])
-    with pytest.raises(ValueError, match="risk and ood must have one entry per row"):
+    with pytest.raises(ValueError, match="risk and ood must have one entry per sample"):
         accept(point, [1.0], [1.0, 2.0])
 
 

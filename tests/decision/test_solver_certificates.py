@@ -339,7 +339,7 @@ def test_exact_is_guarded():
     zeros = np.zeros(3000)
     rule = BoundedTPRFPR()
     with pytest.raises(
-        ValueError, match=r"at most 5000 rows.*got 6000\. Use solver='b"
+        ValueError, match=r"at most 5000 samples.*got 6000\. Use solver='b"
     ):
         solve(rule, zeros, zeros, zeros, zeros, zeros, solver="exact")
     # one score needs no angle

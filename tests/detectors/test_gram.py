@@ -243,7 +243,7 @@ def test_rows_held_out_that_do_not_deviate():
     """Constant activations: nothing deviates, and nothing is divided by zero."""
     head = FrozenEstimator(LinearHead(np.eye(2)))
     X = np.tile([[1.0, 2.0]], (20, 1))
-    message = r"None of the 2 rows .* layers \['penultimate'\], so .*divided by 1"
+    message = r"None of the 2 samples .* layers \['penultimate'\], so .*divided by 1"
     with pytest.warns(SkoodWarning, match=message):
         gram = Gram(head, powers=[1], random_state=0).fit(X)
     assert gram.expected_deviations_ == [1.0]

@@ -324,7 +324,9 @@ def test_max_samples_is_reproducible():
 def test_more_neighbors_than_rows(max_samples):
     n_samples = 40 if max_samples is None else max_samples
     n_samples = 4 if n_samples == 0.1 else n_samples
-    message = f"n_neighbors=41 is more than the training rows.*n_samples = {n_samples}"
+    message = (
+        f"n_neighbors=41 is more than the training samples.*n_samples = {n_samples}"
+    )
     with pytest.raises(ValueError, match=message):
         KNN(n_neighbors=41, max_samples=max_samples).fit(_data()[0][:40])
 

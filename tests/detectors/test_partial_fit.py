@@ -182,7 +182,7 @@ def test_failures_change_nothing(detector, monkeypatch):
         detector.partial_fit(X[60:, :3], y[60:])
     with pytest.raises(ValueError, match="ood_label='a'"):
         clone(detector).set_params(ood_label="a").partial_fit(X[:9], ["a"] * 9)
-    with pytest.raises(ValueError, match="No in-distribution rows to fit"):
+    with pytest.raises(ValueError, match="No in-distribution samples to fit"):
         detector.partial_fit(X[60:], np.full(30, -1))
     with pytest.raises(
         ValueError, match="every call of partial_fit or in none: it was given"
@@ -215,7 +215,7 @@ def test_labels_in_some_calls_only():
 def test_a_first_call_that_fails_leaves_nothing():
     X, y = _data()
     detector = Mahalanobis()
-    with pytest.raises(ValueError, match="No in-distribution rows"):
+    with pytest.raises(ValueError, match="No in-distribution samples"):
         detector.partial_fit(X, np.full(len(X), -1))
     assert vars(detector) == vars(Mahalanobis())
     detector.partial_fit(X[:, :3], y)  # so another width is welcome
@@ -270,7 +270,10 @@ def test_more_rows_can_make_it_wait_again():
         (ViM(), r"ViM.partial_fit needs a classifier that is fitted already"),
         (SHE(), "SHE.partial_fit needs a classifier .*FrozenEstimator"),
         (Residual(), "or the head of skood.nn.split. Got estimator=None"),
-        (Mahalanobis(covariance=LedoitWolf()), r"LedoitWolf\(\) needs all rows at on"),
+        (
+            Mahalanobis(covariance=LedoitWolf()),
+            r"LedoitWolf\(\) needs all samples at on",
+        ),
         (SSD(covariance=LedoitWolf()), "SSD.partial_fit needs covariance=None"),
     ],
     ids=repr,
@@ -425,7 +428,7 @@ def test_tied_cannot_change_between_the_parts():
     X, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2
     detector = Mahalanobis().partial_fit(X, y)
     before = detector.score_samples(X)
-    with pytest.raises(ValueError, match="tied=False was set after rows"):
+    with pytest.raises(ValueError, match="tied=False was set after samples"):
         detector.set_params(tied=False).partial_fit(X, y)
     np.testing.assert_array_equal(detector.score_samples(X), before)
     detector.fit(X, y).partial_fit(X, y)
@@ -445,7 +448,7 @@ def test_parameters_of_the_sums_cannot_change_between_the_parts():
         before = detector.score_samples(X)
         name = next(iter(changes))
         changed = clone(detector).set_params(**changes)
-        with pytest.raises(ValueError, match=f"{name}=.* was set after rows"):
+        with pytest.raises(ValueError, match=f"{name}=.* was set after samples"):
             detector.set_params(**changes).partial_fit(X, y)
         detector.set_params(**{name: getattr(clone(detector), name)})
         changed.fit(X, y).partial_fit(X, y)

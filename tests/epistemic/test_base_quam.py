@@ -245,7 +245,7 @@ def test_loaders_that_cannot_be_used(images, network):
     ):
         QUAM(MLPClassifier()).fit(loader)
     with pytest.raises(
-        ValueError, match="how many rows it gives, because training rows"
+        ValueError, match="a dataset with a length, because training samples"
     ):
         QUAM(network).fit(DataLoader(Stream(), batch_size=4))
     with pytest.raises(ValueError, match="has 50 samples, but returned 10"):

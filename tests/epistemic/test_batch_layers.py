@@ -343,7 +343,11 @@ class Encoder(nn.Module):
     "module, shape, match",
     [
         (TokensFirst(4), (12,), r"factors of member 0 .* members \[0, 1, 2, 3\]\. In"),
-        (TokensFirst(3), (9,), "rows must be the first axis, as with batch_first=True"),
+        (
+            TokensFirst(3),
+            (9,),
+            "samples must be the first axis, as with batch_first=True",
+        ),
         (Encoder(False), (8, 4), r"the members \[0, 1, 2, 3\]\. In all of its layers"),
         (nn.Sequential(nn.Linear(4, 3), Zero()), (4,), r"the members \[\]\. In all"),
     ],

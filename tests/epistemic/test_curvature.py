@@ -221,7 +221,9 @@ def test_best_precision_of_one_eigenvalue_is_in_closed_form():
 
 
 def test_best_precision_where_there_is_none():
-    with pytest.raises(ValueError, match=r"so sure of all training rows .* a number"):
+    with pytest.raises(
+        ValueError, match=r"so sure of all training samples .* a number"
+    ):
         best_precision(np.zeros(3), 1.0)
     with pytest.raises(ValueError, match="weights are zero, and the larger it is"):
         best_precision(np.ones(3), 0.0)
@@ -300,7 +302,7 @@ def test_logits_that_overflow():
     network, batch = _open(_net(nn.Linear(5, 3)))
     batch[2] = torch.inf
     network.module[2].weight.fill_(3e38)
-    with pytest.raises(ValueError, match=r"infinite logits for \d of 6 rows"):
+    with pytest.raises(ValueError, match=r"infinite logits for \d of 6 samples"):
         LastLayer(network).read(batch)
 
 

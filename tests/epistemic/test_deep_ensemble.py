@@ -415,7 +415,7 @@ def test_equal_members_are_reported(data):
     X, y = data
     text = (
         "All 3 members of DeepEnsemble give the same probabilities for 90 of the "
-        r"training rows: .* depend on random_state, .*Use bootstrap=True, or another"
+        r"training samples: .* depend on random_state, .*Use bootstrap=True, or another"
     )
     base = LogisticRegression(max_iter=500)
     with pytest.warns(SkoodWarning, match=text):
@@ -430,7 +430,7 @@ def test_equal_members_of_drawn_rows(data):
     """They are not told to draw rows."""
     X, y = data
     prior = DummyClassifier()  # says how frequent classes are
-    text = r"depend on random_state and the rows that are drawn, .* Use another est"
+    text = r"depend on random_state and the samples that are drawn, .* Use another est"
     with pytest.warns(SkoodWarning, match=text):
         DeepEnsemble(prior, n_members=3, bootstrap=True).fit(X, y)
 

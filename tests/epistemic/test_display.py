@@ -124,6 +124,8 @@ def test_errors(data, quam):
             AdversarialModelDisplay.from_trace(trace, quantities=quantities)
     with pytest.raises(TypeError, match="a QUAM or a QUAMRegressor, got LogisticReg"):
         AdversarialModelDisplay.from_estimator(LogisticRegression().fit(X, y), X[:1])
-    with pytest.raises(ValueError, match="shows the searches of one point, got 2 rows"):
+    with pytest.raises(
+        ValueError, match="shows the searches of one point, got 2 samples"
+    ):
         AdversarialModelDisplay.from_estimator(quam, X[:2])
     assert not plt.get_fignums()

@@ -239,7 +239,7 @@ def test_chains_that_do_not_agree_are_reported():
     message = str(caught[0].message)
     share = np.mean((hmc.r_hat_proba_ > 1.1).any(axis=1))
     assert f"up to {hmc.r_hat_:.3g}" in message
-    assert f"{share:.1%} of 60 training rows" in message
+    assert f"{share:.1%} of 60 training samples" in message
     assert "Raise n_leapfrog, n_warmup or n_samples" in message
 
 
@@ -416,5 +416,7 @@ def test_halves_of_one_chain():
 
 def test_unknown_label_is_not_of_a_first_call():
     frozen = FrozenEstimator(LogisticRegression().fit(X, y))
-    with pytest.raises(ValueError, match=r"\[0, 1\] of the network\. Leave its rows"):
+    with pytest.raises(
+        ValueError, match=r"\[0, 1\] of the network\. Leave its samples"
+    ):
         _quick(frozen).fit(X, np.where(y == 1, 7, y))

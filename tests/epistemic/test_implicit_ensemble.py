@@ -192,7 +192,7 @@ def test_members_disagree_where_there_are_no_data(kind):
 def test_overflow_is_an_error(kind):
     X = np.array([[0.0, 1.0], [1.0, 0.0]] * 10)
     clf = ensemble(kind, max_epochs=1, random_state=0).fit(X, [0, 1] * 10)
-    with pytest.raises(ValueError, match="NaN or infinite logits for 1 of 2 rows"):
+    with pytest.raises(ValueError, match="NaN or infinite logits for 1 of 2 samples"):
         clf.predict_proba([[0.0, 0.0], [3e38, -3e38]])
 
 

@@ -477,7 +477,7 @@ def test_masks_that_depend_on_the_batch_raise(data, repeats):
     net = RowsLast()
     net.repeats = repeats
     clf = MCDropout(pretrained(net)).fit(X, y)
-    with pytest.raises(ValueError, match=r"'drop' changes its shape.*with the rows"):
+    with pytest.raises(ValueError, match=r"'drop' changes its shape.*with the samples"):
         clf.predict_members(X)
 
 
@@ -487,7 +487,7 @@ def test_masks_that_depend_on_the_values_raise(data):
     X = -np.abs(X)
     assert clf.predict_members(X).shape == (2, 70, 3)
     X[50] = 1.0
-    with pytest.raises(ValueError, match=r"'drop' changes its shape.*with the rows"):
+    with pytest.raises(ValueError, match=r"'drop' changes its shape.*with the samples"):
         clf.predict_members(X)
 
 

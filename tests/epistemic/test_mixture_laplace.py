@@ -89,7 +89,7 @@ def test_frozen_network_is_no_ensemble(data):
     X, y = data
     net = FrozenEstimator(MLPClassifier((6,), max_iter=5).fit(X, y))
     with pytest.raises(
-        ValueError, match=r"frozen, so that all 5 members .* there is Laplace"
+        ValueError, match=r"frozen, so that all 5 members .* use Laplace"
     ):
         MixtureLaplace(Laplace(net)).fit(X, y)
 

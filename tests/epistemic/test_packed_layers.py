@@ -426,5 +426,5 @@ def test_weights_that_a_hook_computes():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         layer = nn.utils.weight_norm(nn.Linear(4, 8))
-    with pytest.raises(TypeError, match=r"with weights that nothing computes\. Use"):
+    with pytest.raises(TypeError, match=r"without parametrizations\. Use"):
         pack(nn.Sequential(layer, nn.Linear(8, 2)), (4,))

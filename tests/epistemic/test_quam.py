@@ -270,7 +270,9 @@ def test_gamma_does_not_change_the_search(data, mlp, quam):
 def test_trace_is_about_one_point(data, quam):
     X, _ = data
     for rows in (2, 0):
-        text = rf"trace shows the searches of one point, got {rows} rows. Pass X\[i : i"
+        text = (
+            rf"trace shows the searches of one point, got {rows} samples. Pass X\[i : i"
+        )
         with pytest.raises(ValueError, match=text):
             quam.trace(X[:rows])
 

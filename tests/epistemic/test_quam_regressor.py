@@ -384,19 +384,23 @@ def test_errors(data, mlp):
     exact.intercept_ = 0.0
     with pytest.raises(
         ValueError,
-        match=r"meets all rows \(n_samples=\d+\) exactly, which leaves no variance",
+        match=r"meets all samples \(n_samples=\d+\) exactly, which leaves no variance",
     ):
         make_regressor(FrozenEstimator(exact), **QUICK).fit(X, X[:, 0])
     number = make_regressor(FrozenEstimator(exact), variance=0.1, **QUICK).fit(
         X, X[:, 0]
     )
     assert (number.predict_uncertainty(X[:2]).epistemic > 0).all()
-    with pytest.raises(ValueError, match=r"shape \(1,\) for each row, expected \(2,\)"):
+    with pytest.raises(
+        ValueError, match=r"shape \(1,\) for each sample, expected \(2,\)"
+    ):
         QUAMRegressor(frozen, variance="network").fit(X, y)
     with pytest.raises(ValueError, match="trace shows the searches of one point"):
         make_regressor(frozen, **QUICK).fit(X, y).trace(X[:2])
     many = LinearRegression().fit(X, np.c_[y, y])
-    with pytest.raises(ValueError, match=r"shape \(2,\) for each row, expected \(1,\)"):
+    with pytest.raises(
+        ValueError, match=r"shape \(2,\) for each sample, expected \(1,\)"
+    ):
         QUAMRegressor(FrozenEstimator(many)).fit(X, y)
 
 

@@ -418,7 +418,11 @@ def test_random_state_and_the_generators_of_torch(layer):
         ({}, (X[:, :2], Y), "2 features"),
         ({"e_id": 0}, (X, Y), "'e_id' parameter of ProbeObjective"),
         ({"propagation": "walk"}, (X, Y), "'propagation' parameter of EvidentialProbe"),
-        ({"validation_fraction": 1e-3}, (X, Y), "leaves none beside one training row"),
+        (
+            {"validation_fraction": 1e-3},
+            (X, Y),
+            "leaves none beside one training sample",
+        ),
         ({"tol": 1.0}, (X, Y), "tol=1.0 must be below 1: it is a fraction"),
     ],
 )

@@ -84,7 +84,7 @@ def test_tensors_on_the_gpu(detector, dtype):
 def test_partial_fit_on_the_gpu(detector):
     X, y = _data()
     if getattr(detector, "covariance", None) is not None:
-        pytest.skip("needs all rows at once")
+        pytest.skip("needs all samples at once")
     if "head" in type(detector)._reads:
         pytest.skip("needs a frozen estimator")
     expected = _fit(detector, X, y, "cpu")

@@ -722,7 +722,7 @@ def test_networks_that_copy_edges_are_sampled_sooner(monkeypatch):
         (
             {"criterion": nn.CrossEntropyLoss()},
             ValueError,
-            r"must return a tensor with a loss for each row: of shape \(54,\)",
+            r"must return a tensor with a loss for each sample: of shape \(54,\)",
         ),
         ({"validation_fraction": 1e-9}, ValueError, "leaves none beside one training"),
         ({"device": "abacus"}, ValueError, "Unknown device 'abacus'"),
@@ -739,7 +739,7 @@ def test_cached_layers_are_refused():
     def cached(n_features, n_classes):
         return GCNModel(n_features, 16, 2, n_classes, cached=True)
 
-    with pytest.raises(ValueError, match="cached=True: it remembers the first graph"):
+    with pytest.raises(ValueError, match="cached=True: it stores the first graph"):
         _fitted(cached)
 
 
@@ -760,7 +760,7 @@ def test_validation_labels_that_no_training_node_has():
         ({"X_val": NODES.features[:, :3], "y_val": Y}, "X has 3 features, but Graph"),
         ({"X_val": NODES[[]], "y_val": []}, "Found a NodeSet with 0 nodes of 120"),
         ({"sample_weight": -np.ones(60)}, "sample_weight must not be negative"),
-        ({"sample_weight": np.zeros(60)}, "sample_weight is zero for every row"),
+        ({"sample_weight": np.zeros(60)}, "sample_weight is zero for every sample"),
         ({"sample_weight": (Y[TRAIN] == 1) * 1.0}, r"got 1 class: 1\."),
     ],
 )

@@ -404,7 +404,9 @@ def test_arrays_have_no_paths():
         ValueError, match="metric='hops' counts edges on paths, and the"
     ):
         GKDE(metric="hops").fit(np.eye(3), [0, 1, 2])
-    with pytest.raises(ValueError, match="but X is an array, whose rows have no edges"):
+    with pytest.raises(
+        ValueError, match="but X is an array, whose samples have no edges"
+    ):
         GKDE().fit(nodes, y).predict(np.zeros((3, 1)))
 
 

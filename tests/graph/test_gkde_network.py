@@ -433,8 +433,8 @@ def test_frozen_teacher_without_a_class():
         ValueError,
         match=re.escape(
             "The teacher predicts the classes ['a', 'c'], but y also has ['b'], whose "
-            "probabilities it would draw to zero. Pass a teacher of all classes, leave "
-            "the nodes of these out of X and y, or set lambda_teacher=0."
+            "probabilities it would regularize towards zero. Pass a teacher of all "
+            "classes, leave the nodes of these out of X and y, or set lambda_teacher=0."
         ),
     ):
         clf.fit(nodes, names)

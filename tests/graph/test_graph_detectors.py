@@ -259,9 +259,13 @@ def test_layers_of_a_network_of_torch_geometric(nodes):
 
 
 def test_detectors_that_would_move_rows(gnn, nodes):
-    with pytest.raises(TypeError, match=r"moves each row of X .* network GCN.*split"):
+    with pytest.raises(
+        TypeError, match=r"moves each sample of X .* network GCN.*split"
+    ):
         ODIN(gnn).fit(nodes[:N_ID])
-    with pytest.raises(TypeError, match=r"replaces what a layer gives for a row, on"):
+    with pytest.raises(
+        TypeError, match=r"replaces what a layer gives for a sample, on"
+    ):
         RankFeat(gnn, layer="layers.0").fit(nodes[:N_ID])
     body, head = split(gnn)
     embeddings = body.transform(nodes)

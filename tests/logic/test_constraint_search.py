@@ -332,7 +332,7 @@ def test_nothing_to_find():
     with pytest.warns(
         SkoodWarning,
         match=r"No constraint was found: of 28 candidates none raises the auroc of "
-        r"0\.\d+ on validation rows by more than min_improvement=0\.1; the best "
+        r"0\.\d+ on validation samples by more than min_improvement=0\.1; the best "
         r"reached 0\.\d+\. Give other candidates, or a smaller min_improvement\.",
     ):
         search.fit(X, y)
@@ -480,8 +480,8 @@ def test_errors():
     with pytest.raises(
         ValueError,
         match=r"objective='auroc' needs OOD samples, at least 2 with test=0\.2, and y "
-        r"has 0 that are labeled ood_label=-1\. Add some, such as rows of classes that "
-        r"are left out, or search with objective='likelihood', which needs none\.",
+        r"has 0 that are labeled ood_label=-1\. Add some, such as samples of classes "
+        r"that are left out, or search with objective='likelihood', which needs none\.",
     ):
         search.fit(X[is_id], y[is_id])
     np.testing.assert_array_equal(search.score_samples(X), before)
@@ -504,7 +504,7 @@ def test_errors():
         planted_search(order="best").fit(X, y)
     with pytest.raises(ValueError, match="Unknown concept 'q'"):
         planted_search(candidates=[C("q")]).fit(X, y)
-    with pytest.raises(ValueError, match="No in-distribution rows"):
+    with pytest.raises(ValueError, match="No in-distribution samples"):
         ConstraintSearch(planted_detector()).fit(X[~is_id], y[~is_id])
 
 

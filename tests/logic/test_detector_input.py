@@ -131,7 +131,7 @@ class MSPClassifier(Column):
 @pytest.mark.parametrize(
     "scores, text",
     [
-        (np.zeros((3, 2)), r"scores of shape \(3, 2\) for 12 rows"),
+        (np.zeros((3, 2)), r"scores of shape \(3, 2\) for 12 samples"),
         (np.full(12, np.nan), "NaN as the score of 12 of 12 samples"),
     ],
 )

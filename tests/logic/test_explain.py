@@ -272,7 +272,7 @@ def test_the_classifier_of_id_rows_has_its_own_words():
     row = one.explain([[0.0, 0.0, 0.0, 0.0]])[0]
     assert row.violated == ["is_id"]
     assert row.concepts["is_id"] is False
-    assert row.sentence.startswith("the classifier of ID rows takes it for OOD: +")
+    assert row.sentence.startswith("the classifier of ID samples takes it for OOD: +")
 
 
 def test_data_frame():

@@ -477,7 +477,7 @@ def test_weights_that_are_fixed():
 
 def test_what_weights_cannot_be_fitted_to():
     kb = KnowledgeBase(["a", "b"], {"a": "bool", "b": "bool"})
-    with pytest.raises(ValueError, match="Weights cannot be fitted to 0 rows"):
+    with pytest.raises(ValueError, match="Weights cannot be fitted to 0 samples"):
         kb.fit_weights(np.empty((0, 2), dtype=int))
     for prior in (-1, np.inf, np.nan):
         with pytest.raises(ValueError, match=f"got n=3 and prior={prior}"):

@@ -437,7 +437,7 @@ def test_constraints_may_name_the_concept():
         ({"constraints": [C("is_id")]}, None, "adds the constraint 'is_id'"),
         ({}, "frozen", "of the first concept, 'class', is frozen. Give a"),
         ({}, "several", "'class_color', has several outputs. Give a"),
-        ({"y": "id"}, None, "no row of y has ood_label=-1. Add some"),
+        ({"y": "id"}, None, "no sample of y has ood_label=-1. Add some"),
         (
             {"id_estimator": FrozenEstimator(Column().fit(None, [-1, 1]))},
             None,

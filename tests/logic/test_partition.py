@@ -331,8 +331,8 @@ def test_what_is_too_large_says_what_is_left(name):
     message = (
         r"15 constraints tie 6 concepts together, with 64 worlds \(max_worlds=32\), "
         r"and variable elimination needs 64 entries \(max_table=32\)\. So log Z .* not "
-        r"there\. The truth and the penalty of given rows still work, and weights can "
-        r"be given, or fitted by pseudo-likelihood\."
+        r"there\. The truth and the penalty of given samples still work, and weights "
+        r"can be given, or fitted by pseudo-likelihood\."
     )
     with pytest.raises(ValueError, match=message):
         getattr(partition, name)(np.zeros(15))

@@ -24,9 +24,9 @@ def test_split_of_rows():
         np.testing.assert_array_equal(other[other < 100], alone)
     with pytest.raises(
         ValueError,
-        match=r"validation=0\.6 and test=0\.5 leave 0 ID rows of n_samples=10 to fit "
-        r"the estimator on\. Give more rows, or smaller shares\.",
+        match=r"validation=0\.6 and test=0\.5 leave 0 ID samples of n_samples=10 to "
+        r"fit the estimator on\. Give more samples, or smaller shares\.",
     ):
         split_rows(np.arange(10), ood_rows, 0.6, 0.5, draw(0), keep_ood=False)
-    with pytest.raises(ValueError, match="leave 1 OOD rows of n_samples=3"):
+    with pytest.raises(ValueError, match="leave 1 OOD samples of n_samples=3"):
         split_rows(id_rows, np.arange(3), 0.2, 0.1, draw(0), keep_ood=True)

@@ -195,15 +195,15 @@ def test_worlds_of_another_kind_are_fitted_too():
 
 def test_without_prior_a_rule_that_always_holds_is_kept_finite():
     message = (
-        r"The likelihood has no maximum: the weights of 1 constraint\(s\) would grow "
-        r"without end \('stop'\), as no row speaks against it\. They are kept finite "
-        r"by a penalty of 1e-09 \|w\|²/2\. Pass prior=1, or weights\."
+        r"The likelihood has no maximum: the weights of 1 constraint\(s\) would "
+        r"diverge \('stop'\), because no sample violates it\. They are kept finite by "
+        r"a penalty of 1e-09 \|w\|²/2\. Pass prior=1, or weights\."
     )
     with pytest.warns(SkoodWarning, match=message):
         (w,) = fit_weights(Partition(*stop_rule()), [1.0], 200, 0, names=["stop"])
     # broken with the probability ridge · w
     assert 1 / (1 + 3 * math.exp(w)) == pytest.approx(1e-9 * w, rel=1e-5)
-    with pytest.warns(SkoodWarning, match=r"without end \(0\)"):
+    with pytest.warns(SkoodWarning, match=r"diverge \(0\)"):
         (other,) = fit_weights(Partition(*stop_rule()), [0.0], 200, 0)
     assert 3 * math.exp(other) / (1 + 3 * math.exp(other)) == pytest.approx(
         -1e-9 * other, rel=1e-5
@@ -241,7 +241,8 @@ def test_constant_constraints_have_no_weight_and_a_warning():
     partition = Partition([2, 2], factors)
     message = (
         r"2 constraint\(s\) hold in all worlds, or in none: 'a or not a', 'never'\. "
-        r"They tell nothing, and their weights are 0\. Correct them, or leave them out"
+        r"They have no effect, and their weights are 0\. Correct them, or leave them "
+        r"out"
     )
     names = ["a or not a", "a -> b", "never"]
     with pytest.warns(SkoodWarning, match=message):
@@ -480,7 +481,9 @@ def test_pseudo_weights_of_constraints_that_never_change():
     factors = [((0, 1), IMPLIES), ((0, 1), always)]
     Z = np.array([[0, 0], [1, 0], [1, 1]])
     args = truth_of(factors), [2, 2], [(0, 1), (0, 1)], Z
-    message = r"1 constraint\(s\) do not change with any single concept of any row: 1\."
+    message = (
+        r"1 constraint\(s\) do not change with any single concept of any sample: 1\."
+    )
     with pytest.warns(SkoodWarning, match=message):
         weights = fit_pseudo_weights(*args, start=[3.0, 3.0])
     assert weights[1] == 0.0

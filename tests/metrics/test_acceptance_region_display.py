@@ -339,7 +339,9 @@ def test_errors():
     params = {"point": point, "yscale": "log"}
     with pytest.raises(ValueError, match=r"yscale='log' is for the second score"):
         AcceptanceRegionDisplay.from_predictions(Y_TRUE, Y_PRED, Y_SCORE, **params)
-    with pytest.raises(ValueError, match=r"No row can be drawn.*'symlog' for scores"):
+    with pytest.raises(
+        ValueError, match=r"No sample can be drawn.*'symlog' for scores"
+    ):
         AcceptanceRegionDisplay.from_predictions(
             Y_TRUE, Y_PRED, -Y_SCORE, point=point, xscale="log"
         )
@@ -372,7 +374,7 @@ def test_names_of_the_scores(names, got):
 def test_failed_plot_leaves_no_figure():
     import matplotlib.pyplot as plt
 
-    with pytest.raises(ValueError, match="No row can be drawn"):
+    with pytest.raises(ValueError, match="No sample can be drawn"):
         AcceptanceRegionDisplay.from_predictions(
             [0, 1], [0, 1], [np.inf, np.inf], point=OperatingPoint(theta=0.0, lam=0.0)
         )

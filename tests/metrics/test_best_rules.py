@@ -66,7 +66,7 @@ def test_rules():
     with pytest.raises(ValueError, match=r"of at most 0.1: the least .* is 0.25\."):
         UPPER.rule_at(0.1)
     for ask in (LOWER.at, UPPER.rule_at):
-        with pytest.raises(ValueError, match="bound contains NaN; ask for numbers"):
+        with pytest.raises(ValueError, match="bound contains NaN; pass numbers"):
             ask(math.nan)
 
 

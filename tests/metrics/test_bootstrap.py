@@ -252,7 +252,7 @@ def test_errors_of_bootstrap_ci():
         bootstrap_ci(sometimes, y_true, y_score, n_resamples=50, random_state=0)
     with pytest.raises(ValueError, match="infinite in 1 of 40 leave-one-out samples"):
         bootstrap_ci(sometimes, y_true, y_score, method="bca", random_state=0)
-    with pytest.raises(ValueError, match="there is a single ID or OOD row"):
+    with pytest.raises(ValueError, match="there is a single ID or OOD sample"):
         bootstrap_ci(auroc, [0, 0, -1], [1, 2, 0], method="bca")
 
 

@@ -78,8 +78,8 @@ def test_lines_are_the_curves():
     assert [line.get_linestyle() for line in lines] == ["-", "--", "-."]
     assert len({line.get_color() for line in lines}) == 3
     assert display.point_ is display.bounds_ is display.random_line_ is None
-    assert display.ax_.get_xlabel() == "FPR: share of OOD rows accepted"
-    assert display.ax_.get_ylabel() == "TPR: share of ID rows accepted"
+    assert display.ax_.get_xlabel() == "FPR: share of OOD samples accepted"
+    assert display.ax_.get_ylabel() == "TPR: share of ID samples accepted"
 
 
 def test_single_score_without_ties_has_the_auroc():

@@ -67,8 +67,10 @@ def test_staircases_are_the_largest_precision_of_all_rules(prior, recall):
         expected = largest_precision(thetas, recall, prior)
         assert_allclose(precision_drawn_at(line, recall), expected, rtol=1e-12)
         assert line.get_drawstyle() == "steps-pre"
-    assert display.ax_.get_ylabel() == f"precision, if the share {prior} of rows is OOD"
-    assert display.ax_.get_xlabel() == "recall: share of ID rows accepted"
+    assert (
+        display.ax_.get_ylabel() == f"precision, if the share {prior} of samples is OOD"
+    )
+    assert display.ax_.get_xlabel() == "recall: share of ID samples accepted"
 
 
 def test_lines_are_the_curves():

@@ -173,7 +173,9 @@ def test_errors_of_from_estimator():
             RidgeClassifier().fit(X_IRIS, Y_IRIS), X_IRIS, Y_IRIS
         )
     model = LogisticRegression(max_iter=500).fit(X_IRIS, Y_IRIS)
-    with pytest.raises(ValueError, match="No in-distribution rows in y: every label"):
+    with pytest.raises(
+        ValueError, match="No in-distribution samples in y: every label"
+    ):
         RiskCoverageDisplay.from_estimator(model, X_IRIS, Y_IRIS + 7)
 
 

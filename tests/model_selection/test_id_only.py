@@ -92,7 +92,7 @@ def test_labels():
     for y in (None, np.abs(Y)):
         fitted = IDOnly(StandardScaler()).fit(X, y)
         assert_array_equal(fitted.transformer_.mean_, X.mean(axis=0))
-    with pytest.raises(ValueError, match="No in-distribution rows to fit"):
+    with pytest.raises(ValueError, match="No in-distribution samples to fit"):
         IDOnly(StandardScaler()).fit(X, np.full(len(X), -1))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         IDOnly(StandardScaler()).fit(X, Y[:-1])

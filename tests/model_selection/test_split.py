@@ -138,7 +138,7 @@ def test_string_labels_and_other_ood_label():
         ),
         (np.repeat([0, 1], 9), "y has 0 out-of-distribution samples .*LeaveClassesOut"),
         (np.repeat([0, -1], [2, 9]), "y has 2 in-distribution samples"),
-        (np.repeat([-1], 9), "no in-distribution rows: every label in y equals"),
+        (np.repeat([-1], 9), "no in-distribution samples: every label in y equals"),
         (np.append(RNG.rand(9), [-1] * 3), "needs class labels in y, got 'continuous'"),
         (None, "OODStratifiedKFold splits by the labels: y is required"),
     ],
@@ -260,11 +260,11 @@ def test_labels_of_other_kinds():
         ({}, None, "LeaveClassesOut splits by the labels: y is required, got None"),
         ({}, RNG.rand(9), "needs class labels in y, got 'continuous' values such as 0"),
         ({}, [0, 1, np.nan], "Input y contains NaN"),
-        ({}, [-1, -1], "no in-distribution rows"),
+        ({}, [-1, -1], "no in-distribution samples"),
         ({}, [4, 4, -1], "n_classes=1 must be smaller than .* which is 1, so"),
         ({"n_classes": 2}, [0, 0, 1, 1], "n_classes=2 must be smaller than"),
-        ({}, [0, 0, 1], "Class 1 has a single row"),
-        ({}, ["a", "b", "b"], "Class 'a' has a single row"),
+        ({}, [0, 0, 1], "Class 1 has a single sample"),
+        ({}, ["a", "b", "b"], "Class 'a' has a single sample"),
         ({"n_splits": 3}, [0, 0, 1, 1], "only 2 ways to leave n_classes=1 of 2"),
         ({"left_out": [(0, 9)]}, [0, 0, 1, 1], r"names \[9\], which y does not"),
         ({"left_out": [("b",)]}, [0, 0, 1, 1], r"names \['b'\], which y does not"),
@@ -372,7 +372,7 @@ def test_the_first_column_holds_the_classes(kind):
             assert_array_equal(ours[0], theirs[0])
             assert_array_equal(ours[1], theirs[1])
     assert LeaveClassesOut().get_n_splits(y=y) == 3
-    with pytest.raises(ValueError, match="no in-distribution rows"):
+    with pytest.raises(ValueError, match="no in-distribution samples"):
         splits(OODStratifiedKFold(2), [[-1, 1], [2, -1]])
 
 

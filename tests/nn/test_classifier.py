@@ -220,7 +220,7 @@ def test_early_stopping_with_a_class_of_one_row(iris):
 
 def test_early_stopping_without_validation_rows(quick):
     quick.set_params(training__early_stopping=True)
-    with pytest.raises(ValueError, match=r"0\.1 of 2 rows leaves none beside"):
+    with pytest.raises(ValueError, match=r"0\.1 of 2 samples leaves none beside"):
         quick.fit([[0.0], [1.0]], [0, 1])
 
 
@@ -332,7 +332,7 @@ def test_batch_normalization_and_a_last_batch_of_one_row(batch_size, iris, quick
 def test_infinite_logits(iris, quick):
     clf = quick.fit(*iris)
     X = np.vstack([iris[0][:2], np.full((1, 4), 3e38)])
-    with pytest.raises(ValueError, match="infinite logits for 1 of 3 rows"):
+    with pytest.raises(ValueError, match="infinite logits for 1 of 3 samples"):
         clf.predict_proba(X)
 
 

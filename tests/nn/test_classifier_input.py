@@ -72,8 +72,8 @@ def test_wrong_shapes(kind, iris, digits, quick):
     clf = clone(quick).fit(images, digits[1][:50])
     with pytest.raises(
         ValueError,
-        match=r"X has rows of shape \(1, 8, 4\), but TorchClassifier was fitted on "
-        r"rows of shape \(1, 8, 8\)",
+        match=r"X has samples of shape \(1, 8, 4\), but TorchClassifier was fitted on "
+        r"samples of shape \(1, 8, 8\)",
     ):
         clf.predict(kind(images[..., :4]))
     with pytest.raises(ValueError, match=r"shape \(64,\), but .* shape \(1, 8, 8\)"):

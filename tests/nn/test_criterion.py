@@ -127,7 +127,7 @@ def test_later_changes_need_a_fit(iris, quick):
     ],
 )
 def test_what_gives_no_loss_of_each_row(iris, quick, criterion, found):
-    message = rf"must return a tensor with a loss for each row: .*got {found}"
+    message = rf"must return a tensor with a loss for each sample: .*got {found}"
     with pytest.raises(ValueError, match=message):
         quick.set_params(criterion=criterion).fit(*iris)
     assert not hasattr(quick, "classes_")

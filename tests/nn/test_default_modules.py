@@ -61,7 +61,7 @@ def test_small_conv_net_takes_images_of_any_size(size):
 
 
 def test_small_conv_net_needs_images():
-    with pytest.raises(ValueError, match=r"needs images .* rows of shape \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"needs images .* samples of shape \(3, 4\)"):
         SmallConvNet((3, 4), 2)
 
 
@@ -179,7 +179,7 @@ def test_builder_type_errors(module, params, match):
     ],
 )
 def test_builder_width_of_the_logits(factory, got):
-    with pytest.raises(ValueError, match=f"2 rows of shape .* 3 classes .*{got}"):
+    with pytest.raises(ValueError, match=f"2 samples of shape .* 3 classes .*{got}"):
         ModuleBuilder(factory, None, (4,), 3)()
 
 

@@ -436,8 +436,11 @@ def test_what_cannot_be_opened(data):
 @pytest.mark.parametrize(
     "module, text",
     [
-        (_body(width=5), r"outputs of the shape \(2, 5\) for 2 rows and 3 classes"),
-        (Tail(lambda z: z[:, :, None]), r"outputs of the shape \(2, 3, 1\) for 2 rows"),
+        (_body(width=5), r"outputs of the shape \(2, 5\) for 2 samples and 3 classes"),
+        (
+            Tail(lambda z: z[:, :, None]),
+            r"outputs of the shape \(2, 3, 1\) for 2 samples",
+        ),
         (Tail(lambda z: z[:1]), "The network gave 1 rows for a batch of 2"),
         (Tail(lambda z: "logits"), "The module returned str; expected a tensor"),
     ],

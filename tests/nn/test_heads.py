@@ -137,7 +137,7 @@ class _Whole(Flat):
             None,
             TypeError,
             r"called as module\(input_shape, \*\*module_params\) with the shape of one "
-            r"row; Linear does not accept that with module_params=\{\}: missing a "
+            r"sample; Linear does not accept that with module_params=\{\}: missing a "
             r"required argument: 'n_classes'",
         ),
         (Body, {"widht": 3}, TypeError, "unexpected keyword argument 'widht'"),
@@ -152,10 +152,10 @@ class _Whole(Flat):
             lambda shape: nn.Linear(5, 2),
             None,
             ValueError,
-            r"failed on two rows of zeros of shape \(4,\)",
+            r"failed on two samples of zeros of shape \(4,\)",
         ),
         (_Pair, None, TypeError, "one tensor of features, got an object of type tuple"),
-        (_Empty, None, ValueError, r"2 rows of shape \(4,\) it returned \(2, 0\)"),
+        (_Empty, None, ValueError, r"2 samples of shape \(4,\) it returned \(2, 0\)"),
         (
             _Mean,
             None,

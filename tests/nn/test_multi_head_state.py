@@ -166,9 +166,9 @@ def test_refit_on_other_columns(iris, frame, quick):
 def test_too_large_values(iris, quick):
     clf = quick.set_params(module=Square).fit(*iris)
     X = np.full((5, 4), 1e30)
-    with pytest.raises(ValueError, match="infinite logits for 5 of 5 rows"):
+    with pytest.raises(ValueError, match="infinite logits for 5 of 5 samples"):
         clf.predict_proba(X)
-    with pytest.raises(ValueError, match="infinite features for 5 of 5 rows"):
+    with pytest.raises(ValueError, match="infinite features for 5 of 5 samples"):
         clf.transform(X)
 
 

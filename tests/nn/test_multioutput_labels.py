@@ -83,17 +83,26 @@ def with_value(value):
     "y, match",
     [
         (None, "MultiHeadClassifier requires y to be passed"),
-        (with_value(None), "y contains NaN or None. Each row needs a label in every"),
-        (with_value(np.nan), "y contains NaN or None. Each row needs a label in every"),
-        (with_value(pd.NA), "y contains NaN or None. Each row needs a label in every"),
+        (
+            with_value(None),
+            "y contains NaN or None. Each sample needs a label in every",
+        ),
+        (
+            with_value(np.nan),
+            "y contains NaN or None. Each sample needs a label in every",
+        ),
+        (
+            with_value(pd.NA),
+            "y contains NaN or None. Each sample needs a label in every",
+        ),
         (
             np.where(TABLE == 2, np.nan, TABLE),
-            "NaN or infinity. Each row needs a label",
+            "NaN or infinity. Each sample needs a label",
         ),
         (
             with_value(-1),
             r"labels in column 'third' .* several kinds: int, str\. Make them all of "
-            "one, and leave rows out that are labeled as OOD",
+            "one, and leave samples out that are labeled as OOD",
         ),
         (FRAME.set_axis(["a", "a"], axis=1), r"must differ in name, got \['a', 'a'\]"),
         (X[:, :2], "Column 0 of y: Unknown label type: continuous"),
@@ -201,7 +210,7 @@ def test_partial_fit_cannot_balance(class_weight):
         (
             TABLE,
             [None, {0: 0, 1: 0, 2: 0}],
-            "leaves only rows of weight zero for column 1",
+            "leaves only samples of weight zero for column 1",
         ),
         (TABLE, [{0: -1, 1: 1}, None], "class_weight must be finite and not negative"),
         (

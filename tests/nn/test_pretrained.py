@@ -156,7 +156,7 @@ def test_input_shape():
     clf = pretrained(net(), input_shape=[4])
     assert clf.input_shape_ == (4,)
     for rows in (X[:, :3], X[:, None]):
-        with pytest.raises(ValueError, match=r"but the network reads samples of .*4,"):
+        with pytest.raises(ValueError, match=r"network is expecting samples of .*4,"):
             clf.predict(rows)
     assert pretrained(net()).input_shape_ is None
 

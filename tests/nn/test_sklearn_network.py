@@ -220,7 +220,7 @@ def test_mlp_errors():
     for layer in (2, -3, "fc"):
         with pytest.raises(ValueError, match=r"is not a layer .* index in \[-2, 1\]"):
             make_network(clf, layer=layer)
-    with pytest.raises(ValueError, match="head reads the penultimate layer"):
+    with pytest.raises(ValueError, match="head uses the penultimate layer"):
         read(clf, X, ALL, layer=-1)
     multilabel = fitted(mlp(), X, np.stack([y == "a", y == "b"], axis=1))
     with pytest.raises(ValueError, match="multilabel targets"):
@@ -416,13 +416,13 @@ def test_unfitted_and_unreadable():
         LinearRegression().fit(X, np.arange(90)),
         fitted(MLPRegressor(max_iter=2), X, np.arange(90)),
     ):
-        with pytest.raises(TypeError, match="it is a regressor, and skood reads"):
+        with pytest.raises(TypeError, match="must be a classifier, got the regressor"):
             make_network(estimator)
     for thing in (IsolationForest().fit(X), "passthrough", None):
-        with pytest.raises(TypeError, match=r"Cannot read .*: it must be a classifier"):
+        with pytest.raises(TypeError, match="estimator must be a classifier with"):
             make_network(thing)
     hard = VotingClassifier([("a", LogisticRegression())], voting="hard").fit(X, y)
-    with pytest.raises(TypeError, match="Cannot read VotingClassifier: it must be"):
+    with pytest.raises(TypeError, match=r"must be a classifier .* got VotingClassif"):
         make_network(hard)  # it only predicts
     with pytest.raises(TypeError, match=r"Sequential. Wrap a trained one with skood"):
         make_network(torch.nn.Sequential())

@@ -74,7 +74,7 @@ def test_check_weights():
         ([1.0, 2.0], r"shape \(3,\); got shape \(2,\)"),
         ([[1.0], [2.0], [3.0]], r"shape \(3,\); got shape \(3, 1\)"),
         ([1.0, -2.0, 1.0], "must not be negative, got a weight of -2"),
-        ([0.0, 0.0, 0.0], "sample_weight is zero for every row"),
+        ([0.0, 0.0, 0.0], "sample_weight is zero for every sample"),
         ([1.0, np.nan, 1.0], "sample_weight contains NaN"),
     ],
 )
@@ -136,7 +136,7 @@ def test_weighted_rows_leaves_out_rows_of_weight_zero():
     assert_allclose(rows.weight, np.array([1, 6, 2]) / 3)
     rows = weighted_rows(X, np.array([0, 1, 1, 0]), None, None, np.arange(2))
     assert rows.inputs is X
-    with pytest.raises(ValueError, match="leaves only rows of weight zero"):
+    with pytest.raises(ValueError, match="leaves only samples of weight zero"):
         weighted_rows(X[:1], np.array([0]), None, {0: 0}, np.arange(2))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         weighted_rows(X, np.array([0]), None, None, np.arange(2))
@@ -257,6 +257,6 @@ def test_columns_of_one_are_split_as_without_columns():
 
 def test_stratified_split_without_validation_rows():
     with pytest.raises(
-        ValueError, match=r"validation_fraction=0.5 of 2 rows leaves none"
+        ValueError, match=r"validation_fraction=0.5 of 2 samples leaves none"
     ):
         stratified_split(np.array([0, 1]), 0.5, np.random.RandomState(0))

@@ -232,7 +232,9 @@ def test_transformer_without_float64(step, data):
     needs_skl2onnx()
     X, y, _ = data
     pipeline = make_pipeline(step, KNN(n_neighbors=3)).fit(X, y)
-    expected = rf"no valid model of float64 for {type(step).__name__} \(.*rows before"
+    expected = (
+        rf"no valid model of float64 for {type(step).__name__} \(.*samples before"
+    )
     with pytest.raises(ValueError, match=f"(?s){expected}"):
         to_onnx(pipeline)
 

@@ -281,9 +281,9 @@ def test_another_version_warns(name, index):
         pytest.skip(f"{name} has no metadata here")
     there = _raised(HERE[name], index)
     expected = (
-        f"The file was written with {name} {there} (here {HERE[name]}): what was "
-        "learned may be read otherwise. Compare predictions of some rows with those "
-        "there, or fit the estimator again."
+        f"The file was written with {name} {there} (here {HERE[name]}): fitted "
+        "attributes may have another meaning. Compare predictions of some samples with "
+        "those there, or fit the estimator again."
     )
     with pytest.warns(SkoodWarning) as record:
         loaded = loads(_written_with(**{name: there}))
@@ -338,9 +338,9 @@ def test_a_version_that_is_not_known(monkeypatch):
 def test_another_format_is_refused():
     versions = {**HERE, "skood": "9.1.0"}
     message = (
-        f"The file is of format 2, and skood {skood.__version__} reads format 1: what "
-        "estimators learn is laid out otherwise. Load it with skood 9.1.0, which wrote "
-        "it, or fit the estimator again."
+        f"The file is of format 2, and skood {skood.__version__} reads format 1: "
+        "fitted attributes differ. Load it with skood 9.1.0, which wrote it, or fit "
+        "the estimator again."
     )
     with pytest.raises(ValueError) as error:
         loads(forged(note={"format": 2, "versions": versions}))

@@ -127,7 +127,7 @@ def test_negative_features(variant):
 def test_overflow():
     """One of a thousand equal features is the thousandth part of their sum."""
     Z = np.ones((2, 1000), dtype=np.float32)
-    message = "ASH scales a row by inf, which overflows float32. Keep more entries"
+    message = "ASH scales a sample by inf, which overflows float32. Keep more entries"
     with pytest.raises(ValueError, match=message):
         ASH(percentile=99.95).fit_transform(Z)
     with pytest.raises(ValueError, match="overflows float32"):

@@ -118,7 +118,9 @@ def test_errors():
     with pytest.raises(ValueError, match="LTS requires y to be passed"):
         LTS(LogisticRegression()).fit(Z)
     huge = np.full((2, 1000), 1e37, dtype=np.float32)
-    with pytest.raises(ValueError, match="LTS scales a row by 1e\\+06, which overflo"):
+    with pytest.raises(
+        ValueError, match="LTS scales a sample by 1e\\+06, which overflo"
+    ):
         LTS(top=0.001).fit_transform(huge)
 
 

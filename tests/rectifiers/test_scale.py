@@ -69,7 +69,7 @@ def test_negative_features():
 
 
 def test_overflow():
-    message = "SCALE scales a row by inf, which overflows float64. Keep more entries"
+    message = "SCALE scales a sample by inf, which overflows float64. Keep more entries"
     with pytest.raises(ValueError, match=message):
         SCALE(percentile=99.95).fit_transform(np.ones((2, 1000)))
 

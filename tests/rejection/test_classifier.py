@@ -287,7 +287,7 @@ def test_errors_about_y():
     clf = make_clf()
     with pytest.raises(ValueError, match=r"RejectOptionClassifier requires y .* None"):
         clf.fit(X, None)
-    with pytest.raises(ValueError, match="No in-distribution rows to fit"):
+    with pytest.raises(ValueError, match="No in-distribution samples to fit"):
         clf.fit(X, np.full(len(X), -1))
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         clf.fit(X, Y[:-1])
@@ -501,5 +501,7 @@ def test_score_without_accepted_or_id_rows(fitted):
     assert fitted.score(far, [0, 1, 2, 0, 1]) == -np.inf
     plain = RejectOptionClassifier(LogisticRegression()).fit(X, Y)
     for clf in (fitted, plain):
-        with pytest.raises(ValueError, match=r"No in-distribution rows in y: classes_"):
+        with pytest.raises(
+            ValueError, match=r"No in-distribution samples in y: classes_"
+        ):
             clf.score(X, np.full(len(X), -1))

@@ -242,7 +242,7 @@ def test_guarantees_that_cannot_be_given():
     for calibration in (3, OODStratifiedKFold(3)):
         clf.set_params(calibration=calibration)
         with pytest.raises(
-            ValueError, match=r"needs calibration rows scored by the final models"
+            ValueError, match=r"needs calibration samples scored by the final models"
         ):
             clf.fit(X, Y)
     clf.set_params(calibration=0.3, rule=CostBased())

@@ -52,7 +52,7 @@ def fitted():
             {},
             {
                 "check_classifiers_classes": "one of the labels {-1, 1} of the check "
-                "is the default ood_label, so that its rows are left out"
+                "is the default ood_label, so that its samples are left out"
             },
         ),
         ({"ood_label": -7, "reject_label": -8}, {}),

@@ -148,7 +148,7 @@ def test_unknown_and_empty_chunks():
     some = X_dask[X_dask[:, 0] > 9]
     assert np.isnan(some.shape[0])
     assert [len(block) for block in loaded_blocks(some)] == [5, 2]
-    with pytest.raises(ValueError, match="X has no rows: all chunks of the dask"):
+    with pytest.raises(ValueError, match="X has no samples: all chunks of the dask"):
         list(loaded_blocks(X_dask[X_dask[:, 0] > 99]))
 
 

@@ -84,9 +84,9 @@ def test_other_minor_version_warns(other, monkeypatch):
         patch.setattr(skood, "__version__", other)
         data = pickle.dumps(make_pipeline(StandardScaler(), KNN()).fit(X, y))
     message = (
-        f"An estimator that skood {other} pickled is loaded by skood {here}: what it "
-        f"learned may be read otherwise. Load it with skood {other}, fit it again, or "
-        "compare predictions of some rows."
+        f"An estimator that skood {other} pickled is loaded by skood {here}: its "
+        f"fitted attributes may have another meaning. Load it with skood {other}, fit "
+        "it again, or compare predictions of some samples."
     )
     with pytest.warns(SkoodWarning, match=f"^{re.escape(message)}$") as caught:
         loaded = pickle.loads(data)

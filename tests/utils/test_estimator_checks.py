@@ -320,7 +320,7 @@ BROKEN = [
     ("check_polarity", HighForOOD, "AUROC of ID against far OOD samples is only 0"),
     ("check_polarity", ScoreKnowsNoLeftOutClasses, "No OOD samples"),
     ("check_score_type", Float32, "scores must be float64, got float32"),
-    ("check_score_type", Column, r"expected one score per row, got \(200, 1\)"),
+    ("check_score_type", Column, r"expected one score per sample, got \(200, 1\)"),
     ("check_score_type", Masked, "scores must be an ndarray, got .*MaskedArray"),
     ("check_score_type", InfiniteFarAway, "scores must be finite"),
     ("check_score_type", TrueForID, r"predict must return \+1 and -1, got \[0"),

@@ -183,7 +183,7 @@ def test_id_rows():
     for ood_label in (-1, "x"):
         with pytest.raises(
             ValueError,
-            match=rf"No in-distribution rows to fit: .* ood_label={ood_label!r}",
+            match=rf"No in-distribution samples to fit: .* ood_label={ood_label!r}",
         ):
             id_rows([ood_label] * 3, ood_label)
     with pytest.raises(ValueError, match="0 samples in y while a minimum of 1"):

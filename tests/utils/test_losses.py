@@ -38,5 +38,5 @@ def test_errors_of_per_sample_loss():
         per_sample_loss([0, 1], [0, 5], np.eye(2), classes=[0, 1])
     with pytest.raises(ValueError, match=r"y_true contains labels.*: 'c'"):
         per_sample_loss(["a", "c"], ["a", "b"], np.eye(2), classes=["a", "b"])
-    with pytest.raises(ValueError, match=r"got -1.0 \(in 1 of 2 rows\)"):
+    with pytest.raises(ValueError, match=r"got -1.0 \(in 1 of 2 samples\)"):
         per_sample_loss([0, 1], None, [-1.0, 1.0])

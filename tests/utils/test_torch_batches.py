@@ -208,15 +208,15 @@ def test_generators_stay_as_they_are():
 
 def test_dropped_rows():
     loader = DataLoader(Items(X), batch_size=5, drop_last=True)
-    with pytest.raises(ValueError, match="leaves out the last 2 of 12 rows"):
+    with pytest.raises(ValueError, match="leaves out the last 2 of 12 samples"):
         rows(loader)
     assert len(rows_of(loader, for_fit=True)) == 10
     assert len(rows(DataLoader(Items(X), batch_size=4, drop_last=True))) == 12
     sampler = BatchSampler(SequentialSampler(X), batch_size=5, drop_last=True)
-    with pytest.raises(ValueError, match="leaves out the last 2 of 12 rows"):
+    with pytest.raises(ValueError, match="leaves out the last 2 of 12 samples"):
         rows(DataLoader(Items(X), batch_sampler=sampler))
     stream = DataLoader(Stream(Items(X)), batch_size=5, drop_last=True)
-    with pytest.raises(ValueError, match="leaves out the last rows of an iterable"):
+    with pytest.raises(ValueError, match="leaves out the last samples of an iterable"):
         rows(stream)
 
 
@@ -227,7 +227,7 @@ def test_dropped_rows():
     "data", [Stream(Items(X)), DataLoader(Stream(Items(X)))], ids=["data", "loader"]
 )
 def test_streams_have_no_rows_to_choose(data):
-    with pytest.raises(TypeError, match="gives rows one after the other, and here"):
+    with pytest.raises(TypeError, match="gives samples one after the other, and here"):
         rows_of(data, for_fit=True)
 
 
@@ -292,13 +292,17 @@ def test_batches_of_numpy():
 
 def test_collate_that_loses_rows():
     loader = DataLoader(Items(X, Y), batch_size=6, collate_fn=loses_rows)
-    with pytest.raises(ValueError, match="gave 5 rows for 6 items: there must be one"):
+    with pytest.raises(
+        ValueError, match="gave 5 samples for 6 items: there must be one"
+    ):
         rows(loader)
 
 
 def test_collate_that_loses_labels():
     loader = DataLoader(Items(X, Y), batch_size=6, collate_fn=one_too_few)
-    with pytest.raises(ValueError, match="has 6 rows and 5 labels: there must be one"):
+    with pytest.raises(
+        ValueError, match="has 6 samples and 5 labels: there must be one"
+    ):
         rows_of(loader).labels()
 
 
@@ -342,5 +346,7 @@ def test_labels_of_some_items():
 
 @pytest.mark.parametrize("data", [Items(X[:0]), Stream(Items(X[:0]))])
 def test_no_rows(data):
-    with pytest.raises(ValueError, match="X has no rows: the torch dataset gave none"):
+    with pytest.raises(
+        ValueError, match="X has no samples: the torch dataset gave none"
+    ):
         rows(data)

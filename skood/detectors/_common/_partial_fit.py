@@ -166,7 +166,7 @@ def _check_unchanged(detector):
         now = getattr(detector, name)
         if now is not value and (name == "estimator" or now != value):
             raise ValueError(
-                f"{name}={now!r} was set after rows had been learned from with "
+                f"{name}={now!r} was set after samples had been learned from with "
                 f"{name}={value!r}: their sums do not go together. Call fit to "
                 "start anew."
             )
@@ -188,7 +188,7 @@ def check_adds(detector):
     if covariance is not None:
         raise AttributeError(
             f"{name}.partial_fit needs covariance=None, the maximum likelihood "
-            f"covariance, which is a sum over rows. {covariance!r} needs all rows at "
-            "once: use fit."
+            f"covariance, which is a sum over samples. {covariance!r} needs all "
+            "samples at once: use fit."
         )
     return True

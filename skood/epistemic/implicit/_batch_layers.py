@@ -340,8 +340,8 @@ def _check_apart(network, layers, input_shape):
         f"{network.n_members} members"
     )
     advice = (
-        "In all of its layers rows must be the first axis, as with batch_first=True of "
-        "torch's, and each must be treated on its own. Use DeepEnsemble otherwise."
+        "In all of its layers samples must be the first axis, as with batch_first=True "
+        "of torch's, and each must be treated on its own. Use DeepEnsemble otherwise."
     )
 
     def logits():

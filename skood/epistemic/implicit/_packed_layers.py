@@ -187,7 +187,7 @@ class _Packer:
             raise TypeError(
                 f"The layer {name!r} of the module is a {type(layer).__name__}, whose "
                 "weights cannot be packed: only torch.nn.Linear, Conv2d and batch "
-                "normalization can, with weights that nothing computes. Use "
+                "normalization can, without parametrizations. Use "
                 "BatchEnsemble or DeepEnsemble."
             )
         return None
@@ -205,7 +205,7 @@ class _Packer:
         """Raise if the input channels of a layer cannot be divided into groups."""
         if n_channels % groups:
             raise ValueError(
-                f"The layer {name!r} of the module reads {n_channels} channels of the "
+                f"The layer {name!r} of the module uses {n_channels} channels of the "
                 f"{self.n_members} members together, which cannot be divided into "
                 f"{groups} groups: what comes before it moves channels to another axis "
                 "or puts some together. Use gamma=1, BatchEnsemble or "
@@ -215,7 +215,7 @@ class _Packer:
     def _linear(self, layer, name, x):
         if x.ndim != 2:
             raise ValueError(
-                f"The layer {name!r} of the module reads a tensor of shape "
+                f"The layer {name!r} of the module gets a tensor of shape "
                 f"{tuple(x.shape)}, but linear layers can be packed for inputs of "
                 "shape (n_rows, n_features) only. Use BatchEnsemble."
             )
@@ -319,8 +319,8 @@ def _build(network, rows):
             return None
         if part.built is None:
             raise ValueError(
-                f"The layer {name!r} of the module {what} did not run on rows in eval "
-                "mode, so it cannot be packed. Leave it out."
+                f"The layer {name!r} of the module {what} did not run on samples in "
+                "eval mode, so it cannot be packed. Leave it out."
             )
         return part.built
 

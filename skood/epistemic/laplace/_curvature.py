@@ -142,7 +142,7 @@ def finite(logits):
     if bad.any():
         raise ValueError(
             f"The network returned NaN or infinite logits for {int(bad.sum())} of "
-            f"{len(logits)} rows: their values are too large for it. Scale the "
+            f"{len(logits)} samples: their values are too large for it. Scale the "
             "features."
         )
     return logits
@@ -384,8 +384,8 @@ def best_precision(eigenvalues, square_norm):
             + (
                 "the weights are zero, and the larger it is, the better."
                 if square_norm < _LEAST
-                else "the network is so sure of all training rows that the curvature "
-                "of its loss vanishes."
+                else "the network is so sure of all training samples that the "
+                "curvature of its loss vanishes."
             )
             + " Pass a number."
         )

@@ -185,7 +185,7 @@ class MixtureLaplace(BaseMembers):
                 f"The network is frozen, so that all {self.n_members} members would be "
                 "the same network. Pass a network to fit, a list of several frozen "
                 "ones as the members, or a frozen ensemble; for a single trained "
-                "network there is Laplace."
+                "network use Laplace."
             )
         return DeepEnsemble(
             given,

@@ -381,7 +381,7 @@ class HMC(BaseMembers):
             warn(
                 f"The {who} of HMC do not agree: R-hat of the predictions is up to "
                 f"{self.r_hat_:.3g}, and above {_R_HAT} at {share:.1%} of {len(rows)} "
-                f"training rows (step sizes {self.step_size_.min():.2g} to "
+                f"training samples (step sizes {self.step_size_.min():.2g} to "
                 f"{self.step_size_.max():.2g}, acceptance "
                 f"{self.acceptance_rate_.mean():.0%}). Raise n_leapfrog, n_warmup or "
                 "n_samples."

@@ -13,7 +13,7 @@ __all__ = ["AdversarialModelDisplay"]
 _LABELS = {
     "loss": "loss",
     "attack_loss": "loss of the attack",
-    "training_loss": "loss on training rows",
+    "training_loss": "loss on training samples",
     "penalty": "excess training loss",
     "divergence": "KL divergence (nats)",
     "weights": "weight",

@@ -244,9 +244,9 @@ class QUAMRegressor(RegressorMixin, UncertaintyMixin, SkoodEstimator):
             self.variance_ = float(np.mean((outputs[:, 0] - targets) ** 2))
             if self.variance_ == 0:
                 raise ValueError(
-                    f"The network meets all rows (n_samples={len(targets)}) exactly, "
-                    "which leaves no variance of the targets. Pass variance as a "
-                    "number."
+                    f"The network meets all samples (n_samples={len(targets)}) "
+                    "exactly, which leaves no variance of the targets. Pass variance "
+                    "as a number."
                 )
         elif self.variance != "network":
             self.variance_ = float(self.variance)

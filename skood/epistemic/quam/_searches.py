@@ -264,7 +264,7 @@ class Searches:
         check_is_fitted(self.estimator)
         if n_rows(x) != 1:
             raise ValueError(
-                f"trace shows the searches of one point, got {n_rows(x)} rows. Pass "
+                f"trace shows the searches of one point, got {n_rows(x)} samples. Pass "
                 "X[i : i + 1]."
             )
         ((reference, targets, found),) = self._blocks(x, verbose=0)
@@ -297,8 +297,8 @@ def _length(loader):
         n_samples = len(loader.sampler)
     except TypeError:
         raise ValueError(
-            "The DataLoader must know how many rows it gives, because training rows "
-            "are drawn among them: its dataset has no length."
+            "The DataLoader needs a dataset with a length, because training samples "
+            "are drawn from it."
         ) from None
     if loader.drop_last:
         n_samples -= n_samples % loader.batch_size

@@ -233,7 +233,7 @@ class Partition:
         return "pseudo-likelihood", _Intractable(
             f"{reason} So log Z and what follows from it (probabilities, expected "
             "truth, the largest penalty) are not there. The truth and the penalty of "
-            "given rows still work, and weights can be given, or fitted by "
+            "given samples still work, and weights can be given, or fitted by "
             "pseudo-likelihood. Else leave out the constraints that tie the most "
             "concepts together."
         )

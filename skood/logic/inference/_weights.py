@@ -121,8 +121,8 @@ def _check_counts(n, prior):
     """Raise an error unless there are samples, or pseudo-samples, to fit to."""
     if not (n >= 0 and 0 <= prior < np.inf and n + prior > 0):
         raise ValueError(
-            "Weights need rows or pseudo-rows: n and prior must be at least 0, and "
-            f"not both 0; got n={n} and prior={prior}."
+            "Weights need samples or pseudo-samples: n and prior must be at least 0, "
+            f"and not both 0; got n={n} and prior={prior}."
         )
 
 
@@ -138,7 +138,7 @@ def _warn_constant(constant, what, names):
     if constant.any():
         warn(
             f"{int(constant.sum())} constraint(s) {what}: {_called(constant, names)}. "
-            "They tell nothing, and their weights are 0. Correct them, or leave them "
+            "They have no effect, and their weights are 0. Correct them, or leave them "
             "out."
         )
 
@@ -151,9 +151,9 @@ def _warn_fits(fits, m, tol, names):
     if unbounded.any():
         warn(
             f"The likelihood has no maximum: the weights of {int(unbounded.sum())} "
-            f"constraint(s) would grow without end ({_called(unbounded, names)}), as "
-            "no row speaks against it. They are kept finite by a penalty of "
-            f"{RIDGE:g} |w|²/2. Pass prior=1, or weights."
+            f"constraint(s) would diverge ({_called(unbounded, names)}), because no "
+            f"sample violates it. They are kept finite by a penalty of {RIDGE:g} "
+            "|w|²/2. Pass prior=1, or weights."
         )
     gradient = max((fit.gradient for _, fit in fits if not fit.converged), default=None)
     if gradient is not None:
@@ -279,7 +279,7 @@ def fit_pseudo_weights(
     free = np.isnan(fixed)
     start = np.where(free, start, fixed)
     fit = Fit(rows.value, rows.derivatives, free, tol)
-    what = "do not change with any single concept of any row"
+    what = "do not change with any single concept of any sample"
     _warn_constant(free & ~fit.free, what, names)
     fit = minimum(fit, start, np.zeros(m, dtype=bool))
     _warn_fits([(np.arange(m), fit)], m, tol, names)

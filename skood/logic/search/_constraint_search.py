@@ -346,8 +346,8 @@ class ConstraintSearch(BaseDetector):
             raise ValueError(
                 f"objective='auroc' needs OOD samples, at least {needed} with test="
                 f"{self.test}, and y has {len(ood_rows)} that are labeled ood_label="
-                f"{self.ood_label!r}. Add some, such as rows of classes that are left "
-                "out, or search with objective='likelihood', which needs none."
+                f"{self.ood_label!r}. Add some, such as samples of classes that are "
+                "left out, or search with objective='likelihood', which needs none."
             )
 
     def _find(self, search, detector, calibration, read, is_ood, rng):
@@ -391,7 +391,7 @@ class ConstraintSearch(BaseDetector):
             warn(
                 f"No constraint was found: of {len(greedy.candidates)} candidates none "
                 f"raises the {self.objective} of {greedy.before:.4f} on validation "
-                f"rows by more than min_improvement={greedy.min_improvement}{best}. "
+                f"samples by more than min_improvement={greedy.min_improvement}{best}. "
                 "Give other candidates, or a smaller min_improvement."
             )
 

@@ -51,8 +51,8 @@ def _drawn(rows, validation, test, rng, kind):
     if n_train < 2:
         raise ValueError(
             f"validation={validation} and test={test} leave {max(n_train, 0)} {kind} "
-            f"rows of n_samples={len(rows)} to fit the estimator on. Give more rows, "
-            "or smaller shares."
+            f"samples of n_samples={len(rows)} to fit the estimator on. Give more "
+            "samples, or smaller shares."
         )
     return np.split(rng.permutation(rows), [n_train, n_train + n_validation])
 

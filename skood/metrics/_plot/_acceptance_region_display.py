@@ -432,8 +432,8 @@ def _set_limits(axis, set_limits, groups, above=0.0):
     values = np.concatenate(groups)
     if values.size == 0:
         raise ValueError(
-            "No row can be drawn: every row has an infinite score, or one that the "
-            "scale of its axis does not take. Use xscale and yscale of 'linear' or "
+            "No sample can be drawn: every sample has an infinite score, or one that "
+            "the scale of its axis does not take. Use xscale and yscale of 'linear' or "
             "'symlog' for scores that are not positive."
         )
     scale = axis.get_transform()

@@ -430,7 +430,7 @@ class DoubleScoreROCDisplay(BoundDisplay):
             ax.set_ylim(bottom=-0.01)
             return self._finish(
                 ax,
-                "FPR: share of OOD rows accepted",
-                "TPR: share of ID rows accepted",
+                "FPR: share of OOD samples accepted",
+                "TPR: share of ID samples accepted",
                 "lower right",
             )

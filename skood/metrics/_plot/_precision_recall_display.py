@@ -303,8 +303,8 @@ class PrecisionRecallDisplay(BoundDisplay):
             ax.set_ylim(bottom=min(low, old))
             return self._finish(
                 ax,
-                "recall: share of ID rows accepted",
-                f"precision, if the share {self.ood_prior:g} of rows is OOD",
+                "recall: share of ID samples accepted",
+                f"precision, if the share {self.ood_prior:g} of samples is OOD",
                 "lower left",
             )
 

@@ -257,7 +257,7 @@ class RiskCoverageDisplay:
             if predict is None or not hasattr(final, "predict_proba"):
                 raise TypeError(
                     "RiskCoverageDisplay.from_estimator needs a classifier with "
-                    "predict_proba (one that rejects rows with the classifier whose "
+                    "predict_proba (one that rejects samples with the classifier whose "
                     "errors are counted in estimator_), or a detector with "
                     "score_samples and a classifier in estimator_. Got "
                     f"{type(final).__name__}. Use from_predictions with predictions "
@@ -269,8 +269,9 @@ class RiskCoverageDisplay:
             classes = known_classes(final, inner)
         if ood_mask(y, ood_label=ood_label, classes=classes).all():
             raise ValueError(
-                f"No in-distribution rows in y: every label is ood_label={ood_label!r}"
-                f" or is not in classes_ of {type(final).__name__}."
+                f"No in-distribution samples in y: every label is "
+                f"ood_label={ood_label!r} or is not in classes_ of "
+                f"{type(final).__name__}."
             )
         return cls.from_predictions(
             y,
