@@ -27,7 +27,10 @@ def _truths(candidates, domains):
 
 @pytest.mark.parametrize(
     "n, total, tautologies, signed, distinct",
-    [(13, 702, 26, 338, 325), (14, 812, 28, 392, 378)],
+    [
+        (13, 702, 26, 338, 325),
+        pytest.param(14, 812, 28, 392, 378, marks=pytest.mark.slow),
+    ],
 )
 def test_numbers_up_to_depth_2(n, total, tautologies, signed, distinct):
     domains = _bools(n)

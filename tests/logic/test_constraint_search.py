@@ -39,6 +39,9 @@ from tests.logic._planted import (
     rows_of,
 )
 
+# enough where it does not matter which constraints are found
+FEW = ["a -> b", "c <-> d", "b or c", "not d"]
+
 
 def test_planted_rule_is_found_and_helps():
     X, y = planted_data(1500, 1000)
@@ -94,7 +97,7 @@ def test_parts_that_are_fitted():
     X, y = planted_data()
     concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
     mln = MLNDetector([], concepts, LastColumn(), random_state=7)
-    search = ConstraintSearch(mln, search="gain", random_state=3).fit(X, y)
+    search = ConstraintSearch(mln, candidates=FEW, random_state=3).fit(X, y)
     rows = rows_of(y, 3)
     detector = clone(mln).set_params(constraints=search.found_)
     detector.fit(X[rows.train], y[rows.train])
@@ -114,7 +117,7 @@ def test_parts_that_are_fitted():
 def test_logic_alone():
     """Neither constraints nor a detector to start from."""
     X, y = planted_data()
-    search = planted_search(planted_detector(detector=False), order="gain")
+    search = planted_search(planted_detector(detector=False), candidates=FEW)
     search.fit(X, y)
     assert search.baseline_test_auroc_ == search.baseline_validation_auroc_ == 0.5
     assert search.test_auroc_ > 0.6
@@ -146,7 +149,7 @@ def test_logic_alone():
 def test_start_with_constraints(constraints, weights):
     X, y = planted_data()
     mln = planted_detector(constraints=constraints, weights=weights)
-    search = ConstraintSearch(mln, search="gain", random_state=3).fit(X, y)
+    search = ConstraintSearch(mln, candidates=FEW, random_state=3).fit(X, y)
     rules = list(constraints.values()) if weights == {"alike": 1.5} else constraints
     n = len(rules)
     start = KnowledgeBase(rules, dict.fromkeys(NAMES, "bool")).constraints
@@ -209,9 +212,9 @@ def test_supervised_without_constraints_or_a_detector():
 def test_weights_where_there_is_nothing_to_weigh():
     X, y = planted_data()
     mln = planted_detector(detector=False, weights=[])
-    search = ConstraintSearch(mln, search="gain", random_state=0).fit(X, y)
+    search = ConstraintSearch(mln, candidates=FEW, random_state=0).fit(X, y)
     plain = planted_detector(detector=False)
-    other = planted_search(plain, order="gain").fit(X, y)
+    other = planted_search(plain, candidates=FEW).fit(X, y)
     np.testing.assert_array_equal(search.weights_, other.weights_)
     for weights, text in (
         ([1.0], "weights must hold one number"),
@@ -223,7 +226,7 @@ def test_weights_where_there_is_nothing_to_weigh():
 
 def test_weights_are_edited_by_hand():
     X, y = planted_data()
-    search = planted_search(order="gain")
+    search = planted_search(candidates=FEW)
     with pytest.raises(NotFittedError):
         search.set_weights([1.0])
     search.fit(X, y)
@@ -242,7 +245,7 @@ def test_columns_of_labels_go_by_their_names():
     """Scorers know the concepts of a search, and displays its constraints."""
     X, y = planted_data()
     frame = pd.DataFrame(y, columns=NAMES)[NAMES[::-1]].assign(rest="?")
-    search = planted_search(order="gain")
+    search = planted_search(candidates=FEW)
     search.fit(X, frame)
     assert search.concepts_ == NAMES
     assert search.knowledge_base_.constraints == search.constraints_
@@ -377,7 +380,7 @@ def test_likelihood_needs_no_ood_rows():
 
 def test_no_test_rows():
     X, y = planted_data()
-    search = planted_search(test=0.0, order="gain")
+    search = planted_search(test=0.0, candidates=FEW)
     search.fit(X, y)
     assert search.n_validation_ == (120, 400)
     assert search.n_test_ == (0, 0)
@@ -387,7 +390,7 @@ def test_no_test_rows():
 
 def test_pickle_skops_and_search_over_it():
     X, y = planted_data()
-    search = planted_search(order="gain").fit(X, y)
+    search = planted_search(candidates=FEW).fit(X, y)
     loaded = pickle.loads(pickle.dumps(search))
     np.testing.assert_array_equal(loaded.score_samples(X), search.score_samples(X))
     pd.testing.assert_frame_equal(loaded.search_history_, search.search_history_)
@@ -419,7 +422,7 @@ def test_random_state_of_the_estimator():
     concepts = [(name, DecisionTreeClassifier(max_depth=1)) for name in NAMES]
     for seed in (None, np.random.RandomState(0)):
         mln = MLNDetector([], concepts, LastColumn(), random_state=seed)
-        search = ConstraintSearch(mln, search="gain", random_state=3).fit(X, y)
+        search = ConstraintSearch(mln, candidates=FEW, random_state=3).fit(X, y)
         assert isinstance(search.estimator_.random_state, int)
         rows = rows_of(y, 3)
         again = clone(search.estimator_).fit(X[rows.train], y[rows.train])
@@ -466,7 +469,7 @@ def test_progress(capsys):
 
 def test_errors():
     X, y = planted_data()
-    search = planted_search(order="gain")
+    search = planted_search(candidates=FEW)
     with pytest.raises(NotFittedError):
         search.search_history_  # noqa: B018
     for method in ("score_samples", "explain", "predict_concepts", "penalty"):

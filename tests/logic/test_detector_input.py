@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from sklearn.covariance import LedoitWolf
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -28,7 +27,7 @@ from tests.logic._signs import NAMES, RULES, Column, columns, linear, mln, signs
 
 pytestmark = pytest.mark.filterwarnings("ignore:normalizer='genextreme'")
 
-GAUSSIAN = SSD(covariance=LedoitWolf())
+GAUSSIAN = SSD()
 
 
 # ------------------------------------------------------------------------------ errors
@@ -252,35 +251,36 @@ def test_images_and_tensors():
     assert len(tensors.explain(torch.from_numpy(images[:2]))) == 2
 
 
-def test_pipelines_and_searches():
+@pytest.mark.parametrize(
+    "as_given",
+    [
+        pytest.param(np.asarray, marks=pytest.mark.slow),
+        lambda y: pd.DataFrame(y, columns=NAMES),
+    ],
+    ids=["array", "frame"],
+)
+def test_pipelines_and_searches(as_given):
     X, y = signs(240, 60)
-    frame = pd.DataFrame(y, columns=NAMES)
+    labels = as_given(y)
     one = MLNDetector(
         WeightedConstraints(RULES), linear(), GAUSSIAN, fusion=Fusion(), random_state=0
     )
     cv = OODStratifiedKFold(2, shuffle=True, random_state=0)
     pipeline = make_pipeline(StandardScaler(), one)
-    for labels in (y, frame):
-        scores = cross_val_score(
-            pipeline, X, labels, cv=cv, scoring=make_ood_scorer(), error_score="raise"
-        )
-        assert np.all(scores > 0.9)
-        search = GridSearchCV(
-            pipeline,
-            {
-                "mlndetector__fusion__gamma": [0.0, 1.0],
-                "mlndetector__fusion__rule": ["log", "shifted_product"],
-                "mlndetector__constraints__prior": [2.0],
-                "mlndetector__color__C": [1.0],
-            },
-            cv=cv,
-            scoring=make_ood_scorer(),
-            error_score="raise",
-        ).fit(X, labels)
-        assert search.best_score_ > 0.95
-        assert make_ood_scorer()(search, X, labels) > 0.95
-    fitted = pipeline.fit(X, frame)
-    assert fitted.score(X, frame[NAMES[::-1]]) > 0.95
+    options = {"cv": cv, "scoring": make_ood_scorer(), "error_score": "raise"}
+    scores = cross_val_score(pipeline, X, labels, **options)
+    assert np.all(scores > 0.9)
+    grid = {
+        "mlndetector__fusion__gamma": [0.0, 1.0],
+        "mlndetector__fusion__rule": ["log", "shifted_product"],
+        "mlndetector__constraints__prior": [2.0],
+        "mlndetector__color__C": [1.0],
+    }
+    search = GridSearchCV(pipeline, grid, **options).fit(X, labels)
+    assert search.best_score_ > 0.95
+    assert make_ood_scorer()(search, X, labels) > 0.95
+    columns = NAMES[::-1] if isinstance(labels, pd.DataFrame) else slice(None)
+    assert pipeline.fit(X, labels).score(X, labels[columns]) > 0.95
 
 
 def test_pickle():

@@ -125,7 +125,7 @@ def test_what_is_no_plain_word_is_quoted(name, text):
 
 
 @given(formula=formulas)
-@settings(max_examples=100, derandomize=True, deadline=None, database=None)
+@settings(max_examples=50, derandomize=True, deadline=None, database=None)
 def test_formulas_survive_repr_copies_and_pickle(formula):
     for again in (
         eval(repr(formula), {"C": C}),

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -34,16 +35,19 @@ RULES = [
 
 def _rows(n=400):
     rng = np.random.default_rng(0)
-    sizes = KnowledgeBase([], DOMAINS).sizes
-    rows = np.stack([rng.integers(size, size=n) for size in sizes], axis=1)
+    rows = np.stack([rng.integers(size, size=n) for size in SIZES], axis=1)
     # rules hold more often than they would by chance, one of them always
     truth = KnowledgeBase(RULES, DOMAINS).truth(rows)
     return rows[truth[:, 0] & (truth.sum(axis=1) >= 4)]
 
 
-def _factors(rules, rows, fixed=None):
+SIZES = KnowledgeBase([], DOMAINS).sizes
+ROWS = _rows()
+
+
+def _factors(rules, fixed=None):
     kb = KnowledgeBase(rules, DOMAINS)
-    means = kb.truth(rows).mean(axis=0)
+    means = kb.truth(ROWS).mean(axis=0)
     fixed = np.full(len(rules), np.nan) if fixed is None else fixed
     return [
         Factor(scope, table, float(mean), float(weight))
@@ -53,16 +57,30 @@ def _factors(rules, rows, fixed=None):
     ]
 
 
-def _grown(rules, rows, prior=1.0, fixed=None):
-    model = SearchModel(KnowledgeBase([], DOMAINS).sizes, len(rows), prior)
-    for factor in _factors(rules, rows, fixed):
+def _grown(rules, prior=1.0, fixed=None):
+    model = SearchModel(SIZES, len(ROWS), prior)
+    for factor in _factors(rules, fixed):
         model = model.extended(factor).fit().settled()
     return model
 
 
-def _check_equals_scratch(model, rules, rows, prior=1.0, fixed=None):
+@pytest.fixture(params=["grouping", "elimination"])
+def method(request, monkeypatch):
+    """The method of inference; "elimination" if components are too large to group."""
+    if request.param == "elimination":
+        monkeypatch.setattr(module, "_MAX_WORLDS", 8)
+        monkeypatch.setattr(module, "_MAX_TABLE", 2**10)
+    return request.param
+
+
+@cache
+def _network_of_all_rules(method):
+    return _grown(RULES)
+
+
+def _check_equals_scratch(model, rules, fixed=None):
     kb = KnowledgeBase(rules, DOMAINS)
-    weights = kb.fit_weights(rows, prior, fixed=fixed)
+    weights = kb.fit_weights(ROWS, fixed=fixed)
     np.testing.assert_allclose(model.weights, weights, rtol=1e-6, atol=1e-7)
     np.testing.assert_allclose(model.log_partition(), kb.log_partition(weights))
     np.testing.assert_allclose(
@@ -70,131 +88,104 @@ def _check_equals_scratch(model, rules, rows, prior=1.0, fixed=None):
     )
 
 
-@pytest.mark.parametrize("max_worlds", [2**18, 8])
-def test_grown_one_by_one_equals_from_scratch(max_worlds, monkeypatch):
-    """Also where components are too large to group, and concepts are eliminated."""
-    monkeypatch.setattr(module, "_MAX_WORLDS", max_worlds)
-    if max_worlds == 8:  # small tables suffice to eliminate these
-        monkeypatch.setattr(module, "_MAX_TABLE", 2**10)
-    rows = _rows()
-    model = SearchModel(KnowledgeBase([], DOMAINS).sizes, len(rows), 1.0)
+@pytest.mark.usefixtures("method")
+def test_grown_one_by_one_equals_from_scratch():
+    model = SearchModel(SIZES, len(ROWS), 1.0)
     assert model.log_partition() == pytest.approx(math.log(3 * 4 * 2**4))
     assert model.max_penalty() == 0.0
-    for n, factor in enumerate(_factors(RULES, rows), start=1):
+    for n, factor in enumerate(_factors(RULES), start=1):
         trial = model.extended(factor).fit()
-        _check_equals_scratch(trial, RULES[:n], rows)
+        _check_equals_scratch(trial, RULES[:n])
         model = trial.settled()
-        _check_equals_scratch(model, RULES[:n], rows)
+        _check_equals_scratch(model, RULES[:n])
 
 
 def test_a_trial_changes_nothing():
-    rows = _rows()
-    model = _grown(RULES[:4], rows)
+    model = _grown(RULES[:4])
     weights = model.weights.copy()
-    for factor in _factors(RULES[4:], rows):
+    for factor in _factors(RULES[4:]):
         model.extended(factor).fit().settled()
     model.without(1).fit()
     np.testing.assert_array_equal(model.weights, weights)
-    _check_equals_scratch(model, RULES[:4], rows)
+    _check_equals_scratch(model, RULES[:4])
 
 
-@pytest.mark.parametrize("max_worlds", [2**18, 8])
 @pytest.mark.parametrize("member", range(len(RULES)))
-def test_without_equals_from_scratch(member, max_worlds, monkeypatch):
-    monkeypatch.setattr(module, "_MAX_WORLDS", max_worlds)
-    if max_worlds == 8:
-        monkeypatch.setattr(module, "_MAX_TABLE", 2**10)
-    rows = _rows()
-    model = _grown(RULES, rows).without(member).fit()
+def test_without_equals_from_scratch(member, method):
+    model = _network_of_all_rules(method).without(member).fit()
     rest = RULES[:member] + RULES[member + 1 :]
-    _check_equals_scratch(model, rest, rows)
+    _check_equals_scratch(model, rest)
     # and it grows on
-    (factor,) = _factors([RULES[member]], rows)
+    (factor,) = _factors([RULES[member]])
     model = model.settled().extended(factor).fit()
-    _check_equals_scratch(model, [*rest, RULES[member]], rows)
+    _check_equals_scratch(model, [*rest, RULES[member]])
 
 
 def test_without_the_only_one():
-    rows = _rows()
-    model = _grown(RULES[:1], rows).without(0).fit()
+    model = _grown(RULES[:1]).without(0).fit()
     assert model.weights.shape == (0,)
     assert model.components == ()
     assert model.log_partition() == pytest.approx(math.log(3 * 4 * 2**4))
 
 
 def test_fixed_weights_stay():
-    rows = _rows()
     fixed = np.array([2.5, np.nan, -0.7, np.nan, np.nan, np.nan, 1.0])
-    model = _grown(RULES, rows, fixed=fixed)
-    _check_equals_scratch(model, RULES, rows, fixed=fixed)
-    rest = [0, 2, 3, 4, 5, 6]
-    _check_equals_scratch(
-        model.without(1).fit(), [RULES[i] for i in rest], rows, fixed=fixed[rest]
-    )
-    _check_equals_scratch(model.without(0).fit(), RULES[1:], rows, fixed=fixed[1:])
+    model = _grown(RULES, fixed=fixed)
+    _check_equals_scratch(model, RULES, fixed)
+    for i in (0, 1):
+        rest = RULES[:i] + RULES[i + 1 :]
+        _check_equals_scratch(model.without(i).fit(), rest, np.delete(fixed, i))
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 def test_unbounded_weights_are_those_of_the_solver():
-    """Without a prior the weight of a rule that no row breaks is capped."""
-    rows = _rows()
-    model = _grown(RULES[:3], rows, prior=0.0)
-    weights = KnowledgeBase(RULES[:3], DOMAINS).fit_weights(rows, 0.0)
+    """Without a prior the weight of a rule that no sample violates is capped."""
+    model = _grown(RULES[:3], prior=0.0)
+    weights = KnowledgeBase(RULES[:3], DOMAINS).fit_weights(ROWS, 0.0)
     assert weights[0] > 15
     np.testing.assert_allclose(model.weights, weights, rtol=1e-6)
 
 
 def test_equal_constraints_share():
-    """No weight is told from that of an equal constraint: penalties are the same."""
-    rows = _rows()
+    """Weights of equal constraints are not unique, but penalties are."""
     twice = [*RULES, "v or u != p", "not (x xor y)"]
-    model = _grown(twice, rows)
-    kb = KnowledgeBase(twice, DOMAINS)
-    weights = kb.fit_weights(rows)
-    difference = kb.penalty(rows, model.weights) - kb.penalty(rows, weights)
-    np.testing.assert_allclose(difference, difference[0], atol=1e-7)
-    model = model.without(0).fit()
-    kb = KnowledgeBase(twice[1:], DOMAINS)
-    weights = kb.fit_weights(rows)
-    difference = kb.penalty(rows, model.weights) - kb.penalty(rows, weights)
-    np.testing.assert_allclose(difference, difference[0], atol=1e-7)
+    model = _grown(twice)
+    for rules, one in ((twice, model), (twice[1:], model.without(0).fit())):
+        kb = KnowledgeBase(rules, DOMAINS)
+        weights = kb.fit_weights(ROWS)
+        difference = kb.penalty(ROWS, one.weights) - kb.penalty(ROWS, weights)
+        np.testing.assert_allclose(difference, difference[0], atol=1e-7)
 
 
-@pytest.mark.parametrize("max_worlds", [2**18, 8])
-def test_gain_is_that_of_the_likelihood(max_worlds, monkeypatch):
+@pytest.mark.usefixtures("method")
+def test_gain_is_that_of_the_likelihood():
     """The largest increase of w·m - log Z over the weight of the new constraint."""
-    monkeypatch.setattr(module, "_MAX_WORLDS", max_worlds)
-    if max_worlds == 8:
-        monkeypatch.setattr(module, "_MAX_TABLE", 2**10)
-    rows = _rows()
-    model = _grown(RULES[:5], rows)
+    model = _grown(RULES[:5])
     kb = KnowledgeBase(RULES[:6], DOMAINS)
     uniform = kb.expected_truth(np.zeros(6))
-    target = (len(rows) * kb.truth(rows).mean(axis=0) + uniform) / (len(rows) + 1)
+    target = (len(ROWS) * kb.truth(ROWS).mean(axis=0) + uniform) / (len(ROWS) + 1)
 
     def mean_log_likelihood(last):
         weights = np.append(model.weights, last)
         return weights @ target - kb.log_partition(weights)
 
     best = max(mean_log_likelihood(last) for last in np.linspace(-8, 8, 3201))
-    gain = model.gain(_factors(RULES[:6], rows)[5])
+    gain = model.gain(_factors(RULES[:6])[5])
     assert gain == pytest.approx(best - mean_log_likelihood(0.0), abs=1e-6)
     assert gain > 1e-3
 
 
 def test_gain_of_what_is_known_is_zero():
-    rows = _rows()
-    model = _grown(RULES, rows)
-    for factor in _factors(RULES, rows):
+    model = _grown(RULES)
+    for factor in _factors(RULES):
         assert abs(model.gain(factor)) < 1e-10
 
 
 def test_too_large_for_exact_sums(monkeypatch):
-    rows = _rows()
     monkeypatch.setattr(module, "_MAX_WORLDS", 8)
     monkeypatch.setattr(module, "_MAX_TABLE", 8)
-    factors = _factors(["u = p -> v", "v -> x", "x and y -> w = k and u = q"], rows)
-    model = SearchModel(KnowledgeBase([], DOMAINS).sizes, len(rows), 1.0)
+    factors = _factors(["u = p -> v", "v -> x", "x and y -> w = k and u = q"])
+    model = SearchModel(SIZES, len(ROWS), 1.0)
     model = model.extended(factors[0]).fit().settled()
     assert model.extended(factors[2]) is None
     assert model.gain(factors[2]) is None

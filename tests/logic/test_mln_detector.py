@@ -8,7 +8,6 @@ import warnings
 import joblib
 import numpy as np
 import pytest
-from sklearn.covariance import LedoitWolf
 from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -25,7 +24,7 @@ from tests.logic._signs import NAMES, RULES, Column, columns, linear, mln, signs
 
 pytestmark = pytest.mark.filterwarnings("ignore:normalizer='genextreme'")
 
-GAUSSIAN = SSD(covariance=LedoitWolf())
+GAUSSIAN = SSD()
 
 
 def holds(rule, row):

@@ -50,8 +50,14 @@ def areas(classifier, seed, **params):
 
 @pytest.mark.parametrize(
     "classifier",
-    [LogisticRegression(), RandomForestClassifier(20, random_state=0)],
-    ids=["linear", "forest"],
+    [
+        pytest.param(LogisticRegression(), id="linear"),
+        pytest.param(
+            RandomForestClassifier(20, random_state=0),
+            id="forest",
+            marks=pytest.mark.slow,
+        ),
+    ],
 )
 def test_concepts_read_from_all_columns_contradict_nothing(classifier):
     """All ID signs keep the rules, so that the class gives the color away."""

@@ -260,9 +260,9 @@ def test_few_frames_of_the_stack_are_needed():
 
 
 def test_a_long_chain():
-    text = " or ".join(["a and not b", "c"] * 20_000)
+    text = " or ".join(["a and not b", "c"] * 1_000)
     formula = parse_constraint(text, BOOL)
-    assert len(formula.parts) == 40_000
+    assert len(formula.parts) == 2_000
     assert formula.depth == 4
     assert str(formula) == text
 
@@ -285,7 +285,7 @@ def _reads_or_refuses(text):
 
 
 @given(text=st.one_of(texts.values()))
-@_fuzzed(200)
+@_fuzzed(60)
 def test_fuzzed_texts(text):
     _reads_or_refuses(text)
 
@@ -312,7 +312,7 @@ def test_many_fuzzed_texts(kind):
 
 
 @given(formula=formulas)
-@_fuzzed(100)
+@_fuzzed(50)
 def test_formulas_are_read_as_they_are_written(formula):
     again = parse_constraint(str(formula), DOMAINS)
     assert again == formula
@@ -353,12 +353,12 @@ def test_nothing_of_a_text_can_be_executed():
 @pytest.mark.parametrize(
     "text",
     [
-        "class = " + "x" * 1_000_000,
-        "x" * 1_000_000 + " = stop",
-        "'" + "x" * 1_000_000,
-        "class = stop " + "x" * 1_000_000,
-        "(" * 1_000_000,
-        "class = stop and " + "?" * 1_000_000,
+        "class = " + "x" * 30_000,
+        "x" * 30_000 + " = stop",
+        "'" + "x" * 30_000,
+        "class = stop " + "x" * 30_000,
+        "(" * 30_000,
+        "class = stop and " + "?" * 30_000,
     ],
 )
 def test_errors_of_long_texts_are_short(text):

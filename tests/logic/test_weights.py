@@ -22,6 +22,7 @@ from tests.logic.test_partition import (
     gtsrb_rules,
     naive,
     random_factors,
+    slow,
     stop_rule,
 )
 
@@ -68,7 +69,7 @@ def test_a_rule_that_is_never_broken_has_a_finite_weight():
         assert w == pytest.approx(math.log(m / (0.25 / (n + 1)) / 3), abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(12), *(slow(s) for s in range(12, 30))])
 def test_gradient_vanishes_at_the_weights(seed):
     # against expectations by a loop over all worlds
     rng = np.random.default_rng(seed)
@@ -441,14 +442,12 @@ def test_pseudo_weights_approach_those_that_made_the_rows():
 
 
 def test_pseudo_weights_of_a_component_that_is_too_large():
-    # 300 rules over pairs of 60 concepts: log Z is out of reach, this is not
-    rng = np.random.default_rng(0)
-    pairs = list(itertools.combinations(range(60), 2))
-    factors = [(pairs[i], XOR) for i in rng.choice(len(pairs), 300, replace=False)]
-    scopes = [scope for scope, _ in factors]
-    assert Partition([2] * 60, factors).method_ == "pseudo-likelihood"
-    Z = rng.integers(0, 2, (300, 60))
-    weights = fit_pseudo_weights(truth_of(factors), [2] * 60, scopes, Z, prior=10)
+    # a rule for each pair of 14 concepts: log Z cannot be computed
+    pairs = list(itertools.combinations(range(14), 2))
+    factors = [(pair, np.eye(4) > 0) for pair in pairs]
+    assert Partition([4] * 14, factors).method_ == "pseudo-likelihood"
+    Z = np.random.default_rng(0).integers(0, 4, (300, 14))
+    weights = fit_pseudo_weights(truth_of(factors), [4] * 14, pairs, Z, prior=10)
     assert np.isfinite(weights).all()
     assert np.abs(weights).max() < 2
 

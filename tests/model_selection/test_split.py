@@ -381,7 +381,8 @@ def test_the_first_column_holds_the_classes(kind):
 
 def test_a_frozen_classifier_that_has_the_left_out_classes():
     """Nothing is new to it: scores rank at random, and a warning says why."""
-    X, y = load_digits(return_X_y=True)
+    X, y = load_digits(n_class=6, return_X_y=True)
+    X, y = X[::2], y[::2]
     plain = LogisticRegression(max_iter=200)
     frozen = FrozenEstimator(clone(plain).fit(X, y))
     cv = LeaveClassesOut(left_out=[(3, 4)], random_state=0)
@@ -396,10 +397,11 @@ def test_a_frozen_classifier_that_has_the_left_out_classes():
             (score,) = cross_val_score(fitted_anew, X, y, cv=cv, scoring=scoring)
         assert score > 0.8
     # known OOD samples, and classes that the classifier lacks, are no reason to warn
-    some = FrozenEstimator(clone(plain).fit(X[y < 8], y[y < 8]))
+    known = y < 4
+    some = FrozenEstimator(clone(plain).fit(X[known], y[known]))
     with warnings.catch_warnings():
         warnings.simplefilter("error", SkoodWarning)
-        detector = Energy(some).fit(X[y < 8], y[y < 8])
+        detector = Energy(some).fit(X[known], y[known])
         detector.score(X, y)
-        detector.score(X, np.where(y < 8, y, -1))
+        detector.score(X, np.where(known, y, -1))
         make_ood_scorer()(detector, X, y)
