@@ -10,20 +10,23 @@ export PYTHON
 UV = .ci/uv
 INSTALL = $(UV) pip install --quiet --build-constraint constraints.txt --constraint
 
-.PHONY: demo test lint test-oldest doc site dist smoke clean
+.PHONY: demo test coverage lint test-oldest doc site dist smoke clean
 
 demo: $(VENV)/.demo ## train a small network, score, tune a reject option, report
 	$(VENV)/bin/python -m skood
 
-test: $(VENV)/.test ## the whole test suite, with coverage
-	$(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term --durations=20
+test: $(VENV)/.test ## the tests that are not slow
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" --durations=20
+
+coverage: $(VENV)/.test ## all tests, and the lines and branches they run
+	$(VENV)/bin/python -m pytest -n $(JOBS) --dist worksteal --cov --cov-report=term
 
 lint: $(VENV)/.test ## style and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-test-oldest: $(OLD)/.test ## the fast tests of FOLDERS with the oldest dependencies
+test-oldest: $(OLD)/.test ## the tests of FOLDERS that are not slow, with the oldest dependencies
 	$(OLD)/bin/python -m pytest -n $(JOBS) --dist worksteal -m "not slow" -o addopts="--strict-markers -rfEs --import-mode=importlib" $(FOLDERS)
 
 doc: $(PAGES)/.doc ## the pages, without running the gallery; a warning is an error

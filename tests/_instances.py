@@ -101,9 +101,7 @@ class PlainUncertainty(UncertaintyMixin, LogisticRegression):
 _LINEAR = LogisticRegression()
 _PERCEPTRON = MLPClassifier((8,), solver="lbfgs", random_state=0)
 
-_REGRESSOR = MLPRegressor(
-    hidden_layer_sizes=(16,), learning_rate_init=0.03, max_iter=1000, random_state=0
-)
+_REGRESSOR = MLPRegressor(hidden_layer_sizes=(8,), solver="lbfgs", random_state=0)
 
 _LINEAR_REGRESSOR = SGDRegressor(random_state=0)
 
@@ -172,7 +170,13 @@ _INSTANCES = {
     ],
     "ConstraintSearch": [
         ConstraintSearch(
-            MLNDetector([], _CLASS, SSD(covariance=LedoitWolf()), random_state=0),
+            MLNDetector(
+                [],
+                _CLASS,
+                SSD(covariance=LedoitWolf()),
+                fusion=Fusion(normalizer="norm"),
+                random_state=0,
+            ),
             objective="likelihood",
             validation=0.1,
             test=0.1,
@@ -191,7 +195,7 @@ _INSTANCES = {
         DICE(_LINEAR, sparsity=0.0, ood_label=-9),
     ],
     "DeepEnsemble": [
-        DeepEnsemble(TorchClassifier(**_QUICK_NET), n_members=3, random_state=0),
+        DeepEnsemble(TorchClassifier(**_QUICK_NET), n_members=2, random_state=0),
         DeepEnsemble(
             _LINEAR, n_members=2, bootstrap=True, reference=_LINEAR, random_state=0
         ),
@@ -373,6 +377,10 @@ _INSTANCES = {
     ],
     "SnapshotEnsemble": [
         SnapshotEnsemble(TorchClassifier(**_QUICK_NET, random_state=0), n_members=2),
+    ],
+    "TorchClassifier": [
+        TorchClassifier(**_QUICK_NET, random_state=0),
+        TorchClassifier(),
     ],
     "UncertaintyDetector": [
         UncertaintyDetector(PlainUncertainty()),

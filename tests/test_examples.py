@@ -14,8 +14,8 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*/plot_*.py"))
 # Without SKOOD_DATA these say so, and do nothing else.
 NEED_DATA = {"plot_budget", "plot_cora_ml", "plot_mnist", "plot_model_library_mnist"}
 
-# These take 6 seconds or more: the nightly part runs them, with the whole gallery.
-LONG = {
+# These take some seconds or more.
+SLOW = {
     "plot_ablation",
     "plot_adversarial",
     "plot_compare_detectors",
@@ -29,7 +29,11 @@ LONG = {
     "plot_odin_search",
     "plot_pick_the_layer",
     "plot_rectifiers",
+    "plot_regression",
+    "plot_several_methods",
     "plot_simplex",
+    "plot_table_1",
+    "plot_table_2_mnist",
     "plot_tabular",
     "plot_traffic_signs",
     "plot_two_moons",
@@ -39,14 +43,17 @@ LONG = {
 NEEDS = {"plot_conformal": "mapie"}
 
 
-@pytest.mark.slow
+def _cases():
+    for path in EXAMPLES:
+        marks = [pytest.mark.slow] if path.stem in SLOW else []
+        yield pytest.param(path, marks=marks, id=path.stem)
+
+
 @pytest.mark.no_cover
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", list(_cases()))
 def test_example_draws(path, monkeypatch, capsys):
     pyplot = pytest.importorskip("matplotlib.pyplot")
-    if path.stem in LONG and "SKOOD_NIGHTLY" not in os.environ:
-        pytest.skip("SKOOD_NIGHTLY is not set")
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
     pyplot.close("all")

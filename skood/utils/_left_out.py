@@ -169,7 +169,8 @@ def refitted_scores(detector, X, y, fit, score, n_folds=NETWORK_FOLDS, rescale=T
                 left_out = rows[part]
                 kept = np.delete(np.arange(n_samples), left_out)
                 other = copy.copy(detector)
-                fit(other, take_rows(X, kept), None if y is None else y[kept])
+                with unused_thresholds():  # of detectors inside the copy
+                    fit(other, take_rows(X, kept), None if y is None else y[kept])
                 found = score(other, left_out)
                 if rescale:
                     few = offset_rows(len(kept), _MAX_COMPARED)
