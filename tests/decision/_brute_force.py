@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -47,11 +48,16 @@ def _directions(points, turns, critical):
 def regions(a, b, loss, a_ood, b_ood, turns=(0,), *, critical=True):
     """Return the set of all (before, after) counts N, E, F at a threshold.
 
-    `before` counts the rows strictly below the threshold. With ``critical=False``
-    angles at which different rows change places are left out.
+    `before` counts the samples strictly below the threshold. With ``critical=False``
+    angles at which different samples change places are left out.
     """
-    rows = [(int(x), int(y)) for x, y in zip(a, b, strict=True)]
-    outs = [(int(x), int(y)) for x, y in zip(a_ood, b_ood, strict=True)]
+    rows = tuple((int(x), int(y)) for x, y in zip(a, b, strict=True))
+    outs = tuple((int(x), int(y)) for x, y in zip(a_ood, b_ood, strict=True))
+    return _regions(rows, tuple(loss.tolist()), outs, turns, critical)
+
+
+@cache  # the same samples are searched with several rules
+def _regions(rows, loss, outs, turns, critical):
     costs = [Fraction(cost).limit_denominator(1000) for cost in loss]
     found = set()
     for w, v in _directions(set(rows + outs), turns, critical):

@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from skood.decision import search
 from skood.decision._calibration_sample import sweep
@@ -386,58 +385,6 @@ def test_other_linear_rules_fit_the_engine():
         solve(_MostAccepted(), [1, 2], None, [1, 1], None, None)
     assert info.value.min_risk == 1.0
     assert math.isnan(info.value.max_tpr_at_fpr)
-
-
-TABLE_1 = {  # corrected Table 1 of the paper: OOD ~ N(2, variance 0.2)
-    "A": 0.15848793701963335,
-    "B": 0.14179186887599884,
-    "C": None,
-    "D": 0.1258560691240669,
-}
-
-
-@pytest.fixture(scope="module")
-def table_1_scores():
-    """Draw 200,000 rows: true risk, likelihood ratio, loss of ID rows, OOD rows."""
-    rng = np.random.default_rng(0)
-    n_id, n_ood = 150_000, 50_000
-    priors, means = np.array([0.3, 0.3, 0.4]), np.array([-1.0, 1.0, 3.0])
-    label = rng.choice(3, size=n_id, p=priors)
-    x = np.r_[
-        rng.normal(means[label], 1.0), rng.normal(2.0, math.sqrt(0.2), size=n_ood)
-    ]
-    joint = priors * norm.pdf(x[:, None], means, 1.0)
-    p_id = joint.sum(axis=1)
-    r = 1 - joint.max(axis=1) / p_id
-    g = norm.pdf(x, 2.0, math.sqrt(0.2)) / p_id
-    loss = (joint[:n_id].argmax(axis=1) != label).astype(float)
-    return r, g, loss, n_id
-
-
-@pytest.mark.parametrize("model", TABLE_1)
-def test_table_1(table_1_scores, model):
-    r, g, loss, n_id = table_1_scores
-    a, b = {"A": (g, None), "B": (r + 0.2 * g, None), "C": (r, None), "D": (r, g)}[
-        model
-    ]
-    args = (
-        a[:n_id],
-        None if b is None else b[:n_id],
-        loss,
-        a[n_id:],
-        None if b is None else b[n_id:],
-    )
-    rule = BoundedTPRFPR(tpr_min=0.7, fpr_max=0.2)
-    if TABLE_1[model] is None:
-        with pytest.raises(InfeasibleError) as info:
-            solve(rule, *args)
-        assert info.value.max_tpr_at_fpr == pytest.approx(0.5888419, abs=0.006)
-        return
-    point = solve(rule, *args, solver="grid", n_angles=90)
-    assert point.risk == pytest.approx(TABLE_1[model], abs=0.006)
-    assert point.tpr >= 0.7 and point.fpr <= 0.2
-    if model == "D":
-        assert point.mu == pytest.approx(0.0434651793, abs=0.01)
 
 
 def test_errors_of_arguments():

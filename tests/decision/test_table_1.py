@@ -162,8 +162,15 @@ KINDS = {
 
 @pytest.fixture(
     scope="module",
-    params=[(mean, kind) for mean in SINGLE for kind in KINDS],
-    ids=lambda param: "-".join(map(str, param)),
+    params=[
+        pytest.param(
+            (mean, kind),
+            marks=pytest.mark.slow if (mean, kind) == (3.0, "sample") else (),
+            id=f"{mean}-{kind}",
+        )
+        for mean in SINGLE
+        for kind in KINDS
+    ],
 )
 def case(request):
     """The mean of the OOD density, rows, and the tolerance."""
@@ -218,6 +225,16 @@ def test_both_scores(case, rule):
     assert point.tpr == pytest.approx(0.7, abs=atol)
 
 
+@pytest.mark.slow
+def test_a_grid_of_angles():
+    point = _draw(2.0, (150_000, 50_000), seed=0).solve(
+        TPR_FPR, "r", "g", solver="grid", n_angles=90
+    )
+    assert_allclose(point.risk, DOUBLE[2.0][0][0], rtol=0, atol=0.006)
+    assert_allclose(point.mu, DOUBLE[2.0][0][1], rtol=0, atol=0.01)
+    assert point.tpr >= 0.7 and point.fpr <= 0.2
+
+
 @pytest.mark.parametrize("mean", SINGLE, ids=str)
 def test_precision_recall_is_tpr_fpr(mean):
     """A-pr-equals-tprfpr, on rows: what is found is feasible for both."""
@@ -247,7 +264,7 @@ def test_costs(case):
 def test_searched_costs():
     """Nothing is gained by a search, if the risk and the ratio are the true ones."""
     for mean, (least, _) in COST.items():
-        rows = _quantiles(mean, 30_000, 10_000)
+        rows = _quantiles(mean, 15_000, 5_000)
         point = rows.solve(CostBased(**COSTS), "r", "g")
         assert point.objective == pytest.approx(least, abs=5e-4)
         assert point.lower_bound <= rows.solve(PlugInCost(**COSTS), "r", "g").objective
@@ -265,6 +282,7 @@ def test_largest_tpr_is_that_of_the_likelihood_ratio(mean):
     assert attained == pytest.approx(SINGLE[mean]["A"][-1], abs=5e-4)
 
 
+@pytest.mark.slow
 def test_table_within_sampling_error():
     """100,000 rows: four standard errors, from the scatter of 20 parts of the rows.
 

@@ -5,6 +5,7 @@
 
 import numpy as np
 import pytest
+from joblib import parallel_config
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 from sklearn.base import BaseEstimator
@@ -224,7 +225,10 @@ def test_fewer_ood_rows_than_folds():
     assert point.fpr in (0.0, 0.5, 1.0)
 
 
-def test_number_of_jobs_changes_nothing():
+@pytest.mark.parametrize(
+    "backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)]
+)
+def test_number_of_jobs_changes_nothing(backend):
     def fit(n_jobs):
         return RejectOptionClassifier(
             LogisticRegression(),
@@ -236,7 +240,9 @@ def test_number_of_jobs_changes_nothing():
             n_jobs=n_jobs,
         ).fit(X, Y)
 
-    one, two = fit(None), fit(2)
+    one = fit(None)
+    with parallel_config(backend):
+        two = fit(2)
     assert_same_point(one.operating_point_, two.operating_point_)
     assert_array_equal(one.accept_proba(X), two.accept_proba(X))
 

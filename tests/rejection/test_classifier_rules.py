@@ -278,7 +278,7 @@ def test_rules_are_searched(rule, grid, scorer):
     pipe = make_pipeline(StandardScaler(), make_clf(rule=rule))
     grid = {f"rejectoptionclassifier__{key}": values for key, values in grid.items()}
     search = GridSearchCV(
-        pipe, grid, scoring=scorer, cv=OODStratifiedKFold(3), error_score=np.nan
+        pipe, grid, scoring=scorer, cv=OODStratifiedKFold(2), error_score=np.nan
     ).fit(X, Y)
     scores = search.cv_results_["mean_test_score"]
     assert search.best_score_ == np.nanmax(scores)

@@ -71,14 +71,14 @@ def test_input_of_the_risk_detector():
 def test_detectors_that_cannot_use_the_classifier():
     fitted = FrozenEstimator(KNN(n_neighbors=3).fit(X))
     for detector in (
-        IsolationForest(),
+        IsolationForest(n_estimators=10),
         make_pipeline(StandardScaler(), PLAIN_KNN),
         KNN(LogisticRegression(), n_neighbors=3),
         fitted,
     ):
         clf = make_clf(ood_detector=detector, rule=ANY).fit(X, Y)
         assert clf.detector_inputs_ == {"ood": "X"}
-    forest = SklearnDetector(detector=IsolationForest(random_state=0))
+    forest = SklearnDetector(detector=IsolationForest(n_estimators=10, random_state=0))
     clf = make_clf(NET, ood_detector=forest, rule=ANY).fit(X, Y)
     assert clf.ood_detector_.detectors_[0].n_features_in_ == 8
 

@@ -36,7 +36,7 @@ RULES = [
 ]
 
 # Number of batches of seven samples that are predicted alone; None: all.
-N_BATCHES = None if "SKOOD_NIGHTLY" in os.environ else 20
+N_BATCHES = None if "SKOOD_NIGHTLY" in os.environ else 5
 
 
 def _draw(n, rng):
@@ -87,9 +87,27 @@ def _assert_batches_agree(method, X):
     return together
 
 
-@pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: type(rule).__name__)
-@pytest.mark.parametrize("guarantee", [None, "high_probability", "ltt", "expectation"])
+# All cases run at night; by day each guarantee, rule and number of scores.
+BY_DAY = {(None, 0, False), (None, 1, True), ("high_probability", 1, True)} | {
+    *(("high_probability", 0, False), ("ltt", 2, True), ("expectation", 1, False))
+}
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "rule", "double"),
+    [
+        pytest.param(
+            guarantee,
+            RULES[k],
+            double,
+            marks=() if (guarantee, k, double) in BY_DAY else pytest.mark.slow,
+            id=f"{guarantee}-{type(RULES[k]).__name__}-{double}",
+        )
+        for guarantee in (None, "high_probability", "ltt", "expectation")
+        for k in range(3)
+        for double in (False, True)
+    ],
+)
 def test_certified_bounds_hold_one_by_one(networks, guarantee, rule, double):
     network, knn = networks
     rng = np.random.default_rng(2)
@@ -137,7 +155,7 @@ def test_a_detector_as_the_only_score(networks, detector):
     X, y = _draw(400, rng)
     X = X.astype(np.float32)
     risk = knn if detector is KNN else FrozenEstimator(Energy(network).fit(X, y))
-    for coverage in (0.2, 0.5, 0.8, 1.0):
+    for coverage in (0.2, 0.8):
         clf = RejectOptionClassifier(
             network, risk, rule=BoundedAbstention(coverage), calibration="same"
         ).fit(X, y)
@@ -165,7 +183,7 @@ def _samples(seed):
 def test_rounding_changes_no_decision(solver, randomize, double):
     rules = [*RULES, BoundedImprovement(0.4), CostBased(0.3), PlugInCost(0.3)]
     n_between = 0
-    for seed in range(2):
+    for seed in range(2 if "SKOOD_NIGHTLY" in os.environ else 1):
         a, b, loss, a_ood, b_ood = _samples(seed)
         given = [_noisy(x, 10 + i) for i, x in enumerate((a, b, a_ood, b_ood))]
         for rule in rules:
@@ -178,6 +196,7 @@ def test_rounding_changes_no_decision(solver, randomize, double):
                     given[2],
                     given[3] if double else None,
                     solver=solver,
+                    n_angles=60,
                     randomize=randomize,
                 )
             except ValueError:  # infeasible
@@ -193,7 +212,7 @@ def test_rounding_changes_no_decision(solver, randomize, double):
             if not isinstance(rule, PlugInCost):
                 assert np.mean(found[0]) == pytest.approx(point.tpr)
             n_between += bool(0 < point.tau < 1)
-    assert (n_between > 1) == randomize
+    assert (n_between > 0) == randomize
 
 
 def test_certified_thresholds_are_between_scores():
