@@ -41,6 +41,7 @@ from skood.detectors import (
 from skood.exceptions import SkoodWarning
 from skood.nn import LinearHead, pretrained
 from skood.utils._torch import is_tensor, row_chunks
+from tests._instances import output_detectors
 from tests.nn._reading import read
 
 READ_LOGITS = [MSP(temperature=2.0), MaxLogit(), Energy(temperature=0.5), Entropy()]
@@ -194,6 +195,24 @@ def test_known_ood_rows_of_data_frames_lists_and_sparse_matrices():
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "detector",
+    [one for one in output_detectors() if one._fits_head],
+    ids=lambda one: type(one).__name__,
+)
+def test_fits_its_own_head_without_an_estimator(detector):
+    X, y = (part[::3] for part in load_iris(return_X_y=True))
+    own = clone(detector).fit(X, y)
+    linear = LogisticRegression(max_iter=1000)
+    given = clone(detector).set_params(estimator=linear).fit(X, y)
+    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
+    with pytest.raises(
+        ValueError,
+        match=rf"{type(detector).__name__}\(\) requires y to be passed.*linear head",
+    ):
+        clone(detector).fit(X)
+
+
 LOGIT_DETECTORS = [
     MSP(),
     MaxLogit(),
@@ -206,9 +225,11 @@ LOGIT_DETECTORS = [
 
 
 @pytest.mark.parametrize("detector", LOGIT_DETECTORS)
+@pytest.mark.filterwarnings("ignore:No training sample")
 def test_features_are_no_logits(detector):
-    """With labels, X of another number of columns than classes is refused."""
+    """With labels, X of another number of columns than classes is rejected."""
     X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
+    X, y = X[::4], y[::4]
     name = type(detector).__name__
     for n_columns in (64, 9, 7):
         with pytest.raises(
@@ -248,8 +269,10 @@ def test_logits_of_classes_that_y_lacks(detector):
             np.testing.assert_allclose(bare.score_samples(logits), scores, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:With .* calibration rows")
 def test_features_are_no_logits_of_members():
     X, y = load_digits_ood(left_out=[8, 9], ood_label=-1, return_X_y=True)
+    X, y = X[::2], y[::2]
     members = [("energy", Energy()), ("knn", KNN(n_neighbors=5))]
     for n_more in (0, 2):
         more = [(f"knn{k}", KNN(n_neighbors=k + 1)) for k in range(n_more)]

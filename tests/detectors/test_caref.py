@@ -116,15 +116,6 @@ def test_reads_a_classifier_without_a_head():
     np.testing.assert_allclose(detector.location_[2], mean, rtol=1e-12)
 
 
-def test_fits_its_own_head_without_an_estimator():
-    X, y = load_iris(return_X_y=True)
-    given = CARef(LogisticRegression(max_iter=1000)).fit(X, y)
-    own = CARef().fit(X, y)
-    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"CARef\(\) requires y to be passed"):
-        CARef().fit(X)
-
-
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 def test_partial_fit_equals_fit():
     head, Z = _network()

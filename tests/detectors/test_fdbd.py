@@ -163,15 +163,6 @@ def test_classifier_without_a_head():
         FDBD(RandomForestClassifier(5)).fit(X, y)
 
 
-def test_fits_its_own_head_without_an_estimator():
-    X, y = load_iris(return_X_y=True)
-    given = FDBD(LogisticRegression(max_iter=1000)).fit(X, y)
-    own = FDBD().fit(X, y)
-    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"FDBD\(\) requires y to be passed"):
-        FDBD().fit(X)
-
-
 def test_partial_fit_equals_fit():
     head, Z = _network()
     steps = FDBD(head)

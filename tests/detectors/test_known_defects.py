@@ -33,9 +33,9 @@ from tests._instances import output_detectors
 
 @pytest.fixture(scope="module")
 def blobs():
-    """500 samples of 4 classes in 10 dimensions, and 40 others around them."""
-    X, y = make_blobs(500, 10, centers=4, cluster_std=2.0, random_state=0)
-    queries = 6 * np.random.default_rng(0).normal(size=(40, 10))
+    """200 samples of 4 classes in 10 dimensions, and 15 others around them."""
+    X, y = make_blobs(200, 10, centers=4, cluster_std=2.0, random_state=0)
+    queries = 6 * np.random.default_rng(0).normal(size=(15, 10))
     return X, y, queries
 
 
@@ -57,7 +57,7 @@ def test_both_scatters_are_divided_by_the_number_of_samples(blobs):
     """If only that of the classes is, the relative distance is the plain one."""
     X, y, queries = blobs
     means = np.stack([X[y == k].mean(axis=0) for k in range(4)])
-    within = (X - means[y]).T @ (X - means[y]) / 500
+    within = (X - means[y]).T @ (X - means[y]) / len(X)
     nearest = np.min([_squared(queries, mean, within) for mean in means], axis=0)
     background = _squared(queries, X.mean(axis=0), np.cov(X.T, ddof=0))
     scores = RelativeMahalanobis().fit(X, y).score_samples(queries)

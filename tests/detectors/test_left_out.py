@@ -38,7 +38,7 @@ from skood.utils.estimator_checks import check_contamination
 from tests._instances import output_detectors
 
 _RNG = np.random.default_rng(0)
-_N, _D, _C = 40, 6, 3
+_N, _D, _C = 32, 4, 3
 _Y = _RNG.integers(0, _C, _N)
 _X = _RNG.normal(size=(_N, _D)) + 2 * np.eye(_C, _D)[_Y]
 _HEAD = LinearHead(
@@ -48,6 +48,7 @@ _HEAD = LinearHead(
 _FROZEN = FrozenEstimator(_HEAD)
 
 _EXACT = [
+    Mahalanobis(tied=False),
     KNN(n_neighbors=1),
     KNN(n_neighbors=4, algorithm="sklearn"),
     KNN(n_neighbors=4, algorithm="torch"),
@@ -61,6 +62,15 @@ _EXACT = [
         and getattr(one, "covariance", None) is None
     ),
 ]
+
+
+def _variants_slow(estimators):
+    """Mark all instances of a class, except the first, as slow."""
+    known = set()
+    for one in estimators:
+        again = type(one) in known
+        yield pytest.param(one, marks=pytest.mark.slow) if again else one
+        known.add(type(one))
 
 
 def _threshold_scores(monkeypatch, detector, X, y):
@@ -90,7 +100,11 @@ def _left_out(detector, X, y):
     )
 
 
-@pytest.mark.parametrize("detector", _EXACT, ids=lambda d: repr(d)[:50])
+@pytest.mark.parametrize(
+    "detector",
+    [*_EXACT[:7], *_variants_slow(_EXACT[7:])],
+    ids=lambda d: repr(d)[:50],
+)
 def test_formulas_are_fits_without_each_sample(detector, monkeypatch):
     scores = _threshold_scores(monkeypatch, detector, _X, _Y)
     expected = _left_out(detector, _X, _Y)
@@ -135,7 +149,7 @@ def test_partial_fit_has_the_threshold_of_fit(detector):
 
 
 def test_moments_without_rows():
-    kept, gone = _X[:30] + 1e4, _X[30:] + 1e4
+    kept, gone = _X[:18] + 1e4, _X[18:] + 1e4
     found = ClassMoments().updated(_X + 1e4, None).without(gone)
     expected = ClassMoments().updated(kept, None)
     np.testing.assert_allclose(found.means, expected.means, rtol=1e-12)
@@ -231,19 +245,24 @@ def _draw_normal(n_samples, rng):
         KNN(n_neighbors=2, normalize=False),
         KNN(n_neighbors=10),
         SklearnDetector(detector=LocalOutlierFactor(n_neighbors=3, novelty=True)),
-        Propagation(KNN(n_neighbors=1)),
         NNGuide(n_neighbors=1),
-        Relation(),
         Mahalanobis(),
         Mahalanobis(tied=False),
         RelativeMahalanobis(),
         SSD(),
         GMM(),
-        Residual(),
         ViM(),
-        NECO(n_components=10),
-        PNML(),
-        SHE(),
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (
+                Propagation(KNN(n_neighbors=1)),
+                Relation(),
+                Residual(),
+                NECO(n_components=10),
+                PNML(),
+                SHE(),
+            )
+        ),
     ],
     ids=lambda d: repr(d)[:60],
 )
@@ -264,9 +283,9 @@ def test_share_of_new_samples_with_nearly_as_many_features(detector):
 
 def test_share_of_new_samples_of_a_forest_that_is_fitted():
     """A forest is sure of the samples that it was grown on."""
-    detector = MSP(RandomForestClassifier(50, max_features=1.0, random_state=0))
-    mean, error = _rejected(detector, _draw_wide, 200, 8)
-    assert mean < 0.1 + 4 * error + 1 / 201  # with ties it may be less
+    detector = MSP(RandomForestClassifier(10, max_features=1.0, random_state=0))
+    mean, error = _rejected(detector, _draw_wide, 100, 6)
+    assert mean < 0.1 + 4 * error + 1 / 101  # with ties it may be less
 
 
 class _InSample(KNN):

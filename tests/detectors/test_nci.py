@@ -105,15 +105,6 @@ def test_classifier_without_a_head():
         NCI(RandomForestClassifier(5)).fit(X, y)
 
 
-def test_fits_its_own_head_without_an_estimator():
-    X, y = load_iris(return_X_y=True)
-    given = NCI(LogisticRegression(max_iter=1000)).fit(X, y)
-    own = NCI().fit(X, y)
-    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"NCI\(\) requires y to be passed"):
-        NCI().fit(X)
-
-
 def test_binary_head():
     """The two rows of a binary margin are opposite to each other."""
     X, y = load_iris(return_X_y=True)

@@ -209,15 +209,6 @@ def test_without_the_logit_it_reads_features_only():
     np.testing.assert_array_equal(given.score_samples(X), expected.score_samples(X))
 
 
-def test_fits_its_own_head_without_an_estimator():
-    X, y = load_iris(return_X_y=True)
-    given = NECO(LogisticRegression(max_iter=1000), n_components=2).fit(X, y)
-    own = NECO(n_components=2).fit(X, y)
-    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"NECO\(\) requires y to be passed"):
-        NECO(n_components=2).fit(X)
-
-
 @pytest.mark.parametrize("n_components", [0, 0.0, 1.0, -1, "all", None])
 def test_bad_dimension(n_components):
     head, Z = _network()

@@ -183,15 +183,6 @@ def test_log_probabilities_have_no_energy():
         NNGuide(RandomForestClassifier(10, random_state=0)).fit(X, y)
 
 
-def test_fits_its_own_head_without_an_estimator():
-    X, y = load_iris(return_X_y=True)
-    given = NNGuide(LogisticRegression(max_iter=1000)).fit(X, y)
-    own = NNGuide().fit(X, y)
-    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"NNGuide\(\) requires y to be passed"):
-        NNGuide().fit(X)
-
-
 def test_chunks_and_tiles_change_nothing(monkeypatch):
     head, Z = _network(700)
     expected = NNGuide(head).fit(Z).score_samples(Z)
@@ -207,14 +198,15 @@ def test_chunks_and_tiles_change_nothing(monkeypatch):
 
 
 def test_threshold_from_5000_rows():
-    head, Z = _network(6000)
+    head, Z = _network(5100)
     detector = NNGuide(head, contamination=0.1).fit(Z)
-    rows = np.sort(np.random.default_rng(0).choice(6000, 5000, replace=False))
+    rows = np.sort(np.random.default_rng(0).choice(5100, 5000, replace=False))
     reading = detector._read_all(Z, validated=False).rows(rows)
     scores = detector._score_rows(reading, rows)  # without themselves
     assert detector.offset_ == pytest.approx(middle_of_gap(scores, 0.1), rel=1e-12)
     # equal, up to rounding, where a sample is not among its own neighbors
-    assert np.all(scores <= detector.score_samples(Z[rows]) * (1 + 1e-12))
+    some = slice(0, None, 10)
+    assert np.all(scores[some] <= detector.score_samples(Z[rows[some]]) * (1 + 1e-12))
 
 
 @pytest.mark.parametrize("dtype, rtol", [(np.float64, 1e-9), (np.float32, 1e-5)])

@@ -102,8 +102,8 @@ def _assert_equal_fits(got, expected, X):
 @pytest.mark.parametrize("order", ["mixed", "by class"])
 def test_batches_equal_one_fit(detector, size, order):
     X, y = _learnable(detector)
-    if size == 1:  # each row costs a factorization
-        X, y = X[:40], y[:40]
+    if size == 1:  # each sample costs a factorization
+        X, y = X[:20], y[:20]
     if order == "by class":
         rows = np.argsort(y, kind="stable")
         X, y = X[rows], y[rows]

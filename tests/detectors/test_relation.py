@@ -42,12 +42,15 @@ def _relations(head, bank, queries):
         weights = [math.exp(w @ z + c) for w, c in zip(W, b, strict=True)]
         return np.array(weights) / sum(weights)
 
-    def relation(a, b):
+    def relation(a, b, pa, pb):
         cosine = (a @ b) / math.sqrt((a @ a) * (b @ b))
-        return max(0.0, cosine) * float(proba(a) @ proba(b))
+        return max(0.0, cosine) * float(pa @ pb)
 
     queries, bank = np.asarray(queries, np.float64), np.asarray(bank, np.float64)
-    return np.array([[relation(z, other) for other in bank] for z in queries])
+    pairs = [(other, proba(other)) for other in bank]
+    return np.array(
+        [[relation(z, other, proba(z), p) for other, p in pairs] for z in queries]
+    )
 
 
 def _naive(relations, power=1.0, threshold=0.03):
@@ -59,7 +62,7 @@ def _naive(relations, power=1.0, threshold=0.03):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_equals_naive_loop(power, threshold, dtype):
     head, Z = _network(dtype=dtype)
-    queries = 2 * np.random.default_rng(1).normal(size=(30, 6)).astype(dtype)
+    queries = 2 * np.random.default_rng(1).normal(size=(10, 6)).astype(dtype)
     relations = _relations(head.estimator, Z, queries)
     # no relation is so close to the threshold that rounding decides
     assert np.abs(relations[relations > 0] - threshold).min() > 1e-7
@@ -150,15 +153,6 @@ def test_reads_a_classifier_without_a_head():
     np.testing.assert_allclose(
         detector.bank_proba_, forest.predict_proba(X), atol=1e-12
     )
-
-
-def test_fits_its_own_head_without_an_estimator():
-    X, y = load_iris(return_X_y=True)
-    given = Relation(LogisticRegression(max_iter=1000)).fit(X, y)
-    own = Relation().fit(X, y)
-    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-6)
-    with pytest.raises(ValueError, match=r"Relation\(\) requires y to be passed"):
-        Relation().fit(X)
 
 
 def test_chunks_and_tiles_change_nothing(monkeypatch):

@@ -179,13 +179,6 @@ def test_a_late_class_makes_it_wait():
     assert detector.offset_ == pytest.approx(expected.offset_, rel=1e-12)
 
 
-def test_fits_its_own_head_without_an_estimator():
-    X, y = load_iris(return_X_y=True)
-    own = SHE().fit(X, y)
-    given = SHE(LogisticRegression(max_iter=1000)).fit(X, y)
-    np.testing.assert_allclose(own.score_samples(X), given.score_samples(X), rtol=1e-9)
-
-
 def test_classifier_without_a_head():
     """A forest has predictions, which is all that is needed."""
     X, y = load_iris(return_X_y=True)

@@ -31,7 +31,7 @@ INSTANCES = [
 ]
 
 BARE = [
-    IsolationForest(n_estimators=20, random_state=0),
+    IsolationForest(n_estimators=5, random_state=0),
     LocalOutlierFactor(novelty=True),
     OneClassSVM(nu=0.1),
     EllipticEnvelope(random_state=0),
@@ -69,7 +69,16 @@ def test_equals_the_bare_detector(bare, data):
     assert not hasattr(bare, "n_features_in_")
 
 
-@pytest.mark.parametrize("bare", BARE, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "bare",
+    [
+        pytest.param(
+            bare, marks=[pytest.mark.slow] * isinstance(bare, EllipticEnvelope)
+        )
+        for bare in BARE
+    ],
+    ids=lambda one: type(one).__name__,
+)
 def test_per_class_is_the_largest_score(bare, data):
     X, y = data
     detector = SklearnDetector(detector=bare, per_class=True).fit(X, y)
@@ -88,7 +97,7 @@ def test_known_ood_rows_are_in_no_class(data):
 
 
 def test_default_is_an_isolation_forest(data):
-    X, _ = data
+    X = data[0][::15]
     expected = IsolationForest(random_state=0).fit(X).score_samples(X)
     np.testing.assert_array_equal(SklearnDetector().fit(X).score_samples(X), expected)
 

@@ -144,8 +144,15 @@ def test_frozen_classifier(data):
     np.testing.assert_allclose(scores, detector.score_samples(rows), rtol=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("with_head", [False, True])
+@pytest.mark.parametrize(
+    "with_head, dtype",
+    [
+        (False, np.float64),
+        (True, np.float32),
+        pytest.param(True, np.float64, marks=pytest.mark.slow),
+        pytest.param(False, np.float32, marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("kind", formula_of(), ids=lambda kind: kind.__name__)
 def test_features_of_a_split_network(kind, with_head, dtype, data):
     """Every detector on features, logits or a head with given weights."""
