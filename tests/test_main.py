@@ -15,7 +15,6 @@ from skood.__main__ import main
 from skood.benchmark import _cli
 
 COMMAND = [sys.executable, "-m", "skood"]
-NIGHTLY = "SKOOD_NIGHTLY" in os.environ
 QUICK = ["--epochs", "1", "--train", "100", "--quiet"]
 
 
@@ -41,26 +40,35 @@ def test_version():
 def test_help_imports_nothing_heavy():
     code = (
         "import sys; from skood.__main__ import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "print({'numpy', 'sklearn', 'torch'} & set(sys.modules), file=sys.stderr)"
+        "for line in (['--help'], ['benchmark', '--help']):\n"
+        "    try: main(line)\n"
+        "    except SystemExit: pass\n"
+        "heavy = {'numpy', 'sklearn', 'torch', 'scipy'}\n"
+        "print(heavy & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert done.stdout.startswith(b"usage: skood")
     assert done.stderr.decode().strip() == "set()"
 
 
-def test_errors_exit_with_2():
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--tpr 2",
+        pytest.param("--left-out 77", marks=pytest.mark.slow),
+        pytest.param("--ood nothing", marks=pytest.mark.slow),
+    ],
+)
+def test_errors_exit_with_2(line):
     # in one process: tests/benchmark/test_cli.py
-    wrong = ["--left-out", "77"], ["--tpr", "2"], ["--ood", "nothing"]
-    for arguments in wrong if NIGHTLY else wrong[:1]:
-        done = run(*arguments)
-        assert done.returncode == 2
-        assert done.stdout == b""
-        assert done.stderr.startswith(b"skood: error: ")
-        assert done.stderr.count(b"\n") == 1
+    done = run(*line.split())
+    assert done.returncode == 2
+    assert done.stdout == b""
+    assert done.stderr.startswith(b"skood: error: ")
+    assert done.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow  # in one process: tests/benchmark/test_cli.py, test_output.py
 def test_whole_run_on_a_terminal_of_few_characters(tmp_path):
     done = run(*QUICK, "--out", str(tmp_path), PYTHONIOENCODING="ascii")
     assert done.returncode == 0
@@ -73,7 +81,7 @@ def test_whole_run_on_a_terminal_of_few_characters(tmp_path):
     assert f"accuracy {content['network']['accuracy']:.4f}" in report
 
 
-@pytest.mark.skipif(not NIGHTLY, reason="a broken pipe is tested in one process too")
+@pytest.mark.slow  # in one process: tests/benchmark/test_cli.py
 def test_nobody_reads():
     process = subprocess.Popen(
         [*COMMAND, *QUICK], stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -9,12 +9,22 @@ import numpy as np
 import pytest
 
 from skood.benchmark import run_main_job
+from tests._forks import killed_if
 
 
 def idx_bytes(array):
     """The IDX file of an array of bytes, by the format's description."""
     head = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
     return head + array.astype(np.uint8).tobytes()
+
+
+def kill_after(n_lines, journal, function):
+    """Run a function in a forked process, which is killed at so many lines."""
+
+    def is_written():
+        return journal.exists() and journal.read_bytes().count(b"\n") == n_lines
+
+    killed_if(is_written, function)
 
 
 @pytest.fixture

@@ -3,11 +3,8 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -33,6 +30,8 @@ from skood.detectors import KNN, Energy, Mahalanobis
 from skood.exceptions import SkoodWarning
 from skood.metrics import ranking_metrics
 from skood.nn import TorchClassifier, pretrained
+from tests._forks import forks
+from tests.benchmark.conftest import kill_after
 
 RNG = np.random.RandomState(0)
 X = RNG.normal(size=(90, 3))
@@ -354,62 +353,33 @@ def test_jobs_share_the_folder(tmp_path, backend):
     pd.testing.assert_frame_equal(one, again)
 
 
-SCRIPT = """
-import json, os, sys, time
-import numpy as np
-from sklearn.base import BaseEstimator
-from skood.benchmark import compare
+class Powers(Norm):
+    """A detector by its power, which waits in the fit if asked to."""
 
-FITS = []
-
-class Slow(BaseEstimator):
-    def __init__(self, number=0):
-        self.number = number
+    wait = 0
 
     def fit(self, X, y=None):
-        FITS.append(self.number)
-        if self.number == 2 and "WAIT" in os.environ:
-            time.sleep(60)
-        self.center_ = X.mean(axis=0)
-        return self
+        if self.scale == 2:
+            time.sleep(Powers.wait)
+        return super().fit(X)
 
     def score_samples(self, X):
-        return -np.linalg.norm(X - self.center_, axis=1) ** (1 + self.number)
-
-X = np.random.RandomState(0).normal(size=(60, 2))
-table = compare(
-    {str(i): Slow(i) for i in range(4)}, X, None, {"a": X + 1, "b": 3 * X},
-    random_state=0, n_resamples=9, metrics="auroc",
-    resume=sys.argv[1] if len(sys.argv) > 1 else None,
-)
-print(json.dumps([FITS, table.value.tolist()]))
-"""
+        return -(np.linalg.norm(X - self.center_, axis=1) ** (1 + self.scale))
 
 
-def run_script(*args):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *args], capture_output=True, check=True
-    )
-    return json.loads(done.stdout)
-
-
-def test_killed(tmp_path, monkeypatch, capsys):
-    process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(tmp_path)], env=os.environ | {"WAIT": "1"}
-    )
+@forks
+def test_killed(tmp_path, monkeypatch):
+    detectors = {str(i): Powers(i) for i in range(4)}
+    run = partial(quick, detectors, X, None, OOD, metrics="auroc", n_resamples=79)
+    monkeypatch.setattr(Powers, "wait", 60)
     journal = tmp_path / "cells.jsonl"
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        if journal.exists() and journal.read_bytes().count(b"\n") == 6:
-            break
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    fits, values = run_script(str(tmp_path))
-    assert fits == [2, 3]  # two detectors were finished
-    monkeypatch.setattr(sys, "argv", ["script"])
-    exec(SCRIPT, {})
-    assert json.loads(capsys.readouterr().out) == [[0, 1, 2, 3], values]
+    kill_after(6, journal, partial(run, resume=tmp_path))
+    monkeypatch.setattr(Powers, "wait", 0)
+    table = run(resume=tmp_path)
+    assert [call[1] for call in CALLS] == [2, 3]  # two detectors were finished
+    CALLS.clear()
+    assert_array_equal(run().value, table.value)
+    assert [call[1] for call in CALLS] == [0, 1, 2, 3]
 
 
 def test_progress(capsys):

@@ -191,8 +191,12 @@ def test_rules_are_chosen_on_the_validation_part(digits_result):
         assert point.fpr == option.classifier.accept_proba(Z_val[~is_id]).mean()
 
 
-def test_what_is_attainable_if_the_bounds_are_not():
-    result = run_main_job(max_epochs=1, n_train=100, tpr_min=1.0, fpr_max=0.0)
+def test_what_is_attainable_if_the_bounds_are_not(capsys):
+    bounds = {"tpr_min": 1.0, "fpr_max": 0.0}
+    result = run_main_job(max_epochs=1, n_train=100, **bounds, verbose=1)
+    shown = capsys.readouterr().err
+    assert "TorchClassifier" in shown  # progress is shown if asked for
+    assert "detectors" in shown
     for option in result.reject_options.values():
         assert option.classifier is option.report is option.reasons is None
         assert 0 <= option.error.max_tpr_at_fpr < 1
@@ -208,13 +212,14 @@ def test_what_is_attainable_if_the_bounds_are_not():
 
 
 @pytest.mark.filterwarnings("ignore:The training features have rank")
-def test_seed_decides_all_but_seconds(digits_result):
+def test_seed_decides_all_but_seconds(digits_result, capsys):
     again = run_main_job(max_epochs=4, n_train=300)
+    assert capsys.readouterr() == ("", "")
     for name in SINGLES:
         assert_array_equal(again.scores[name], digits_result.scores[name])
     assert again.common_fpr == digits_result.common_fpr
-    other = run_main_job(max_epochs=1, n_train=300, random_state=1)
-    assert not np.array_equal(other.y_true, digits_result.y_true)
+    options = digits_result.options | {"out": None, "random_state": 1}
+    assert not np.array_equal(prepare(Options(**options)).y_held, again.y_true)
 
 
 def test_ood_data_by_name(write_idx):
@@ -248,12 +253,3 @@ def test_number_of_threads_is_put_back():
         assert torch.get_num_threads() == 1
         raise RuntimeError("stop")
     assert torch.get_num_threads() == before
-
-
-def test_progress_is_shown_if_asked(capsys):
-    run_main_job(max_epochs=1, n_train=100, verbose=1)
-    shown = capsys.readouterr().err
-    assert "TorchClassifier" in shown
-    assert "detectors" in shown
-    run_main_job(max_epochs=1, n_train=100)
-    assert capsys.readouterr() == ("", "")

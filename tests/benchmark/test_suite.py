@@ -7,15 +7,15 @@ import csv
 import errno
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
+from functools import partial
 from itertools import chain
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
@@ -25,6 +25,8 @@ from skood.benchmark._inputs import METRICS
 from skood.benchmark._suite import PARTS
 from skood.detectors import KNN, MSP
 from skood.utils._metaestimators import n_rows
+from tests._forks import forks
+from tests.benchmark.conftest import kill_after
 
 
 def barely_trained(make):
@@ -111,6 +113,8 @@ def parts(monkeypatch):
         return small(seed)
 
     monkeypatch.setattr(_suite_run, "PARTS", {"one": made, "two": made})
+    few = partial(_suite_run.run_comparison, n_resamples=49)
+    monkeypatch.setattr(_suite_run, "run_comparison", few)
     return calls
 
 
@@ -157,48 +161,44 @@ def test_jobs_and_repeats(parts, tmp_path, capsys):
     assert rows["rows"][0]["std"] >= 0
 
 
-SCRIPT = """
-import sys, time
-import numpy as np
-from pathlib import Path
-from sklearn.base import BaseEstimator
-from skood.benchmark import _suite, _suite_run
+FITS: list = []
 
-class Slow(BaseEstimator):
+
+class Numbered(BaseEstimator):
+    """A detector that notes its fits; number 2 waits in scoring if asked to."""
+
+    wait = 0
+
     def __init__(self, number):
         self.number = number
+
     def fit(self, X, y):
-        print("fit", self.number, flush=True)
+        FITS.append(self.number)
         return self
+
     def score_samples(self, X):
-        if self.number == 2 and len(sys.argv) > 2:
-            time.sleep(60)
+        if self.number == 2:
+            time.sleep(Numbered.wait)
         return -np.abs(X[:, 0] - self.number)
 
-def part(seed):
-    X = np.random.RandomState(0).normal(size=(40, 2))
-    many = {str(i): Slow(i) for i in range(4)}
-    return _suite.Part("t", "", many, X, np.arange(40) % 2, {"a": X + 5})
 
-_suite_run.PARTS["tabular"] = part
-print(_suite_run.run_suite(Path(sys.argv[1]), ["tabular"]))
-"""
+@forks
+def test_killed(tmp_path, monkeypatch):
+    def part(seed):
+        X = np.random.RandomState(0).normal(size=(40, 2))
+        many = {str(i): Numbered(i) for i in range(4)}
+        return _suite.Part("t", "", many, X, np.arange(40) % 2, {"a": X + 5})
 
-
-def test_killed(tmp_path):
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    with subprocess.Popen([*command, "wait"], stdout=subprocess.DEVNULL) as process:
-        journal = tmp_path / "cells" / "cells.jsonl"
-        until = time.monotonic() + 120
-        while time.monotonic() < until:
-            if journal.exists() and journal.read_bytes().count(b"\n") == 4:
-                break
-            time.sleep(0.02)
-        process.send_signal(signal.SIGKILL)
+    monkeypatch.setattr(_suite_run, "PARTS", {"one": part})
+    run = partial(_suite_run.run_suite, tmp_path)
+    journal = tmp_path / "cells" / "cells.jsonl"
+    monkeypatch.setattr(Numbered, "wait", 60)
+    kill_after(4, journal, run)
     finished = journal.read_bytes()
     assert not (tmp_path / "report.html").exists()
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["fit 2", "fit 3"]
+    monkeypatch.setattr(Numbered, "wait", 0)
+    run()
+    assert FITS == [2, 3]
     assert journal.read_bytes().startswith(finished)
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
@@ -288,18 +288,6 @@ def test_help_names_every_option(capsys):
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "skood benchmark --help" in capsys.readouterr().out
-
-
-def test_help_imports_little():
-    code = (
-        "import sys\nfrom skood.__main__ import main\n"
-        "try:\n    main(['benchmark', '--help'])\nexcept SystemExit:\n    pass\n"
-        "print(sorted({'numpy', 'sklearn', 'torch', 'scipy'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split("\n")[-2] == "[]"
 
 
 def test_names_of_parts():

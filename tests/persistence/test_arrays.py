@@ -6,7 +6,6 @@
 import io
 import json
 import os
-import subprocess
 import sys
 import warnings
 from functools import partial
@@ -42,6 +41,7 @@ from sklearn.tree import (
 from skood.detectors import SklearnDetector
 from skood.persistence import _archive as _seal
 from skood.persistence import dumps, loads, trusted_types
+from tests._forks import forked, forks
 
 pytest.importorskip("skops.io")
 
@@ -263,15 +263,13 @@ def forgeries(data):
         part["content"] = before
 
 
-def attack(names, n_forgeries=None):
-    """Load forgeries, and predict by what is loaded; print how many were refused.
+def attack(names, path, n_forgeries=None):
+    """Load forgeries, and predict by what is loaded; write how many were refused.
 
     Of each estimator are tried all, or by `n_forgeries` a sample: as many at a time
     until ten are refused.
     """
-    # joblib and others print by forged settings: only counts go to what is read
-    counts_file = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    found = {}
     for name in names:
         counts = {"refused": 0, "raised": 0, "predicted": 0}
         rows, data = rows_for(name), dumps(ESTIMATORS[name]())
@@ -287,7 +285,8 @@ def attack(names, n_forgeries=None):
                     # the last line before a crash
                     print(f"{name}: {what}", file=sys.stderr, flush=True)
                     counts[_outcome(forge(), rows)] += 1
-        print(json.dumps([name, counts]), file=counts_file, flush=True)
+        found[name] = counts
+    path.write_text(json.dumps(found))
 
 
 def _outcome(data, rows):
@@ -320,32 +319,21 @@ FAMILIES["trees"] = [
 # All forgeries of all estimators take minutes and are tried at night; by day a sample
 # of them, of one estimator for each kind of arrays.
 NIGHTLY = "SKOOD_NIGHTLY" in os.environ
-KINDS = {
-    "one of each kind": [
-        "detector",
-        "SVC, sparse",
-        "KMeans",
-        "forest",
-        "GradientBoosting",
-        "HistGradientBoosting, categories",
-        "neighbors, kd_tree",
-        "LocalOutlierFactor",
-    ]
-}
+SAMPLE = [
+    ["detector", "forest", "HistGradientBoosting, categories", "neighbors, kd_tree"],
+    pytest.param(
+        ["SVC, sparse", "KMeans", "GradientBoosting", "LocalOutlierFactor"],
+        marks=pytest.mark.slow,
+    ),
+]
 
 
-@pytest.mark.parametrize("names", (FAMILIES if NIGHTLY else KINDS).values(), ids=str)
-def test_no_forgery_crashes(names):
-    code = "from tests.persistence.test_arrays import attack; "
-    code += f"attack({names}, {None if NIGHTLY else 20})"
-    done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=1200,
-    )
-    assert done.returncode == 0, done.stderr.splitlines()[-30:]
-    counts = dict(map(json.loads, done.stdout.splitlines()))
+@forks
+@pytest.mark.parametrize("names", FAMILIES.values() if NIGHTLY else SAMPLE, ids=str)
+def test_no_forgery_crashes(names, tmp_path):
+    attempt = partial(attack, names, tmp_path / "a", None if NIGHTLY else 12)
+    assert forked(attempt, seconds=1200) == 0
+    counts = json.loads((tmp_path / "a").read_text())
     assert list(counts) == names
     for name in names:
         assert counts[name]["refused"] >= 10, counts

@@ -3,7 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import subprocess
 import sys
 import types
 
@@ -170,18 +169,6 @@ def test_data_frames_are_refused(monkeypatch):
     for function in (loaded, lambda X: list(loaded_blocks(X)), Sums().array):
         with pytest.raises(TypeError, match=message):
             function(DataFrame())
-
-
-def test_nothing_is_imported():
-    code = (
-        "import sys, numpy as np; from skood.utils._batches import is_lazy, loaded; "
-        "assert not is_lazy(np.ones(2)); loaded(np.ones(2)); "
-        "print([m for m in ('torch', 'dask', 'skorch') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
 
 
 def test_class_that_is_not_imported():

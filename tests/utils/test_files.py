@@ -3,15 +3,21 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+import errno
 import os
 import stat
 import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
 
+from skood.benchmark._cache import write_arrays
+from skood.detectors import KNN
+from skood.persistence import dump
 from skood.utils._files import check_unpacked_size, replacing, write_text
+from tests._forks import forked
 
 posix = pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
 
@@ -99,41 +105,29 @@ def test_places_that_cannot_be_written(tmp_path):
 def test_a_full_disk(tmp_path):
     """A limit on the size of files stands for the disk: writing raises the OSError."""
     pytest.importorskip("skops.io")
-    code = """
-        import errno, os, resource, sys
-        import numpy as np
-        from skood.benchmark._cache import write_arrays
-        from skood.detectors import KNN
-        from skood.persistence import dump
-        from skood.utils._files import write_text
+    path = tmp_path / "a"
+    detector = KNN(n_neighbors=1).fit(np.random.default_rng(0).normal(size=(400, 8)))
+    path.write_text("old")
+    path.chmod(0o600)
 
-        rng = np.random.default_rng(0)
-        detector = KNN(n_neighbors=1).fit(rng.normal(size=(400, 8)))
+    def write_all():
+        import resource
+
         limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limit))
-        path = os.path.join(sys.argv[1], "a")
         for write in (
             lambda: dump(detector, path),
             lambda: write_text(path, "x" * 10**5),
-            lambda: write_arrays(__import__("pathlib").Path(path), x=np.ones(10**5)),
+            lambda: write_arrays(path, x=np.ones(10**5)),
         ):
-            try:
+            with pytest.raises(OSError) as error:
                 write()
-            except OSError as error:
-                assert error.errno == errno.EFBIG, error
-            else:
-                raise AssertionError("nothing was raised")
-        """
-    (tmp_path / "a").write_text("old")
-    (tmp_path / "a").chmod(0o600)
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
-        check=True,
-        timeout=120,
-    )
+            assert error.value.errno == errno.EFBIG
+
+    assert forked(write_all) == 0
     assert _names(tmp_path) == ["a"]
-    assert (tmp_path / "a").read_text() == "old"
-    assert _mode(tmp_path / "a") == 0o600
+    assert path.read_text() == "old"
+    assert _mode(path) == 0o600
 
 
 def test_two_processes_write_one_file(tmp_path):

@@ -4,9 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 
 import numpy as np
@@ -15,14 +12,14 @@ import torch
 from joblib import Parallel, delayed
 from sklearn.base import clone
 
+from skood.detectors import MSP
 from skood.epistemic import DeepEnsemble, MCDropout
-from skood.nn import TorchClassifier
-from skood.utils._locks import ForkSafeLock
+from skood.nn import TorchClassifier, pretrained
+from skood.nn._borrowed_module import borrowed
+from skood.nn._functional_network import plain_attention
+from skood.utils._locks import TORCH_LOCK, ForkSafeLock
 from skood.utils._torch import seeded
-
-NIGHTLY = "SKOOD_NIGHTLY" in os.environ
-
-forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+from tests._forks import forked, forks
 
 
 def _data():
@@ -118,7 +115,7 @@ def test_fits_in_threads_are_those_in_turn(estimator):
         one = clone(estimator).set_params(random_state=seed).fit(X, y)
         return one.predict_proba(X)
 
-    seeds = [0, 1, 2, 3, 0, 1] if NIGHTLY else [0, 1, 0]
+    seeds = [0, 1, 0]
     alone = [fitted(seed) for seed in seeds]
     threads = Parallel(n_jobs=len(seeds), backend="threading")(
         delayed(fitted)(seed) for seed in seeds
@@ -141,91 +138,53 @@ def test_ensemble_with_jobs_in_threads():
     np.testing.assert_array_equal(found, alone)
 
 
-_CHILD = """
-    import os, sys, threading, time, warnings
-    import numpy as np, torch
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    from skood.detectors import MSP
-    from skood.nn import _functional_network as _network
-    from skood.nn import TorchClassifier, pretrained
-    from skood.nn._borrowed_module import borrowed
-    from skood.utils._torch import seeded
+BLOCKS = [borrowed, lambda _: seeded(0), lambda _: plain_attention()]
 
-    X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    y = np.arange(40) % 2
+
+@forks
+@pytest.mark.parametrize("block", BLOCKS)
+@pytest.mark.filterwarnings("ignore")
+def test_child_of_fork_while_another_thread_holds_the_lock(block):
+    X, y = _data()
     with seeded(0):
         module = torch.nn.Linear(3, 2)
     detector = MSP(pretrained(module)).fit(X)
     inside, done = threading.Event(), threading.Event()
 
     def hold():
-        with {block}:
+        with block(module):
             inside.set()
             done.wait(300)
+
+    def child():
+        torch.set_num_threads(1)
+        detector.score_samples(X)
+        TorchClassifier(max_epochs=1, random_state=0).fit(X, y)
+        with plain_attention():
+            pass
+        assert torch.backends.mha.get_fastpath_enabled()
 
     thread = threading.Thread(target=hold, daemon=True)
     thread.start()
     assert inside.wait(30)
-    child = os.fork()
-    if child == 0:
-        try:
-            detector.score_samples(X)
-            TorchClassifier(max_epochs=1, random_state=0).fit(X, y)
-            with _network.plain_attention():
-                pass
-            assert torch.backends.mha.get_fastpath_enabled()
-        except BaseException as error:
-            print(repr(error), file=sys.stderr)
-            os._exit(1)
-        os._exit(0)
-    end = time.monotonic() + 200
-    while time.monotonic() < end:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
-            break
-        time.sleep(0.02)
-    else:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-        print("the child hangs", file=sys.stderr)
-        status = 1
+    assert forked(child) == 0
     done.set()
     thread.join(30)
     assert torch.backends.mha.get_fastpath_enabled()
-    sys.exit(os.waitstatus_to_exitcode(status))
-    """
-
-
-BLOCKS = ["borrowed(module)", "seeded(0)", "_network.plain_attention()"]
-
-
-@forks
-@pytest.mark.parametrize("block", BLOCKS if NIGHTLY else BLOCKS[:1])
-def test_child_of_fork_while_another_thread_holds_the_lock(block):
-    code = textwrap.dedent(_CHILD).format(block=block)
-    done = subprocess.run(
-        [sys.executable, "-c", code], timeout=400, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
 
 
 @forks
 def test_child_of_fork_by_the_thread_that_holds_the_lock():
     """It still has the lock, and gives it back."""
-    code = """
-        import os, sys
-        from skood.utils._locks import TORCH_LOCK
-
-        with TORCH_LOCK:
-            child = os.fork()
+    with TORCH_LOCK:
+        child = os.fork()
+        if child == 0:
             with TORCH_LOCK:
                 pass
+    if child == 0:
         with TORCH_LOCK:
             pass
-        if child == 0:
-            os._exit(0)
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        """
-    code = [sys.executable, "-c", textwrap.dedent(code)]
-    assert subprocess.run(code, timeout=60).returncode == 0
+        os._exit(0)
+    with TORCH_LOCK:
+        pass
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

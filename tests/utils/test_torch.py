@@ -5,6 +5,7 @@
 
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -32,13 +33,23 @@ needs_cuda = pytest.mark.skipif(
 )
 
 
-def test_importing_the_file_does_not_import_torch():
-    code = (
-        "import sys, skood.utils._torch as t, skood.utils._progress; import numpy;"
-        "assert not t.is_tensor(numpy.ones(2)); x = [1]; assert t.to_numpy(x) is x;"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+def test_importing_the_files_does_not_import_torch():
+    code = """
+        import sys
+        import numpy as np
+        from skood.utils import _array_api, _batches, _progress, _torch
+
+        x = np.ones((2, 3))
+        assert not _torch.is_tensor(x)
+        assert _torch.to_numpy(x) is x
+        _array_api.unit_rows(x), _array_api.top_k(x, 1), _array_api.nearest(x, x)
+        assert _array_api.array_device("cpu", x) is None
+        assert _array_api.array_device("auto", x) is None
+        assert not _batches.is_lazy(x)
+        _batches.loaded(x)
+        assert not {"torch", "dask", "skorch"} & set(sys.modules)
+        """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
 # --- devices -----------------------------------------------------------------
