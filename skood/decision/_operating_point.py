@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import column_or_1d
 
+from skood.utils._labels import column
 from skood.utils._stored import stored
-from skood.utils._torch import to_numpy
 
 __all__ = ["Attainable", "OperatingPoint", "accept", "accept_proba"]
 
@@ -156,7 +155,7 @@ def precision_at(ood_prior, tpr, fpr):
 
 def _check_score(score, name, *, below=True):
     """Return a 1-D float64 score without NaN (or -inf unless `below`), or raise."""
-    score = column_or_1d(to_numpy(score)).astype(np.float64, copy=False)
+    score = column(score).astype(np.float64, copy=False)
     if np.isnan(score).any():
         raise ValueError(
             f"{name} contains {int(np.isnan(score).sum())} NaN; every sample needs a "

@@ -6,10 +6,9 @@
 from numbers import Real
 
 import numpy as np
-from sklearn.utils.validation import column_or_1d
 
 from skood.decision import GUARD
-from skood.utils._labels import check_label_rows, ood_mask
+from skood.utils._labels import check_label_rows, column, ood_mask
 from skood.utils._stored import stored
 from skood.utils._ties import ends_of_ties
 from skood.utils._torch import to_numpy
@@ -34,7 +33,7 @@ def check_scores(y_score, n_samples, name="y_score"):
             f"array of shape {shape}; of several columns, such as the probabilities of "
             f"classes, pass the one to rank by or their maximum."
         )
-    y_score = column_or_1d(y_score).astype(np.float64, copy=False)
+    y_score = column(y_score).astype(np.float64, copy=False)
     if y_score.shape[0] != n_samples:
         raise ValueError(
             f"{name} has {y_score.shape[0]} entries, but y_true has {n_samples}; "

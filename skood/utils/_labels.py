@@ -19,6 +19,7 @@ __all__ = [
     "check_labels",
     "check_nested_ood_labels",
     "check_one_kind",
+    "column",
     "has_label",
     "id_rows",
     "label_codes",
@@ -50,6 +51,13 @@ def _is_missing(label):
     return label is None or type(label).__name__ == "NAType" or label != label
 
 
+def column(y, *, warn=False):
+    """Return `y` as a 1-D array: one that is plain as it is, `column_or_1d` is slow."""
+    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind != "c":
+        return y
+    return column_or_1d(to_numpy(y), warn=warn)
+
+
 def check_labels(y, name="y"):
     """Return `y` as a 1-D array without missing values, or raise.
 
@@ -60,7 +68,7 @@ def check_labels(y, name="y"):
         raise ValueError(f"{name} is required, got None.")
     if isinstance(y, (list, tuple)) and len({isinstance(v, str) for v in y}) == 2:
         y = np.array(y, dtype=object)  # NumPy would turn the number -1 into text
-    y = column_or_1d(to_numpy(y), warn=True)
+    y = column(y, warn=True)
     if y.dtype.kind not in "biufOUSMm":
         raise ValueError(f"{name} must hold class labels, got the dtype {y.dtype}.")
     if y.dtype.kind == "f" and not np.all(np.isfinite(y)):
