@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+from bisect import bisect_left
 from fractions import Fraction
 
 import numpy as np
@@ -32,26 +33,23 @@ def _sample(seed, n=80, n_classes=3, decimals=None):
     return y_true, y_proba
 
 
-def _bin_of(p, values, n_bins, strategy):
-    """The bin of one probability, in exact arithmetic."""
+def _edges(values, n_bins, strategy):
+    """Upper edges of all bins except the last, in exact arithmetic."""
     if strategy == "uniform":
-        edges = [Fraction(k, n_bins) for k in range(1, n_bins)]
         # the float nearest to a share k / n_bins stands for it
-        edges = [Fraction(float(edge)) for edge in edges]
-    else:
-        ranked = sorted(values)
-        edges = [
-            Fraction(ranked[math.ceil(Fraction(k * len(ranked), n_bins)) - 1])
-            for k in range(1, n_bins)
-        ]
-    return sum(Fraction(p) > edge for edge in edges)
+        return [Fraction(float(Fraction(k, n_bins))) for k in range(1, n_bins)]
+    ranked = sorted(values)
+    return [
+        Fraction(ranked[math.ceil(Fraction(k * len(ranked), n_bins)) - 1])
+        for k in range(1, n_bins)
+    ]
 
 
 def _loop(values, happened, n_bins, strategy, norm):
     """Calibration error of one event, in plain Python."""
-    bins = {}
+    bins, edges = {}, _edges(values, n_bins, strategy)
     for p, h in zip(values, happened, strict=True):
-        bins.setdefault(_bin_of(p, values, n_bins, strategy), []).append((p, h))
+        bins.setdefault(bisect_left(edges, p), []).append((p, h))
     gaps = [
         (len(rows), abs(sum(p for p, _ in rows) - sum(h for _, h in rows)) / len(rows))
         for rows in bins.values()

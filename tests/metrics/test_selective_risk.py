@@ -24,8 +24,8 @@ METRICS = [selective_risk_at, selective_risk_at_precision_recall]
 
 @pytest.fixture(scope="module")
 def table_1_sample():
-    """Draw 120,000 rows and their scores from the densities of the paper."""
-    data = make_reject_option_1d((90_000, 30_000), random_state=1)
+    """Draw 60,000 samples and their scores from the densities of the paper."""
+    data = make_reject_option_1d((45_000, 15_000), random_state=1)
     r, g = data.risk, data.likelihood_ratio
     scores = {"A": (-g,), "B": (-(r + 0.2 * g),), "C": (-r,), "D": (-r, -g)}
     return data.target, data.posteriors.argmax(axis=1) + 1, scores
