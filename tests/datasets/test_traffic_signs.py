@@ -282,7 +282,7 @@ def test_each_call_returns_fresh_objects():
 
 def test_memory_beyond_the_images_does_not_grow_with_them():
     extra = []
-    for n_samples in (300, 1500):
+    for n_samples in (300, 900):
         tracemalloc.start()
         signs = make_traffic_signs(n_samples, ood=0.3, random_state=0)
         extra.append(tracemalloc.get_traced_memory()[1] - signs.data.nbytes)

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import LocalOutlierFactor
 from sklearn.pipeline import make_pipeline, make_union
 
 from skood.detectors import KNN, MSP, Energy, SklearnDetector, ViM
@@ -16,7 +17,7 @@ from skood.rectifiers import DICE, ReAct
 from skood.utils._left_out import unused_thresholds
 from tests.nn._conv_net import conv_classifier, images
 
-__all__ = ["NEW", "X", "check_same", "counted", "fit_all", "members", "score_all"]
+__all__ = ["MEMBERS", "NEW", "X", "check_same", "counted", "fit_all", "score_all"]
 
 X = images(60)
 NEW = images(35, seed=1)
@@ -44,48 +45,59 @@ def score_all(detectors, X, shared):
 
 def check_same(detectors, X, y, new):
     """Fit and score, with and without sharing; return the fitted detectors."""
-    alone, together = (fit_all(detectors, X, y, shared) for shared in (False, True))
-    expected = score_all(alone, new, shared=False)
-    for fitted in (alone, together):
-        for shared in (False, True):
-            for found, scores in zip(
-                score_all(fitted, new, shared), expected, strict=True
-            ):
-                np.testing.assert_array_equal(found, scores)
-    return together
+    scores = []
+    for fit_shared in (False, True):
+        fitted = fit_all(detectors, X, y, fit_shared)
+        scores += [score_all(fitted, new, shared) for shared in (False, True)]
+    for found in scores[1:]:
+        np.testing.assert_array_equal(found, scores[0])
+    return fitted
 
 
-def members(clf):
-    """All the ways in which detectors read a frozen network."""
-    body, head = split(clf, layer="input:head")
-    frozen = FrozenEstimator(MSP(clf).fit(X, clf.predict(X)))
-    search = GridSearchCV(
-        KNN(clf), {"n_neighbors": [1, 2]}, scoring=lambda *args: 0.0, cv=2
-    )
-    return {
-        "logits": MSP(clf),
-        "features": KNN(clf, n_neighbors=3),
-        "head": ViM(clf, n_components=2),
-        "frozen detector": frozen,
-        "scikit-learn": SklearnDetector(estimator=clf),
-        "penultimate": make_pipeline(FeatureExtractor(clf), ReAct(), KNN()),
-        "layer": make_pipeline(FeatureExtractor(clf, layer="conv1"), KNN()),
-        "index": make_pipeline(FeatureExtractor(clf, layer=1), ReAct(), KNN()),
-        "input": make_pipeline(FeatureExtractor(clf, layer="input:head"), KNN()),
-        "pooling": make_pipeline(
-            FeatureExtractor(clf, layer="conv1", pooling="max"), KNN()
+def _body(clf):
+    return split(clf, layer="input:head")[0]
+
+
+def _head(clf):
+    return split(clf, layer="input:head")[1]
+
+
+def _layer(clf, layer, *steps, **options):
+    return make_pipeline(FeatureExtractor(clf, layer=layer, **options), *steps, KNN())
+
+
+def _search(clf, **options):
+    grid = {"n_neighbors": [1, 2]}
+    return GridSearchCV(KNN(clf), grid, scoring=lambda *args: 0.0, **options)
+
+
+# All the ways in which detectors use a frozen network.
+MEMBERS = {
+    "logits": MSP,
+    "features": lambda clf: KNN(clf, n_neighbors=3),
+    "head": lambda clf: ViM(clf, n_components=2),
+    "frozen detector": lambda clf: FrozenEstimator(MSP(clf).fit(X, clf.predict(X))),
+    "scikit-learn": lambda clf: SklearnDetector(
+        clf, detector=LocalOutlierFactor(novelty=True)
+    ),
+    "penultimate": lambda clf: _layer(clf, "penultimate", ReAct()),
+    "layer": lambda clf: _layer(clf, "conv1"),
+    "index": lambda clf: _layer(clf, 1, ReAct()),
+    "input": lambda clf: _layer(clf, "input:head"),
+    "pooling": lambda clf: _layer(clf, "conv1", pooling="max"),
+    "body": lambda clf: make_pipeline(
+        "passthrough", _body(clf), ReAct(), Energy(_head(clf))
+    ),
+    "classifier": lambda clf: Energy(make_pipeline(_body(clf), ReAct(), _head(clf))),
+    "DICE": lambda clf: Energy(make_pipeline(_body(clf), DICE(_head(clf)))),
+    "union": lambda clf: make_pipeline(
+        make_union(
+            FeatureExtractor(clf, layer="conv1"),
+            "drop",
+            FeatureExtractor(clf, layer="conv2"),
         ),
-        "body": make_pipeline("passthrough", body, ReAct(), Energy(head)),
-        "classifier": Energy(make_pipeline(body, ReAct(), head)),
-        "DICE": Energy(make_pipeline(body, DICE(head))),
-        "union": make_pipeline(
-            make_union(
-                FeatureExtractor(clf, layer="conv1"),
-                "drop",
-                FeatureExtractor(clf, layer="conv2"),
-            ),
-            KNN(),
-        ),
-        "search": FrozenEstimator(search.fit(X, clf.predict(X))),
-        "search to fit": clone(search).set_params(cv=[(np.arange(30), np.arange(30))]),
-    }
+        KNN(),
+    ),
+    "search": lambda clf: FrozenEstimator(_search(clf, cv=2).fit(X, clf.predict(X))),
+    "search to fit": lambda clf: _search(clf, cv=[(np.arange(30), np.arange(30))]),
+}

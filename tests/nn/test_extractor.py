@@ -19,7 +19,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from skood.detectors import KNN
@@ -45,19 +44,6 @@ def net():
     return nn.Sequential(
         nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3)
     ).double()
-
-
-@parametrize_with_checks(
-    [
-        FeatureExtractor(LogisticRegression()),
-        FeatureExtractor(
-            MLPClassifier(hidden_layer_sizes=(5,), max_iter=20, random_state=0)
-        ),
-    ]
-)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_sklearn_checks(estimator, check):
-    check(estimator)
 
 
 def test_it_fits_a_clone():

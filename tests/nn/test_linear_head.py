@@ -23,7 +23,6 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
 from skood.detectors import MSP, Energy, ViM
@@ -35,11 +34,6 @@ names = np.array(["setosa", "versicolor", "virginica"])[y]
 
 W = np.array([[1.0, 0.5, 0.0, -1.0], [0.0, 2.0, 1.0, 0.5], [-1.0, 0.0, 0.5, 1.0]])
 b = np.array([0.1, -0.2, 0.3])
-
-
-@parametrize_with_checks([LinearHead()])
-def test_sklearn_checks(estimator, check):
-    check(estimator)
 
 
 # --- LinearHead ----------------------------------------------------------------

@@ -56,18 +56,37 @@ def whole(input_shape, n_classes, width=8, dropout=0.0):
 
 
 @pytest.mark.parametrize(
-    "body, network, params",
+    "form, body, network, params",
     [
-        (None, None, {}),
-        (None, None, {"module_params": {"hidden": (7, 5), "dropout": 0.5}}),
-        (Body, whole, {"module_params": {"width": 6, "dropout": 0.3}}),
-        (None, None, {"training": EARLY, "class_weight": "balanced"}),
-        (None, None, {"class_weight": {0: 1, 1: 3, 2: 0.5}, "training": SGD}),
-        (Body, whole, {"criterion": margin_loss, "training": ONE_CYCLE}),
+        (np.ravel, None, None, {}),
+        (
+            np.atleast_2d,
+            None,
+            None,
+            {"module_params": {"hidden": (7, 5), "dropout": 0.5}},
+        ),
+        (
+            pd.DataFrame,
+            Body,
+            whole,
+            {"module_params": {"width": 6, "dropout": 0.3}},
+        ),
+        (np.ravel, None, None, {"training": EARLY, "class_weight": "balanced"}),
+        (
+            np.atleast_2d,
+            None,
+            None,
+            {"class_weight": {0: 1, 1: 3, 2: 0.5}, "training": SGD},
+        ),
+        (
+            pd.DataFrame,
+            Body,
+            whole,
+            {"criterion": margin_loss, "training": ONE_CYCLE},
+        ),
     ],
 )
-@pytest.mark.parametrize("form", [np.ravel, np.atleast_2d, pd.DataFrame])
-def test_one_column_is_a_torch_classifier(body, network, params, form, iris):
+def test_one_column_is_a_torch_classifier(form, body, network, params, iris):
     X, y = iris[0], iris[1][:, 0]
     weight = np.random.RandomState(0).randint(3, size=150)
     options = {"max_epochs": 4, "batch_size": 40, "random_state": 0, **params}
@@ -189,15 +208,15 @@ def linear(input_shape, n_classes):
 def test_heads_that_share_nothing_are_trained_apart(iris):
     """Without a body, scaling a loss by a is scaling its penalty by 1 / a."""
     X, y = iris
-    options = {"max_epochs": 600, "lr": 0.3, **FULL_BATCH}
+    options = {"max_epochs": 200, "lr": 0.5, **FULL_BATCH}
     clf = MultiHeadClassifier(
         Flat,
         head_weights=[1, 3, 1],
-        training=TrainingOptions(optimizer="sgd", weight_decay=0.02),
+        training=TrainingOptions(optimizer="sgd", weight_decay=0.05),
         **options,
     ).fit(X, y)
     for k, share in enumerate([0.2, 0.6, 0.2]):
-        decay = TrainingOptions(optimizer="sgd", weight_decay=0.02 / share)
+        decay = TrainingOptions(optimizer="sgd", weight_decay=0.05 / share)
         one = TorchClassifier(linear, training=decay, **options)
         expected = one.fit(X, y[:, k]).predict_proba(X)
         assert_allclose(clf.predict_proba(X)[k], expected, atol=1e-4)
@@ -245,7 +264,12 @@ def test_criterion_of_each_head(iris):
 
 
 @pytest.mark.parametrize(
-    "class_weight", [None, "balanced", [{0: 1, 1: 5, 2: 0.5}, None, "balanced"]]
+    "class_weight",
+    [
+        pytest.param(None, marks=pytest.mark.slow),
+        pytest.param("balanced", marks=pytest.mark.slow),
+        [{0: 1, 1: 5, 2: 0.5}, None, "balanced"],
+    ],
 )
 def test_weights_are_repetitions(class_weight, iris):
     X, y = iris[0][::2], iris[1][::2]
@@ -452,14 +476,14 @@ def test_unknown_labels_are_never_predicted(iris, quick):
 def test_cross_validation_and_search(iris):
     X, y = iris
     clf = make_pipeline(
-        StandardScaler(), MultiHeadClassifier(Body, max_epochs=40, random_state=0)
+        StandardScaler(), MultiHeadClassifier(Body, max_epochs=20, random_state=0)
     )
     frame = tables(y)["frame"][["species", "long"]]
-    cv = KFold(3, shuffle=True, random_state=0)
-    grid = {"multiheadclassifier__lr": [1e-4, 0.02]}
+    cv = KFold(2, shuffle=True, random_state=0)
+    grid = {"multiheadclassifier__lr": [1e-4, 0.05]}
     search = GridSearchCV(clf, grid, cv=cv).fit(X, frame)
-    assert search.best_params_ == {"multiheadclassifier__lr": 0.02}
-    clf.set_params(multiheadclassifier__lr=0.02)
+    assert search.best_params_ == {"multiheadclassifier__lr": 0.05}
+    clf.set_params(multiheadclassifier__lr=0.05)
     scores = cross_val_score(clf, X, y[:, :2], cv=cv)
     assert scores.mean() == search.best_score_ > 0.7
     assert search.predict(X).shape == (150, 2)
@@ -468,7 +492,7 @@ def test_cross_validation_and_search(iris):
 def test_features_for_another_step(iris):
     """Columns of labels make features that tell of all of them."""
     X, y = iris
-    body = MultiHeadClassifier(Body, max_epochs=150, lr=0.02, random_state=0)
+    body = MultiHeadClassifier(Body, max_epochs=60, lr=0.1, random_state=0)
     Z = body.fit_transform(X, y[:, :2])
     for labels in y[:, :2].T:
         assert LogisticRegression().fit(Z, labels).score(Z, labels) > 0.9

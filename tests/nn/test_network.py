@@ -50,13 +50,9 @@ def gradients(network, X, cotangent):
 
 
 def numeric_gradient(function, x, h=1e-6):
-    """Central differences, coordinate by coordinate."""
-    gradient = np.empty_like(x)
-    for j in range(len(x)):
-        step = np.zeros_like(x)
-        step[j] = h
-        gradient[j] = (function(x + step) - function(x - step)) / (2 * h)
-    return gradient
+    """Central differences, from a function of several rows."""
+    steps = h * np.eye(len(x))
+    return (function(x + steps) - function(x - steps)) / (2 * h)
 
 
 def by_hand(net, x):
@@ -112,9 +108,9 @@ def test_gradient_equals_central_differences(activation, n_classes, hidden):
     network = make_network(net)
     weights = np.linspace(-1, 2, n_classes)
 
-    def function(x):
-        """A sum of squares of weighted logits, of one row."""
-        return np.sum((weights * read(net, x[None], {"logits"}).logits[0]) ** 2)
+    def function(rows):
+        """A sum of squares of weighted logits, of each row."""
+        return np.sum((weights * read(net, rows, {"logits"}).logits) ** 2, axis=1)
 
     found = gradients(network, X[:6], lambda z: 2 * weights**2 * z)
     expected = [numeric_gradient(function, x) for x in X[:6]]

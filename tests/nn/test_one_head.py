@@ -38,9 +38,14 @@ def data():
     return pd.DataFrame(scale(X), columns=list("abcd")), frame
 
 
-@pytest.fixture
-def clf(data):
+@pytest.fixture(scope="module")
+def trained(data):
     return MultiHeadClassifier(Body, max_epochs=20, lr=0.01, random_state=0).fit(*data)
+
+
+@pytest.fixture
+def clf(trained):
+    return copy.deepcopy(trained)
 
 
 def test_it_is_a_fitted_classifier_of_one_column(clf, data):

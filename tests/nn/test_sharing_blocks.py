@@ -28,7 +28,7 @@ from skood.detectors import (
 from skood.nn import FeatureExtractor, LinearHead, pretrained
 from skood.nn._make_network import SHARING, make_network
 from skood.nn._shared_forward import network_groups, shared_readings
-from tests.nn._members import NEW, X, counted, fit_all, members, score_all
+from tests.nn._members import MEMBERS, NEW, X, counted, fit_all, score_all
 from tests.nn._reading import ALL, Counter, data
 
 
@@ -142,11 +142,10 @@ def test_nothing_is_kept_after_the_block():
         refs = [weakref.ref(a.base) for a in (reading.features, reading.logits)]
         refs.append(weakref.ref(rows))
         del rows, reading
-        gc.collect()
         assert all(ref() is not None for ref in refs)
         late = reader.iter_outputs(NEW, {"logits"})
         next(late)
-    gc.collect()
+    gc.collect(1)  # the generations of this test
     assert all(ref() is None for ref in refs)
     del sizes[:]
     assert next(reader.iter_outputs(X, {"logits"})).logits.flags.writeable
@@ -163,7 +162,7 @@ def test_block_that_fails():
             MSP(clf).fit(rows)
             raise KeyError("mine")
     del rows
-    gc.collect()
+    gc.collect(1)
     assert gone() is None
     assert SHARING.get() == ()
     del sizes[:]
@@ -192,7 +191,7 @@ def test_module_is_left_as_found():
     modes = [part.training for part in net.modules()]
     state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     hooks = [(len(m._forward_hooks), len(m._forward_pre_hooks)) for m in net.modules()]
-    detectors = list(members(clf).values())
+    detectors = [build(clf) for build in MEMBERS.values()]
     broken = make_pipeline(FeatureExtractor(clf, layer="conv9"), KNN())
     with shared_readings([*detectors, broken]):
         for detector in detectors:

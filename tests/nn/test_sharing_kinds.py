@@ -82,8 +82,17 @@ def test_classifiers_without_layers(base, n_classes):
     assert Counting.calls == 3
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("hidden", [(), (6,), (6, 4)])
+@pytest.mark.parametrize(
+    "hidden, n_classes",
+    [
+        ((), 2),
+        ((6, 4), 3),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (((), 3), ((6,), 2), ((6,), 3), ((6, 4), 2))
+        ),
+    ],
+)
 def test_perceptron(monkeypatch, hidden, n_classes):
     rows, y = data(n_classes)
     mlp = MLPClassifier(hidden, max_iter=20, random_state=0).fit(rows, y)

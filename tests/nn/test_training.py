@@ -149,7 +149,7 @@ def test_net_works_in_the_precision_of_its_module(X, y, precision):
 
 def test_net_serves_by_itself(X, y):
     """The skorch net also works on plain arrays, as skorch's nets do."""
-    net = net_of(max_epochs=60)
+    net = net_of(max_epochs=20, lr=0.03)
     net.fit(X, y)
     assert (net.predict(X) == y).mean() > 0.95
     proba = net.predict_proba(X.astype(np.float64))
