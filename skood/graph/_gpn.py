@@ -16,7 +16,7 @@ from skood.base import UncertaintyMixin
 from skood.graph._base_node_classifier import BaseGraphClassifier
 from skood.graph._modules import APPNP, check_propagation
 from skood.graph._radial_flows import RadialFlows
-from skood.nn._dirichlet import DirichletMixin, dirichlet_uncertainty
+from skood.nn._dirichlet import dirichlet_mean, dirichlet_uncertainty
 from skood.nn._evidential_loss import expected_cross_entropy
 from skood.nn._training import check_finite
 from skood.utils._input import takes_input
@@ -349,9 +349,36 @@ class GraphPosteriorNetwork(UncertaintyMixin, BaseGraphClassifier):
         after, before = np.split(self._outputs(X), 2, axis=1)
         return 1.0 + (after if propagated else before)
 
-    # what other classifiers inherit; here the network is inherited
-    predict_proba = DirichletMixin.predict_proba
-    predict = DirichletMixin.predict
+    def predict_proba(self, X):
+        """Return the mean of the Dirichlet distribution of each node.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Nodes.
+
+        Returns
+        -------
+        proba : ndarray of shape (n_samples, n_classes), dtype float64
+            Probabilities in the order of ``classes_``.
+        """
+        return dirichlet_mean(self.predict_alpha(X))
+
+    def predict(self, X):
+        """Return the class with the most evidence for each node.
+
+        Parameters
+        ----------
+        X : NodeSet or array-like of shape (n_samples, n_features)
+            Nodes.
+
+        Returns
+        -------
+        y : ndarray of shape (n_samples,)
+            Class labels; the first class of a tie.
+        """
+        alpha = self.predict_alpha(X)
+        return self.classes_[alpha.argmax(axis=1)]
 
     @takes_input
     def predict_uncertainty(self, X, *, propagated=True):

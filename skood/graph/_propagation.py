@@ -12,7 +12,12 @@ from sklearn.utils import check_array
 from skood.base import BaseDetector
 from skood.graph._node_set import Graph, NodeSet, as_nodes
 from skood.utils._labels import check_nested_ood_labels
-from skood.utils._left_out import NETWORK_FOLDS, is_fixed, refitted_scores
+from skood.utils._left_out import (
+    NETWORK_FOLDS,
+    is_fixed,
+    refitted_scores,
+    unused_thresholds,
+)
 from skood.utils._metaestimators import (
     fit_wrapped,
     n_rows,
@@ -300,6 +305,10 @@ class Propagation(BaseDetector):
         def fit(other, X, y):
             other.estimator_ = fit_wrapped(other, self.estimator, X, y)
 
+        def refit(other, X, y):
+            with unused_thresholds():  # only scores of the copy are used
+                fit(other, X, y)
+
         def score(other, left_out):
             return other._score(take_rows(X, left_out))
 
@@ -312,7 +321,7 @@ class Propagation(BaseDetector):
         if is_fixed(self.estimator) or not learns:
             return self._score(X)
         folds = NETWORK_FOLDS if fits_network else None
-        return refitted_scores(self, X, y, fit, score, folds, rescale=fits_network)
+        return refitted_scores(self, X, y, refit, score, folds, rescale=fits_network)
 
     def _score(self, X):
         if not isinstance(X, NodeSet):

@@ -11,7 +11,12 @@ from sklearn.utils import Bunch
 
 from skood.base import UncertaintyMixin
 
-__all__ = ["DirichletMixin", "dirichlet_uncertainty"]
+__all__ = ["DirichletMixin", "dirichlet_mean", "dirichlet_uncertainty"]
+
+
+def dirichlet_mean(alpha):
+    """Return the mean of Dirichlet distributions, (n_samples, n_classes)."""
+    return alpha / alpha.sum(axis=1, keepdims=True)
 
 
 def dirichlet_uncertainty(alpha, u=None):
@@ -54,8 +59,7 @@ class DirichletMixin(UncertaintyMixin):
         proba : ndarray of shape (n_samples, n_classes), dtype float64
             Probabilities in the order of ``classes_``.
         """
-        alpha = self.predict_alpha(X)
-        return alpha / alpha.sum(axis=1, keepdims=True)
+        return dirichlet_mean(self.predict_alpha(X))
 
     def predict(self, X):
         """Return the class with the most evidence.

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.base import clone
 
@@ -39,14 +40,14 @@ def test_rows_columns_and_chunks_do_not_matter(combiner, monkeypatch):
     P = mixed_pvalues(rng, 100, 7)
     q, selected = combiner.statistic(P), combiner.selected(P)
     for rows in ([0], [99], [3, 60], slice(None, None, -1)):
-        np.testing.assert_array_equal(combiner.statistic(P[rows]), q[rows])
-        np.testing.assert_array_equal(combiner.selected(P[rows]), selected[rows])
+        assert_array_equal(combiner.statistic(P[rows]), q[rows])
+        assert_array_equal(combiner.selected(P[rows]), selected[rows])
     order = rng.permutation(7)
-    np.testing.assert_array_equal(combiner.statistic(P[:, order]), q)
-    np.testing.assert_array_equal(combiner.selected(P[:, order]), selected[:, order])
+    assert_array_equal(combiner.statistic(P[:, order]), q)
+    assert_array_equal(combiner.selected(P[:, order]), selected[:, order])
     monkeypatch.setattr(_base, "_BUDGET", 3 * 7 * 32)
-    np.testing.assert_array_equal(combiner.statistic(P), q, strict=True)
-    np.testing.assert_array_equal(combiner.selected(P), selected, strict=True)
+    assert_array_equal(combiner.statistic(P), q, strict=True)
+    assert_array_equal(combiner.selected(P), selected, strict=True)
 
 
 @each
@@ -55,8 +56,8 @@ def test_threads_do_not_matter(combiner, monkeypatch):
     q, selected = combiner.statistic(P), combiner.selected(P)
     monkeypatch.setattr(_base, "_BUDGET", 16 * 7 * 32)
     monkeypatch.setattr("skood.utils._parallel._n_threads", lambda: 3)
-    np.testing.assert_array_equal(combiner.statistic(P), q)
-    np.testing.assert_array_equal(combiner.selected(P), selected)
+    assert_array_equal(combiner.statistic(P), q)
+    assert_array_equal(combiner.selected(P), selected)
 
 
 @each
@@ -75,8 +76,8 @@ def test_threads_do_not_matter(combiner, monkeypatch):
 def test_kinds_of_arrays(combiner, make):
     P = mixed_pvalues(np.random.default_rng(1), 40, 5)
     q, selected = combiner.statistic(make(P)), combiner.selected(make(P))
-    np.testing.assert_array_equal(q, combiner.statistic(P), strict=True)
-    np.testing.assert_array_equal(selected, combiner.selected(P), strict=True)
+    assert_array_equal(q, combiner.statistic(P), strict=True)
+    assert_array_equal(selected, combiner.selected(P), strict=True)
 
 
 @each
@@ -84,8 +85,8 @@ def test_float32_is_taken_for_what_it_is(combiner):
     P = mixed_pvalues(np.random.default_rng(1), 80, 5).astype(np.float32)
     double = P.astype(np.float64)
     q = combiner.statistic(P)
-    np.testing.assert_array_equal(q, combiner.statistic(double), strict=True)
-    np.testing.assert_array_equal(combiner.selected(P), combiner.selected(double))
+    assert_array_equal(q, combiner.statistic(double), strict=True)
+    assert_array_equal(combiner.selected(P), combiner.selected(double))
 
 
 @each
@@ -93,9 +94,9 @@ def test_zero_and_one_as_integers_and_with_a_sign(combiner):
     P = np.random.default_rng(1).integers(0, 2, (40, 5))
     for other in (P.astype(float), P.astype(bool), np.where(P == 0, -0.0, 1.0)):
         q = combiner.statistic(other)
-        np.testing.assert_array_equal(q, combiner.statistic(P))
+        assert_array_equal(q, combiner.statistic(P))
         assert not np.isnan(q).any()
-        np.testing.assert_array_equal(combiner.selected(other), combiner.selected(P))
+        assert_array_equal(combiner.selected(other), combiner.selected(P))
 
 
 @each
@@ -105,7 +106,7 @@ def test_input_is_not_written_to(combiner):
     P.flags.writeable = False
     combiner.statistic(P)
     combiner.selected(P)
-    np.testing.assert_array_equal(P, before)
+    assert_array_equal(P, before)
 
 
 @each
@@ -120,7 +121,7 @@ def test_same_pvalues_are_selected_together(combiner):
     selected = combiner.selected(P, 0.04)
     for row, chosen in zip(P, selected, strict=True):
         if chosen.any():
-            np.testing.assert_array_equal(chosen, row <= row[chosen].max())
+            assert_array_equal(chosen, row <= row[chosen].max())
     assert 0 < selected.any(axis=1).mean()
 
 
@@ -145,9 +146,9 @@ def test_one_detector(combiner):
         pi0 = np.minimum(
             1, ((p > combiner.lam) + combiner.plus_one) / (1 - combiner.lam)
         )
-        np.testing.assert_allclose(combiner.statistic(p), (pi0 * p)[:, 0])
+        assert_allclose(combiner.statistic(p), (pi0 * p)[:, 0])
         return
-    np.testing.assert_allclose(combiner.statistic(p), p[:, 0], rtol=1e-12)
+    assert_allclose(combiner.statistic(p), p[:, 0], rtol=1e-12)
     expected = [[True]] * 3 + [[False]] * 3
     assert combiner.selected(p, 0.05).tolist() == expected
 
@@ -160,7 +161,7 @@ def test_no_state(combiner):
     assert vars(combiner) == before == combiner.get_params()
     for copy in (clone(combiner), pickle.loads(pickle.dumps(combiner))):
         assert repr(copy) == repr(combiner)
-        np.testing.assert_array_equal(copy.statistic(P), q)
+        assert_array_equal(copy.statistic(P), q)
 
 
 @pytest.mark.parametrize(
@@ -261,8 +262,8 @@ class Median(BaseCombiner):
 def test_own_combiner():
     P = np.random.default_rng(0).random((50, 5))
     q = Median().statistic(P)
-    np.testing.assert_array_equal(q, np.median(P, axis=1))
-    np.testing.assert_array_equal(
+    assert_array_equal(q, np.median(P, axis=1))
+    assert_array_equal(
         Median().selected(P, 0.4), (P <= q[:, None]) & (q[:, None] <= 0.4)
     )
     assert Median()._correction(5) is None

@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import chi2, norm
 
 from skood.combine import Cauchy, Fisher, HarmonicMean, Stouffer
@@ -31,7 +32,7 @@ def _fisher(p):
 
 
 def _stouffer(p):
-    return norm.sf(math.fsum(norm.isf(one) for one in p) / math.sqrt(len(p)))
+    return norm.sf(math.fsum(norm.isf(p)) / math.sqrt(len(p)))
 
 
 def _cauchy(p):
@@ -50,7 +51,7 @@ def test_sample_by_sample(combiner, m):
     P = np.concatenate([rng.random((200, m)), rng.random((200, m)) ** 6])
     naive = NAIVE[type(combiner).__name__]
     expected = [naive(row) for row in P.tolist()]
-    np.testing.assert_allclose(combiner.statistic(P), expected, rtol=1e-10)
+    assert_allclose(combiner.statistic(P), expected, rtol=1e-10)
 
 
 def _digits(name, p):
@@ -125,8 +126,8 @@ def test_a_zero_outweighs_everything(combiner):
     P = np.array([[0, 0.3, 0.9], [0, 1, 1], [0, 0, 1], [0, 0, 0], [0, 0.5, 1]])
     assert combiner.statistic(P).tolist() == [0.0] * 5
     selected = combiner.selected(P, 0.01)
-    np.testing.assert_array_equal(selected, P == 0)
-    np.testing.assert_array_equal(combiner.selected(P, 0), P == 0)
+    assert_array_equal(selected, P == 0)
+    assert_array_equal(combiner.selected(P, 0), P == 0)
 
 
 @each
@@ -137,7 +138,7 @@ def test_ones(combiner):
         assert q.tolist() == [1, 1, 1]
     else:
         naive = NAIVE[type(combiner).__name__]
-        np.testing.assert_allclose(q, [naive(row) for row in P], rtol=1e-10)
+        assert_allclose(q, [naive(row) for row in P], rtol=1e-10)
     assert (combiner.selected(P, 0.05).sum(axis=1) <= [0, 1, 1]).all()
 
 
@@ -212,14 +213,14 @@ def test_all_sets_of_members(combiner, m, alpha):
         ]
     )
     expected = [_closed(combiner, row, alpha) for row in P.tolist()]
-    np.testing.assert_array_equal(combiner.selected(P, alpha), expected)
+    assert_array_equal(combiner.selected(P, alpha), expected)
 
 
 @each
 def test_seven_members(combiner):
     P = np.random.default_rng(0).random((6, 7)) ** np.array([9, 9, 6, 6, 3, 1, 1])
     expected = np.array([_closed(combiner, row, 0.1) for row in P.tolist()])
-    np.testing.assert_array_equal(combiner.selected(P, 0.1), expected)
+    assert_array_equal(combiner.selected(P, 0.1), expected)
     assert 0 < expected.sum() < expected.size
 
 

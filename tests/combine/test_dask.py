@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.covariance import LedoitWolf
 from sklearn.ensemble import IsolationForest
@@ -91,7 +92,7 @@ def _on_dask(ensemble, X, y, X_test):
 def _assert_same(found, expected):
     assert found.keys() == expected.keys()
     for key, values in expected.items():
-        np.testing.assert_array_equal(found[key], values, err_msg=key)
+        assert_array_equal(found[key], values, err_msg=key)
 
 
 def _processes(folder, what):
@@ -124,7 +125,7 @@ def test_members_are_fitted_side_by_side_in_the_workers(client, tmp_path, n_jobs
     assert scored and scored <= workers
     # outside of the block, here
     ensemble.set_params(n_jobs=None)
-    np.testing.assert_array_equal(ensemble.score_samples(X), scores)
+    assert_array_equal(ensemble.score_samples(X), scores)
     assert os.getpid() in _processes(tmp_path, "score")
 
 
@@ -149,8 +150,8 @@ def test_same_as_in_one_process(client, digits, calibration):
     )
     expected = clone(ensemble).fit(X, y)
     _assert_same(_on_dask(ensemble, X, y, X_test), _said(expected, X_test))
-    np.testing.assert_array_equal(ensemble.pi0(X_test), expected.pi0(X_test))
-    np.testing.assert_array_equal(ensemble.estimator_.coef_, expected.estimator_.coef_)
+    assert_array_equal(ensemble.pi0(X_test), expected.pi0(X_test))
+    assert_array_equal(ensemble.estimator_.coef_, expected.estimator_.coef_)
     assert ensemble.level_ == expected.level_ == "conformal"
     assert ensemble.n_calibration_ == expected.n_calibration_
 
@@ -167,7 +168,7 @@ def test_fitted_ensemble_that_is_sent_once(client, digits):
         client.submit(DetectorEnsemble.score_samples, on_workers, rows)
         for rows in batches
     ]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         np.concatenate(client.gather(futures)), ensemble.score_samples(X_test)
     )
 
@@ -182,7 +183,7 @@ def test_data_frame(client):
     with joblib.parallel_config(backend="dask"):
         ensemble.fit(X)
         table = ensemble.explain(X_test)
-    np.testing.assert_array_equal(ensemble.feature_names_in_, names)
+    assert_array_equal(ensemble.feature_names_in_, names)
     pd.testing.assert_frame_equal(table, expected.explain(X_test))
 
 
@@ -250,7 +251,7 @@ def test_search_over_beta_and_c_m(client, digits):
     assert search.cv_results_["params"] == expected.cv_results_["params"]
     for key, values in expected.cv_results_.items():
         if "test_score" in key:
-            np.testing.assert_array_equal(search.cv_results_[key], values)
+            assert_array_equal(search.cv_results_[key], values)
     assert len(np.unique(search.cv_results_["mean_test_score"])) > 1
     _assert_same(
         _said(search.best_estimator_, X_test), _said(expected.best_estimator_, X_test)
@@ -275,7 +276,7 @@ def test_error_in_fit_reaches_the_user_and_leaves_what_was_fitted(client):
     assert isinstance(ensemble.named_detectors_.b, Column)
     assert not isinstance(ensemble.named_detectors_.b, Broken)
     with joblib.parallel_config(backend="dask"):  # and the cluster goes on
-        np.testing.assert_array_equal(ensemble.score_samples(X), scores)
+        assert_array_equal(ensemble.score_samples(X), scores)
 
 
 def test_error_in_scoring_reaches_the_user(client):
@@ -287,5 +288,5 @@ def test_error_in_scoring_reaches_the_user(client):
         scores = ensemble.fit(X).score_samples(X)
         with pytest.raises(RuntimeError, match="sensor 1 gave 99") as error:
             ensemble.score_samples(np.full((5, 2), 99.0))
-        np.testing.assert_array_equal(ensemble.score_samples(X), scores)
+        assert_array_equal(ensemble.score_samples(X), scores)
     assert error.value.__notes__ == ["This happened in scoring with the member 'b'."]

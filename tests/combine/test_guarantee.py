@@ -10,6 +10,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.model_selection import StratifiedKFold
 
 from skood.combine import (
@@ -69,8 +70,17 @@ def test_conformal_level(members, rho, n):
     assert mean <= 0.95 + 1 / (n / 2 + 1) + 3 * error + (0.02 if n == 200 else 0.003)
 
 
-@pytest.mark.parametrize("combiner", [BenjaminiHochberg(), Fisher(), Stouffer()])
-def test_conformal_level_with_any_combiner_and_dependence(combiner):
+@pytest.mark.parametrize(
+    "combiner, n_draws",
+    [
+        (Fisher(), 60),
+        *(
+            pytest.param(one, 200, marks=pytest.mark.slow)
+            for one in (BenjaminiHochberg(), Fisher(), Stouffer())
+        ),
+    ],
+)
+def test_conformal_level_with_any_combiner_and_dependence(combiner, n_draws):
     """Members that contradict each other, and scores with many ties."""
 
     def opposed(rng, n, m, _):
@@ -78,14 +88,14 @@ def test_conformal_level_with_any_combiner_and_dependence(combiner):
         return np.round(rows, 1) + rng.integers(0, 2, size=(n, m))
 
     mean, error = _accepted(
-        combiner, 4, None, 200, level="conformal", n_draws=200, scores=opposed
+        combiner, 4, None, 200, level="conformal", n_draws=n_draws, scores=opposed
     )
     assert mean >= 0.95 - 3 * error
 
 
 def test_nominal_level_is_lost_under_dependence():
     """Combined p-values that assume independence: what the conformal level is for."""
-    draws = {"n": 2000, "level": "nominal", "n_draws": 30}
+    draws = {"n": 2000, "level": "nominal", "n_draws": 10}
     for combiner, at_most in ((Fisher(), 0.85), (Stouffer(), 0.8)):
         mean, _ = _accepted(combiner, 7, 0.6, **draws)
         assert mean < at_most
@@ -93,7 +103,9 @@ def test_nominal_level_is_lost_under_dependence():
     assert mean >= 0.95 - 3 * error  # positive dependence is no harm to BH
 
 
-@pytest.mark.parametrize("method", ["conformal", "ecdf"])
+@pytest.mark.parametrize(
+    "method", ["conformal", pytest.param("ecdf", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("combiner", ALL, ids=repr)
 def test_no_combiner_fails_on_few_calibration_samples(combiner, method):
     """Statistics of 0, ties and levels of 0 included; decisions are those of levels."""
@@ -128,7 +140,7 @@ def test_no_combiner_fails_on_few_calibration_samples(combiner, method):
         new = np.concatenate([X, np.full((1, m), -9.0), np.full((1, m), 9.0)])
         levels, rejected = ensemble.levels(new), ensemble.predict(new) == -1
         assert np.isfinite(ensemble.score_samples(new)).all()
-        np.testing.assert_array_equal(rejected, levels <= alpha * (1 + 1e-11))
+        assert_array_equal(rejected, levels <= alpha * (1 + 1e-11))
         if any("No sample can be rejected" in str(w.message) for w in caught):
             assert not rejected.any()
             assert not ensemble.selected_detectors(new)[rejected].any()
@@ -191,6 +203,7 @@ def test_few_samples_of_many_classes(calibration):
     assert np.all(means >= alphas / 3)  # and not for want of power
 
 
+@pytest.mark.slow
 def test_stratified_folds_void_the_level():
     """For what folds of the user's own are documented: no promise."""
     alphas = np.array([0.4])

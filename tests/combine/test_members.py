@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -75,7 +76,7 @@ def test_many_rows_are_read_in_parts(monkeypatch):
     rows_run.clear()
     (parts,) = score_committees(names, [committee], X, n_jobs=None)
     assert rows_run == [25, 25, 10]
-    np.testing.assert_allclose(parts, whole, rtol=1e-5)
+    assert_allclose(parts, whole, rtol=1e-5)
 
 
 def test_estimator_is_not_fitted_on_held_out_rows():
@@ -115,10 +116,10 @@ def test_member_whose_fit_takes_no_y():
 def test_scores_tied_with_calibration_scores_are_counted():
     scores = np.linspace(10.0, 14.0, 401)[:, None]  # interquartile range 2
     calibration = Calibration.of(scores)
-    np.testing.assert_allclose(tolerance(scores[:1], *calibration.scale), [[2e-5]])
+    assert_allclose(tolerance(scores[:1], *calibration.scale), [[2e-5]])
     assert len(calibration) == 401
     below = scores[100, 0] - np.array([[1e-5], [3e-5]])
-    np.testing.assert_array_equal(calibration.counts(below), [[101], [100]])
+    assert_array_equal(calibration.counts(below), [[101], [100]])
 
 
 def test_a_frozen_or_deeper_member_with_a_class_for_ood_label():
@@ -127,7 +128,7 @@ def test_a_frozen_or_deeper_member_with_a_class_for_ood_label():
     frozen = FrozenEstimator(Column().fit(X))
     ensemble = DetectorEnsemble([("a", frozen)], ood_label=-9, random_state=0)
     _quiet(ensemble.fit, X, y)
-    np.testing.assert_array_equal(ensemble.classes_, [-1, 0])
+    assert_array_equal(ensemble.classes_, [-1, 0])
     inner = DetectorEnsemble([("b", Column())], ood_label=-9)
     with pytest.raises(ValueError, match="c__b__ood_label=-1 is one of the classes"):
         DetectorEnsemble([("c", inner)], ood_label=-9).fit(X, y)

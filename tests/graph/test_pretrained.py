@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
@@ -59,13 +60,13 @@ def test_predictions(nodes):
         logits = net(torch.tensor(nodes.graph.X).float(), edges)
     found = clf.predict_logits(nodes)
     assert found.dtype == np.float64
-    np.testing.assert_array_equal(found, logits.numpy())
-    np.testing.assert_array_equal(clf.decision_function(nodes), found)
+    assert_array_equal(found, logits.numpy())
+    assert_array_equal(clf.decision_function(nodes), found)
     proba = torch.softmax(logits.double(), 1).numpy()
-    np.testing.assert_allclose(clf.predict_proba(nodes), proba)
+    assert_allclose(clf.predict_proba(nodes), proba)
     expected = np.array(["x", "y", "z"])[proba.argmax(1)]
-    np.testing.assert_array_equal(clf.predict(nodes), expected)
-    np.testing.assert_array_equal(clf.predict(nodes[[3, 3, 0]]), expected[[3, 3, 0]])
+    assert_array_equal(clf.predict(nodes), expected)
+    assert_array_equal(clf.predict(nodes[[3, 3, 0]]), expected[[3, 3, 0]])
     assert clf.score(nodes, expected) == 1.0
 
 
@@ -75,25 +76,23 @@ def test_the_module_is_not_copied(nodes):
     before = clf.predict_logits(nodes)
     with torch.no_grad():
         net.conv.bias += 1
-    np.testing.assert_allclose(clf.predict_logits(nodes), before + 1, rtol=1e-5)
+    assert_allclose(clf.predict_logits(nodes), before + 1, rtol=1e-5)
 
 
 def test_one_margin(nodes):
     clf = pretrained_graph(Net(4, 1), ["no", "yes"])
     logits = clf.predict_logits(nodes)
-    np.testing.assert_array_equal(logits[:, 0], -logits[:, 1])
-    np.testing.assert_allclose(clf.decision_function(nodes), 2 * logits[:, 1])
+    assert_array_equal(logits[:, 0], -logits[:, 1])
+    assert_allclose(clf.decision_function(nodes), 2 * logits[:, 1])
     reading = read(clf, nodes, {"features", "logits", "head"})
     found = reading.features @ reading.head.coef.T + reading.head.intercept
-    np.testing.assert_allclose(found, logits, atol=1e-6)
+    assert_allclose(found, logits, atol=1e-6)
 
 
 def test_it_is_pickled_and_searched(nodes):
     clf = pretrained_graph(_net(), ["a", "b", "c"], n_features=4)
     again = pickle.loads(pickle.dumps(clf))
-    np.testing.assert_array_equal(
-        again.predict_logits(nodes), clf.predict_logits(nodes)
-    )
+    assert_array_equal(again.predict_logits(nodes), clf.predict_logits(nodes))
     scores = cross_val_score(clf, nodes, nodes.labels, cv=3)
     assert scores.shape == (3,)
 
@@ -189,7 +188,7 @@ def test_weights_of_a_module_that_takes_none(nodes):
     edges = torch.tensor(np.stack(nodes.adjacency.nonzero()).astype(np.int64))
     with torch.no_grad():
         logits = module(torch.tensor(nodes.graph.X).float(), edges, None)
-    np.testing.assert_allclose(clf.predict_logits(nodes), logits, rtol=1e-5, atol=1e-6)
+    assert_allclose(clf.predict_logits(nodes), logits, rtol=1e-5, atol=1e-6)
 
 
 def test_bad_nodes(nodes):

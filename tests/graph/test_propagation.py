@@ -4,11 +4,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, OutlierMixin, clone
@@ -31,6 +30,7 @@ from skood.nn._shared_forward import network_groups, shared_readings
 from skood.utils.estimator_checks import check_detector
 from tests._thresholds import middle_of_gap
 
+slow = pytest.mark.slow
 SCHEMES = ["random-walk", "gnnsafe", "symmetric"]
 USUAL = {
     "random-walk": {"n_steps": 30, "teleport": 0.02},
@@ -95,11 +95,11 @@ def test_equals_loops_over_edges(scheme, seed):
     values = np.random.default_rng(seed).normal(size=nodes.n_nodes)
     expected = _naive(values, nodes, scheme, **USUAL[scheme])
     found = propagate(values, nodes, scheme=scheme)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert_allclose(found, expected, rtol=1e-12)
     own = {"alpha": 0.6} if scheme == "gnnsafe" else {"teleport": 0.3}
     expected = _naive(values, nodes, scheme, 3, **own)
     found = propagate(values, nodes.graph, scheme=scheme, n_steps=3, **own)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -110,7 +110,7 @@ def test_columns_are_propagated_each(scheme):
     assert found.dtype == np.float64
     for column, expected in zip(found.T, values.T, strict=True):
         one = propagate(expected, nodes, scheme=scheme)
-        np.testing.assert_allclose(column, one, rtol=1e-14)
+        assert_allclose(column, one, rtol=1e-14)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -120,7 +120,7 @@ def test_is_linear(scheme):
     together = propagate(2 * v - 3 * w, nodes, scheme=scheme)
     apart = 2 * propagate(v, nodes, scheme=scheme)
     apart -= 3 * propagate(w, nodes, scheme=scheme)
-    np.testing.assert_allclose(together, apart, atol=1e-13)
+    assert_allclose(together, apart, atol=1e-13)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -130,7 +130,7 @@ def test_nodes_that_receive_nothing_keep_their_value_to_the_last_digit(scheme):
     found = propagate(values, nodes, scheme=scheme)
     hears = (nodes.adjacency.toarray() * (1 - np.eye(12))).any(axis=0)
     assert 2 <= np.sum(~hears) < 6
-    np.testing.assert_array_equal(found == values, ~hears)
+    assert_array_equal(found == values, ~hears)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -147,7 +147,7 @@ def test_no_edges_and_no_steps(scheme):
     values = np.arange(4.0)
     for nodes, steps in ((NodeSet((np.eye(4), np.zeros((4, 4)))), 5), (_path(4), 0)):
         found = propagate(values, nodes, scheme=scheme, n_steps=steps)
-        np.testing.assert_array_equal(found, values)
+        assert_array_equal(found, values)
         found[0] = 9.0  # a copy
         assert values[0] == 0.0
 
@@ -162,7 +162,7 @@ def _path(n_nodes):
 def test_messages_go_along_edges(scheme):
     """The node 0 sends to 1, and 1 to 2: what 2 has reaches nobody."""
     nodes = NodeSet((np.eye(3), [[0, 1, 0], [0, 0, 1], [0, 0, 0]]))
-    np.testing.assert_array_equal(propagate([0, 0, 1.0], nodes, scheme=scheme)[:2], 0)
+    assert_array_equal(propagate([0, 0, 1.0], nodes, scheme=scheme)[:2], 0)
     assert propagate([1.0, 0, 0], nodes, scheme=scheme, n_steps=1)[2] == 0
     assert propagate([1.0, 0, 0], nodes, scheme=scheme, n_steps=2)[2] > 0
 
@@ -172,7 +172,7 @@ def test_weights_count():
     found = propagate([1.0, 0.0, 0.0], nodes, scheme="gnnsafe", n_steps=1, alpha=0.0)
     assert found[2] == 0.75
     found = propagate([1.0, 0.0, 0.0], nodes, n_steps=1, teleport=0.0)
-    np.testing.assert_allclose(found[2], 0.6)  # a loop of weight one is added
+    assert_allclose(found[2], 0.6)  # a loop of weight one is added
 
 
 @pytest.mark.parametrize("scheme", ["random-walk", "gnnsafe"])
@@ -180,7 +180,7 @@ def test_averages(scheme):
     """Equal values stay equal; others stay between the smallest and the largest."""
     nodes = _directed()
     found = propagate(np.full(nodes.n_nodes, 0.3), nodes, scheme=scheme)
-    np.testing.assert_allclose(found, 0.3, rtol=1e-14)
+    assert_allclose(found, 0.3, rtol=1e-14)
     values = np.random.default_rng(0).normal(size=nodes.n_nodes)
     found = propagate(values, nodes, scheme=scheme)
     assert found.min() >= values.min() and found.max() <= values.max()
@@ -193,8 +193,8 @@ def test_symmetric_favors_nodes_with_many_edges():
     adjacency[0, 1:] = adjacency[1:, 0] = 1
     nodes = NodeSet((np.eye(6), adjacency))
     found = propagate(np.ones(6), nodes, scheme="symmetric", n_steps=1, teleport=0.0)
-    np.testing.assert_allclose(found[0], 1 / 6 + 5 / np.sqrt(12))
-    np.testing.assert_allclose(found[1:], 1 / 2 + 1 / np.sqrt(12))
+    assert_allclose(found[0], 1 / 6 + 5 / np.sqrt(12))
+    assert_allclose(found[1:], 1 / 2 + 1 / np.sqrt(12))
 
 
 @pytest.mark.parametrize("scheme", ["random-walk", "symmetric"])
@@ -210,7 +210,7 @@ def test_many_steps_solve_the_linear_system(scheme):
         P = B / degree[:, None]
     exact = 0.1 * np.linalg.solve(np.eye(nodes.n_nodes) - 0.9 * P, values)
     found = propagate(values, nodes, scheme=scheme, n_steps=400, teleport=0.1)
-    np.testing.assert_allclose(found, exact, atol=1e-12)
+    assert_allclose(found, exact, atol=1e-12)
 
 
 @pytest.mark.parametrize("scheme", ["random-walk", "symmetric"])
@@ -218,7 +218,7 @@ def test_full_teleport_returns_the_values(scheme):
     nodes = _directed()
     values = np.random.default_rng(0).normal(size=nodes.n_nodes)
     found = propagate(values, nodes, scheme=scheme, teleport=1.0)
-    np.testing.assert_array_equal(found, values)
+    assert_array_equal(found, values)
 
 
 def test_ends_of_alpha():
@@ -226,23 +226,23 @@ def test_ends_of_alpha():
     nodes = _path(3)
     values = [1.0, 2.0, 4.0]
     found = propagate(values, nodes, scheme="gnnsafe", alpha=1.0)
-    np.testing.assert_array_equal(found, values)
+    assert_array_equal(found, values)
     found = propagate(values, nodes, scheme="gnnsafe", alpha=0.0, n_steps=1)
-    np.testing.assert_array_equal(found, [2.0, 2.5, 2.0])
+    assert_array_equal(found, [2.0, 2.5, 2.0])
 
 
 def test_the_view_does_not_matter():
     nodes = _directed()
     values = np.arange(nodes.n_nodes, dtype=np.float32)
     found = propagate(values, nodes[[3, 3, 1]])
-    np.testing.assert_array_equal(found, propagate(values, nodes))
+    assert_array_equal(found, propagate(values, nodes))
 
 
 def test_tensors():
     torch = pytest.importorskip("torch")
     values = torch.arange(4, dtype=torch.float32, requires_grad=True)
     found = propagate(values, _path(4))
-    np.testing.assert_array_equal(found, propagate([0.0, 1.0, 2.0, 3.0], _path(4)))
+    assert_array_equal(found, propagate([0.0, 1.0, 2.0, 3.0], _path(4)))
 
 
 def test_wrong_arguments_of_the_function():
@@ -268,15 +268,6 @@ def test_wrong_arguments_of_the_function():
     ):
         with pytest.raises(ValueError, match=f"The '{name}' parameter of propagate"):
             propagate(np.ones(4), nodes, **{name: value})
-
-
-def test_neither_torch_nor_torch_geometric_is_imported():
-    code = (
-        "import sys; from skood.graph import NodeSet, propagate, Propagation; "
-        "propagate([1.0, 2.0], NodeSet(([[0.0], [1.0]], [[0, 1], [1, 0]]))); "
-        "assert not {'torch', 'torch_geometric', 'skorch'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 # --- the detector --------------------------------------------------------------------
@@ -355,16 +346,16 @@ def test_scores_are_those_of_all_nodes_propagated(scheme, kind):
     assert detector.fit(nodes[train], y[train]) is detector
     alone = clone(inner).fit(nodes[train], y[train]).score_samples(nodes)
     expected = propagate(alone, nodes, scheme=scheme)
-    np.testing.assert_array_equal(detector.score_samples(nodes), expected)
+    assert_array_equal(detector.score_samples(nodes), expected)
     if kind == "frozen":  # others are fitted again without nodes, for the threshold
         assert detector.offset_ == middle_of_gap(expected[train], 0.1)
     rows = [7, 3, 3, 100]  # in any order, also twice
-    np.testing.assert_array_equal(detector.score_samples(nodes[rows]), expected[rows])
+    assert_array_equal(detector.score_samples(nodes[rows]), expected[rows])
     decision = detector.decision_function(nodes[rows])
-    np.testing.assert_array_equal(decision, expected[rows] - detector.offset_)
+    assert_array_equal(decision, expected[rows] - detector.offset_)
     labels = detector.predict(nodes[rows])
-    np.testing.assert_array_equal(labels, np.where(decision >= 0, 1, -1))
-    np.testing.assert_array_equal(detector.classes_, [0, 1, 2])
+    assert_array_equal(labels, np.where(decision >= 0, 1, -1))
+    assert_array_equal(detector.classes_, [0, 1, 2])
 
 
 def test_parameters_reach_the_propagation():
@@ -378,7 +369,7 @@ def test_parameters_reach_the_propagation():
         {"scheme": "symmetric", "teleport": 0.0},
     ):
         found = Propagation(inner, **own).fit(nodes[:60]).score_samples(nodes)
-        np.testing.assert_array_equal(found, propagate(alone, nodes, **own))
+        assert_array_equal(found, propagate(alone, nodes, **own))
 
 
 def test_no_steps_is_the_detector():
@@ -387,9 +378,7 @@ def test_no_steps_is_the_detector():
     plain = clone(inner).fit(nodes[:60], y[:60])
     detector = Propagation(inner, n_steps=0).fit(nodes[:60], y[:60])
     assert detector.offset_ == plain.offset_
-    np.testing.assert_array_equal(
-        detector.score_samples(nodes), plain.score_samples(nodes)
-    )
+    assert_array_equal(detector.score_samples(nodes), plain.score_samples(nodes))
 
 
 def test_neighbors_help():
@@ -403,26 +392,32 @@ def test_neighbors_help():
         assert detector.score(nodes[test], y[test]) > plain + 0.1
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    "scheme", ["gnnsafe", *(pytest.param(s, marks=slow) for s in SCHEMES[::2])]
+)
 def test_rows_of_an_array_are_nodes_without_edges(scheme):
     nodes, y = _blocks()
     X = nodes.features
     for inner in (Energy(LogisticRegression()), KNN(n_neighbors=3)):
         detector = Propagation(inner, scheme=scheme).fit(X, y)
         plain = clone(inner).fit(X, y)
-        np.testing.assert_array_equal(detector.score_samples(X), plain.score_samples(X))
+        assert_array_equal(detector.score_samples(X), plain.score_samples(X))
         share = np.mean(plain.score_samples(X) < detector.offset_)
         assert abs(share - np.mean(plain.predict(X) == -1)) < 0.05
     lonely = NodeSet((X, sparse.csr_array((len(y), len(y)))))
     detector = Propagation(_knn(), scheme=scheme).fit(lonely, y)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         detector.score_samples(lonely), Propagation(_knn()).fit(X, y).score_samples(X)
     )
 
 
 @pytest.mark.parametrize(
     "inner, scheme",
-    list(zip([Energy(), KNN(n_neighbors=3), Mahalanobis()], SCHEMES, strict=True)),
+    [
+        (Energy(), "random-walk"),
+        pytest.param(KNN(n_neighbors=3), "gnnsafe", marks=slow),  # in test_common
+        pytest.param(Mahalanobis(), "symmetric", marks=slow),
+    ],
 )
 def test_conventions_of_detectors(inner, scheme):
     check_detector(Propagation(inner, scheme=scheme))
@@ -446,9 +441,7 @@ def test_another_graph():
     other, _ = _blocks(per_class=10, seed=1)
     detector = Propagation(Energy(_classifier())).fit(nodes, y)
     alone = detector.estimator_.score_samples(other)
-    np.testing.assert_array_equal(
-        detector.score_samples(other[:7]), propagate(alone, other)[:7]
-    )
+    assert_array_equal(detector.score_samples(other[:7]), propagate(alone, other)[:7])
 
 
 @pytest.mark.parametrize("label", [-1, "unknown"])
@@ -462,10 +455,8 @@ def test_known_ood_nodes_are_left_out_of_the_fit(label):
     known = rows[y[rows] != 3]
     expected = Propagation(inner).fit(nodes[known], names[known])
     assert found.offset_ == expected.offset_
-    np.testing.assert_array_equal(found.classes_, expected.classes_)
-    np.testing.assert_array_equal(
-        found.score_samples(nodes), expected.score_samples(nodes)
-    )
+    assert_array_equal(found.classes_, expected.classes_)
+    assert_array_equal(found.score_samples(nodes), expected.score_samples(nodes))
 
 
 def test_search_with_left_out_classes():
@@ -473,32 +464,31 @@ def test_search_with_left_out_classes():
     cv = LeaveClassesOut(n_splits=2, random_state=0)
     search = GridSearchCV(
         Propagation(Energy(_classifier())),
-        {"scheme": SCHEMES, "n_steps": [0, 5], "estimator__temperature": [1.0, 10.0]},
+        [
+            {"n_steps": [0], "estimator__temperature": [1.0, 10.0]},
+            {"n_steps": [5], "scheme": SCHEMES},
+        ],
         cv=cv,
         scoring=make_ood_scorer(),
         error_score="raise",
     ).fit(nodes, y)
     found = search.cv_results_["mean_test_score"]
-    expected = np.zeros((2, 2, 3, cv.get_n_splits(nodes, y)))
+    expected = np.zeros((5, cv.get_n_splits(nodes, y)))
     for split, (train, test) in enumerate(cv.split(nodes, y)):
         clf = _classifier().fit(nodes[train], y[train])
         logits = clf.decision_function(nodes)
         is_id = np.isin(y[test], y[train])
-        for i, temperature in enumerate((1.0, 10.0)):
+        for i, params in enumerate(map(dict, search.cv_results_["params"])):
+            temperature = params.pop("estimator__temperature", 1.0)
             scores = temperature * logsumexp(logits / temperature, axis=1)
-            for j, scheme in enumerate(SCHEMES):
-                for k, steps in enumerate((0, 5)):
-                    moved = propagate(scores, nodes, scheme=scheme, n_steps=steps)[test]
-                    auc = roc_auc_score(is_id, moved)
-                    expected[i, k, j, split] = auc
-    np.testing.assert_allclose(found, expected.mean(axis=-1).ravel())
-    assert len(set(found.round(6))) > 4
+            moved = propagate(scores, nodes, **params)[test]
+            expected[i, split] = roc_auc_score(is_id, moved)
+    assert_allclose(found, expected.mean(axis=-1))
+    assert len(set(found.round(6))) > 3
     best = search.best_estimator_
     again = cross_val_score(best, nodes, y, cv=cv, scoring=make_ood_scorer())
-    np.testing.assert_allclose(again.mean(), found.max())
-    np.testing.assert_array_equal(
-        search.score_samples(nodes[:3]), best.score_samples(nodes)[:3]
-    )
+    assert_allclose(again.mean(), found.max())
+    assert_array_equal(search.score_samples(nodes[:3]), best.score_samples(nodes)[:3])
 
 
 def test_step_of_a_pipeline():
@@ -512,7 +502,7 @@ def test_step_of_a_pipeline():
     )
     pipeline.fit(nodes[:60], y[:60])
     expected = Propagation(_knn()).fit(scaled(nodes)[:60], y[:60])
-    np.testing.assert_array_equal(
+    assert_array_equal(
         pipeline.score_samples(nodes[90:]), expected.score_samples(scaled(nodes)[90:])
     )
 
@@ -522,7 +512,7 @@ def test_pickled_state_holds_no_graph():
     detector = Propagation(_knn()).fit(nodes[:60], y[:60])
     data = pickle.dumps(detector)
     assert b"NodeSet" not in data and b"Graph" not in data
-    np.testing.assert_array_equal(
+    assert_array_equal(
         pickle.loads(data).score_samples(nodes), detector.score_samples(nodes)
     )
 
@@ -563,7 +553,7 @@ def test_one_reading_for_all_that_are_propagated():
         found = [member.score_samples(nodes[:9]) for member in members]
         found = [member.score_samples(nodes[4:9]) for member in members]
     assert runs == [120]
-    np.testing.assert_array_equal(found, [scores[4:] for scores in expected])
+    assert_array_equal(found, [scores[4:] for scores in expected])
 
 
 # --- of a graph network --------------------------------------------------------------
@@ -578,7 +568,7 @@ def network():
     train = np.arange(0, 90, 3)  # the last class is left out
     clf = GraphClassifier(
         conv_params={"hidden": (8,)},
-        max_epochs=30,
+        max_epochs=10,
         random_state=0,
         device="cpu",
         training=TrainingOptions(early_stopping=False),
@@ -594,7 +584,7 @@ def test_energy_of_a_graph_network(network):
         detector = Propagation(inner, scheme="gnnsafe", n_steps=2, alpha=0.2)
         detector.fit(nodes[train], y[train])
         found = detector.score_samples(nodes[50:])
-        np.testing.assert_allclose(found, expected[50:], rtol=1e-5)
+        assert_allclose(found, expected[50:], rtol=1e-5)
         if isinstance(inner.estimator, FrozenEstimator):
             assert detector.offset_ == middle_of_gap(
                 detector.score_samples(nodes[train]), 0.05
@@ -606,13 +596,11 @@ def test_embeddings_of_a_graph_network(network):
     knn = make_pipeline(FeatureExtractor(FrozenEstimator(clf)), KNN(n_neighbors=3))
     detector = Propagation(knn).fit(nodes[train], y[train])
     alone = knn.fit(nodes[train], y[train]).score_samples(nodes)
-    np.testing.assert_allclose(
+    assert_allclose(
         detector.score_samples(nodes[:9]), propagate(alone, nodes)[:9], rtol=1e-6
     )
     loaded = pickle.loads(pickle.dumps(detector))
-    np.testing.assert_array_equal(
-        loaded.score_samples(nodes), detector.score_samples(nodes)
-    )
+    assert_array_equal(loaded.score_samples(nodes), detector.score_samples(nodes))
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")  # few rows
@@ -632,7 +620,7 @@ def test_members_of_an_ensemble_run_the_network_once(network):
     levels = ensemble.levels(nodes)
     handle.remove()
     assert len(runs) == 1
-    np.testing.assert_array_equal(ensemble.levels(nodes[:5]), levels[:5])
+    assert_array_equal(ensemble.levels(nodes[:5]), levels[:5])
 
 
 # --- errors --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
 from skood.graph import _radial_flows as module_under_test
@@ -55,7 +56,7 @@ def _naive(flows, z, c):
 def test_density_is_that_of_the_paper():
     flows, z = _flows(), _points(6, 4)
     expected = [[_naive(flows, point, c) for c in range(3)] for point in z.numpy()]
-    np.testing.assert_allclose(flows(z).detach(), expected, rtol=1e-12)
+    assert_allclose(flows(z).detach(), expected, rtol=1e-12)
 
 
 def test_determinant_is_that_of_the_jacobian():
@@ -66,7 +67,7 @@ def test_determinant_is_that_of_the_jacobian():
         )  # (n_classes, n_features, n_features)
         sign, log_abs = torch.linalg.slogdet(jacobian)
         assert (sign == 1).all()
-        np.testing.assert_allclose(
+        assert_allclose(
             flows.transform(z[None])[1][0].detach(), log_abs.detach(), rtol=1e-9
         )
 
@@ -75,7 +76,7 @@ def test_flow_without_layers_is_standard_normal():
     z = _points(5, 3)
     flows = RadialFlows(2, 3, 0).double()
     expected = multivariate_normal(np.zeros(3)).logpdf(z.numpy())
-    np.testing.assert_allclose(flows(z), np.column_stack([expected] * 2), rtol=1e-12)
+    assert_allclose(flows(z), np.column_stack([expected] * 2), rtol=1e-12)
 
 
 def test_new_flows_are_almost_the_identity():
@@ -94,7 +95,7 @@ def test_density_in_one_dimension_integrates_to_one(seed):
     grid = torch.linspace(-25, 25, 200_001, dtype=torch.float64)
     density = flows(grid[:, None]).detach().exp().numpy()
     step = float(grid[1] - grid[0])
-    np.testing.assert_allclose(density.sum(axis=0) * step, 1.0, rtol=1e-4)
+    assert_allclose(density.sum(axis=0) * step, 1.0, rtol=1e-4)
 
 
 def test_density_in_two_dimensions_integrates_to_one():
@@ -103,7 +104,7 @@ def test_density_in_two_dimensions_integrates_to_one():
     grid = torch.cartesian_prod(axis, axis)
     density = flows(grid).detach().exp().numpy()
     step = float(axis[1] - axis[0])
-    np.testing.assert_allclose(density.sum(axis=0) * step**2, 1.0, rtol=1e-3)
+    assert_allclose(density.sum(axis=0) * step**2, 1.0, rtol=1e-3)
 
 
 @pytest.mark.parametrize("raw_a, raw_s", [(3.0, -200.0), (-200.0, 3.0), (5.0, 5.0)])
@@ -127,7 +128,7 @@ def test_classes_do_not_see_each_other():
         with torch.no_grad():
             for own, of_all in zip(alone.parameters(), flows.parameters(), strict=True):
                 own.copy_(of_all[:, c : c + 1])
-        np.testing.assert_array_equal(
+        assert_array_equal(
             alone(z)[:, 0].detach(), flows(z)[:, c].detach(), strict=True
         )
 

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from torch import nn
 
@@ -94,7 +95,7 @@ def _assert_head(clf, nodes, width):
         reading = read(clf, X, ALL)
         assert reading.features.shape == (len(nodes), width)
         found = reading.features @ reading.head.coef.T + reading.head.intercept
-        np.testing.assert_allclose(found, reading.logits, rtol=1e-10, atol=1e-12)
+        assert_allclose(found, reading.logits, rtol=1e-10, atol=1e-12)
 
 
 def _logits(clf, nodes):
@@ -126,7 +127,7 @@ def test_head_of_built_in_networks(conv, hidden):
     with torch.no_grad():
         tensors = graph_tensors(nodes.graph, torch.device("cpu"), torch.float64)
         expected = clf.module_(tensors).numpy()
-    np.testing.assert_array_equal(read(clf, nodes, {"logits"}).logits, expected)
+    assert_array_equal(read(clf, nodes, {"logits"}).logits, expected)
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
@@ -138,9 +139,9 @@ def test_split_of_built_in_networks(conv):
     clf.fit(nodes, nodes.labels)
     body, head = split(clf)
     embeddings = body.transform(nodes)
-    np.testing.assert_array_equal(embeddings, read(clf, nodes, {"features"}).features)
+    assert_array_equal(embeddings, read(clf, nodes, {"features"}).features)
     assert embeddings.shape[1] == len(body.get_feature_names_out())
-    np.testing.assert_allclose(
+    assert_allclose(
         head.predict_logits(embeddings), clf.predict_logits(nodes), atol=1e-6
     )
     assert head.classes_.tolist() == [0, 1, 2]
@@ -178,7 +179,7 @@ def test_head_of_networks_of_torch_geometric(kind, closing):
     clf = _wrapped(lambda: Two(last(), closing))
     _assert_head(clf, nodes, width)
     clf.estimator.module.closing = nn.Identity()
-    np.testing.assert_allclose(clf.predict_logits(nodes), _logits(clf, nodes))
+    assert_allclose(clf.predict_logits(nodes), _logits(clf, nodes))
 
 
 @pytest.mark.skipif(
@@ -208,7 +209,7 @@ def test_head_with_edge_weights(make, width, weighted):
     nodes = _nodes(weighted)
     clf = _wrapped(lambda: Weighted(make()))
     _assert_head(clf, nodes, width)
-    np.testing.assert_allclose(clf.predict_logits(nodes), _logits(clf, nodes))
+    assert_allclose(clf.predict_logits(nodes), _logits(clf, nodes))
 
 
 def test_features_of_a_gcn_are_its_aggregated_input():
@@ -216,7 +217,7 @@ def test_features_of_a_gcn_are_its_aggregated_input():
     clf = _wrapped(lambda: Weighted(GCNConv(N_FEATURES, 3)))
     expected = nodes.graph.operator("symmetric") @ nodes.graph.X
     found = read(clf, nodes, {"features"}).features
-    np.testing.assert_allclose(found, expected, rtol=1e-6)  # weights are float32
+    assert_allclose(found, expected, rtol=1e-6)  # weights are float32
 
 
 @pytest.mark.parametrize("closing", [None, nn.LogSoftmax(1)])
@@ -237,10 +238,10 @@ def test_convolutions_that_are_not_linear(make, closing):
     clf = _wrapped(lambda: Two(make(), closing))
     reading = read(clf, nodes, {"features", "logits"})
     expected = FeatureExtractor(clf, layer="input:last").fit(nodes).transform(nodes)
-    np.testing.assert_array_equal(reading.features, expected)
+    assert_array_equal(reading.features, expected)
     # the logits, not their log-softmax
     clf.estimator.module.closing = nn.Identity()
-    np.testing.assert_array_equal(reading.logits, _logits(clf, nodes))
+    assert_array_equal(reading.logits, _logits(clf, nodes))
     for layer in ("penultimate", "input:last"):
         with pytest.raises(ValueError, match="needs the weights of a linear head"):
             read(clf, nodes, ALL, layer=layer)
@@ -262,7 +263,7 @@ def test_a_changed_output_has_no_head():
     nodes = _nodes()
     clf = _wrapped(lambda: Scaled(GCNConv(8, 3)))
     reading = read(clf, nodes, {"features", "logits"})
-    np.testing.assert_allclose(reading.logits, _logits(clf, nodes))
+    assert_allclose(reading.logits, _logits(clf, nodes))
     # what the last layer is called with
     assert reading.features.shape == (30, 8)
     with pytest.raises(ValueError, match="needs the weights of a linear head"):
@@ -304,8 +305,8 @@ def test_a_subclass_is_not_taken_for_what_it_was():
         clf = _wrapped(lambda kind=kind: Two(kind()))
         expected = FeatureExtractor(clf, layer="input:last").fit(nodes).transform(nodes)
         reading = read(clf, nodes, {"features", "logits"})
-        np.testing.assert_array_equal(reading.features, expected)
-        np.testing.assert_allclose(reading.logits, _logits(clf, nodes))
+        assert_array_equal(reading.features, expected)
+        assert_allclose(reading.logits, _logits(clf, nodes))
 
 
 class _Calls(nn.Module):
@@ -333,7 +334,7 @@ def test_arguments_by_name(kind):
         _assert_head(clf, nodes, N_FEATURES * (2 if kind is SAGEConv else 1))
     else:
         found = read(clf, nodes, {"features"}).features
-        np.testing.assert_array_equal(found, nodes.features)
+        assert_array_equal(found, nodes.features)
 
 
 @pytest.mark.parametrize("kind", [SAGEConv, GATConv])
@@ -343,8 +344,8 @@ def test_sources_and_targets_apart(kind):
         lambda: _Calls(kind(N_FEATURES, 3), lambda layer, x, e: layer((-x, x), e))
     )
     reading = read(clf, nodes, {"features", "logits"})
-    np.testing.assert_array_equal(reading.features, nodes.features)
-    np.testing.assert_allclose(reading.logits, _logits(clf, nodes))
+    assert_array_equal(reading.features, nodes.features)
+    assert_allclose(reading.logits, _logits(clf, nodes))
     with pytest.raises(ValueError, match="needs the weights of a linear head"):
         read(clf, nodes, ALL)
 
@@ -387,7 +388,7 @@ def test_edges_as_a_sparse_tensor(kind):
     clf = _wrapped(lambda: _Calls(kind(N_FEATURES, 3, **options), call))
     if kind is GATConv:
         found = read(clf, nodes, {"features", "logits"})
-        np.testing.assert_array_equal(found.features, nodes.features)
+        assert_array_equal(found.features, nodes.features)
         return
     _assert_head(clf, nodes, N_FEATURES * (2 if kind is SAGEConv else 1))
 
@@ -411,7 +412,7 @@ def test_layers_without_weights_of_their_own():
         clf = _wrapped(lambda layer=layer: Two(layer))
         reading = read(clf, nodes, {"features", "logits"})
         assert reading.features.shape == (30, 8)
-        np.testing.assert_allclose(reading.logits, _logits(clf, nodes))
+        assert_allclose(reading.logits, _logits(clf, nodes))
 
 
 def test_a_network_that_is_one_convolution():
@@ -454,7 +455,7 @@ def test_outputs_that_are_probabilities():
 
     nodes = _nodes()
     clf = _wrapped(Bounded, output="probabilities")
-    np.testing.assert_allclose(clf.predict_proba(nodes), _logits(clf, nodes))
+    assert_allclose(clf.predict_proba(nodes), _logits(clf, nodes))
 
 
 def test_logits_that_are_not_one_for_each_class():
@@ -494,7 +495,7 @@ def test_layers_by_name_and_number():
         (np.int64(-2), first),
     ):
         body = FeatureExtractor(clf, layer=layer).fit(nodes)
-        np.testing.assert_allclose(body.transform(nodes[3:9]), expected[3:9])
+        assert_allclose(body.transform(nodes[3:9]), expected[3:9])
     with pytest.raises(ValueError, match=r"2 linear layers and convolutions: \['fir"):
         FeatureExtractor(clf, layer=2).fit(nodes)
     with pytest.raises(ValueError, match=r"no layer named 'third'\. It has: first,"):
@@ -513,7 +514,7 @@ def test_layers_of_built_in_networks():
             read(clf, nodes, {"features"}, layer=layer).features
             for layer in (number, name)
         )
-        np.testing.assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
     hidden = read(clf, nodes, {"features"}, layer="dropouts.1").features
     assert hidden.shape == (30, 16)
 
@@ -527,7 +528,7 @@ def test_layers_of_a_network_that_is_trained_have_the_names_of_the_user():
     clf.fit(nodes, nodes.labels)
     reading = read(clf, nodes, {"features"}, layer="input:last")
     number = read(clf, nodes, {"features"}, layer=0)
-    np.testing.assert_allclose(np.tanh(number.features), reading.features, rtol=1e-6)
+    assert_allclose(np.tanh(number.features), reading.features, rtol=1e-6)
 
 
 def test_maps_of_several_heads_are_pooled():
@@ -554,7 +555,7 @@ def test_maps_of_several_heads_are_pooled():
         (None, flat.reshape(30, 2, 4)),
     ):
         body = FeatureExtractor(clf, layer="heads", pooling=pooling).fit(nodes)
-        np.testing.assert_allclose(body.transform(nodes), expected)
+        assert_allclose(body.transform(nodes), expected)
 
 
 def test_layers_with_something_else_than_nodes():
@@ -622,7 +623,7 @@ def test_split_by_width():
     ):
         clf = _wrapped(lambda last=last: Two(last))
         body, head = split(clf)
-        np.testing.assert_allclose(
+        assert_allclose(
             head.predict_logits(body.transform(nodes)), clf.predict_logits(nodes)
         )
 
@@ -638,7 +639,7 @@ def test_split_of_a_network_with_several_layers_of_this_width():
         split(clf)
     clf = _wrapped(make, n_features=N_FEATURES)
     body, head = split(clf)
-    np.testing.assert_allclose(
+    assert_allclose(
         head.predict_logits(body.transform(nodes)), clf.predict_logits(nodes)
     )
     clf = _wrapped(lambda: Two(GATv2Conv(8, 3)), n_features=N_FEATURES)
@@ -650,7 +651,7 @@ def test_split_at_the_input_of_a_layer():
     nodes = _nodes()
     clf = _wrapped(lambda: Two(nn.Linear(8, 3)))
     body, head = split(clf, layer="input:last")
-    np.testing.assert_allclose(
+    assert_allclose(
         head.predict_logits(body.transform(nodes)), clf.predict_logits(nodes)
     )
     clf = _wrapped(lambda: Two(GCNConv(8, 3)))
@@ -692,7 +693,7 @@ def test_the_module_is_left_as_found():
     first = read(clf, nodes, ALL)
     split(clf)
     again = read(clf, nodes, ALL)
-    np.testing.assert_array_equal(first.logits, again.logits)  # dropout is off
+    assert_array_equal(first.logits, again.logits)  # dropout is off
     assert state() == before
     assert all(p.grad is None and p.requires_grad for p in module.parameters())
     for name, weight in module.state_dict().items():
@@ -725,7 +726,7 @@ def test_threads_read_one_module():
         thread.join()
     assert len(found) == 30
     for reading in found:
-        np.testing.assert_array_equal(reading.features, expected.features)
+        assert_array_equal(reading.features, expected.features)
 
 
 # ---- rows
@@ -738,8 +739,8 @@ def test_rows_of_a_view():
     whole = read(clf, nodes, ALL)
     rows = np.array([7, 4, 4, 29, 0])
     part = read(clf, nodes[rows], ALL)
-    np.testing.assert_array_equal(part.features, whole.features[rows])
-    np.testing.assert_array_equal(part.logits, whole.logits[rows])
+    assert_array_equal(part.features, whole.features[rows])
+    assert_array_equal(part.logits, whole.logits[rows])
     reader = make_network(clf)
     assert list(reader.blocks(whole)) == [whole]
     other = _nodes(weighted=True, seed=1)
@@ -753,5 +754,5 @@ def test_extractor_of_a_classifier_that_it_trains():
     embeddings = body.fit_transform(nodes[:20], nodes.labels[:20])
     clf.fit(nodes[:20], nodes.labels[:20])
     frozen = FeatureExtractor(FrozenEstimator(clf)).fit(nodes)
-    np.testing.assert_array_equal(frozen.transform(nodes[:20]), embeddings)
+    assert_array_equal(frozen.transform(nodes[:20]), embeddings)
     assert frozen.n_features_in_ == N_FEATURES

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from skood.graph import NodeSet
@@ -58,7 +59,7 @@ def test_features(sparse_features, dtype):
     assert isinstance(tensors.x, SparseRows) is sparse_features
     assert tensors.dense.dtype == dtype
     X = messy_graph(dtype=np.float64).features
-    np.testing.assert_array_equal(tensors.dense, X.astype(str(dtype)[6:]))
+    assert_array_equal(tensors.dense, X.astype(str(dtype)[6:]))
 
 
 def test_edges():
@@ -68,7 +69,7 @@ def test_edges():
     first, second = tensors.edge_index.numpy()
     assert tensors.edge_index.dtype == torch.int64
     assert len(first) == (A > 0).sum()
-    np.testing.assert_array_equal(tensors.edge_weight, A[first, second])
+    assert_array_equal(tensors.edge_weight, A[first, second])
 
 
 def test_weights_of_one_are_none():
@@ -113,7 +114,7 @@ def test_made_in_inference_mode_they_can_be_trained_with():
     tensors.aggregate("mean", tensors.x @ weight).sum().backward()
     expected = _naive(nodes.adjacency.toarray().astype(np.float64), "mean").sum(axis=0)
     found = weight.grad[:, 0]
-    np.testing.assert_allclose(found, expected @ nodes.features, rtol=1e-4, atol=1e-4)
+    assert_allclose(found, expected @ nodes.features, rtol=1e-4, atol=1e-4)
 
 
 # --- products ----------------------------------------------------------------------
@@ -127,10 +128,10 @@ def test_aggregate_against_a_loop(kind, k):
     tensors = graph_tensors(nodes.graph, CPU, torch.float64)
     found = tensors.aggregate(kind, torch.tensor(H))
     expected = _naive(nodes.adjacency.toarray().astype(np.float64), kind) @ H
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
     single = graph_tensors(nodes.graph, CPU).aggregate(kind, torch.tensor(H).float())
     assert single.dtype == torch.float32
-    np.testing.assert_allclose(single, expected, rtol=1e-5, atol=1e-5)
+    assert_allclose(single, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,9 +164,9 @@ def test_product_of_any_layout(monkeypatch, mkl, layout):
         torch.Tensor, "new_empty", lambda self, *shape: self.new_full(shape, np.nan)
     )
     matrix, transposed = sparse_pair(sparse.csr_array(S), CPU, torch.float64)
-    np.testing.assert_allclose(_product(matrix, D), S @ D.numpy(), rtol=1e-12)
+    assert_allclose(_product(matrix, D), S @ D.numpy(), rtol=1e-12)
     back = _product(transposed, torch.tensor(S[:, :4]))
-    np.testing.assert_allclose(back, S.T @ S[:, :4], rtol=1e-12, atol=1e-15)
+    assert_allclose(back, S.T @ S[:, :4], rtol=1e-12, atol=1e-15)
 
 
 def test_a_gradient_that_is_one_number_repeated():
@@ -175,7 +176,7 @@ def test_a_gradient_that_is_one_number_repeated():
     H = torch.randn(30, 4, dtype=torch.float64, requires_grad=True)
     tensors.aggregate("walk", H).sum().backward()
     columns = _naive(nodes.adjacency.toarray().astype(np.float64), "walk").sum(axis=0)
-    np.testing.assert_allclose(H.grad, np.repeat(columns[:, None], 4, 1), rtol=1e-12)
+    assert_allclose(H.grad, np.repeat(columns[:, None], 4, 1), rtol=1e-12)
 
 
 def test_indices_are_of_the_size_that_products_take():
@@ -198,10 +199,10 @@ def test_sparse_rows_times_weights():
     x = _sparse_rows()
     W = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda W: x @ W, (W,))
-    np.testing.assert_allclose((x @ W).detach(), (x.to_dense() @ W).detach())
+    assert_allclose((x @ W).detach(), (x.to_dense() @ W).detach())
     rows, columns = np.nonzero(x.to_dense().numpy())
-    np.testing.assert_array_equal(x.columns, columns)
-    np.testing.assert_array_equal(x.values, x.to_dense().numpy()[rows, columns])
+    assert_array_equal(x.columns, columns)
+    assert_array_equal(x.values, x.to_dense().numpy()[rows, columns])
 
 
 def test_sparse_rows_with_other_values():
@@ -216,5 +217,5 @@ def test_sparse_rows_with_other_values():
     W = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     (other @ W).square().sum().backward()
     expected = 2 * dense.T @ (dense @ W.detach())
-    np.testing.assert_allclose(W.grad, expected, rtol=1e-12)
+    assert_allclose(W.grad, expected, rtol=1e-12)
     assert torch.equal(x.to_dense(), _sparse_rows().to_dense())  # as they were
