@@ -257,7 +257,7 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
         )
 
 
-class UncertaintyMixin:
+class UncertaintyMixin(metaclass=ABCMeta):
     """Mixin for classifiers with a decomposition of their predictive uncertainty.
 
     Such a classifier has ``predict_uncertainty(X)``, which returns a

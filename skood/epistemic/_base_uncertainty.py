@@ -3,7 +3,7 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from abc import abstractmethod
+from abc import ABCMeta, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +44,8 @@ class Block:
     reference: np.ndarray | None = None
 
 
-class BaseMembers(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
+@UncertaintyMixin.register  # an interface without code of its own
+class BaseMembers(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
     """Base class of classifiers whose uncertainty is the disagreement of many members.
 
     A subclass implements ``fit``, which sets ``classes_`` and, unless there is no given
@@ -98,6 +99,10 @@ class BaseMembers(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         check_is_fitted(self)
         if self._setting() == "b":
             return np.exp(self._reference_log_proba(X))
+        return self._mixture_proba(X)
+
+    def _mixture_proba(self, X):
+        """Return the class probabilities in setting "a"."""
         proba = np.concatenate([_mixture(block) for block in self._blocks(X)])
         check_no_overflow(proba, "A logit")
         return proba
@@ -135,6 +140,10 @@ class BaseMembers(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
             :func:`~skood.epistemic.member_uncertainty`.
         """
         check_is_fitted(self)
+        return self._uncertainty(X)
+
+    def _uncertainty(self, X):
+        """Return the uncertainty of samples in memory."""
         setting = self._setting()
         parts = [
             member_uncertainty(

@@ -25,7 +25,7 @@ class Quadrature:
 
     def __init__(self, prior_scale=1.0, temperature=1.0):
         scale = np.sqrt(2.0) * prior_scale
-        axis = np.linspace(-8 * scale, 8 * scale, 801)
+        axis = np.linspace(-8 * scale, 8 * scale, 401)
         self.slope, self.bias = np.meshgrid(axis, axis, indexing="ij")
         log_p = -(self.slope**2 + self.bias**2) / (2 * scale**2)
         for (x,), label in zip(X, y, strict=True):

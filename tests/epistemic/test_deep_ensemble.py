@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
+import pickle
 import warnings
 
 import joblib
@@ -11,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from joblib.externals.loky.backend.reduction import dumps
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
@@ -502,8 +504,23 @@ def test_tags_follow_the_estimator():
 # ---- processes
 
 
-def test_processes_give_the_same_members(data):
-    """Also with a network whose class nobody can import."""
+def _one_by_one(n_jobs):
+    """As other processes would: copies of the jobs, the last one first."""
+
+    def run(jobs):
+        sent = [pickle.loads(dumps(job)) for job in jobs][::-1]
+        done = [function(*args, **kwargs) for function, args, kwargs in sent]
+        return [pickle.loads(dumps(member)) for member in done[::-1]]
+
+    return run
+
+
+@pytest.mark.filterwarnings("ignore:`sklearn.utils.parallel.delayed`:UserWarning")
+@pytest.mark.parametrize(
+    "in_processes", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_processes_give_the_same_members(data, in_processes, monkeypatch):
+    """Also with a network whose class cannot be imported."""
     X, y = data
 
     class Local(nn.Sequential):
@@ -514,6 +531,8 @@ def test_processes_give_the_same_members(data):
 
     base = make_pipeline(StandardScaler(), TorchClassifier(Local, max_epochs=3))
     one = DeepEnsemble(base, n_members=3, random_state=0).fit(X, y)
+    if not in_processes:
+        monkeypatch.setattr(_ensembles, "as_they_come", _one_by_one)
     two = DeepEnsemble(base, n_members=3, random_state=0, n_jobs=2).fit(X, y)
     np.testing.assert_array_equal(two.predict_members(X), one.predict_members(X))
     assert all(type(m[-1].module_) is Local for m in two.estimators_)

@@ -69,13 +69,20 @@ def _quick(estimator=None, **kwargs):
 
 
 @pytest.mark.parametrize(
-    "prior_scale, temperature", [(1.0, 1.0), (3.0, 1.0), (1.0, 0.2)]
+    "prior_scale, temperature",
+    [
+        (3.0, 0.2),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((1.0, 1.0), (3.0, 1.0), (1.0, 0.2))
+        ),
+    ],
 )
 def test_logistic_regression_against_quadrature(prior_scale, temperature):
     hmc = HMC(
         _logistic.frozen(),
-        n_samples=600,
-        n_warmup=100,
+        n_samples=400,
+        n_warmup=60,
         kernel=HMCKernel(n_leapfrog=4),
         n_chains=4,
         prior_scale=prior_scale,
@@ -283,7 +290,8 @@ def test_detector_and_search():
     far = detector.score_samples([[30.0, -30.0], [0.5, 0.25]])
     assert np.isfinite(far).all()
     grid = {"prior_scale": [0.1, 1.0], "kernel__n_leapfrog": [2]}
-    search = GridSearchCV(_quick(kernel=None), grid, cv=2).fit(X, y)
+    clf = _quick(LogisticRegression(), kernel=None)
+    search = GridSearchCV(clf, grid, cv=2).fit(X, y)
     assert search.best_params_["prior_scale"] in (0.1, 1.0)
     assert search.best_estimator_.kernel.n_leapfrog == 2
 

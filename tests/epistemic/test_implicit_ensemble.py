@@ -164,11 +164,18 @@ def test_a_row_does_not_depend_on_others(kind, digits):
 
 
 @both
-@pytest.mark.parametrize("module", [None, SmallConvNet, ResidualNet])
+@pytest.mark.parametrize(
+    "module",
+    [
+        None,
+        pytest.param(SmallConvNet, marks=pytest.mark.slow),
+        pytest.param(ResidualNet, marks=pytest.mark.slow),
+    ],
+)
 def test_images(kind, module, digits):
     X, y = digits
     names = np.array([f"digit {k}" for k in range(10)])
-    clf = ensemble(kind, module, max_epochs=30, lr=0.02, random_state=0)
+    clf = ensemble(kind, module, max_epochs=12, lr=0.02, random_state=0)
     clf.fit(X[:300], names[y[:300]])
     assert clf.score(X[300:], names[y[300:]]) > 0.85
     assert_array_equal(clf.classes_, names)
@@ -180,8 +187,8 @@ def test_images(kind, module, digits):
 
 @both
 def test_members_disagree_where_there_are_no_data(kind):
-    X, y = make_moons(300, noise=0.1, random_state=0)
-    clf = ensemble(kind, n_members=8, max_epochs=100, lr=0.02, random_state=0).fit(X, y)
+    X, y = make_moons(150, noise=0.1, random_state=0)
+    clf = ensemble(kind, n_members=6, max_epochs=60, lr=0.05, random_state=0).fit(X, y)
     angles = np.linspace(0, 2 * np.pi, 100)
     ring = 4 * np.column_stack([np.cos(angles), np.sin(angles)])
     near, far = (clf.predict_uncertainty(rows).epistemic for rows in (X, ring))
@@ -356,7 +363,7 @@ def test_errors_of_the_module(kind, iris):
 @both
 def test_detectors(kind, iris):
     X, y = iris
-    clf = ensemble(kind, max_epochs=30, lr=0.02, random_state=0)
+    clf = ensemble(kind, max_epochs=8, lr=0.02, random_state=0)
     detector = make_pipeline(StandardScaler(), UncertaintyDetector(clf)).fit(X, y)
     u = detector[-1].estimator_.predict_uncertainty(detector[0].transform(X))
     assert_array_equal(detector.score_samples(X), -u.epistemic)

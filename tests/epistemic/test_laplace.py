@@ -183,8 +183,8 @@ def test_rows_are_independent_of_others_and_of_batches(data, predictive, hessian
     proba = clf.predict_proba(X)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
     epistemic = clf.predict_uncertainty(X).epistemic
-    one_by_one = np.concatenate([clf.predict_proba(row[None]) for row in X])
-    np.testing.assert_allclose(one_by_one, proba, rtol=1e-10)
+    one_by_one = np.concatenate([clf.predict_proba(row[None]) for row in X[::9]])
+    np.testing.assert_allclose(one_by_one, proba[::9], rtol=1e-10)
     small = clone(clf).set_params(batch_size=7).fit(X, y)
     np.testing.assert_allclose(small.predict_proba(X), proba, rtol=1e-8)
     np.testing.assert_allclose(

@@ -430,7 +430,7 @@ def test_recurrent_networks_row_by_row(data, inference_mode):
         part, rows = clf._open(X[:2])
         for _ in range(2):  # the second time it is known that mapping fails
             jacobian, logits = part.read(part.network.batch(rows))
-            assert not part._mapped
+            assert not part._derivatives.is_mapped
         members = clf.predict_members(X[:2])
     twin = copy.deepcopy(module).double()
     for i in range(2):

@@ -124,7 +124,7 @@ def test_auto_is_b_for_a_frozen_estimator(data, fitted):
 
 def test_moments_of_a_linear_layer():
     """For logits W(z x / q): mean W x and covariance W diag(x^2 p / q) W^T."""
-    p, n = 0.3, 5_000
+    p, n = 0.3, 1_500
     net = _module(nn.Dropout(p), nn.Linear(4, 3)).double()
     x = np.array([[1.0, -2.0, 0.5, 1.5]])
     clf = MCDropout(pretrained(net), n_samples=n, random_state=0).fit(x, [0])
@@ -334,13 +334,14 @@ def test_networks_that_cannot_be_replayed_are_run_in_full():
 def test_rows_do_not_depend_on_each_other(data):
     X, y = data
     net = make_pipeline(StandardScaler(), NET)
-    clf = MCDropout(net, n_samples=8, random_state=0).fit(X, y)
+    clf = MCDropout(net, n_samples=4, random_state=0).fit(X, y)
     members = clf.predict_members(X)
     order = np.random.default_rng(0).permutation(len(X))
     np.testing.assert_allclose(clf.predict_members(X[order]), members[:, order], 1e-6)
+    order = order[:15]
     one_by_one = np.concatenate([clf.predict_members(X[i : i + 1]) for i in order], 1)
     np.testing.assert_allclose(one_by_one, members[:, order], rtol=1e-6)
-    for batch_size in (1, 7, 64, 1000):
+    for batch_size in (3, 64, 1000):
         clf.set_params(batch_size=batch_size)
         np.testing.assert_allclose(clf.predict_members(X), members, rtol=1e-6)
 
@@ -529,11 +530,11 @@ def test_images_and_a_detector():
     X[np.arange(60), 0, y, :] += 3
     net = TorchClassifier(
         module_params={"channels": (4, 4), "hidden": 16, "dropout": 0.3},
-        max_epochs=30,
-        lr=0.01,
+        max_epochs=15,
+        lr=0.02,
         random_state=0,
     )
-    clf = MCDropout(net, n_samples=20, random_state=0)
+    clf = MCDropout(net, n_samples=10, random_state=0)
     detector = UncertaintyDetector(clf).fit(X, y)
     labels = np.r_[y, np.full(60, -1)]
     noise = rng.normal(size=(60, 1, 6, 6)).astype(np.float32)

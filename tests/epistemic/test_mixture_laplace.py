@@ -94,13 +94,14 @@ def test_frozen_network_is_no_ensemble(data):
         MixtureLaplace(Laplace(net)).fit(X, y)
 
 
-def test_same_seed_same_numbers(data):
+@pytest.mark.parametrize("n_jobs", [None, pytest.param(2, marks=pytest.mark.slow)])
+def test_same_seed_same_numbers(data, n_jobs):
     X, y = data
     one, two, other = (
         MixtureLaplace(Laplace(NET, n_samples=2), 2, n_jobs=jobs, random_state=seed)
         .fit(X, y)
         .predict_members(X)
-        for seed, jobs in ((0, None), (0, 2), (1, None))
+        for seed, jobs in ((0, None), (0, n_jobs), (1, None))
     )
     np.testing.assert_array_equal(one, two)
     assert np.abs(one - other).max() > 0.01

@@ -97,7 +97,7 @@ def test_stacked_logits_against_a_loop(kind):
     assert models._is_chain == (kind in KINDS[:3])
     theta = _thetas(models)
     found = models.logits(theta, models.features(rows))
-    assert models._mapped == (kind != "branching")
+    assert models._each.is_mapped == (kind != "branching")
     for one, row in zip(found, theta, strict=True):
         weights, start = {}, 0
         for name, parameter in network.module.named_parameters():

@@ -4,8 +4,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -101,8 +99,10 @@ def test_what_it_predicts(blobs):
     assert_allclose(found.total, -(proba * np.log(proba)).sum(axis=1), rtol=1e-12)
 
 
-def test_default_networks(blobs, graph):
+def test_default_networks(blobs, graph, monkeypatch):
     X, y = blobs
+    for kind in (TorchClassifier, GraphClassifier):
+        monkeypatch.setitem(kind.__init__.__kwdefaults__, "max_epochs", 3)
     images = X[:, :1, None, None] * np.ones((1, 1, 3, 3))
     clf = EvidentialClassifier(random_state=0)
     for rows in (X[:12], images[:12]):
@@ -228,12 +228,13 @@ def test_validation_nodes(graph):
 def test_tools_of_scikit_learn_on_nodes(graph):
     nodes = graph[:60]
     y = np.array(["a", "b", "c", "d"])[nodes.labels]
-    clf = make_pipeline(FunctionTransformer(), EvidentialClassifier(QUICK_GRAPH))
+    net = clone(QUICK_GRAPH).set_params(max_epochs=20)
+    clf = make_pipeline(FunctionTransformer(), EvidentialClassifier(net))
     assert cross_val_score(clf, nodes, y, cv=2).mean() > 0.4
     assert set(cross_val_predict(clf, nodes, y, cv=2)) <= set("abcd")
     search = GridSearchCV(
-        EvidentialClassifier(QUICK_GRAPH),
-        {"lambda_kl": [0.01, 0.1], "estimator__lr": [0.01]},
+        EvidentialClassifier(net),
+        {"lambda_kl": [0.01], "estimator__lr": [0.01]},
         cv=2,
     ).fit(nodes, y)
     assert search.best_estimator_.estimator_.lr == 0.01
@@ -349,15 +350,6 @@ def test_bad_parameters(blobs, params):
 
 
 # --- imports -------------------------------------------------------------------------
-
-
-def test_the_room_is_imported_without_torch():
-    code = (
-        "import sys, skood.evidential as room; room.vacuity([1.0, 1.0]); "
-        "assert 'torch' not in sys.modules; "
-        "assert room.__dir__() == sorted(room.__all__)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_unknown_names():

@@ -232,10 +232,10 @@ def test_beta_distributions_as_scipy_has_them():
 
 
 def test_monte_carlo():
-    """Means over a million draws, within five standard errors."""
+    """Means over 200,000 draws, within five standard errors."""
     rng = np.random.default_rng(0)
     alpha, beta = np.array([0.8, 2.5, 4.0]), np.array([1.5, 1.0, 3.0])
-    p = rng.dirichlet(alpha, size=1_000_000)
+    p = rng.dirichlet(alpha, size=200_000)
     log_p = np.log(p)
     log_density = (log_p * (alpha - 1)).sum(axis=1) - dirichlet_log_normalizer(alpha)
     log_other = (log_p * (beta - 1)).sum(axis=1) - dirichlet_log_normalizer(beta)
@@ -250,7 +250,7 @@ def test_monte_carlo():
         assert abs(values.mean() - expected) < 5 * error, name
     mean = entropy(np.log(alpha / alpha.sum()))
     information = mean - entropy(log_p).mean()
-    assert_allclose(dirichlet_mutual_information(alpha), information, atol=2e-3)
+    assert_allclose(dirichlet_mutual_information(alpha), information, atol=4e-3)
 
 
 # --- what must hold ------------------------------------------------------------------

@@ -31,7 +31,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skood.base import UncertaintyDetector
 from skood.detectors import Energy
-from skood.evidential import EvidentialProbe, ProbeObjective
+from skood.evidential import EvidentialProbe, ProbeObjective, _probe_training
 from skood.metrics import make_misclassification_scorer, make_ood_scorer
 from skood.model_selection import LeaveClassesOut
 from skood.nn import TorchClassifier
@@ -98,7 +98,7 @@ def test_training_lowers_its_objective_and_evidence_follows_confidence():
 
 def test_without_regularizers_evidence_grows_to_the_cap():
     both = {"lambda_ice": 0.0, "lambda_pcl": 0.0, "early_stopping": False}
-    short, long = (_probe(**both, max_epochs=n).fit(X, Y) for n in (100, 800))
+    short, long = (_probe(**both, max_epochs=n).fit(X, Y) for n in (50, 400))
     e_short, e_long = (probe.predict_evidence(X) for probe in (short, long))
     assert np.median(e_long) > 2 * np.median(e_short)
     assert e_long.max() <= 3 * 1000
@@ -110,10 +110,19 @@ def test_softplus():
     assert_allclose(probe.predict_evidence(X), q.sum(axis=1), rtol=1e-12)
 
 
-def test_usual_epochs_and_learning_rates():
+def test_usual_epochs_and_learning_rates(monkeypatch):
+    train, asked = _probe_training.train_probe, []
+
+    def short(*args, max_epochs, **kwargs):
+        asked.append(max_epochs)
+        return train(*args, max_epochs=2, **kwargs)
+
     for activation, lr, epochs in (("exp", 1e-2, 800), ("softplus", 3e-2, 2000)):
         usual = _probe(activation=activation, early_stopping=False, max_epochs=None)
-        assert usual.fit(X[:9], Y[:9]).n_iter_ == epochs
+        with monkeypatch.context() as patch:
+            patch.setattr(_probe_training, "train_probe", short)
+            assert usual.fit(X[:9], Y[:9]).n_iter_ == 2
+        assert asked.pop() == epochs
         usual.set_params(max_epochs=2).fit(X, Y)
         given = clone(usual).set_params(lr=lr).fit(X, Y)
         assert_array_equal(given.coef_, usual.coef_)
@@ -138,14 +147,24 @@ def test_batch_of_one_is_exact():
             assert one[name][0] == batch[name][i]
 
 
-@pytest.mark.parametrize("activation", ["exp", "softplus"])
-@pytest.mark.parametrize("size", [1e2, 1e4])
+@pytest.mark.parametrize(
+    "activation, size",
+    [
+        ("exp", 1e2),
+        ("softplus", 1e4),
+        pytest.param("exp", 1e4, marks=pytest.mark.slow),
+        pytest.param("softplus", 1e2, marks=pytest.mark.slow),
+    ],
+)
 def test_saturated_logits(activation, size):
     """They are divided by a temperature; results are finite, and tell near from far."""
     network = LogisticRegression().fit(X, Y)
     network.coef_ = size * network.coef_
     probe = EvidentialProbe(
-        FrozenEstimator(network), ProbeObjective(activation=activation), random_state=0
+        FrozenEstimator(network),
+        ProbeObjective(activation=activation),
+        max_epochs=300,
+        random_state=0,
     ).fit(X, Y)
     e = probe.predict_evidence(np.concatenate([X, 100 * X]))
     assert np.isfinite(e).all()
@@ -346,8 +365,8 @@ def test_rows_of_unknown_classes_are_left_out():
 
 
 def test_without_labels():
-    probe = _probe(early_stopping=False, max_epochs=None).fit(X)
-    labeled = _probe(early_stopping=False, max_epochs=None).fit(X, Y)
+    probe = _probe(early_stopping=False, max_epochs=100).fit(X)
+    labeled = _probe(early_stopping=False, max_epochs=100).fit(X, Y)
     assert_array_equal(probe.classes_, [0, 1, 2])
     # the expected cross-entropy hardly matters beside the regularizers
     e, expected = (one.predict_evidence(X) for one in (probe, labeled))

@@ -3,23 +3,14 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic.implicit._batch_layers import batch_ensemble
-from skood.epistemic.implicit._implicit_ensemble import (
-    CONSTRAINTS,
-    blocks_of_members,
-    fit_members,
-    partial_fit_members,
-    predict_mixture,
-    read_mixture,
-)
-from skood.nn._logits import LogitsMixin
+from skood.epistemic.implicit._implicit_ensemble import ImplicitEnsemble
 from skood.utils._param_validation import StrOptions
 
 __all__ = ["BatchEnsemble"]
 
 
-class BatchEnsemble(BaseMembers):
+class BatchEnsemble(ImplicitEnsemble):
     r"""BatchEnsemble: networks with shared weights and rank-one factors.
 
     Member m of a BatchEnsemble [1]_ has in each linear layer the weights
@@ -111,7 +102,7 @@ class BatchEnsemble(BaseMembers):
     """
 
     _parameter_constraints: dict = {
-        **CONSTRAINTS,
+        **ImplicitEnsemble._parameter_constraints,
         "factor_init": [StrOptions({"sign", "normal"})],
     }
 
@@ -120,15 +111,6 @@ class BatchEnsemble(BaseMembers):
         self.n_members = n_members
         self.factor_init = factor_init
         self.setting = setting
-
-    fit = fit_members
-    partial_fit = partial_fit_members
-    predict_logits = predict_mixture
-    decision_function = LogitsMixin.decision_function
-
-    _blocks = blocks_of_members
-    _reference_log_proba = predict_mixture
-    __skood_network__ = read_mixture
 
     def _conversion(self):
         options = {"n_members": self.n_members, "factor_init": self.factor_init}

@@ -1,4 +1,4 @@
-"""Base classes of ensembles in a single network."""
+"""Base class of ensembles in a single network, and of their networks."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from skood.epistemic._base_uncertainty import Block
+from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.nn import TorchClassifier
 from skood.nn._default_modules import ModuleBuilder
 from skood.nn._make_network import plain_network
@@ -26,16 +26,11 @@ from skood.utils._stored import stored
 from skood.utils._torch import parameter_device, parameter_dtype, row_chunks
 
 __all__ = [
-    "CONSTRAINTS",
+    "ImplicitEnsemble",
     "MemberNetwork",
     "NetworkFactory",
-    "blocks_of_members",
-    "fit_members",
     "is_plain",
     "moved",
-    "partial_fit_members",
-    "predict_mixture",
-    "read_mixture",
     "replaced",
     "resized_norm",
 ]
@@ -150,101 +145,154 @@ def resized_norm(layer, width):
     return None
 
 
-# Constraints of the parameters of both ensembles.
-CONSTRAINTS: dict = {
-    "estimator": [TorchClassifier],
-    "n_members": [Interval(Integral, 1, None, closed="left")],
-    "setting": [StrOptions({"a", "b"})],
-}
+class ImplicitEnsemble(BaseMembers):
+    """Base class of ensembles in a single network.
 
-# --- methods of both ensembles -----------------------------------------------
-#
-# They have the parameters of `CONSTRAINTS`, and implement ``_conversion()``, which
-# returns the arguments `convert` and `options` of a `NetworkFactory`.
-
-
-@fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
-def fit_members(self, X, y, sample_weight=None):
-    """Train all members as one network.
-
-    Shapes: X (n_samples, ...), y (n_samples,), sample_weight (n_samples,).
+    A subclass implements ``_conversion()``, which returns the arguments `convert` and
+    `options` of a `NetworkFactory`.
     """
-    with fresh_fit(self):
-        _store(self, _converted(self).fit(X, y, sample_weight=sample_weight))
-    return self
 
+    _parameter_constraints: dict = {
+        "estimator": [TorchClassifier],
+        "n_members": [Interval(Integral, 1, None, closed="left")],
+        "setting": [StrOptions({"a", "b"})],
+    }
 
-@fit_context(prefer_skip_nested_validation=False)
-def partial_fit_members(self, X, y, classes=None, sample_weight=None):
-    """Train for one epoch, starting from the current weights.
+    @abstractmethod
+    def _conversion(self):
+        """Return the conversion of a network, and its options."""
 
-    The first call without a preceding `fit` builds the network.
+    @fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
+    def fit(self, X, y, sample_weight=None):
+        """Train all members as one network.
 
-    Shapes: X (n_samples, ...), y (n_samples,), classes (n_classes,), sample_weight
-    (n_samples,).
-    """
-    new = _converted(self)
-    data = {"X": X, "y": y, "classes": classes, "sample_weight": sample_weight}
-    if hasattr(self, "estimator_"):
-        params = new.get_params(deep=False)
-        del params["module"]  # the network stays
-        with kept_state(self.estimator_):
-            self.estimator_.set_params(**params).partial_fit(**data)
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Input samples.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        sample_weight : array-like of shape (n_samples,), default=None
+            Sample weights.
+
+        Returns
+        -------
+        self : object
+            The fitted classifier.
+        """
+        with fresh_fit(self):
+            self._store(self._converted().fit(X, y, sample_weight=sample_weight))
         return self
-    with fresh_fit(self):
-        _store(self, new.partial_fit(**data))
-    return self
 
+    @fit_context(prefer_skip_nested_validation=False)
+    def partial_fit(self, X, y, classes=None, sample_weight=None):
+        """Train for one epoch, starting from the current weights.
 
-def blocks_of_members(self, X):
-    """Yield a `Block` for consecutive samples; the mixture is the given model."""
-    X = self.estimator_._prepare_input(X)
-    network = self.estimator_.module_
-    row_bytes = 4 * 8 * network.n_members * len(self.classes_)
-    for part in row_chunks(len(X), row_bytes):
-        logits = self.estimator_._forward(
-            X[part], network.members, _row_bytes(network, X)
-        )
-        log_p = log_softmax(logits, axis=-1).transpose(1, 0, 2)
-        mixture = log_softmax(logsumexp(log_p, axis=0), axis=1)
-        yield Block(log_p, reference=mixture)
+        The first call without a preceding `fit` builds the network.
 
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Input samples.
 
-@blockwise
-def predict_mixture(self, X):
-    """Return the logits of the mixture: logarithms of its probabilities.
+        y : array-like of shape (n_samples,)
+            Class labels.
 
-    Shapes: X (n_samples, ...) -> logits (n_samples, n_classes).
-    """
-    check_is_fitted(self)
-    return np.concatenate([block.reference for block in self._blocks(X)])
+        classes : array-like of shape (n_classes,), default=None
+            All class labels, needed in the first call if `y` misses some.
 
+        sample_weight : array-like of shape (n_samples,), default=None
+            Sample weights.
 
-def read_mixture(self, **options):
-    """Return the network: ``__skood_network__`` of both ensembles."""
-    check_is_fitted(self)
-    return plain_network(self.estimator_, **options)
+        Returns
+        -------
+        self : object
+            The fitted classifier.
+        """
+        new = self._converted()
+        data = {"X": X, "y": y, "classes": classes, "sample_weight": sample_weight}
+        if hasattr(self, "estimator_"):
+            params = new.get_params(deep=False)
+            del params["module"]  # the network stays
+            with kept_state(self.estimator_):
+                self.estimator_.set_params(**params).partial_fit(**data)
+            return self
+        with fresh_fit(self):
+            self._store(new.partial_fit(**data))
+        return self
 
+    def _converted(self):
+        """Return a clone of the estimator with a network of many members."""
+        given = self.estimator
+        given._validate_params()
+        if given.criterion is not None:
+            raise ValueError(
+                f"{type(self).__name__} minimizes the mean of the cross-entropies of "
+                "its members: the criterion of its estimator must be None, got "
+                f"{given.criterion!r}."
+            )
+        factory = NetworkFactory(given.module, *self._conversion())
+        return clone(given).set_params(module=factory)
 
-def _converted(ensemble):
-    """Return a clone of the estimator with a network of many members."""
-    given = ensemble.estimator
-    given._validate_params()
-    if given.criterion is not None:
-        raise ValueError(
-            f"{type(ensemble).__name__} minimizes the mean of the cross-entropies of "
-            "its members: the criterion of its estimator must be None, got "
-            f"{given.criterion!r}."
-        )
-    factory = NetworkFactory(given.module, *ensemble._conversion())
-    return clone(given).set_params(module=factory)
+    def _store(self, fitted):
+        """Set the fitted attributes."""
+        self.estimator_ = fitted
+        self.classes_ = fitted.classes_
+        copy_input_attributes(self, fitted)
 
+    def _blocks(self, X):
+        """Yield a `Block` for consecutive samples; the mixture is the given model."""
+        X = self.estimator_._prepare_input(X)
+        network = self.estimator_.module_
+        row_bytes = 4 * 8 * network.n_members * len(self.classes_)
+        width = _row_bytes(network, X)
+        for part in row_chunks(len(X), row_bytes):
+            logits = self.estimator_._forward(X[part], network.members, width)
+            log_p = log_softmax(logits, axis=-1).transpose(1, 0, 2)
+            mixture = log_softmax(logsumexp(log_p, axis=0), axis=1)
+            yield Block(log_p, reference=mixture)
 
-def _store(ensemble, fitted):
-    """Set the fitted attributes."""
-    ensemble.estimator_ = fitted
-    ensemble.classes_ = fitted.classes_
-    copy_input_attributes(ensemble, fitted)
+    @blockwise
+    def predict_logits(self, X):
+        """Return the logits of the mixture: logarithms of its probabilities.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Input samples.
+
+        Returns
+        -------
+        logits : ndarray of shape (n_samples, n_classes), dtype float64
+            Log-probabilities in the order of ``classes_``.
+        """
+        check_is_fitted(self)
+        return self._reference_log_proba(X)
+
+    def _reference_log_proba(self, X):
+        return np.concatenate([block.reference for block in self._blocks(X)])
+
+    def decision_function(self, X):
+        """Return the logits, or for two classes the second minus the first.
+
+        Parameters
+        ----------
+        X : array-like or torch.Tensor of shape (n_samples, ...)
+            Input samples.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Larger for the class; with two classes, above zero means ``classes_[1]``.
+        """
+        logits = self.predict_logits(X)
+        return logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits
+
+    def __skood_network__(self, **options):
+        check_is_fitted(self)
+        return plain_network(self.estimator_, **options)
 
 
 def _row_bytes(network, X):

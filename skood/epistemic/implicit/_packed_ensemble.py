@@ -5,23 +5,14 @@
 
 from numbers import Integral, Real
 
-from skood.epistemic._base_uncertainty import BaseMembers
-from skood.epistemic.implicit._implicit_ensemble import (
-    CONSTRAINTS,
-    blocks_of_members,
-    fit_members,
-    partial_fit_members,
-    predict_mixture,
-    read_mixture,
-)
+from skood.epistemic.implicit._implicit_ensemble import ImplicitEnsemble
 from skood.epistemic.implicit._packed_layers import pack
-from skood.nn._logits import LogitsMixin
 from skood.utils._param_validation import Interval
 
 __all__ = ["PackedEnsemble"]
 
 
-class PackedEnsemble(BaseMembers):
+class PackedEnsemble(ImplicitEnsemble):
     r"""Packed ensemble: small networks that are computed as one grouped network.
 
     A packed ensemble [1]_ of M members makes a hidden layer of C channels
@@ -119,7 +110,7 @@ class PackedEnsemble(BaseMembers):
     """
 
     _parameter_constraints: dict = {
-        **CONSTRAINTS,
+        **ImplicitEnsemble._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="neither")],
         "gamma": [Interval(Integral, 1, None, closed="left")],
     }
@@ -130,15 +121,6 @@ class PackedEnsemble(BaseMembers):
         self.alpha = alpha
         self.gamma = gamma
         self.setting = setting
-
-    fit = fit_members
-    partial_fit = partial_fit_members
-    predict_logits = predict_mixture
-    decision_function = LogitsMixin.decision_function
-
-    _blocks = blocks_of_members
-    _reference_log_proba = predict_mixture
-    __skood_network__ = read_mixture
 
     def _conversion(self):
         names = "n_members", "alpha", "gamma"

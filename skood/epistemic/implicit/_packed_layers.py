@@ -8,6 +8,7 @@ import math
 import torch
 from torch import nn
 
+from skood.epistemic._vectorized import stacked_linear
 from skood.epistemic.implicit._implicit_ensemble import (
     MemberNetwork,
     is_plain,
@@ -128,10 +129,8 @@ class PackedLinear(nn.Module):
     def forward(self, x):
         """Return the outputs, of shape (n_rows, out_features)."""
         x = x.unflatten(1, (self.groups, -1)).transpose(0, 1)
-        if self.bias is None:
-            x = torch.bmm(x, self.weight.mT)
-        else:
-            x = torch.baddbmm(self.bias[:, None], x, self.weight.mT)
+        bias = None if self.bias is None else self.bias[:, None]
+        x = stacked_linear(x, self.weight.mT, bias)
         return x.transpose(0, 1).flatten(1)
 
     def extra_repr(self):

@@ -10,7 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic.laplace._curvature import (
@@ -36,7 +36,6 @@ from skood.epistemic.laplace._predictive import (
 from skood.nn._make_network import make_network
 from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._input import takes_input
 from skood.utils._linalg import check_no_overflow
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 from skood.utils._progress import progress
@@ -394,42 +393,19 @@ class Laplace(BaseMembers):
                 reference=torch.log_softmax(logits, 1).cpu().numpy(),
             )
 
-    @takes_input
-    def predict_proba(self, X):
-        """Return the class probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Input samples.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes), dtype float64
-            Probabilities by `predictive` in setting "a", of the network in setting "b",
-            in the order of ``classes_``.
-        """
-        check_is_fitted(self)
-        if self._setting() == "b" or self.predictive == "mc":
-            return super().predict_proba(X)
-        return self._closed_form(X)
-
-    def _closed_form(self, X):
-        """Return probabilities by one of the closed-form predictives."""
-        if self._has_many_classes():
-            proba = self._mean_field_of_many(X)
-        else:
-            proba = self._by_moments(X)
-        check_no_overflow(proba, "A logit, or its variance,")
-        return proba
-
-    def _has_many_classes(self):
-        """Return whether the covariances of single samples would take too long."""
-        return (
+    def _mixture_proba(self, X):
+        """Return the class probabilities by `predictive`."""
+        if self.predictive == "mc":
+            return super()._mixture_proba(X)
+        # the covariances of single samples would take too long
+        has_many_classes = (
             self.predictive == "mean_field"
             and isinstance(self._curvature, Kronecker)
             and len(self.classes_) >= _MANY_CLASSES
         )
+        proba = self._mean_field_of_many(X) if has_many_classes else self._by_moments(X)
+        check_no_overflow(proba, "A logit, or its variance,")
+        return proba
 
     def _mean_field_of_many(self, X):
         """Return mean-field probabilities in groups of samples, blocks of classes."""

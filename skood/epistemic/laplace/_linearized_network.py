@@ -11,8 +11,9 @@ eigenvectors are stored, as arrays.
 import numpy as np
 import torch
 from torch import nn
-from torch.func import jacrev, vmap
+from torch.func import jacrev
 
+from skood.epistemic._vectorized import Vectorized
 from skood.epistemic.laplace._curvature import Curvature, Outputs, check_full, finite
 from skood.utils._linalg import symmetric_eigh
 from skood.utils._torch import to_tensor
@@ -55,29 +56,21 @@ class Linearized(Outputs):
         self.weights = torch.cat(parts)
         n_outputs = 1 if network.is_margin else len(network.classes)
         super().__init__(n_outputs, self.weights)
-        self._mapped = True
+        self._derivatives = Vectorized(self._mapped_derivatives, self._row_derivatives)
 
     def read(self, batch):
         """Return Jacobians, of shape (n_rows, n_outputs, n_weights), and logits."""
-        jacobian, logits = self._derivatives(batch)
+        with torch.no_grad():
+            jacobian, logits = self._derivatives(batch)
         if self.network.is_margin:
             jacobian = 2 * jacobian[:, 1:]  # the logit of the second class is m / 2
         return jacobian.double(), finite(logits.double())
 
-    def _derivatives(self, batch):
-        """Return Jacobians of the logits, and logits, vectorized if torch can."""
-        if self._mapped:
-            derivative = vmap(jacrev(self._twice, has_aux=True), in_dims=(None, 0))
-            try:
-                with torch.no_grad():
-                    jacobians, logits = derivative(self._given, batch)
-                shape = *logits.shape, -1
-                parts = [part.reshape(shape) for part in jacobians.values()]
-                return torch.cat(parts, -1), logits
-            except (NotImplementedError, RuntimeError):
-                self._mapped = False  # other errors are raised again below
-        rows = [self._row_derivatives(row) for row in batch]
-        return tuple(torch.stack(parts) for parts in zip(*rows, strict=True))
+    def _mapped_derivatives(self, row):
+        """Return the Jacobian of the logits of a sample, and logits, under vmap."""
+        jacobian, logits = jacrev(self._twice, has_aux=True)(self._given, row)
+        parts = [part.reshape(len(part), -1) for part in jacobian.values()]
+        return torch.cat(parts, 1), logits
 
     def _twice(self, weights, row):
         logits = self.network.logits(row[None], weights)[0]

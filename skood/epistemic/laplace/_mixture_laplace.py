@@ -9,14 +9,12 @@ from numbers import Integral
 import numpy as np
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._deep_ensemble import DeepEnsemble, row_blocks
 from skood.epistemic._snapshot_ensemble import SnapshotEnsemble
 from skood.epistemic.laplace._laplace import Laplace, check_installed
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._input import takes_input
 from skood.utils._metaestimators import fit_wrapped, unwrapped
 from skood.utils._param_validation import Interval, fit_context
 
@@ -220,24 +218,8 @@ class MixtureLaplace(BaseMembers):
             reference = self._reference_log_proba(rows) if setting == "b" else None
             yield Block(np.concatenate(members), reference=reference)
 
-    @takes_input
-    def predict_proba(self, X):
-        """Return the class probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Input samples.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes), dtype float64
-            Mean probabilities of the approximations in setting "a", probabilities of
-            the ensemble in setting "b", in the order of ``classes_``.
-        """
-        check_is_fitted(self)
-        if self._setting() == "b":
-            return super().predict_proba(X)
+    def _mixture_proba(self, X):
+        """Return the mean of the class probabilities of the approximations."""
         return np.mean([one.predict_proba(X) for one in self._now()], axis=0)
 
     def __sklearn_tags__(self):

@@ -3,21 +3,14 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
 
-from skood.epistemic._base_uncertainty import BaseMembers
+from skood.epistemic.mcmc._base_sampler import BaseSampler
 from skood.epistemic.mcmc._chains import r_hat, sample
-from skood.epistemic.mcmc._posterior import (
-    SAMPLER_CONSTRAINTS,
-    fit_samples,
-    sample_blocks,
-)
-from skood.utils._atomic_fit import fresh_fit
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._progress import progress
 from skood.utils._torch import row_chunks
 from skood.utils._warnings import warn
@@ -96,7 +89,7 @@ class HMCKernel(SkoodEstimator):
         self.thin = thin
 
 
-class HMC(BaseMembers):
+class HMC(BaseSampler):
     r"""Hamiltonian Monte Carlo (HMC) over the weights of a small network.
 
     The given model defines the network. Its weights w are drawn from the posterior
@@ -248,12 +241,11 @@ class HMC(BaseMembers):
     """
 
     _parameter_constraints: dict = {
-        **SAMPLER_CONSTRAINTS,
+        **BaseSampler._parameter_constraints,
         "kernel": [HMCKernel, None],
         "n_samples": [Interval(Integral, 4, None, closed="left")],
         "n_warmup": [Interval(Integral, 0, None, closed="left")],
         "n_chains": [Interval(Integral, 1, None, closed="left")],
-        "init": [StrOptions({"prior", "estimator"})],
     }
 
     _default_parts: dict = {"kernel": HMCKernel}
@@ -287,33 +279,8 @@ class HMC(BaseMembers):
         self.device = device
         self.verbose = verbose
 
-    @fit_context(
-        # The wrapped estimator is validated by its own fit.
-        prefer_skip_nested_validation=False
-    )
-    def fit(self, X, y):
-        """Fit the given model, then sample the weights of its network.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Training samples: input of the estimator.
-
-        y : array-like of shape (n_samples,)
-            Class labels.
-
-        Returns
-        -------
-        self : HMC
-            The fitted classifier.
-        """
-        with fresh_fit(self):
-            kernel = self._part("kernel")
-            fit_samples(self, X, y, partial(self._sample, kernel))
-        return self
-
-    def _blocks(self, X):
-        return sample_blocks(self, X)
+    def _options(self):
+        return self._part("kernel")
 
     def _sample(self, kernel, posterior, generator):
         """Return weights (n_chains * n_samples, n_weights), and set the diagnostics."""

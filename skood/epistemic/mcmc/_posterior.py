@@ -7,38 +7,18 @@ from numbers import Real
 
 import numpy as np
 import torch
-from sklearn.utils import check_consistent_length, check_random_state
 
-from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic._vectorized import Vectorized, stacked_linear
 from skood.epistemic.quam._searched_layers import DenseTail, find_tail
 from skood.nn._make_network import make_network
-from skood.nn._training_data import check_target, class_codes
-from skood.utils._param_validation import Interval, StrOptions
 from skood.utils._torch import row_chunks
 
 __all__ = [
-    "SAMPLER_CONSTRAINTS",
     "Posterior",
     "StackedWeights",
-    "fit_samples",
     "member_log_proba",
     "prior_scales",
-    "sample_blocks",
 ]
-
-# Constraints of the parameters that all samplers have.
-SAMPLER_CONSTRAINTS: dict = {
-    **BaseMembers._parameter_constraints,
-    "prior_scale": [
-        Interval(Real, 0, None, closed="neither"),
-        StrOptions({"he"}),
-        dict,
-    ],
-    "temperature": [Interval(Real, 0, None, closed="neither")],
-    "random_state": ["random_state"],
-    "device": [str, torch.device],
-    "verbose": ["verbose"],
-}
 
 # Memory of activations in bytes that a computation may need.
 _BUDGET = 64 * 2**20
@@ -60,7 +40,7 @@ class StackedWeights:
         batch = network.batch(rows[:2])
         self._tail = find_tail(network, "full", batch)
         self._is_chain = isinstance(self._tail, DenseTail)
-        self._mapped = True
+        self._each = Vectorized(self._one)
         if self._is_chain:
             self.bytes_per_row = self._tail.bytes_per_row
         else:
@@ -95,35 +75,21 @@ class StackedWeights:
         `theta` has the shape (n_models, n_weights), and `features` are of `features`.
         The models are independent of each other.
         """
-        weights = self.split(theta)
-        if self._is_chain:
-            return self._run_chain(weights, features)
-        if self._mapped:
-            try:
-                return torch.func.vmap(lambda w: self.network.logits(features, w))(
-                    weights
-                )
-            except (NotImplementedError, RuntimeError):
-                self._mapped = False  # other errors are raised again below
-        models = [
-            {name: stacked[i] for name, stacked in weights.items()}
-            for i in range(len(theta))
-        ]
-        return torch.stack([self.network.logits(features, w) for w in models])
-
-    def _run_chain(self, weights, features):
-        n_models, n_rows = len(next(iter(weights.values()))), len(features)
+        if not self._is_chain:
+            return self._each(theta, features=features)
+        weights, n_models = self.split(theta), len(theta)
         h = features.expand(n_models, *features.shape)
         functions = [None, *self._tail.functions]
         for (name, bias), function in zip(self._tail.layers, functions, strict=True):
             if function is not None:
-                h = function(h.flatten(0, 1)).view(n_models, n_rows, -1)
-            coef = weights[name].mT
-            if bias is None:
-                h = torch.bmm(h, coef)
-            else:
-                h = torch.baddbmm(weights[bias][:, None], h, coef)
+                h = function(h.flatten(0, 1)).view(n_models, len(features), -1)
+            biases = None if bias is None else weights[bias][:, None]
+            h = stacked_linear(h, weights[name].mT, biases)
         return torch.cat([-h, h], dim=2) / 2 if h.shape[2] == 1 else h
+
+    def _one(self, theta, features):
+        """Return the logits by one model, whose weights have the shape (n_weights,)."""
+        return self.network.logits(features, self.split(theta))
 
 
 def prior_scales(prior_scale, shapes):
@@ -257,40 +223,3 @@ def member_log_proba(estimator, samples, X, device="auto"):
     per_row = 8 * len(theta) * len(network.classes) + models.bytes_per_row
     for part in row_chunks(len(rows), per_row, _BUDGET // 4):
         yield _log_proba(models, theta, models.features(rows[part]))
-
-
-def fit_samples(sampler, X, y, sample):
-    """Fit the given model of a sampler, then set ``samples_`` of its weights.
-
-    ``sample(posterior, generator)`` returns a tensor (n_members, n_weights).
-    """
-    sampler._fit_estimator(X, y)
-    check_consistent_length(X, y)
-    codes = class_codes(check_target(y, sampler), sampler.classes_)
-    seed = check_random_state(sampler.random_state).randint(np.iinfo(np.int32).max)
-    # the caller may be in inference mode, which has no gradients
-    with torch.inference_mode(False), torch.no_grad():
-        posterior = Posterior(
-            sampler.estimator_,
-            X,
-            codes,
-            prior_scale=sampler.prior_scale,
-            temperature=sampler.temperature,
-            device=sampler.device,
-        )
-        generator = torch.Generator(posterior.device).manual_seed(int(seed))
-        samples = posterior.models.split(sample(posterior, generator))
-    sampler.samples_ = {k: w.cpu().numpy().copy() for k, w in samples.items()}
-
-
-def sample_blocks(sampler, X):
-    """Yield a `Block` for consecutive samples, from the weights in ``samples_``."""
-    reference, start = None, 0
-    if sampler._setting() == "b":
-        reference = sampler._reference_log_proba(X)
-    for log_proba in member_log_proba(
-        sampler.estimator_, sampler.samples_, X, sampler.device
-    ):
-        rows = slice(start, start + log_proba.shape[1])
-        yield Block(log_proba, None, None if reference is None else reference[rows])
-        start = rows.stop

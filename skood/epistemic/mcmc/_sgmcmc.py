@@ -4,21 +4,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import math
-from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
 import torch
 
-from skood.epistemic._base_uncertainty import BaseMembers
-from skood.epistemic.mcmc._posterior import (
-    SAMPLER_CONSTRAINTS,
-    fit_samples,
-    sample_blocks,
-)
-from skood.utils._atomic_fit import fresh_fit
+from skood.epistemic.mcmc._base_sampler import BaseSampler
 from skood.utils._estimator import SkoodEstimator
-from skood.utils._param_validation import Interval, StrOptions, fit_context
+from skood.utils._param_validation import Interval
 from skood.utils._progress import progress
 from skood.utils._warnings import warn
 
@@ -99,7 +92,7 @@ class CyclicalSchedule(SkoodEstimator):
         return 0.5 * self.lr * (math.cos(math.pi * share) + 1.0)
 
 
-class CyclicalSGHMC(BaseMembers):
+class CyclicalSGHMC(BaseSampler):
     r"""Cyclical stochastic-gradient Hamiltonian Monte Carlo over a network's weights.
 
     The weights w of the network of the given model, and a momentum r, advance by
@@ -226,11 +219,10 @@ class CyclicalSGHMC(BaseMembers):
     """
 
     _parameter_constraints: dict = {
-        **SAMPLER_CONSTRAINTS,
+        **BaseSampler._parameter_constraints,
         "schedule": [CyclicalSchedule, None],
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "init": [StrOptions({"estimator", "prior"})],
     }
 
     _default_parts: dict = {"schedule": CyclicalSchedule}
@@ -262,39 +254,15 @@ class CyclicalSGHMC(BaseMembers):
         self.device = device
         self.verbose = verbose
 
-    @fit_context(
-        # The wrapped estimator is validated by its own fit.
-        prefer_skip_nested_validation=False
-    )
-    def fit(self, X, y):
-        """Fit the given model, then sample the weights of its network.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Training samples: input of the estimator.
-
-        y : array-like of shape (n_samples,)
-            Class labels.
-
-        Returns
-        -------
-        self : CyclicalSGHMC
-            The fitted classifier.
-        """
-        with fresh_fit(self):
-            schedule = self._part("schedule")
-            if schedule.samples_per_cycle > schedule.epochs_per_cycle:
-                raise ValueError(
-                    "A cycle gives one sample after each of its last epochs: "
-                    f"samples_per_cycle={schedule.samples_per_cycle} must not be "
-                    f"larger than epochs_per_cycle={schedule.epochs_per_cycle}."
-                )
-            fit_samples(self, X, y, partial(self._sample, schedule))
-        return self
-
-    def _blocks(self, X):
-        return sample_blocks(self, X)
+    def _options(self):
+        schedule = self._part("schedule")
+        if schedule.samples_per_cycle > schedule.epochs_per_cycle:
+            raise ValueError(
+                "A cycle gives one sample after each of its last epochs: "
+                f"samples_per_cycle={schedule.samples_per_cycle} must not be "
+                f"larger than epochs_per_cycle={schedule.epochs_per_cycle}."
+            )
+        return schedule
 
     def _sample(self, schedule, posterior, generator):
         """Return the weights of all samples, and set their log density."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from skood.epistemic._vectorized import stacked_linear
 from skood.epistemic.quam._searched_layers import DenseTail
 
 __all__ = ["AutogradSteps", "DenseSteps", "make_steps"]
@@ -104,10 +105,7 @@ class DenseSteps:
                     after = function(before)
                 h = after.detach().view(n_searches, n_rows + 1, -1)
                 self._kept.append((before, after, h))
-                if bias is None:
-                    h = torch.bmm(h, weight)
-                else:
-                    h = torch.baddbmm(bias, h, weight)
+                h = stacked_linear(h, weight, bias)
             return h[:, :n_rows], h[:, n_rows]
         return h, own[:, 0]
 

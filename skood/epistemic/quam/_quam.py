@@ -7,7 +7,6 @@ from numbers import Integral
 
 import numpy as np
 import torch
-from sklearn.utils.validation import check_is_fitted
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.epistemic._measures import kl_divergence
@@ -22,7 +21,7 @@ from skood.epistemic.quam._searches import (
 from skood.nn._make_network import make_network
 from skood.nn._training_data import check_target, class_codes
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._batches import blockwise, labeled_rows
+from skood.utils._batches import labeled_rows
 from skood.utils._metaestimators import check_one_column, fit_wrapped
 from skood.utils._param_validation import Interval, StrOptions, fit_context
 
@@ -267,40 +266,13 @@ class QUAM(BaseMembers):
         for reference, outputs, weights in Searches(self).members(X):
             yield Block(outputs, weights, reference)
 
-    @blockwise
-    def predict_proba(self, X):
-        """Return the class probabilities of the given network.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Input samples.
-
-        Returns
-        -------
-        proba : ndarray of shape (n_samples, n_classes), dtype float64
-            Probabilities in the order of ``classes_``.
-        """
-        check_is_fitted(self)
+    def _mixture_proba(self, X):
+        """Return the class probabilities of the given network."""
         return np.exp(self._reference_log_proba(X))
 
-    @blockwise
-    def predict_uncertainty(self, X):
-        """Search adversarial models for each point, and measure their uncertainty.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Input samples.
-
-        Returns
-        -------
-        uncertainty : Bunch
-            ``total``, ``aleatoric`` and ``epistemic``, each an ndarray of shape
-            (n_samples,), in nats, larger for more uncertain samples.
-        """
-        check_is_fitted(self)
-        return in_parallel(self, X, BaseMembers.predict_uncertainty)
+    def _uncertainty(self, X):
+        """Return the uncertainty of samples, computed in several processes."""
+        return in_parallel(self, X, BaseMembers._uncertainty)
 
     def trace(self, x):
         """Return the details of the searches of one point.

@@ -7,10 +7,10 @@ import math
 from abc import ABC, abstractmethod
 
 import torch
-from torch.func import vmap
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from skood.epistemic._vectorized import Vectorized, stacked_linear
 from skood.nn._functional_network import symmetric
 
 __all__ = ["DenseTail", "Tail", "WholeNetwork", "find_tail"]
@@ -219,7 +219,7 @@ class DenseTail(Tail):
         h = torch.cat([h, own], dim=1)
         for (weight, bias), function in zip(others, self.functions, strict=True):
             h = function(h.flatten(0, 1)).view(n_searches, n_rows + 1, -1)
-            h = torch.bmm(h, weight) if bias is None else torch.baddbmm(bias, h, weight)
+            h = stacked_linear(h, weight, bias)
         return h[:, :n_rows], h[:, n_rows]
 
     def n_weights(self):
@@ -245,12 +245,12 @@ class DenseTail(Tail):
 
 
 class WholeNetwork(Tail):
-    """All weights of a network, mapped over the searches, or one after the other."""
+    """All weights of a network, vectorized over the searches."""
 
     def __init__(self, network, names=None):
         super().__init__(network)
         self._given = network.weights(names)
-        self._mapped = True  # until mapping fails
+        self._each = Vectorized(self._one)
 
     def features(self, rows):
         return torch.cat(list(self.network.batches(rows)))
@@ -264,25 +264,15 @@ class WholeNetwork(Tail):
         ]
 
     def logits(self, weights, rows, points):
-        n_searches = len(weights[0])
-        each = n_searches // len(points)
-        own = points.repeat_interleave(each, dim=0)
+        own = points.repeat_interleave(len(weights[0]) // len(points), dim=0)
+        return self._each(list(weights), own, rows=rows)
 
-        def one(weights, point):
-            weights = dict(zip(self._given, weights, strict=True))
-            # separate, so that the first layers are computed on shared samples
-            of_rows = self.network.logits(rows, weights)
-            return of_rows, self.network.logits(point[None], weights)[0]
-
-        if self._mapped:
-            try:
-                return vmap(one)(list(weights), own)
-            except (NotImplementedError, RuntimeError):
-                self._mapped = False  # other errors are raised again below
-        models = zip(*weights, strict=True)
-        found = [one(model, x) for model, x in zip(models, own, strict=True)]
-        of_rows, of_points = zip(*found, strict=True)
-        return torch.stack(of_rows), torch.stack(of_points)
+    def _one(self, weights, point, rows):
+        """Return the logits of the samples and of a point by one model."""
+        weights = dict(zip(self._given, weights, strict=True))
+        # separate, so that the first layers are computed on shared samples
+        of_rows = self.network.logits(rows, weights)
+        return of_rows, self.network.logits(point[None], weights)[0]
 
     def n_weights(self):
         return sum(tensor.numel() for tensor in self._given.values())

@@ -1,0 +1,98 @@
+"""Base class of samplers of the weights of a network."""
+
+# Authors: The skood developers
+# SPDX-License-Identifier: BSD-3-Clause
+
+from abc import abstractmethod
+from numbers import Real
+
+import numpy as np
+import torch
+from sklearn.utils import check_consistent_length, check_random_state
+
+from skood.epistemic._base_uncertainty import BaseMembers, Block
+from skood.epistemic.mcmc._posterior import Posterior, member_log_proba
+from skood.nn._training_data import check_target, class_codes
+from skood.utils._atomic_fit import fresh_fit
+from skood.utils._param_validation import Interval, StrOptions, fit_context
+
+__all__ = ["BaseSampler"]
+
+
+class BaseSampler(BaseMembers):
+    """Base class of classifiers whose members are samples of a network's weights."""
+
+    _parameter_constraints: dict = {
+        **BaseMembers._parameter_constraints,
+        "prior_scale": [
+            Interval(Real, 0, None, closed="neither"),
+            StrOptions({"he"}),
+            dict,
+        ],
+        "temperature": [Interval(Real, 0, None, closed="neither")],
+        "init": [StrOptions({"prior", "estimator"})],
+        "random_state": ["random_state"],
+        "device": [str, torch.device],
+        "verbose": ["verbose"],
+    }
+
+    @abstractmethod
+    def _options(self):
+        """Return the valid part of the options, or its default."""
+
+    @abstractmethod
+    def _sample(self, options, posterior, generator):
+        """Return the weights (n_members, n_weights), and set attributes of the run."""
+
+    @fit_context(
+        # The wrapped estimator is validated by its own fit.
+        prefer_skip_nested_validation=False
+    )
+    def fit(self, X, y):
+        """Fit the given model, then sample the weights of its network.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, ...)
+            Training samples: input of the estimator.
+
+        y : array-like of shape (n_samples,)
+            Class labels.
+
+        Returns
+        -------
+        self : object
+            The fitted classifier.
+        """
+        with fresh_fit(self):
+            options = self._options()
+            self._fit_estimator(X, y)
+            check_consistent_length(X, y)
+            codes = class_codes(check_target(y, self), self.classes_)
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            # the caller may be in inference mode, which has no gradients
+            with torch.inference_mode(False), torch.no_grad():
+                posterior = Posterior(
+                    self.estimator_,
+                    X,
+                    codes,
+                    prior_scale=self.prior_scale,
+                    temperature=self.temperature,
+                    device=self.device,
+                )
+                generator = torch.Generator(posterior.device).manual_seed(int(seed))
+                theta = self._sample(options, posterior, generator)
+                samples = posterior.models.split(theta)
+            self.samples_ = {k: w.cpu().numpy().copy() for k, w in samples.items()}
+        return self
+
+    def _blocks(self, X):
+        reference, start = None, 0
+        if self._setting() == "b":
+            reference = self._reference_log_proba(X)
+        for log_proba in member_log_proba(
+            self.estimator_, self.samples_, X, self.device
+        ):
+            rows = slice(start, start + log_proba.shape[1])
+            yield Block(log_proba, None, None if reference is None else reference[rows])
+            start = rows.stop
