@@ -413,8 +413,8 @@ class Pooled(nn.Module):
 @pytest.mark.parametrize(
     "module, shape, match",
     [
-        (Image(1), (16,), "layer 'conv' .* reads 1 channels of the 4 members together"),
-        (Pooled(), (4,), "layer 'last' .* reads 1 channels .* divided into 4 groups"),
+        (Image(1), (16,), "layer 'conv' .* uses 1 channels of the 4 members together"),
+        (Pooled(), (4,), "layer 'last' .* uses 1 channels .* divided into 4 groups"),
     ],
 )
 def test_inputs_that_cannot_be_divided(module, shape, match):
