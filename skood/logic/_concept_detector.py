@@ -14,7 +14,7 @@ from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from skood.base import BaseDetector
-from skood.logic._concept_values import fit_one, read_rows, some_rows
+from skood.logic._concept_values import fit_one, read_samples, some_rows
 from skood.logic._concepts import (
     check_parts,
     concept_domains,
@@ -354,7 +354,7 @@ class ConceptDetector(BaseDetector, _BaseComposition):
 
     def _read(self, X):
         """Return codes, probabilities (None if not needed) and outlier scores."""
-        return read_rows(
+        return read_samples(
             self._readers,
             self.detector_,
             X,

@@ -8,16 +8,11 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils import Bunch
 
-from skood.detectors import MSP
 from skood.logic._concepts import predict_codes, predict_proba
-from skood.nn._shared_forward import shared_readings
-from skood.utils._metaestimators import n_rows, take_rows, unwrapped
-from skood.utils._torch import row_chunks
+from skood.nn._shared_forward import shared_blocks, shared_readings, uses_network
+from skood.utils._metaestimators import n_rows, take_rows
 
-__all__ = ["fit_one", "read_rows", "some_rows"]
-
-# Batch size where the outputs of a network are cached for other estimators.
-_SHARED_ROWS = 8192
+__all__ = ["fit_one", "read_samples", "some_rows"]
 
 
 def some_rows(X, rows):
@@ -45,45 +40,40 @@ def fit_one(name, estimator, X, y):
         raise
 
 
-def read_rows(parts, detector, X, domains, needs_proba):
+def read_samples(parts, detector, X, domains, needs_proba):
     """Return the outputs of all classifiers and the detector for the samples X.
 
-    A frozen network that a concept shares with the detector is run once. Returns a
-    Bunch: ``codes`` of shape (n_samples, n_concepts); ``proba``, a list of arrays of
-    shape (n_samples, n_values), or None without ``needs_proba``; ``outlier``, minus the
-    detector's scores, of shape (n_samples,), or None.
+    Returns a Bunch: ``codes`` of shape (n_samples, n_concepts); ``proba``, a list of
+    arrays of shape (n_samples, n_values), or None without ``needs_proba``; ``outlier``,
+    minus the detector's scores, of shape (n_samples,), or None.
     """
     networks = [
-        MSP(FrozenEstimator(unwrapped(part.classifier)))
+        part.classifier
         for part in parts
         if isinstance(part.classifier, FrozenEstimator)
-        and hasattr(part.classifier, "predict_logits")
+        and uses_network(part.classifier)
     ]
     if not networks or not hasattr(detector, "score_samples"):
-        return _read_chunk(parts, detector, X, domains, needs_proba)
-    with shared_readings([*networks, detector]):
-        chunks = [
-            _read_chunk(
-                parts,
-                detector,
-                some_rows(X, np.arange(rows.start, rows.stop)),
-                domains,
-                needs_proba,
-            )
-            for rows in row_chunks(n_rows(X), 1, _SHARED_ROWS)
+        return _outputs(parts, detector, X, domains, needs_proba)
+    # a frozen network that a concept shares with the detector is run once
+    with shared_readings([detector], networks):
+        blocks = [
+            _outputs(parts, detector, block, domains, needs_proba)
+            for block in shared_blocks(X)
         ]
     proba = None
     if needs_proba:
-        columns = zip(*(chunk.proba for chunk in chunks), strict=True)
+        columns = zip(*(block.proba for block in blocks), strict=True)
         proba = [np.concatenate(column) for column in columns]
     return Bunch(
-        codes=np.concatenate([chunk.codes for chunk in chunks]),
+        codes=np.concatenate([block.codes for block in blocks]),
         proba=proba,
-        outlier=np.concatenate([chunk.outlier for chunk in chunks]),
+        outlier=np.concatenate([block.outlier for block in blocks]),
     )
 
 
-def _read_chunk(parts, detector, X, domains, needs_proba):
+def _outputs(parts, detector, X, domains, needs_proba):
+    """Return the outputs for a block of samples, see `read_samples`."""
     codes: list = []
     proba: list = []
     confidence: list = []
@@ -91,7 +81,7 @@ def _read_chunk(parts, detector, X, domains, needs_proba):
         found = predict_proba(part, X, domains) if needs_proba else []
         proba += found
         confidence += [p.max(axis=1) for p in found if part.is_given]
-        if found and hasattr(part.classifier, "predict_logits"):
+        if found and uses_network(part.classifier):
             codes += [np.argmax(p, axis=1) for p in found]  # a network runs once
         else:
             codes += predict_codes(part, X, domains)

@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import type_of_target
 
 from skood.logic.language._domains import check_domains
 from skood.logic.language._encoding import is_frame
+from skood.nn import _shared_forward
 from skood.utils._labels import (
     check_label_rows,
     check_labels,
@@ -254,7 +255,8 @@ def predict_proba(part, X, domains):
             f"classifier {part.classifier!r} has no predict_proba. Use another one, or "
             "wrap it in sklearn.calibration.CalibratedClassifierCV."
         )
-    found, classes = part.classifier.predict_proba(X), part.classifier.classes_
+    found = _shared_forward.predict_proba(part.classifier, X)
+    classes = part.classifier.classes_
     if len(part.concepts) == 1:
         found, classes = [found], [classes]
     elif not isinstance(found, (list, tuple)):
@@ -275,7 +277,7 @@ def predict_proba(part, X, domains):
 
 def predict_codes(part, X, domains):
     """Return the codes of the predicted values, (n_samples,), for each concept."""
-    labels = np.asarray(part.classifier.predict(X))
+    labels = np.asarray(_shared_forward.predict(part.classifier, X))
     if len(part.concepts) == 1:
         labels = labels.reshape(-1, 1)
     if labels.ndim != 2 or labels.shape[1] != len(part.concepts):

@@ -155,8 +155,8 @@ class MLNDetector(ConceptDetector):
     With the constraints ``[]`` the detector reduces to `detector` with normalized
     scores.
 
-    A frozen network of :func:`skood.nn.pretrained` shared by a concept and the detector
-    is run once per call of a method.
+    A frozen network that a concept shares with the detector is run once per call of a
+    method.
 
     References
     ----------

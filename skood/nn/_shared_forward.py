@@ -195,7 +195,7 @@ def _read_only(array):
 
 
 @contextmanager
-def shared_readings(detectors, classifier=None):
+def shared_readings(detectors, classifiers=()):
     """Share the forward passes of detectors that use the same network.
 
     In the block, and in the thread that entered it, the first detector that uses a
@@ -217,15 +217,15 @@ def shared_readings(detectors, classifier=None):
     detector reads only its own outputs.
 
     `detectors` are fitted, or score, in the block; also in pipelines, searches and
-    frozen estimators. `classifier` is a fitted one that predicts in the block, by
-    `predict` and `predict_proba`. Blocks can be nested: the outermost block of a
+    frozen estimators. `classifiers` are fitted, and predict in the block by the
+    functions `predict` and `predict_proba` of this file. Blocks can be nested: the outermost block of a
     network stores its outputs.
     """
     uses: dict = {}
-    if classifier is not None:
-        network = unwrapped(classifier)
+    for network in map(unwrapped, classifiers):
         if _by_logits(network, "predict"):
-            uses[id(network)] = [_Use(network, frozenset({"logits"}))]
+            use = _Use(network, frozenset({"logits"}))
+            uses.setdefault(id(network), []).append(use)
     for use in (use for detector in detectors for use in _uses(detector)):
         if use.want is not None:
             uses.setdefault(id(use.network), []).append(use)

@@ -172,7 +172,8 @@ def fit_parts(parts, X, y):
 
 def _network_runs_once(estimator, detectors):
     """Share the outputs of a network for the same samples, see `shared_readings`."""
-    return shared_readings([part for part in detectors if part is not None], estimator)
+    detectors = [part for part in detectors if part is not None]
+    return shared_readings(detectors, [estimator])
 
 
 def score_parts(parts, X):

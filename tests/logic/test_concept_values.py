@@ -10,7 +10,6 @@ from sklearn.frozen import FrozenEstimator
 
 from skood.detectors import MSP, Mahalanobis
 from skood.logic import Fusion, MLNDetector
-from skood.logic import _concept_values as reading_module
 from skood.logic._concept_values import fit_one, some_rows
 from skood.nn import pretrained
 from tests.logic._signs import NAMES, Column, columns, mln, signs
@@ -74,7 +73,7 @@ def test_chunks(monkeypatch):
             **params,
         ).fit(X, y)
         together = one.score_samples(X)
-        monkeypatch.setattr(reading_module, "_SHARED_ROWS", 64)
+        monkeypatch.setattr("skood.nn._shared_forward._SHARED_ROWS", 64)
         np.testing.assert_allclose(one.score_samples(X), together, rtol=1e-5)
         monkeypatch.undo()
 
