@@ -18,12 +18,7 @@ from skood.logic.language._compiled_constraints import (
     CompiledConstraints,
 )
 from skood.logic.language._domains import check_domains
-from skood.logic.language._encoding import (
-    check_codes,
-    decode,
-    encode,
-    is_frame,
-)
+from skood.logic.language._encoding import check_codes, decode, encode, is_frame
 from skood.logic.language._parser import read_constraints
 from skood.utils._stored import stored
 from skood.utils._torch import to_numpy
@@ -390,7 +385,7 @@ default="auto"
             self._compiled.truth,
             self.sizes,
             self.scopes,
-            to_numpy(Z),
+            to_numpy(Z).astype(np.int64),
             prior=prior,
             fixed=fixed,
             names=self.names,
@@ -415,17 +410,9 @@ default="auto"
         weights : ndarray of shape (n_constraints,), dtype float64
             The weights.
         """
-        mean_truth = np.asarray(mean_truth, dtype=np.float64)
-        if mean_truth.shape != (len(self),) or not np.all(
-            (mean_truth >= 0) & (mean_truth <= 1 + 1e-12)
-        ):
-            raise ValueError(
-                f"mean_truth must hold {len(self)} numbers in [0, 1], one for each "
-                f"constraint. Got {mean_truth}."
-            )
         return fit_weights(
             self._partition,
-            np.minimum(mean_truth, 1.0),
+            mean_truth,
             n_samples,
             prior=prior,
             fixed=fixed,
@@ -469,7 +456,7 @@ default="auto"
         pseudo_log_likelihood : ndarray of shape (n_samples,), dtype float64
             The sums.
         """
-        Z = to_numpy(self._codes(Z))
+        Z = to_numpy(self._codes(Z)).astype(np.int64)
         return pseudo_log_likelihood(
             self._compiled.truth, self.sizes, self.scopes, Z, weights
         )

@@ -665,10 +665,20 @@ def test_codes_and_labels(messy):
         kb.truth(pd.DataFrame(labels))
     with pytest.raises(ValueError, match=r"'\?' is no value of the concept 'class'"):
         kb.encode(np.where(labels == "yield", "?", labels))
-    with pytest.raises(ValueError, match="Column 0 holds the code 17"):
-        kb.truth(codes + 9)
-    with pytest.raises(TypeError, match="Expected codes, which are integers"):
-        kb.penalty(labels, np.ones(20))
+    for method in (
+        kb.truth,
+        kb.fit_weights,
+        lambda Z: kb.penalty(Z, np.ones(20)),
+        lambda Z: kb.pseudo_log_likelihood(Z, np.ones(20)),
+    ):
+        with pytest.raises(ValueError, match="Column 0 holds the code 17"):
+            method(codes + 9)
+        with pytest.raises(TypeError, match="Expected codes, which are integers"):
+            method(labels)
+        with pytest.raises(
+            ValueError, match=r"Expected codes of shape \(n_samples, 10"
+        ):
+            method(codes[0])
 
 
 @pytest.mark.parametrize("after_use", [False, True])

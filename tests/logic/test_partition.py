@@ -541,24 +541,6 @@ def test_pickled_partition_computes_the_same():
 # errors
 
 
-@pytest.mark.parametrize(
-    ("sizes", "factors", "method", "message"),
-    [
-        ([2], [], "exact", r"method must be one of .*'elimination'\), got 'exact'"),
-        ([2, 0], [], "auto", r"Each concept needs a value, got the sizes \(2, 0\)"),
-        ([2, 2], [((1, 0), XOR)], "auto", r"constraint 0 must be sorted indices"),
-        ([2, 2], [((0, 0), XOR)], "auto", r"each once, got \(0, 0\)"),
-        ([2, 2], [((0, 2), XOR)], "auto", r"of the 2 concepts, each once"),
-        ([2, 2], [((0, 2), None)], "auto", r"of the 2 concepts, each once"),
-        ([2, 2], [((0,), XOR)], "auto", r"bool of shape \(2,\), got bool of shape"),
-        ([2, 2], [((0, 1), XOR * 1)], "auto", r"bool of shape \(2, 2\), got int64"),
-    ],
-)
-def test_bad_factors(sizes, factors, method, message):
-    with pytest.raises(ValueError, match=message):
-        Partition(sizes, factors, method)
-
-
 @pytest.mark.parametrize("name", MOMENTS)
 @pytest.mark.parametrize(
     ("weights", "message"),

@@ -7,7 +7,7 @@ import numpy as np
 
 from skood.utils._linalg import symmetric_eigh
 
-__all__ = ["RIDGE", "Fit", "minimum"]
+__all__ = ["RIDGE", "TOLERANCE", "Fit", "minimum"]
 
 # If the optimum is at infinity, RIDGE · |w|² / 2 is added: a constraint that always
 # holds then gets the weight w such that it is violated with probability RIDGE · w.
@@ -17,6 +17,9 @@ RIDGE = 1e-9
 # than that: at a finite optimum, steps vanish faster than gradients.
 _LONG_STEP = 0.1
 _NO_GRADIENT = 1e-13
+
+# Largest gradient at a minimum.
+TOLERANCE = 1e-8
 
 # The search ends at steps shorter than this fraction of the weights.
 _SHORT_STEP = 1e-7
@@ -34,18 +37,13 @@ _MAX_WEIGHT = 1e4
 
 
 class Fit:
-    """A convex function of some weights, and its minimization.
+    """A convex function, its gradient and Hessian, and the mask of weights to fit."""
 
-    ``derivatives`` returns its gradient and Hessian; ``free`` masks the weights to fit;
-    ``tol`` is the largest absolute gradient.
-    """
-
-    def __init__(self, value, derivatives, free, tol, ridge=0.0):
+    def __init__(self, value, derivatives, free):
         self._value = value
         self._derivatives = derivatives
         self.asked = free
-        self.tol = tol
-        self.ridge = ridge
+        self.ridge = 0.0
         hessian = derivatives(np.zeros(len(free)))[1]
         self.free = free & (np.diag(hessian) > 0)
         self.basis = _range_basis(hessian[np.ix_(self.free, self.free)])
@@ -65,14 +63,11 @@ class Fit:
         return gradient, hessian + self.ridge * np.eye(len(hessian))
 
     def minimize(self, start):
-        """Find the minimum of least norm by Newton's method from `start`.
+        """Find the minimum of least norm by Newton's method from `start`, 0 where free.
 
-        Sets ``weights``, ``gradient`` (its largest entry), ``converged``, and
-        ``unbounded``.
+        Sets ``weights``, the largest ``gradient``, ``converged`` and ``unbounded``.
         """
-        self.weights = np.where(self.asked & ~self.free, 0.0, start)
-        own = self.weights[self.free]
-        self.weights[self.free] = self.basis @ (self.basis.T @ own)
+        self.weights = start.copy()
         self.unbounded = np.zeros(len(start), dtype=bool)
         if not self.free.any():
             return
@@ -82,7 +77,7 @@ class Fit:
             inside = self.basis.T @ gradient
             step = self.basis @ -_damped_solution(hessian, inside)
             self.gradient = _largest(gradient)
-            self.converged = self.gradient < self.tol
+            self.converged = self.gradient < TOLERANCE
             limit = _SHORT_STEP * max(1.0, _largest(self.weights[self.free]))
             if self.converged and _largest(step) < limit:
                 self.weights[self.free] += step
@@ -135,15 +130,13 @@ def _damped_solution(hessian, gradient):
 
 def minimum(fit, start, at_infinity):
     """Minimize from `start`, with a ridge if weights are (known to be) infinite."""
-    origin = np.where(fit.asked, 0.0, start)
     if not at_infinity.any():
-        for begin in [start, origin] if (start != origin).any() else [origin]:
-            fit.minimize(begin)
-            if fit.converged and not fit.unbounded.any():
-                return fit
+        fit.minimize(start)
+        if fit.converged and not fit.unbounded.any():
+            return fit
     unbounded = at_infinity | fit.unbounded
     if unbounded.any():
         fit.ridge = RIDGE
-        fit.minimize(origin)
+        fit.minimize(start)
         fit.unbounded = unbounded
     return fit

@@ -21,7 +21,7 @@ from skood.logic.inference._truth_vectors import GroupedWorlds
 from skood.logic.inference._variable_elimination import Elimination, EliminationPlan
 from skood.utils._stored import stored
 
-__all__ = ["Partition", "constraint_weights"]
+__all__ = ["Partition", "constraint_weights", "reduced"]
 
 _METHODS = ("auto", "enumeration", "grouping", "components", "elimination")
 
@@ -76,11 +76,7 @@ class _Intractable:
 
 @stored
 class Component:
-    """Constraints that share concepts, directly or through others.
-
-    Weights of its solver are the weights of the *canonical* constraints, which are
-    false in at least half of the worlds.
-    """
+    """Connected constraints; its solver has the weights of the canonical ones."""
 
     def __init__(self, concepts, constraints, n_worlds):
         self.concepts = concepts
@@ -95,17 +91,9 @@ class Partition:
     """Exact log partition function of weighted constraints, and its derivatives.
 
     A constraint is a *factor* (scope, table): sorted concepts, and its truth for all
-    their values, None if it is too large. Factors are brought into a canonical form:
-    concepts that do not affect the truth are removed from the scope, and a constraint
-    that holds in more than half of the worlds is replaced by its negation (with minus
-    its weight). Results are therefore exactly the same if a constraint is negated.
-
-    ``method`` is "enumeration" (all worlds, for tests), "grouping" (by truth),
-    "components" (connected ones, each grouped), "elimination" (each by variable
-    elimination) or "auto": each by the fastest exact method, or left to
-    pseudo-likelihood. ``method_`` is the least exact one of "auto". At most
-    ``max_worlds`` worlds are enumerated, and tables of elimination have at most
-    ``max_table`` entries.
+    their values, None if it is too large. Its canonical form has no concepts that do
+    not affect the truth, and is negated (with minus its weight) if it holds in more
+    than half of the worlds, so that a negated constraint gives exactly the same result.
     """
 
     def __init__(
@@ -113,13 +101,11 @@ class Partition:
     ):
         if method not in _METHODS:
             raise ValueError(f"method must be one of {_METHODS}, got {method!r}.")
-        self.sizes = tuple(int(size) for size in sizes)
+        self.sizes = tuple(sizes)
         self.n_constraints = len(factors)
         self.method = method
         self.max_worlds = max_worlds
         self.max_table = max_table
-        if min(self.sizes, default=1) < 1:
-            raise ValueError(f"Each concept needs a value, got the sizes {self.sizes}.")
         self._canonical(factors)
         self.parts_ = self._components()
         for part in self.parts_:
@@ -139,12 +125,9 @@ class Partition:
         # the mean truth of the canonical constraints; NaN if unknown
         self._uniform = np.full(len(factors), np.nan)
         for i, (scope, table) in enumerate(factors):
-            scope = tuple(int(c) for c in scope)
             if table is None:
-                self._check_scope(i, scope)
                 self._factors.append((scope, None))
                 continue
-            table = self._checked(i, scope, table)
             n_true = int(np.count_nonzero(table))
             twice = 2 * n_true - table.size
             self._flipped[i] = twice > 0 or (twice == 0 and bool(table.flat[0]))
@@ -152,28 +135,8 @@ class Partition:
                 table, n_true = ~table, table.size - n_true
             self._uniform[i] = n_true / table.size
             self.constant_[i] = n_true == 0
-            self._factors.append(_reduced(scope, table))
-
-    def _check_scope(self, i, scope):
-        """Raise an error for a scope that is not sorted, or has unknown concepts."""
-        inside = all(0 <= c < len(self.sizes) for c in scope)
-        if not inside or list(scope) != sorted(set(scope)):
-            raise ValueError(
-                f"The scope of constraint {i} must be sorted indices of the "
-                f"{len(self.sizes)} concepts, each once, got {scope}."
-            )
-
-    def _checked(self, i, scope, table):
-        """Return the table of a constraint as bool, or raise a ValueError."""
-        self._check_scope(i, scope)
-        table = np.asarray(table)
-        shape = tuple(self.sizes[c] for c in scope)
-        if table.dtype != np.bool_ or table.shape != shape:
-            raise ValueError(
-                f"The table of constraint {i} must be bool of shape {shape}, got "
-                f"{table.dtype} of shape {table.shape}."
-            )
-        return table
+            scope, table = reduced(scope, table)
+            self._factors.append((scope, np.ascontiguousarray(table)))
 
     def _components(self):
         """Return the components, without solvers."""
@@ -329,12 +292,12 @@ class Partition:
         return self._uniform if canonical else self.canonical_truth(self._uniform)
 
 
-def _reduced(scope, table):
-    """Remove concepts that do not affect the truth."""
+def reduced(scope, table):
+    """Remove concepts that do not affect the truth from a scope and its table."""
     kept = list(scope)
-    for axis in range(table.ndim - 1, -1, -1):
+    for axis in reversed(range(table.ndim)):
         first = table.take([0], axis=axis)
         if (table == first).all():
             table = first.squeeze(axis)
             del kept[axis]
-    return tuple(kept), np.ascontiguousarray(table)
+    return tuple(kept), table

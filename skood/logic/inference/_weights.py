@@ -15,7 +15,7 @@ negation), the minimum of least norm is returned.
 import numpy as np
 from scipy.special import logsumexp, softmax
 
-from skood.logic.inference._newton import RIDGE, Fit, minimum
+from skood.logic.inference._newton import RIDGE, TOLERANCE, Fit, minimum
 from skood.logic.inference._partition import Partition, constraint_weights
 from skood.logic.inference._truth_vectors import (
     distinct_columns,
@@ -28,71 +28,59 @@ from skood.utils._warnings import warn
 __all__ = ["fit_pseudo_weights", "fit_weights", "pseudo_log_likelihood"]
 
 # Pseudo-samples of the prior of the pseudo-likelihood, drawn with this seed.
-_N_PSEUDO_ROWS = 1000
+_N_PSEUDO_SAMPLES = 1000
 _PSEUDO_SEED = 0
+
+# Mean truths may be above 1 by rounding.
+_ROUNDING = 1e-12
 
 # Truth values in memory at once.
 _CHUNK = 2**21
 
 
-def fit_weights(
-    partition,
-    mean_truth,
-    n,
-    prior=1.0,
-    fixed=None,
-    tol=1e-8,
-    *,
-    start=None,
-    names=None,
-):
+def fit_weights(partition, mean_truth, n, prior=1.0, fixed=None, *, names=None):
     r"""Fit weights by maximum likelihood to the mean truth of `n` samples.
 
-    They minimize :math:`\log Z(w) - w^\top m`, where m is the mean truth of the samples
-    and of `prior` pseudo-samples that are spread over all worlds. Without a prior the
-    weight of a constraint that holds for all samples, or for none, is at infinity: then
-    :math:`10^{-9} |w|^2 / 2` is added, with a warning. `partition` may be any object
-    with the same methods; `fixed` weights are not NaN; `tol` bounds the gradient;
-    `start` does not change the result beyond rounding. Weights are 0, with a warning,
-    for constraints that always or never hold.
+    Without a prior the weight of a constraint that holds for all samples, or for none,
+    is at infinity: :math:`10^{-9} |w|^2 / 2` is then added, with a warning. `partition`
+    has the methods of a `Partition`; `fixed` weights are not NaN.
     """
-    mean_truth = np.asarray(mean_truth, dtype=np.float64)
-    if mean_truth.ndim != 1 or not ((mean_truth >= 0) & (mean_truth <= 1)).all():
-        raise ValueError(f"mean_truth must be numbers in [0, 1], got {mean_truth}.")
-    m = len(mean_truth)
-    fixed, start = _given(fixed, start, m)
-    _check_counts(n, prior)
     uniform = np.asarray(partition.uniform_truth())
-    if uniform.shape != (m,):
-        raise ValueError(f"Got {m} mean truths for {len(uniform)} constraints.")
+    m = len(uniform)
+    mean_truth = np.asarray(mean_truth, dtype=np.float64)
+    inside = (mean_truth >= 0) & (mean_truth <= 1 + _ROUNDING)
+    if mean_truth.shape != (m,) or not inside.all():
+        raise ValueError(
+            f"mean_truth must hold {m} numbers in [0, 1], one for each constraint. Got "
+            f"{mean_truth}."
+        )
+    mean_truth = np.minimum(mean_truth, 1.0)
+    fixed = _fixed(fixed, m)
+    _check_counts(n, prior)
     constant = (uniform == 0) | (uniform == 1)
     free = np.isnan(fixed) & ~constant
     _warn_constant(constant & np.isnan(fixed), "hold in all worlds, or in none", names)
-    weights = np.where(np.isnan(fixed), 0.0, fixed)
-    start = np.where(free, start, weights)
+    weights = np.nan_to_num(fixed)
     blocks = [(np.arange(m), partition)]
     if isinstance(partition, Partition):
         blocks = [(np.array(p.constraints), p.solver) for p in partition.parts_]
         mean_truth = partition.canonical_truth(mean_truth)
         uniform = partition.uniform_truth(canonical=True)
         weights = partition.canonical_weights(weights)
-        start = partition.canonical_weights(start)
     target = (n * mean_truth + prior * uniform) / (n + prior)
     fits = []
     for members, solver in blocks:
         if free[members].any():
-            fit = _fit_block(
-                solver, target[members], free[members], start[members], tol
-            )
+            fit = _fit_block(solver, target[members], free[members], weights[members])
             weights[members] = fit.weights
             fits.append((members, fit))
-    _warn_fits(fits, m, tol, names)
+    _warn_fits(fits, m, names)
     if isinstance(partition, Partition):
         weights = partition.canonical_weights(weights)
     return weights + 0.0
 
 
-def _fit_block(solver, target, free, start, tol):
+def _fit_block(solver, target, free, start):
     """Fit the weights of one component."""
 
     def value(weights):
@@ -102,19 +90,18 @@ def _fit_block(solver, target, free, start, tol):
         return solver.expected_truth(weights) - target, solver.covariance(weights)
 
     at_infinity = free & ((target == 0) | (target == 1))
-    return minimum(Fit(value, derivatives, free, tol), start, at_infinity)
+    return minimum(Fit(value, derivatives, free), start, at_infinity)
 
 
-def _given(fixed, start, m):
-    """Return validated fixed weights (NaN: not fixed), and the start."""
+def _fixed(fixed, m):
+    """Return validated fixed weights, NaN for weights to fit."""
     fixed = np.full(m, np.nan) if fixed is None else np.asarray(fixed, dtype=float)
     if fixed.shape != (m,) or np.isinf(fixed).any():
         raise ValueError(
             f"fixed must have a finite weight, or NaN, for each of the {m} "
             f"constraints, got {fixed}."
         )
-    start = np.zeros(m) if start is None else constraint_weights(start, m)
-    return fixed, start
+    return fixed
 
 
 def _check_counts(n, prior):
@@ -143,7 +130,7 @@ def _warn_constant(constant, what, names):
         )
 
 
-def _warn_fits(fits, m, tol, names):
+def _warn_fits(fits, m, names):
     """Warn of weights that are at infinity, and of fits that did not converge."""
     unbounded = np.zeros(m, dtype=bool)
     for members, fit in fits:
@@ -158,26 +145,25 @@ def _warn_fits(fits, m, tol, names):
     gradient = max((fit.gradient for _, fit in fits if not fit.converged), default=None)
     if gradient is not None:
         warn(
-            f"The weights have not converged: a gradient is {gradient:.2g} (tol={tol})."
-            " The mean truths may contradict the constraints, or fixed weights be too "
-            "large; raise prior, or lower the fixed weights."
+            f"The weights have not converged: a gradient is {gradient:.2g} "
+            f"(tol={TOLERANCE}). The mean truths may contradict the constraints, or "
+            "fixed weights be too large; raise prior, or lower the fixed weights."
         )
 
 
 class _Conditionals:
-    """Distribution of each concept given the others, for weighted rows.
+    """Distribution of each concept given the others, for weighted samples.
 
-    For each concept the rows, whose weights sum to one, are grouped by the truth of its
-    constraints under each of its values.
+    Samples are grouped by the truth of its constraints under each of its values.
     """
 
-    def __init__(self, truth, sizes, scopes, Z, row_weights):
+    def __init__(self, truth, sizes, scopes, Z, sample_weights):
         self.n_constraints = len(scopes)
         self.observed = np.zeros(len(scopes))
         found: dict = {}
-        for rows, part in _row_chunks(Z, sizes, scopes):
-            own = row_weights[rows]
-            times = np.array([len(scope) for scope in scopes])
+        times = np.array([len(scope) for scope in scopes])
+        for rows, part in _sample_chunks(Z, sizes, scopes):
+            own = sample_weights[rows]
             self.observed += own @ np.asarray(truth(part), dtype=np.float64) * times
             for concept, members, values in _alternatives(truth, sizes, scopes, part):
                 flat = np.concatenate(values, axis=1)
@@ -219,8 +205,8 @@ class _Conditionals:
         return gradient, hessian
 
 
-def _row_chunks(Z, sizes, scopes):
-    """Yield slices of rows, and the rows, in chunks of bounded memory."""
+def _sample_chunks(Z, sizes, scopes):
+    """Yield slices of samples, and their codes, in chunks of bounded memory."""
     step = max(1, _CHUNK // max(1, max(sizes) * len(scopes)))
     for start in range(0, len(Z), step):
         rows = slice(start, start + step)
@@ -239,75 +225,41 @@ def _alternatives(truth, sizes, scopes, Z):
             yield concept, members, values
 
 
-def fit_pseudo_weights(
-    truth,
-    sizes,
-    scopes,
-    Z,
-    prior=1.0,
-    fixed=None,
-    tol=1e-8,
-    *,
-    start=None,
-    names=None,
-):
+def fit_pseudo_weights(truth, sizes, scopes, Z, prior=1.0, fixed=None, *, names=None):
     r"""Fit weights by maximum pseudo-likelihood to codes Z.
 
-    They maximize the mean over `Z` and pseudo-samples of
-
-    .. math:: \sum_d \log P(z_d \mid z_{-d}),
-
-    which needs no sum over worlds. The pseudo-samples are 1000 fixed worlds drawn
-    uniformly, which together weigh as much as `prior` samples. `truth` maps codes to
-    the truth of the constraints, of shape (n, n_constraints). Weights are 0, with a
-    warning, for constraints whose truth is not changed by a change of one concept of
-    any sample.
+    They maximize the mean of :math:`\sum_d \log P(z_d \mid z_{-d})` over `Z` and 1000
+    worlds drawn uniformly, which weigh as much as `prior` samples. `truth` maps codes
+    to the truth of the constraints, of shape (n, n_constraints).
     """
-    Z = _codes(Z, sizes)
     m = len(scopes)
-    fixed, start = _given(fixed, start, m)
+    fixed = _fixed(fixed, m)
     _check_counts(len(Z), prior)
-    row_weights = np.ones(len(Z))
+    sample_weights = np.ones(len(Z))
     if prior > 0:
         random = np.random.default_rng(_PSEUDO_SEED)
-        drawn = random.integers(0, sizes, size=(_N_PSEUDO_ROWS, len(sizes)))
+        drawn = random.integers(0, sizes, size=(_N_PSEUDO_SAMPLES, len(sizes)))
         Z = np.concatenate([Z, drawn])
-        share = np.full(_N_PSEUDO_ROWS, prior / _N_PSEUDO_ROWS)
-        row_weights = np.concatenate([row_weights, share])
-    row_weights /= row_weights.sum()
-    rows = _Conditionals(truth, sizes, scopes, Z, row_weights)
+        share = np.full(_N_PSEUDO_SAMPLES, prior / _N_PSEUDO_SAMPLES)
+        sample_weights = np.concatenate([sample_weights, share])
+    sample_weights /= sample_weights.sum()
+    own = _Conditionals(truth, sizes, scopes, Z, sample_weights)
     free = np.isnan(fixed)
-    start = np.where(free, start, fixed)
-    fit = Fit(rows.value, rows.derivatives, free, tol)
+    fit = Fit(own.value, own.derivatives, free)
     what = "do not change with any single concept of any sample"
     _warn_constant(free & ~fit.free, what, names)
-    fit = minimum(fit, start, np.zeros(m, dtype=bool))
-    _warn_fits([(np.arange(m), fit)], m, tol, names)
+    fit = minimum(fit, np.nan_to_num(fixed), np.zeros(m, dtype=bool))
+    _warn_fits([(np.arange(m), fit)], m, names)
     return fit.weights + 0.0
-
-
-def _codes(Z, sizes):
-    """Return codes as a 2-D integer array, or raise a ValueError."""
-    Z = np.asarray(Z)
-    if Z.ndim != 2 or Z.shape[1] != len(sizes) or Z.dtype.kind not in "iu":
-        raise ValueError(
-            f"Z must hold integer codes of {len(sizes)} concepts in columns, got "
-            f"{Z.dtype} of shape {Z.shape}."
-        )
-    Z = Z.astype(np.int64)
-    if ((Z < 0) | (Z >= np.asarray(sizes))).any():
-        raise ValueError(f"Z must hold codes below the sizes {tuple(sizes)}.")
-    return Z
 
 
 def pseudo_log_likelihood(truth, sizes, scopes, Z, weights):
     r"""Return :math:`\sum_d \log P(z_d \mid z_{-d})` of each sample, (n_samples,)."""
-    Z = _codes(Z, sizes)
     weights = constraint_weights(weights, len(scopes))
     touched = {concept for scope in scopes for concept in scope}
     alone = [size for concept, size in enumerate(sizes) if concept not in touched]
     out = np.full(len(Z), -float(np.log(alone).sum()))
-    for rows, part in _row_chunks(Z, sizes, scopes):
+    for rows, part in _sample_chunks(Z, sizes, scopes):
         for concept, members, values in _alternatives(truth, sizes, scopes, part):
             # sums term by term: the same in any batch
             energies = [

@@ -298,12 +298,10 @@ class Equals(Formula):
         return [self.name]
 
     def __str__(self):
-        sign = "=" if self.equal else "!="
-        return f"{spell(self.name)} {sign} {spell(self.value)}"
+        return f"{spell(self.name)} {'=' if self.equal else '!='} {spell(self.value)}"
 
     def __repr__(self):
-        method = "eq" if self.equal else "ne"
-        return f"C({self.name!r}).{method}({self.value!r})"
+        return f"C({self.name!r}).{'eq' if self.equal else 'ne'}({self.value!r})"
 
 
 @stored
@@ -319,12 +317,10 @@ class Same(Formula):
         return list(dict.fromkeys([self.name, self.other]))
 
     def __str__(self):
-        sign = "=" if self.equal else "!="
-        return f"{spell(self.name)} {sign} {spell(self.other)}"
+        return f"{spell(self.name)} {'=' if self.equal else '!='} {spell(self.other)}"
 
     def __repr__(self):
-        method = "eq" if self.equal else "ne"
-        return f"C({self.name!r}).{method}(C({self.other!r}))"
+        return f"C({self.name!r}).{'eq' if self.equal else 'ne'}(C({self.other!r}))"
 
 
 @stored

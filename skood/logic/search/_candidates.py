@@ -8,6 +8,7 @@ from numbers import Integral
 
 import numpy as np
 
+from skood.logic.inference._partition import reduced
 from skood.logic.language._compiler import compile_formula, truth_table
 from skood.logic.language._domains import check_domains
 from skood.logic.language._formulas import C
@@ -163,18 +164,11 @@ def _listed(literals, depth):
 def truth_key(scope, table, *, signed=False):
     """Return a key shared by all constraints with the same truth, None for constants.
 
-    A constraint and its negation have different keys only if `signed`. The key has the
-    concepts on which the truth depends, and the truth for their values.
+    A constraint and its negation have different keys only if `signed`.
     """
-    concepts = []
-    for axis in reversed(range(table.ndim)):
-        first = table.take([0], axis=axis)
-        if (table == first).all():
-            table = first.squeeze(axis)
-        else:
-            concepts.append(scope[axis])
-    if not concepts:
+    scope, table = reduced(scope, table)
+    if not scope:
         return None
     if not signed and table.flat[0]:
         table = ~table
-    return tuple(reversed(concepts)), np.packbits(table).tobytes()
+    return scope, np.packbits(table).tobytes()
