@@ -41,11 +41,8 @@ def fit_one(name, estimator, X, y):
 
 
 def read_samples(parts, detector, X, domains, needs_proba):
-    """Return the outputs of all classifiers and the detector for the samples X.
-
-    Returns a Bunch: ``codes`` of shape (n_samples, n_concepts); ``proba``, a list of
-    arrays of shape (n_samples, n_values), or None without ``needs_proba``; ``outlier``,
-    minus the detector's scores, of shape (n_samples,), or None.
+    """Return a Bunch of codes (n_samples, n_concepts), a list of probabilities
+    (n_samples, n_values), if needed, and outlier scores (n_samples,), if any.
     """
     networks = [
         part.classifier

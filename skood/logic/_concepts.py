@@ -109,11 +109,7 @@ def check_parts(pairs, owner):
 
 
 def label_columns(y, concepts, ood_label):
-    """Return a list of the labels of each concept, and a mask of the ID samples.
-
-    `y` is of shape (n_samples,) or (n_samples, n_concepts), or a data frame with a
-    column for each concept. A sample with `ood_label` in any column is OOD.
-    """
+    """Return the labels of each concept, and a mask of the ID samples, see ``fit``."""
     if is_frame(y):
         missing = [name for name in concepts if name not in list(y.columns)]
         if missing:
@@ -178,8 +174,7 @@ def _in_order(values):
 def concept_domains(parts, columns, given, ood_label):
     """Return the values of each concept: all, and the ones to be learned.
 
-    `columns` has the labels of ID samples by concept, and is empty without labels;
-    `given` is the parameter `domains`. Both results are dicts of lists.
+    `columns` are labels of ID samples by concept, if any; `given` the given domains.
     """
     given = {} if given is None else given
     concepts = [concept for part in parts for concept in part.concepts]

@@ -119,11 +119,7 @@ def _atom(formula, sample):
 
 
 def offense(formula, sample):
-    """Return the phrase for the violation of a constraint.
-
-    A constraint of negative weight is violated if it is satisfied. Example: "stop sign,
-    but not octagon (triangle)".
-    """
+    """Return the phrase for a violation, "stop sign, but not octagon (triangle)"."""
     if sample.holds(formula):
         return f"{fact(formula, sample)}, which is unusual"
     if isinstance(formula, Implies):

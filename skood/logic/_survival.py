@@ -8,8 +8,9 @@ of ID samples maps them to probabilities.
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
+from scipy import stats
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import gamma, gammaincc, gammaln, log_ndtr
+from scipy.special import gamma, gammaln
 
 from skood.utils._calibration import Calibration
 from skood.utils._stored import stored
@@ -49,7 +50,7 @@ class SurvivalFunction:
         outlier = np.asarray(outlier, dtype=np.float64)
         if self.name == "none":
             return -outlier
-        with np.errstate(divide="ignore", over="ignore"):
+        with np.errstate(all="ignore"):
             log_sf = self._log_sf(outlier)
         return np.maximum(log_sf, np.log(FLOOR))
 
@@ -62,16 +63,7 @@ class SurvivalFunction:
         if self.name == "empirical":
             counts = self.calibration.counts(-outlier[:, None])[:, 0]
             return np.log((1.0 + counts) / (len(self.calibration) + 1.0))
-        z = (outlier - self.params["loc"]) / self.params["scale"]
-        if self.name == "genextreme":
-            return _log_sf_genextreme(z, self.params["c"])
-        if self.name == "norm":
-            return log_ndtr(-z)
-        if self.name == "gennorm":
-            return _log_sf_gennorm(z, self.params["beta"])
-        if self.name == "lognorm":
-            return log_ndtr(-np.log(np.maximum(z, 0.0)) / self.params["s"])
-        return np.log(1.0 - np.clip(z, 0.0, 1.0))  # uniform
+        return getattr(stats, self.name).logsf(outlier, **self.params)
 
     def __repr__(self):
         shown = [f"{name}={value:.4g}" for name, value in self.params.items()]
@@ -81,11 +73,7 @@ class SurvivalFunction:
 
 
 def fit_survival(name, outlier):
-    """Return the survival function of outlier scores of shape (n_calibration,).
-
-    It is empirical, with a warning, if the distribution `name` does not fit the scores,
-    which may be infinite.
-    """
+    """Return the survival function of outlier scores of shape (n_calibration,)."""
     outlier = np.asarray(outlier, dtype=np.float64)
     if name == "none":
         return SurvivalFunction("none", {})
@@ -150,13 +138,6 @@ def _distance(survival, outlier):
 
 # ---------------------------------------------------------------------------------
 # Generalized extreme values
-
-
-def _log_sf_genextreme(z, c):
-    """Return log sf of F(z) = exp(-(1 - c z)^(1/c)), bounded above if c > 0."""
-    with np.errstate(invalid="ignore"):
-        log_y = np.log1p(np.maximum(-c * z, -1.0)) / c if c != 0.0 else -z
-    return np.log(-np.expm1(-np.exp(log_y)))
 
 
 def _l_moments(x):
@@ -240,12 +221,6 @@ def _fit_norm(x):
     return {"loc": np.mean(x), "scale": np.std(x)}
 
 
-def _log_sf_gennorm(z, beta):
-    """Return log sf of the density proportional to exp(-abs(z)^beta)."""
-    tail = 0.5 * gammaincc(1 / beta, np.abs(z) ** beta)
-    return np.where(z > 0, np.log(tail), np.log1p(-tail))
-
-
 def _fit_gennorm(x):
     """Return the maximum likelihood fit; the scale has a closed form."""
 
@@ -268,10 +243,9 @@ def _fit_gennorm(x):
 
 
 def _fit_lognorm(x):
-    """Return the maximum likelihood fit, whose shift stays 1/n of the deviation off.
-
-    The likelihood is unbounded as the shift approaches the smallest score.
-    """
+    """Return the maximum likelihood fit with a bounded shift."""
+    # the likelihood is unbounded as the shift approaches the smallest score: it stays
+    # 1/n of the standard deviation away
     least = np.min(x)
 
     def loss(log_gap):

@@ -67,10 +67,7 @@ class WeightedConstraints(SkoodEstimator):
 
 
 def given_weights(kb, weights, n_given):
-    """Return the given weights of a knowledge base, NaN for the others, or raise.
-
-    An array has a weight for each constraint, or for each of the first `n_given`.
-    """
+    """Return weights by constraint, NaN if not given; an array has `n_given` or all."""
     given = np.full(len(kb), np.nan)
     if weights is None:
         return given

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import warnings
+from abc import abstractmethod
 from itertools import combinations
 from math import ceil, comb
 from numbers import Integral, Real
@@ -23,53 +24,83 @@ __all__ = ["LeaveClassesOut", "OODStratifiedKFold"]
 _MAX_LISTED_SETS = 10_000
 
 
-def _encode(y, ood_label, splitter):
-    """Return the sorted ID classes and the class index of each sample, -1 for OOD."""
-    name = type(splitter).__name__
-    if y is None:
-        raise ValueError(f"{name} splits by the labels: y is required, got None.")
-    y = check_label_rows(y)
-    is_ood = ood_mask(y, ood_label=ood_label)
-    is_table = y.ndim == 2
-    y = y[:, 0] if is_table else y
-    if is_ood.all():
-        raise ValueError(
-            f"{name} found no in-distribution samples: every label in y equals "
-            f"ood_label={ood_label!r}."
-        )
-    id_labels = plain_labels(y[~is_ood]) if is_table else y[~is_ood]
-    kind = type_of_target(id_labels)
-    if kind not in ("binary", "multiclass"):
-        raise ValueError(
-            f"{name} needs class labels in y, got {kind!r} values such as "
-            f"{id_labels[:1].tolist()[0]!r}."
-        )
-    classes, id_codes = np.unique(id_labels, return_inverse=True)
-    codes = np.full(y.shape, -1, dtype=np.intp)
-    codes[~is_ood] = id_codes
-    return classes, codes
-
-
-def _warn_groups(groups, splitter):
-    if groups is not None:
-        warnings.warn(
-            f"The groups parameter is ignored by {type(splitter).__name__}.",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def _check_random_state_is_used(random_state, used, remedy):
+def _check_random_state_is_used(random_state, used):
     """Raise if a seed has no effect, as in scikit-learn's splitters."""
     if random_state is not None and not used:
         raise ValueError(
             f"random_state={random_state!r} has no effect here. Leave it at None, or "
-            f"{remedy}."
+            "set shuffle=True."
         )
 
 
+class _OODSplitter(BaseCrossValidator):
+    """Base class of splitters that treat OOD samples apart."""
+
+    @abstractmethod
+    def _splits(self, classes, codes):
+        """Yield training and test samples; `codes` index ID `classes`, -1 for OOD."""
+
+    def _encode(self, y):
+        """Return the sorted ID classes, and the code of each sample, -1 for OOD."""
+        name = type(self).__name__
+        if y is None:
+            raise ValueError(f"{name} splits by the labels: y is required, got None.")
+        y = check_label_rows(y)
+        is_ood = ood_mask(y, ood_label=self.ood_label)
+        is_table = y.ndim == 2
+        y = y[:, 0] if is_table else y
+        if is_ood.all():
+            raise ValueError(
+                f"{name} found no in-distribution samples: every label in y equals "
+                f"ood_label={self.ood_label!r}."
+            )
+        id_labels = plain_labels(y[~is_ood]) if is_table else y[~is_ood]
+        kind = type_of_target(id_labels)
+        if kind not in ("binary", "multiclass"):
+            raise ValueError(
+                f"{name} needs class labels in y, got {kind!r} values such as "
+                f"{id_labels[:1].tolist()[0]!r}."
+            )
+        classes, id_codes = np.unique(id_labels, return_inverse=True)
+        codes = np.full(y.shape, -1, dtype=np.intp)
+        codes[~is_ood] = id_codes
+        return classes, codes
+
+    def split(self, X, y=None, groups=None):
+        """Generate the indices of the training and test samples of each split.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Data; only its length counts.
+
+        y : array-like of shape (n_samples,) or (n_samples, n_concepts)
+            Classes, and `ood_label` for known OOD samples. With several columns, the
+            first contains the classes, and any may contain `ood_label`.
+
+        groups : object, default=None
+            Ignored.
+
+        Yields
+        ------
+        train : ndarray of int
+            Training samples in ascending order.
+
+        test : ndarray of int
+            Test samples in ascending order.
+        """
+        if groups is not None:
+            warnings.warn(
+                f"The groups parameter is ignored by {type(self).__name__}.",
+                UserWarning,
+                stacklevel=2,
+            )
+        X, y = indexable(X, y)
+        yield from self._splits(*self._encode(y))
+
+
 @stored
-class OODStratifiedKFold(BaseCrossValidator):
+class OODStratifiedKFold(_OODSplitter):
     """Stratified K-fold that treats the known OOD samples as one more stratum.
 
     Each test fold has its share of every class and of the OOD samples, so that scorers
@@ -136,7 +167,7 @@ class OODStratifiedKFold(BaseCrossValidator):
         ood_label=-1,
         ood_in_train=True,
     ):
-        _check_random_state_is_used(random_state, shuffle, "set shuffle=True")
+        _check_random_state_is_used(random_state, shuffle)
         self.n_splits = n_splits
         self.shuffle = shuffle
         self.random_state = random_state
@@ -158,32 +189,7 @@ class OODStratifiedKFold(BaseCrossValidator):
         """
         return self.n_splits
 
-    def split(self, X, y=None, groups=None):
-        """Generate the indices of the training and test samples of each fold.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Data; only its length counts.
-
-        y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-            Classes, and `ood_label` for known OOD samples. With several columns, the
-            first contains the classes, and any may contain `ood_label`.
-
-        groups : object, default=None
-            Ignored.
-
-        Yields
-        ------
-        train : ndarray of int
-            Training samples in ascending order.
-
-        test : ndarray of int
-            Test samples in ascending order.
-        """
-        _warn_groups(groups, self)
-        X, y = indexable(X, y)
-        _, codes = _encode(y, self.ood_label, self)
+    def _splits(self, classes, codes):
         is_ood = codes == -1
         for kind, n_rows in (
             ("out-of-distribution", is_ood.sum()),
@@ -212,7 +218,7 @@ class OODStratifiedKFold(BaseCrossValidator):
 
 
 @stored
-class LeaveClassesOut(BaseCrossValidator):
+class LeaveClassesOut(_OODSplitter):
     """Leave whole classes out of the training samples, to be OOD in the test samples.
 
     In each split, all samples of `n_classes` classes are in the test set, together with
@@ -306,9 +312,7 @@ class LeaveClassesOut(BaseCrossValidator):
                     "left_out must be a list with one tuple of classes for each "
                     f"split, such as [(7, 8), (9,)]. Got {left_out!r}."
                 )
-        _check_random_state_is_used(
-            random_state, shuffle or n_splits is not None, "set shuffle=True"
-        )
+        _check_random_state_is_used(random_state, shuffle or n_splits is not None)
         self.n_classes = n_classes
         self.n_splits = n_splits
         self.left_out = left_out
@@ -340,35 +344,10 @@ class LeaveClassesOut(BaseCrossValidator):
             return len(self.left_out)
         if self.n_splits is not None:
             return self.n_splits
-        classes, _ = _encode(y, self.ood_label, self)
+        classes, _ = self._encode(y)
         return ceil(len(classes) / self.n_classes)
 
-    def split(self, X, y=None, groups=None):
-        """Generate the indices of the training and test samples of each split.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Data; only its length counts.
-
-        y : array-like of shape (n_samples,) or (n_samples, n_concepts)
-            Classes, and `ood_label` for known OOD samples. With several columns, the
-            first contains the classes, and any may contain `ood_label`.
-
-        groups : object, default=None
-            Ignored.
-
-        Yields
-        ------
-        train : ndarray of int
-            Training samples in ascending order.
-
-        test : ndarray of int
-            Test samples in ascending order.
-        """
-        _warn_groups(groups, self)
-        X, y = indexable(X, y)
-        classes, codes = _encode(y, self.ood_label, self)
+    def _splits(self, classes, codes):
         rng = check_random_state(self.random_state)
         counts = np.bincount(codes[codes >= 0])
         for group in self._class_sets(classes, rng):

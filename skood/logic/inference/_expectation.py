@@ -43,12 +43,7 @@ def check_probabilities(P, domains):
 
 
 def expected_tables(P, scopes, tables):
-    r"""Return the expectation of truth tables, (n_samples, n_constraints).
-
-    .. math:: E_i = \sum_z \varphi_i(z) \prod_k p_k(z_k)
-
-    A row does not depend on the other rows.
-    """
+    """Return the expectation of truth tables, (n_samples, n_constraints)."""
     out = np.empty((len(P[0]), len(scopes)))
     groups: dict = {}
     for i, scope in enumerate(scopes):

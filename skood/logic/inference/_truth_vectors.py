@@ -54,10 +54,7 @@ def unpack_bits(words, m):
 
 
 def distinct_columns(words, counts=None):
-    """Return the distinct columns of words in order, and the sums of their weights.
-
-    `words` has shape (n_words, n), n >= 1, and `counts` shape (n,), None for ones.
-    """
+    """Return the distinct columns of words (n_words, n), n >= 1, and summed counts."""
     if len(words) == 1 and counts is None:
         found, counts = np.unique(words[0], return_counts=True)
         return found[np.newaxis], counts
@@ -84,12 +81,11 @@ def _flat_index(sizes, strides):
 
 
 class _Blocks:
-    """Enumerate all worlds in blocks, and pack their truth.
+    """Enumerate all worlds in blocks, and pack their truth."""
 
-    The last axes, whose worlds make a block, are added from the last to the first: a
-    constraint is looked up as soon as all its axes are included, at the cost of the
-    worlds of these and the later axes, not of the whole block.
-    """
+    # The last axes, whose worlds make a block, are added from the last to the first: a
+    # constraint is looked up as soon as all its axes are included, at the cost of the
+    # worlds of these and the later axes, not of the whole block.
 
     def __init__(self, sizes, scopes, tables):
         degree = np.zeros(len(sizes), dtype=int)
@@ -142,10 +138,7 @@ class _Blocks:
 
 @stored
 class GroupedWorlds:
-    """Worlds of concepts in groups of equal truth, with their exact moments.
-
-    ``tables`` have the shape ``sizes[scope]``; without ``merge`` each world is a group.
-    """
+    """Worlds in groups of equal truth; without ``merge`` each world is a group."""
 
     def __init__(self, sizes, scopes, tables, merge=True):
         self.sizes = sizes

@@ -26,16 +26,13 @@ _BATCH_ENTRIES = 2**21
 
 @stored
 class _Step:
-    """A concept summed out, at position ``axis`` of the table of the step.
-
-    ``inputs`` has, for each factor that is added, its number, its shape in the table (1
-    for missing concepts), and the axes over which the table is summed to give its
-    marginal.
-    """
+    """A concept summed out, at position ``axis`` of the table of the step."""
 
     def __init__(self, concept, joint, factors, sizes):
         self.axis = joint.index(concept)
         self.shape = tuple(sizes[c] for c in joint)
+        # of each factor: its number, its shape in the table (1 for missing concepts),
+        # and the axes over which the table is summed to give its marginal
         self.inputs = []
         for number, scope in factors:
             shape = tuple(sizes[c] if c in scope else 1 for c in joint)
@@ -53,11 +50,9 @@ def _bits(mask):
 
 @stored
 class EliminationPlan:
-    """Order in which concepts are summed out, and its cost.
+    """Order in which concepts are summed out; entries of the largest table, and of all.
 
-    Every concept is in some of the sorted scopes. ``largest`` is the number of entries
-    of the largest table, ``entries`` of all tables; there are no ``steps`` if the plan
-    is not ``feasible``: a table, or all messages together, would exceed ``max_table``.
+    Not feasible if a table, or all messages together, exceed ``max_table``.
     """
 
     def __init__(self, sizes, scopes, max_table):
@@ -80,10 +75,7 @@ class EliminationPlan:
 
     @staticmethod
     def _order(sizes, scopes):
-        """Yield each concept, and the concepts of its table, in min-fill order.
-
-        Ties are broken by the size of the table, then by the number of the concept.
-        """
+        """Yield each concept, and the concepts of its table, in min-fill order."""
         near = [0] * len(sizes)  # the neighbors of each concept, as bits
         for scope in scopes:
             mask = sum(1 << c for c in scope)
@@ -94,6 +86,7 @@ class EliminationPlan:
             fill = sum(
                 (near[c] & ~near[other]).bit_count() - 1 for other in _bits(near[c])
             )
+            # ties are broken by the size of the table, then by the number
             return fill, math.prod(sizes[k] for k in _bits(near[c] | 1 << c)), c
 
         costs = {c: cost(c) for c in range(len(sizes))}

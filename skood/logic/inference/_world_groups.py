@@ -25,11 +25,7 @@ _MAX_HALVINGS = 30
 
 
 class Groups(GroupedWorlds):
-    """Worlds of concepts in groups that satisfy the same constraints.
-
-    ``index``, with an axis for each concept, is the group of each world; ``truth`` has
-    the shape (n_groups, n_constraints).
-    """
+    """Worlds in groups; ``index``, with an axis for each concept, is the group."""
 
     def __init__(self, index, truth):
         self.index = index
@@ -117,10 +113,7 @@ class Split:
         return float(np.max(most - self.groups.features @ weights[:-1]))
 
     def inverse_hessian(self, weights, inverse):
-        """Return the approximate, positive definite inverse covariance.
-
-        `inverse` is the inverse for the groups, without the last constraint.
-        """
+        """Extend the inverse covariance of the groups by the last constraint."""
         truth = self.groups.features
         _, p, last = self._moments(weights)
         mean = float(p @ last)
@@ -156,11 +149,9 @@ def inverse_of(covariance, free):
 
 
 def minimized(evaluate, target, weights, inverse, free):
-    r"""Minimize :math:`\log Z(w) - w^\top m` by a quasi-Newton method (BFGS).
+    """Minimize log Z(w) - w · target by BFGS from an inverse Hessian, or return None.
 
-    `evaluate` returns :math:`\log Z` and its gradient, `target` is m, and `inverse` the
-    approximate inverse Hessian, 0 for weights that are not `free`. None: no
-    convergence.
+    `evaluate` returns log Z and its gradient; `inverse` is 0 for weights not `free`.
     """
     log_z, mean = evaluate(weights)
     value, gradient = log_z - weights @ target, np.where(free, mean - target, 0.0)

@@ -24,18 +24,14 @@ __all__ = ["MAX_AXES", "MAX_TABLE", "CompiledConstraints"]
 MAX_TABLE, MAX_AXES = 2**24, 32
 
 # Bytes of the columns and comparisons in memory at a time: on the CPU so that they
-# stay in its cache, with at most 2**15 rows; more on a device.
+# stay in its cache, with at most 2**15 samples; more on a device.
 _BUDGET, _DEVICE_BUDGET = 2**23, 2**28
 _MIN_KEPT = 2**8
 
 
 @stored
 class CompiledConstraints:
-    """Bound formulas, compiled; their concepts, tables, and truth for many samples.
-
-    ``scopes`` are the columns of the concepts of each formula, and ``tables`` its truth
-    for all their values, None if it is too large.
-    """
+    """Bound formulas, compiled: their concepts, tables (None: too large), and truth."""
 
     def __init__(self, formulas, domains):
         columns = {name: j for j, name in enumerate(domains)}
@@ -69,7 +65,7 @@ class CompiledConstraints:
         return out
 
     def chunks(self, Z):
-        """Yield slices of rows of valid codes, and the truth of each constraint."""
+        """Yield slices of samples, and the truth of each constraint for valid codes."""
         budget = _DEVICE_BUDGET if is_tensor(Z) else _BUDGET
         for rows in row_chunks(len(Z), self._n_kept, budget=budget):
             columns = narrow_columns(Z[rows], self.sizes)

@@ -1,7 +1,7 @@
 """Compiler of formulas to Boolean operations on columns of codes.
 
-A compiled formula is a nested tuple of an operation and its operands. It is evaluated
-on NumPy arrays or torch tensors, which share the operators.
+A compiled formula is ("value", column, code), ("same", column, column), or a tuple of
+an operation and its operands. It is evaluated on NumPy arrays or torch tensors.
 """
 
 # Authors: The skood developers
@@ -36,10 +36,7 @@ def _values(name, domains):
 
 
 def bind(formula, domains):
-    """Return the formula with the concepts and values of the checked domains, or raise.
-
-    Values are replaced by the domains' own: 1 in place of "1" if the value is 1.
-    """
+    """Return the formula with values of the checked domains: 1 for "1"; or raise."""
     if isinstance(formula, C):
         values = _values(formula.name, domains)
         if len(values) != 2:
@@ -80,11 +77,7 @@ def bind(formula, domains):
 
 
 def compile_formula(formula, domains):
-    """Compile a bound formula; the columns are in the order of `domains`.
-
-    Returns ``("value", column, code)``, ``("same", column, column)``, or an operation
-    and its operands.
-    """
+    """Compile a bound formula; the columns are in the order of `domains`."""
     columns = {name: column for column, name in enumerate(domains)}
 
     def compiled(node):
@@ -118,10 +111,7 @@ def comparisons(compiled):
 
 
 def evaluate(compiled, columns, cache):
-    """Evaluate a compiled formula on codes of each concept; do not modify the result.
-
-    Columns are arrays or tensors that broadcast; `cache` stores their comparisons.
-    """
+    """Evaluate a compiled formula on columns; do not modify the result."""
     kind, *rest = compiled
     if kind == "value":
         if compiled not in cache:

@@ -20,10 +20,7 @@ _MAX_SHOWN = 76
 
 
 def check_domains(domains):
-    """Return concepts and their values as a dict of lists of plain Python objects.
-
-    Values are str, bool, int or finite float; "bool" is short for ``[False, True]``.
-    """
+    """Return concepts and their values as a dict of lists of plain Python objects."""
     if not hasattr(domains, "items"):
         raise TypeError(
             "domains must be a dict of concept names to lists of values, for example "

@@ -130,10 +130,8 @@ def check_codes(Z, sizes):
 
 
 def narrow_columns(Z, sizes):
-    """Return valid codes as contiguous columns of the smallest integer dtype.
-
-    Tensors of few bits would compare with an overflowed number.
-    """
+    """Return valid codes as contiguous columns of the smallest integer dtype."""
+    # codes in too few bits would be compared with an overflowed number
     if not is_tensor(Z):
         return np.ascontiguousarray(Z.T, dtype=np.min_scalar_type(max(sizes) - 1))
     import torch

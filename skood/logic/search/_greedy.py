@@ -29,10 +29,7 @@ class Candidate(NamedTuple):
 
 
 class Validation:
-    """Validation samples and the objective on them.
-
-    Samples with the same concepts have the same ``kinds``.
-    """
+    """Validation samples, of ``kinds`` by their concepts, and the objective on them."""
 
     def __init__(self, is_ood, kinds, log_sf, *, fusion, objective):
         self._labels = np.where(is_ood, -1, 0)
@@ -151,11 +148,7 @@ class GreedySearch(SkoodEstimator):
 
 
 class Greedy:
-    """A network to which constraints are added while an objective increases.
-
-    ``model`` is the fitted `SearchModel` of the start, with the constraints ``start``,
-    which are not removed. At most ``n_most`` of ``candidates`` are added.
-    """
+    """A network of ``start`` constraints, and at most ``n_most`` candidates."""
 
     def __init__(self, model, start, candidates, validation, min_improvement, n_most):
         self.model: SearchModel = model
@@ -241,14 +234,10 @@ class Greedy:
             self._show(bar)
 
     def prune(self):
-        """Remove constraints while the objective does not decrease.
-
-        The one with the best objective without it goes first; of ties, the one added
-        last.
-        """
+        """Remove constraints, the least useful first, unless the objective falls."""
         while self.found:
             best = None
-            for place in reversed(range(len(self.found))):
+            for place in reversed(range(len(self.found))):  # of ties, the last added
                 model = self.model.without(len(self.start) + place)
                 if model is None:
                     continue

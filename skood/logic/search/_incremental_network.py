@@ -50,10 +50,7 @@ class Component(NamedTuple):
 
 
 class SearchModel:
-    """An immutable network of constraints that can be extended.
-
-    ``prior`` is the number of pseudo-samples spread over all worlds.
-    """
+    """An immutable network of constraints, with ``prior`` pseudo-samples."""
 
     def __init__(self, sizes, n_samples, prior):
         self.sizes = tuple(sizes)
@@ -184,14 +181,11 @@ class SearchModel:
         return (n * observed + prior * uniform) / (n + prior)
 
     def gain(self, factor):
-        """Return the mean log-likelihood gained by a constraint; None if too large.
-
-        The increase for the best weight while all others are fixed: the
-        Kullback-Leibler divergence of its observed from its predicted truth.
-        """
+        """Return the mean log-likelihood gained by a constraint; None if too large."""
         observed, predicted = self._observed(factor), self._predicted(factor)
         if predicted is None:
             return None
+        # the Kullback-Leibler divergence: for the best weight, with all others fixed
         divergence = rel_entr(observed, predicted)
         return float(divergence + rel_entr(1.0 - observed, 1.0 - predicted))
 

@@ -26,10 +26,9 @@ class Rows(NamedTuple):
 def split_rows(id_rows, ood_rows, validation, test, rng, *, keep_ood):
     """Draw validation and test samples: fractions of the ID samples.
 
-    OOD samples are divided in the same proportion or, with `keep_ood` (the detector
-    learns from OOD samples), by the same fractions. ID samples are drawn first, so that
-    OOD samples do not affect their split.
+    OOD samples are divided in this proportion; with `keep_ood` by the same fractions.
     """
+    # ID samples first, so that OOD samples do not affect their split
     parts = [_drawn(id_rows, validation, test, rng, "ID")]
     if len(ood_rows) and keep_ood:
         parts.append(_drawn(ood_rows, validation, test, rng, "OOD"))
@@ -58,14 +57,11 @@ def _drawn(rows, validation, test, rng, kind):
 
 
 class Pool:
-    """Truth of constraints on the samples of a search.
-
-    ``codes`` are of calibration samples, ``kinds`` the distinct ones of validation
-    samples, and ``proba`` probabilities of each concept's values, if truth is an
-    expectation.
-    """
+    """Truth of constraints on the samples of a search."""
 
     def __init__(self, codes, kinds, proba):
+        # codes of calibration samples, distinct ones of validation samples; with
+        # probabilities of values the truth is an expectation
         self._codes = codes
         self._kinds = kinds
         self._proba = proba
