@@ -218,8 +218,8 @@ def shared_readings(detectors, classifiers=()):
 
     `detectors` are fitted, or score, in the block; also in pipelines, searches and
     frozen estimators. `classifiers` are fitted, and predict in the block by the
-    functions `predict` and `predict_proba` of this file. Blocks can be nested: the outermost block of a
-    network stores its outputs.
+    functions `predict` and `predict_proba` of this file. Blocks can be nested: the
+    outermost block of a network stores its outputs.
     """
     uses: dict = {}
     for network in map(unwrapped, classifiers):
