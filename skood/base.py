@@ -159,11 +159,12 @@ class BaseDetector(OutlierMixin, SkoodEstimator, metaclass=ABCMeta):
             finite: values beyond the range of float64 are clipped to it.
         """
         self._check_fitted()
-        return saturated(checked_scores(self, self._score_all(X)))
+        scores = joined([self._score(batch) for batch in self._batches(X)])
+        return saturated(checked_scores(self, scores))
 
-    def _score_all(self, X):
-        """Score samples of any kind, batch by batch if they are not in memory."""
-        return joined([self._score(batch) for batch in loaded_blocks(X)])
+    def _batches(self, X):
+        """Return an iterable over samples of any kind, as `_score` takes them."""
+        return loaded_blocks(X)
 
     def _check_fitted(self):
         if "offset_" not in vars(self):  # for the speed of small calls

@@ -314,8 +314,9 @@ class KNN(ReadingDetector):
             column = self._column(nearest, own)
             found = np.take_along_axis(distances, column, axis=1)[:, 0]
             return self._without_rounding(found, queries)
-        search = {"sklearn": self._nearest_sklearn, "faiss": self._nearest_faiss}
-        return self._distances(queries, search[self._algorithm](queries, own))
+        if self._algorithm == "faiss":
+            return self._distances_faiss(queries, own)
+        return self._distances(queries, self._nearest_sklearn(queries, own))
 
     def _count(self, own):
         """Return the number of neighbors to search: k + 1 if a sample finds itself."""
@@ -376,7 +377,8 @@ class KNN(ReadingDetector):
         nearest = self._kneighbors(queries, self._count(own))[1]
         return np.take_along_axis(nearest, self._column(nearest, own), axis=1)[:, 0]
 
-    def _nearest_faiss(self, queries, own=None):
+    def _distances_faiss(self, queries, own=None):
+        """Return distances; search again what float32 leaves in doubt."""
         import faiss
 
         squared, nearest = faiss.knn(
@@ -388,12 +390,14 @@ class KNN(ReadingDetector):
         squared = np.take_along_axis(squared, column, axis=1)[:, 0].astype(np.float64)
         nearest = np.take_along_axis(nearest, column, axis=1)[:, 0]
         # The error of float32 is visible in its distances.
-        exact = self._distances(queries, nearest) ** 2
+        distances = self._distances(queries, nearest)
+        exact = distances**2
         doubtful = np.abs(squared - exact).max() > _FLOAT32_TOLERANCE * exact
         if doubtful.any():
-            owned = None if own is None else own[doubtful]
-            nearest[doubtful] = self._nearest_sklearn(queries[doubtful], owned)
-        return nearest
+            rows = queries[doubtful]
+            found = self._nearest_sklearn(rows, None if own is None else own[doubtful])
+            distances[doubtful] = self._distances(rows, found)
+        return distances
 
     def _distances_torch(self, reading, own=None):
         """Return distances of all samples; the bank is copied to the device once."""

@@ -14,9 +14,11 @@ import numpy as np
 from sklearn.utils import Bunch
 
 from skood.utils._input import takes_input
+from skood.utils._memory_maps import is_mapped, row_blocks
 from skood.utils._torch import to_numpy
 
 __all__ = [
+    "array_batches",
     "as_rows",
     "blockwise",
     "is_dask",
@@ -118,6 +120,17 @@ def loaded_blocks(X):
         yield from iter_batches(X)
 
 
+def array_batches(X, budget):
+    """Return an iterable over consecutive samples, as arrays in memory.
+
+    These are blocks of ``budget(X)`` bytes, in float64, of a memory-mapped matrix, and
+    `loaded_blocks` of other `X`.
+    """
+    if is_mapped(X) and len(X):
+        return map(np.asarray, row_blocks(X, budget(X)))
+    return loaded_blocks(X)
+
+
 def _chunks(X):
     """Yield the chunks of a dask array, computing one at a time."""
     _refuse_frames(X)
@@ -161,6 +174,8 @@ def joined(parts, axis=0):
     {'a': array([1, 2, 3]), 'b': None}
     """
     first = parts[0]
+    if len(parts) == 1 and isinstance(first, np.ndarray):
+        return first
     if first is None:
         return None
     if isinstance(first, dict):

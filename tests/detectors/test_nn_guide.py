@@ -201,7 +201,7 @@ def test_threshold_from_5000_rows():
     head, Z = _network(5100)
     detector = NNGuide(head, contamination=0.1).fit(Z)
     rows = np.sort(np.random.default_rng(0).choice(5100, 5000, replace=False))
-    reading = detector._read_all(Z, validated=False).rows(rows)
+    reading = detector._read_all(Z).rows(rows)
     scores = detector._score_rows(reading, rows)  # without themselves
     assert detector.offset_ == pytest.approx(middle_of_gap(scores, 0.1), rel=1e-12)
     # equal, up to rounding, where a sample is not among its own neighbors

@@ -5,6 +5,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from skood.nn._make_network import make_network
 from skood.nn._outputs import Reading, concatenate
 from skood.utils._array_api import array_device, as_double, to_host
 from skood.utils._atomic_fit import kept_state
-from skood.utils._batches import is_lazy, is_torch_data, loaded_blocks
+from skood.utils._batches import array_batches, is_lazy, is_torch_data
 from skood.utils._id_samples import id_only, id_samples
 from skood.utils._input import takes_input
 from skood.utils._left_out import (
@@ -301,34 +302,42 @@ class ReadingDetector(BaseDetector):
     def _device(self):
         return getattr(self, "device", "cpu")  # some detectors compute on the CPU only
 
-    def _read(self, X, *, validated=False):
-        """Yield readings of consecutive samples of `X`."""
-        if self.estimator is None and not validated:
-            for batch in loaded_blocks(X):
-                batch = self._validate(batch, reset=False)
-                yield from self._read(batch, validated=True)
-        elif hasattr(self, "estimator_"):
-            keeps_names = getattr(self, "_keeps_names", False)
-            if keeps_names and not (validated or is_lazy(X)):
-                validate_data(self, X, reset=False, skip_check_array=True)
-            network = make_network(self.estimator_)
-            for block in self._blocks(X, network):
-                yield from network.iter_outputs(block, self._reads)
-        elif "features" in self._reads:
-            yield Reading(features=X)
-        else:
-            yield Reading(logits=check_logits(X))
+    def _batches(self, X):
+        # a network loads X itself; an array is returned here for speed
+        if self.estimator is not None or type(X) is np.ndarray:
+            return (X,)
+        return array_batches(X, self._block_bytes)
 
-    def _blocks(self, X, network):
-        """Return input blocks for the classifier: several for a large array."""
-        if not network.takes_blocks or network.memory is not None or not is_matrix(X):
-            return [in_memory(X)]
+    def _block_bytes(self, X):
+        """Return the size of a block of a large matrix."""
         on_gpu = array_device(self._device, X) is not None
-        return row_blocks(X, _GPU_BLOCK_BYTES if on_gpu else _BLOCK_BYTES)
+        return _GPU_BLOCK_BYTES if on_gpu else _BLOCK_BYTES
 
-    def _read_all(self, X, *, validated=True):
-        """Return one reading of all samples of `X`."""
-        readings = self._read(X, validated=validated)
+    def _checked(self, X):
+        """Return new samples after validation: by their classifier, if there is one."""
+        if self.estimator is None:
+            return self._validate(X, reset=False)
+        if getattr(self, "_keeps_names", False) and not is_lazy(X):
+            validate_data(self, X, reset=False, skip_check_array=True)
+        return X
+
+    def _read(self, X):
+        """Return an iterable over readings of consecutive validated samples."""
+        if not hasattr(self, "estimator_"):
+            if "features" in self._reads:
+                return (Reading(features=X),)
+            return (Reading(logits=check_logits(X)),)
+        network = make_network(self.estimator_)
+        if not network.takes_blocks or network.memory is not None or not is_matrix(X):
+            return network.iter_outputs(in_memory(X), self._reads)
+        blocks = row_blocks(X, self._block_bytes(X))
+        return chain.from_iterable(
+            network.iter_outputs(block, self._reads) for block in blocks
+        )
+
+    def _read_all(self, X):
+        """Return one reading of all validated samples of `X`."""
+        readings = self._read(X)
         if not self._features_are_rows_of(X):
             return concatenate(readings)
         # The features of the blocks are left out: they may be copies.
@@ -360,12 +369,9 @@ class ReadingDetector(BaseDetector):
             )
         return labels
 
-    def _score_all(self, X):
-        scores = [self._score_rows(reading) for reading in self._read(X)]
-        return scores[0] if len(scores) == 1 else np.concatenate(scores)
-
     def _score(self, X):
-        return self._score_all(X)
+        scores = [self._score_rows(one) for one in self._read(self._checked(X))]
+        return scores[0] if len(scores) == 1 else np.concatenate(scores)
 
     def _score_validated(self, X):
         return self._score_rows(self._read_all(X))
@@ -399,15 +405,12 @@ class ReadingDetector(BaseDetector):
             return to_host(as_double(scores))
 
         chunks = list(self._chunks(reading, device))
-        if device is None and self._is_elementwise(reading):
+        # without a large matrix product, which has threads of its own
+        if device is None and (self._elementwise or reading.features is None):
             scores = map_chunks(scores_of, chunks)
         else:
             scores = [scores_of(rows) for rows in chunks]
         return scores[0] if len(scores) == 1 else np.concatenate(scores)
-
-    def _is_elementwise(self, reading):
-        """Return whether scoring involves no large matrix product with own threads."""
-        return self._elementwise or reading.features is None
 
     def _validate(self, X, *, reset):
         """Validate `X` that is used without a classifier; keep tensors on the GPU."""

@@ -10,6 +10,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._make_network import make_network
+from skood.nn._outputs import concatenate
 from skood.utils._metaestimators import unwrapped
 from skood.utils._pandas import import_pandas
 
@@ -21,7 +22,11 @@ def explanation(detector, X, n_features, **options):
     check_is_fitted(detector, "offset_")
     check_scalar(n_features, "n_features", Integral, min_val=0)
     pd = import_pandas("explain")
-    reading = detector._read_all(X, validated=False)
+    reading = concatenate(
+        reading
+        for batch in detector._batches(X)
+        for reading in detector._read(detector._checked(batch))
+    )
     frames = []
     for rows in detector._chunks(reading):
         block = reading.rows(rows).to(None)

@@ -143,10 +143,11 @@ def add_samples(detector, X, y):
         X = detector._validate(X, reset=first)
     elif first:  # a frozen one
         detector.estimator_ = detector._fit_estimator(X, y)
+    else:
+        X = detector._checked(X)
     if len(earlier):
         detector.classes_ = np.union1d(earlier, detector.classes_)
-    validated = first or detector.estimator is None
-    reading = detector._read_all(X, validated=validated)
+    reading = detector._read_all(X)
     if first:
         _begin(detector, reading, y)
     _include(detector, reading, y)
