@@ -153,3 +153,9 @@ class Energy(ReadingDetector):
         if self._log_weight is not None:
             logits = logits + reading.asarray(self._log_weight)
         return self.temperature * logsumexp_rows(logits)
+
+    def _onnx_score(self, reading):
+        logits = reading.logits / self.temperature
+        if self._log_weight is not None:
+            logits = logits + np.maximum(self._log_weight, reading.far_below)
+        return logits.logsumexp() * self.temperature

@@ -80,3 +80,7 @@ class Entropy(ReadingDetector):
         # sum_j p_j log p_j = sum_j exponentials_j shifted_j / Z - log Z
         weighted = row_dots(exponentials, shifted)
         return weighted / (1.0 + others) - reading.xp.log1p(others)
+
+    def _onnx_score(self, reading):
+        exponentials, others, shifted, _ = reading.shifted_exponentials()
+        return (exponentials * shifted).sum() / (others + 1.0) - others.log1p()

@@ -142,6 +142,18 @@ class GEN(ReadingDetector):
             total += row_sums(terms)
         return -total
 
+    def _onnx_score(self, reading):
+        _, others, shifted, is_top = reading.shifted_exponentials()
+        log_square = others.log1p() * 2.0
+        rest = reading.constant(reading.far_below).where(shifted, is_top)
+        total = ((rest.logsumexp() - log_square) * self.gamma).apply("Exp")
+        n_others = min(self.top, reading.n_classes) - 1
+        if n_others > 0:
+            kept = rest.largest(n_others)
+            terms = (others + 1.0 - kept.apply("Exp")).apply("Log") + kept - log_square
+            total = total + (terms * self.gamma).apply("Exp").sum()
+        return -total
+
 
 def _log_others(others, shifted):
     """Return log(sum of all exponentials except the largest), even if it underflows."""

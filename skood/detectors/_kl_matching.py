@@ -153,6 +153,14 @@ class KLMatching(ReadingDetector):
         divergence = nearest / (1.0 + others) - xp.log1p(others)
         return -xp.clip(divergence, 0.0, None)
 
+    def _onnx_score(self, reading):
+        exponentials, others, shifted, _ = reading.shifted_exponentials()
+        logs = self._log_distributions
+        cross = exponentials @ logs + shifted.argmax().rows_of(logs)
+        nearest = (exponentials * shifted).sum() - cross.max()
+        divergence = nearest / (others + 1.0) - others.log1p()
+        return -divergence.apply("Relu")
+
 
 def _logs(means, top):
     """Return logarithms of mean probabilities, given with 0 in the columns `top`."""

@@ -294,6 +294,16 @@ class KNN(ReadingDetector):
     def _score_reading(self, reading):
         return -self._search(self._prepared(reading.features))
 
+    def _onnx_score(self, reading):
+        if self.metric != "euclidean":
+            raise ValueError(
+                "In ONNX, KNN measures Euclidean distances only, got metric="
+                f"{self.metric!r}. Use metric='euclidean'."
+            )
+        rows = reading.features.unit() if self.normalize else reading.features
+        bank = self.bank_.astype(np.float64)
+        return -rows.nearest(bank, self.n_neighbors).apply("Sqrt")
+
     def _left_out_scores(self, reading, y, rows):
         rows, own = own_rows(self._kept, rows, len(self.bank_))
         if len(rows) == 0:

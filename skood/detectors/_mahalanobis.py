@@ -249,6 +249,18 @@ class Mahalanobis(ReadingDetector):
         )
         return -squared
 
+    def _onnx_score(self, reading):
+        white = self._whitening.onnx_apply(reading.features)
+        if self._components is None:
+            return -white.nearest(self._whitening.means)
+        columns = [
+            ((white - mean) @ whitener).squared() * -0.5 + constant
+            for mean, (whitener, constant) in zip(
+                self._whitening.means, self._components, strict=True
+            )
+        ]
+        return reading.stack(columns).logsumexp()
+
     def _explained(self, reading):
         features = reading.features
         whitener = self._whitening.matrix

@@ -71,3 +71,6 @@ class MaxLogit(ReadingDetector):
 
     def _score_reading(self, reading):
         return row_max(reading.logits)
+
+    def _onnx_score(self, reading):
+        return reading.logits.max()

@@ -106,3 +106,7 @@ class MSP(ReadingDetector):
         _, others, _ = shifted_exponentials(reading.logits, self.temperature)
         # 1 - max p = others / (1 + others)
         return -others / (1.0 + others)
+
+    def _onnx_score(self, reading):
+        _, others, _, _ = reading.shifted_exponentials(self.temperature)
+        return -(others / (others + 1.0))

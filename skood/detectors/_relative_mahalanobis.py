@@ -257,6 +257,11 @@ class RelativeMahalanobis(ReadingDetector):
         squared, _ = nearest(at, reading.asarray(self._centers))
         return row_dots(at * reading.asarray(self._precisions), at) - squared
 
+    def _onnx_score(self, reading):
+        at = (reading.features - self.background_location_) @ self._directions
+        at = at - self._lost @ self._directions
+        return (at * self._precisions * at).sum() - at.nearest(self._centers)
+
     def _explained(self, reading):
         at = self._coordinates(reading)
         _, index = nearest(at, self._centers)

@@ -150,6 +150,9 @@ class Residual(ReadingDetector):
     def _score_reading(self, reading):
         return -self._space.residuals(reading)
 
+    def _onnx_score(self, reading):
+        return -self._space.onnx_residuals(reading.features)
+
     def _explained(self, reading):
         columns = {"residual": to_host(self._space.residuals(reading))}
         return columns, self._space.explained(reading.features)

@@ -150,6 +150,10 @@ class SSD(ReadingDetector):
         )
         return -squared
 
+    def _onnx_score(self, reading):
+        white = self._whitening.onnx_apply(reading.features.unit())
+        return -white.nearest(self._whitening.means)
+
     def _explained(self, reading):
         gaps = self._whitening.gaps(unit_rows(reading.features), 0)
         parts = contributions(gaps, self._whitening.matrix)

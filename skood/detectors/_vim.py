@@ -172,6 +172,10 @@ class ViM(ReadingDetector):
         residuals = self._space.residuals(reading)
         return logsumexp_rows(reading.logits) - self.alpha_ * residuals
 
+    def _onnx_score(self, reading):
+        residuals = self._space.onnx_residuals(reading.features)
+        return reading.logits.logsumexp() - residuals * self.alpha_
+
     def _explained(self, reading):
         labels = self._column_labels(reading.logits.shape[1])
         columns = {

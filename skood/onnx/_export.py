@@ -9,9 +9,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from skood.nn._make_network import make_network
 from skood.nn._sklearn_network import LayeredNetwork
-from skood.onnx._graph import Graph
-from skood.onnx._scores import formula_of
+from skood.onnx._graph import Graph, GraphReading
 from skood.utils._metaestimators import unwrapped
+from skood.utils.discovery import all_estimators
 
 __all__ = ["register_converters", "to_onnx"]
 
@@ -50,9 +50,9 @@ def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
     Parameters
     ----------
     estimator : object
-        A fitted detector: `MSP`, `MaxLogit`, `Energy`, `Entropy`, `GEN`, `KLMatching`,
-        `Mahalanobis`, `RelativeMahalanobis`, `SSD`, `KNN`, `Residual` or `ViM`. It
-        takes arrays (``estimator=None``), or the outputs of a linear classifier or an
+        A fitted detector with a formula in ONNX: the
+        :ref:`User Guide <interoperation>` lists them. It takes arrays
+        (``estimator=None``), or the outputs of a linear classifier or an
         `MLPClassifier`. Or a :class:`~sklearn.pipeline.Pipeline` of such a detector and
         transformers supported by skl2onnx.
 
@@ -101,14 +101,14 @@ def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
     skl2onnx = _import_skl2onnx()
     dtype = _checked_dtype(dtype)
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
-    if type(last) not in formula_of():
-        known = ", ".join(sorted(kind.__name__ for kind in formula_of()))
+    if not _has_formula(type(last)):
+        known = ", ".join(sorted(kind.__name__ for kind in _exportable()))
         raise TypeError(
             f"There is no formula in ONNX for {type(last).__name__}. There is one for "
             f"{known}."
         )
     check_is_fitted(estimator)
-    register_converters()
+    _register(type(last))
     from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
 
     kind = DoubleTensorType if dtype == np.float64 else FloatTensorType
@@ -123,6 +123,16 @@ def to_onnx(estimator, *, target_opset=None, dtype=np.float64):
     if estimator is not last:
         _check_steps(model, estimator, dtype)
     return model
+
+
+def _has_formula(kind):
+    """Return whether a class itself, not only its parent, has an ONNX formula."""
+    return "_onnx_score" in vars(kind)
+
+
+def _exportable():
+    """Return all public detectors that have an ONNX formula."""
+    return [kind for _, kind in all_estimators() if _has_formula(kind)]
 
 
 def _checked_dtype(dtype):
@@ -171,16 +181,23 @@ def register_converters():
     >>> from skood.onnx import register_converters
     >>> register_converters()
     """
-    skl2onnx = _import_skl2onnx()
-    for kind in formula_of():
-        skl2onnx.update_registered_converter(
-            kind,
-            f"Skood{kind.__name__}",
-            _outputs_of,
-            _convert,
-            parser=_parse,
-            overwrite=True,
-        )
+    _import_skl2onnx()
+    for kind in _exportable():
+        _register(kind)
+
+
+def _register(kind):
+    """Register the converter of a class of detectors."""
+    from skl2onnx import update_registered_converter
+
+    update_registered_converter(
+        kind,
+        f"Skood{kind.__name__}",
+        _outputs_of,
+        _convert,
+        parser=_parse,
+        overwrite=True,
+    )
 
 
 def _parse(scope, model, inputs, custom_parsers=None):
@@ -211,16 +228,16 @@ def _convert(scope, operator, container):
     graph = Graph(scope, container)
     label, scores = (variable.full_name for variable in operator.outputs)
     X = graph.node("Cast", graph.value(operator.inputs[0].full_name), to=11)  # float64
-    column = formula_of(type(detector))(detector, *_read(detector, X))
+    column = detector._onnx_score(_read(detector, X))
     found = graph.node("Squeeze", column, [1], outputs=[scores])
     known = graph.node("GreaterOrEqual", found - detector.offset_, 0.0)
     graph.node("Where", known, np.int64(1), np.int64(-1), outputs=[label])
 
 
 def _read(detector, X):
-    """Return features and logits of the samples, and the number of logits."""
+    """Return the features and logits of the samples."""
     if not hasattr(detector, "estimator_"):
-        return X, X, detector.n_features_in_
+        return GraphReading(X, X, detector.n_features_in_)
     network = make_network(detector.estimator_)
     if not isinstance(network, LayeredNetwork):
         name, kind = type(detector).__name__, type(unwrapped(detector.estimator_))
@@ -232,11 +249,11 @@ def _read(detector, X):
             "estimator=None or a LinearHead."
         )
         raise TypeError(
-            f"{name} uses a {kind.__name__}, for which there are no formulas in ONNX: "
-            f"there are for linear classifiers and MLPClassifier. {advice}"
+            f"{name} uses the outputs of a {kind.__name__}, which has no formula in "
+            f"ONNX: linear classifiers and MLPClassifier have. {advice}"
         )
     hidden, activation = network.hidden()
     for weight, bias in hidden:
         X = (X @ weight + bias).apply(_NODES[activation])
     head, _ = network.find_head()
-    return X, X @ head.coef.T + head.intercept, len(head.coef)
+    return GraphReading(X, X @ head.coef.T + head.intercept, len(head.coef))

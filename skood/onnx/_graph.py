@@ -1,11 +1,14 @@
-"""ONNX graphs written as formulas of arrays."""
+"""ONNX graphs written as formulas of arrays, for ``_onnx_score`` of detectors."""
 
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 
-__all__ = ["Graph", "Value"]
+__all__ = ["Graph", "GraphReading", "Value"]
 
 
 class Graph:
@@ -103,6 +106,11 @@ class Value:
             "TopK", self, [k], n_outputs=2, axis=1, largest=0, sorted=1
         )
 
+    def largest(self, k):
+        """Return the k largest entries of each row, in descending order."""
+        index = (-self).smallest(k)
+        return self.graph.node("GatherElements", self, index, axis=1)
+
     def where(self, other, mask):
         """Return this array where the mask is True, and `other` elsewhere."""
         return self.graph.node("Where", mask, self, other)
@@ -116,3 +124,61 @@ class Value:
         """Return rows of an array at these indices, which are (n_samples, 1)."""
         numbers = self.graph.node("Squeeze", self, [1])
         return self.graph.node("Gather", array, numbers, axis=0)
+
+    def squared(self):
+        """Return the squared length of each row."""
+        return (self * self).sum()
+
+    def unit(self):
+        """Return rows of unit length; zeros stay zero."""
+        rows = self / self.apply("Abs").max().or_one()
+        return rows / rows.squared().apply("Sqrt").or_one()
+
+    def logsumexp(self):
+        """Return the log-sum-exp of each row."""
+        top = self.max()
+        return top + (self - top).apply("Exp").sum().apply("Log")
+
+    def log1p(self):
+        """Return log(1 + x) for x >= 0, also if rounding loses most or all of x."""
+        whole = self + 1.0
+        added = whole - 1.0  # x after rounding
+        logs = whole.apply("Log") * (self / added.or_one())
+        return logs.where(self, self.graph.node("Greater", added, 0.0))
+
+    def nearest(self, points, k=1):
+        """Return squared distances to the k-th nearest point, from the differences."""
+        gaps = self @ (-2.0 * points.T) + (points**2).sum(axis=1)
+        kth = self.graph.node("Slice", gaps.smallest(k), [k - 1], [k], [1])
+        return (self - kth.rows_of(points)).squared()
+
+
+@dataclass
+class GraphReading:
+    """Features and logits of samples in a graph, as `Value`, and number of logits."""
+
+    features: Value
+    logits: Value
+    n_classes: int
+
+    # Replaces -inf for terms excluded from a log-sum-exp.
+    far_below: ClassVar[float] = float(np.finfo(np.float64).min) / 4
+
+    def constant(self, array):
+        """Return a constant of the graph."""
+        return self.logits.graph.constant(array)
+
+    def stack(self, columns):
+        """Return columns (n_samples, 1) side by side."""
+        return self.logits.graph.node("Concat", *columns, axis=1)
+
+    def shifted_exponentials(self, temperature=1.0):
+        """Return exponentials without the largest, their sum, shifted logits and mask.
+
+        The mask is True at the largest logit.
+        """
+        top = self.logits.argmax()
+        mask = self.logits.graph.node("Equal", top, np.arange(self.n_classes)[None])
+        shifted = (self.logits - self.logits.max()) / temperature
+        exponentials = self.constant(0.0).where(shifted.apply("Exp"), mask)
+        return exponentials, exponentials.sum(), shifted, mask

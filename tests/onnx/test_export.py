@@ -34,11 +34,13 @@ from skood.detectors import (
 )
 from skood.nn import LinearHead, pretrained, split
 from skood.onnx import register_converters, to_onnx
-from skood.onnx._scores import formula_of
+from skood.utils.discovery import all_estimators
 
 pytestmark = pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
 
 LINEAR = LogisticRegression()
+
+EXPORTABLE = [kind for _, kind in all_estimators() if hasattr(kind, "_onnx_score")]
 
 
 def network(activation="relu", hidden=(8,)):
@@ -74,10 +76,6 @@ DETECTORS = [
     ViM(n_components=2),
     ViM(LinearHead(coef=np.eye(4), intercept=np.arange(4.0)), n_components=1),
 ]
-
-
-# Detectors whose X holds logits where no estimator is given.
-_OF_LOGITS = (Energy, Entropy, GEN, KLMatching, MSP, MaxLogit)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +119,7 @@ def test_scores_are_those_of_the_detector(detector, data):
 
 
 def test_every_formula_is_tested():
-    assert {type(detector) for detector in DETECTORS} == set(formula_of())
+    assert {type(detector) for detector in DETECTORS} == set(EXPORTABLE)
 
 
 def test_binary_classifier(data):
@@ -153,14 +151,14 @@ def test_frozen_classifier(data):
         pytest.param(False, np.float32, marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("kind", formula_of(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", EXPORTABLE, ids=lambda kind: kind.__name__)
 def test_features_of_a_split_network(kind, with_head, dtype, data):
     """Every detector on features, logits or a head with given weights."""
     needs_skl2onnx()
     X, y, rows = data
     body, head = split(network().fit(X, y))
     train, test = (body.transform(one).astype(dtype) for one in (X, rows[:150]))
-    if kind in _OF_LOGITS and not with_head:
+    if kind._reads == {"logits"} and not with_head:
         train, test = head.predict_logits(train), head.predict_logits(test)
     detector = kind(head if with_head else None).fit(train, y)
     model = to_onnx(detector, dtype=dtype)
@@ -282,7 +280,7 @@ def test_errors(data):
     with pytest.raises(ValueError, match="Euclidean distances only, got metric='man"):
         to_onnx(KNN(n_neighbors=3, metric="manhattan").fit(X))
     forest = RandomForestClassifier(n_estimators=3, random_state=0)
-    with pytest.raises(TypeError, match="reads a RandomForestClassifier, for which"):
+    with pytest.raises(TypeError, match="of a RandomForestClassifier, which has"):
         to_onnx(Entropy(forest).fit(X, y))
     scaled = make_pipeline(StandardScaler(), LINEAR)
     with pytest.raises(TypeError, match=r"steps before .* make_pipeline\(..., MSP\("):

@@ -277,7 +277,11 @@ class ReadingDetector(BaseDetector):
 
     @abstractmethod
     def _score_reading(self, reading):
-        """Score a chunk of samples: float64, high = ID."""
+        """Score a chunk of samples: float64, high = ID.
+
+        A class that also defines ``_onnx_score(reading)`` can be exported: it returns
+        the same scores, (n_samples, 1), of a `skood.onnx._graph.GraphReading`.
+        """
 
     def _parts(self, reading, y=None):
         """Yield chunks of a reading, on the device for computations, and labels."""

@@ -129,6 +129,10 @@ class Whitening:
         """Return rows minus the means with these indices, before whitening; NumPy."""
         return (rows - self.center) - self._offsets[index]
 
+    def onnx_apply(self, features):
+        """Return whitened features in an ONNX graph."""
+        return (features - self.center) @ self.matrix
+
     def squared_distances(self, rows, asarray):
         """Return squared distances of rows to their nearest means, and the indices."""
         return nearest(self.apply(rows, asarray), asarray(self.means))

@@ -68,6 +68,10 @@ class PrincipalSpace:
         projected -= shift
         return xp.sqrt(as_double(row_dots(projected, projected)))
 
+    def onnx_residuals(self, features):
+        """Return the residuals of features in an ONNX graph."""
+        return (features @ self.complement - self._shift).squared().apply("Sqrt")
+
     def explained(self, features):
         """Return the contributions of features, which sum to the squared residuals."""
         gaps = (features - self.origin) @ self.complement
