@@ -157,10 +157,13 @@ class BaseMembers(ClassifierMixin, SkoodEstimator, metaclass=ABCMeta):
         return joined(parts)
 
     def _setting(self):
-        """Resolve "auto": "b" for a given, frozen model."""
+        """Return the setting; "auto" is "b" if a model is given."""
         if self.setting != "auto":
             return self.setting
-        return "b" if isinstance(self.estimator, FrozenEstimator) else "a"
+        return "b" if self._has_given_model() else "a"
+
+    def _has_given_model(self):
+        return isinstance(self.estimator, FrozenEstimator)
 
     def _fit_given(self, estimator, X, y, sample_weight=None):
         """Return a fitted clone of a model, or a frozen model unchanged."""

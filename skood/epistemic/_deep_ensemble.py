@@ -14,8 +14,8 @@ from sklearn.utils.validation import check_consistent_length
 
 from skood.epistemic._base_uncertainty import BaseMembers, Block
 from skood.graph import NodeSet
+from skood.nn._training_data import check_target
 from skood.utils._atomic_fit import fresh_fit
-from skood.utils._labels import check_labels, sortable_labels
 from skood.utils._log_proba import log_proba_of
 from skood.utils._metaestimators import (
     check_one_column,
@@ -179,10 +179,7 @@ class DeepEnsemble(BaseMembers):
         self.random_state = random_state
         self.verbose = verbose
 
-    @fit_context(
-        # The wrapped estimator is validated by its own fit.
-        prefer_skip_nested_validation=False
-    )
+    @fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
     def fit(self, X, y, sample_weight=None):
         """Fit the members.
 
@@ -301,11 +298,8 @@ class DeepEnsemble(BaseMembers):
     def _blocks(self, X):
         return ensemble_blocks(self, X)
 
-    def _setting(self):
-        """Resolve "auto": "b" if there is a reference."""
-        if self.setting != "auto":
-            return self.setting
-        return "a" if self.reference is None else "b"
+    def _has_given_model(self):
+        return self.reference is not None
 
     def __sklearn_tags__(self):
         estimators = self.estimator
@@ -354,11 +348,7 @@ def ensemble_blocks(ensemble, X):
 
 def _codes(owner, X, y, sample_weight):
     """Return the class index of each sample."""
-    if y is None:
-        raise ValueError(
-            f"{type(owner).__name__} requires y to be passed, but the target y is None."
-        )
-    y = sortable_labels(check_labels(y))
+    y = check_target(y, owner)
     check_consistent_length(X, y, sample_weight)
     return np.unique(y, return_inverse=True)[1]
 

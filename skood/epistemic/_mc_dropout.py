@@ -154,10 +154,7 @@ class MCDropout(BaseMembers):
         self.device = device
         self.verbose = verbose
 
-    @fit_context(
-        # The wrapped estimator is validated by its own fit.
-        prefer_skip_nested_validation=False
-    )
+    @fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
     def fit(self, X, y, sample_weight=None):
         """Fit the network, and draw the seed of the masks.
 

@@ -170,13 +170,7 @@ def _weights(weights, shape):
 
 
 @validate_params(
-    {
-        "log_proba": "no_validation",
-        "weights": "no_validation",
-        "reference": "no_validation",
-        "setting": [StrOptions({"a", "b"})],
-    },
-    prefer_skip_nested_validation=True,
+    {"setting": [StrOptions({"a", "b"})]}, prefer_skip_nested_validation=True
 )
 def member_uncertainty(log_proba, *, weights=None, reference=None, setting="a"):
     r"""Decompose the uncertainty of a classification by many models.
@@ -332,14 +326,7 @@ def kl_divergence_gaussian(mean_p, variance_p, mean_q, variance_q):
 
 
 @validate_params(
-    {
-        "mean": "no_validation",
-        "variance": "no_validation",
-        "weights": "no_validation",
-        "reference": "no_validation",
-        "setting": [StrOptions({"a", "b"})],
-    },
-    prefer_skip_nested_validation=True,
+    {"setting": [StrOptions({"a", "b"})]}, prefer_skip_nested_validation=True
 )
 def gaussian_uncertainty(mean, variance, *, weights=None, reference=None, setting="a"):
     r"""Decompose the uncertainty of a regression by many models with Gaussian heads.

@@ -13,7 +13,12 @@ from sklearn.base import clone
 from skood.epistemic._base_uncertainty import BaseMembers
 from skood.epistemic._deep_ensemble import ensemble_blocks
 from skood.nn import TorchClassifier
-from skood.nn._training_data import check_target, check_weights, with_class_weight
+from skood.nn._training_data import (
+    check_target,
+    check_two_classes,
+    check_weights,
+    with_class_weight,
+)
 from skood.nn._training_options import training_options
 from skood.utils._atomic_fit import fresh_fit
 from skood.utils._metaestimators import check_one_column, copy_input_attributes
@@ -118,10 +123,7 @@ class SnapshotEnsemble(BaseMembers):
         self.setting = setting
         self.verbose = verbose
 
-    @fit_context(
-        # The wrapped estimator is validated by its own fit.
-        prefer_skip_nested_validation=False
-    )
+    @fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
     def fit(self, X, y, sample_weight=None):
         """Train the network through its cycles.
 
@@ -157,12 +159,7 @@ class SnapshotEnsemble(BaseMembers):
                 codes,
                 classes,
             )
-            if len(np.unique(codes[weight > 0])) == 1:
-                raise ValueError(
-                    "SnapshotEnsemble needs samples of at least two classes with a "
-                    f"weight above zero to fit, got 1 class: "
-                    f"{y[weight > 0].tolist()[0]!r}."
-                )
+            check_two_classes(codes[weight > 0], classes, self)
             network = clone(self.estimator).set_params(class_weight=None, verbose=0)
             self.estimators_ = self._cycles(network, X, y, classes, weight)
             self.estimator_ = self.estimators_[-1]
@@ -189,16 +186,14 @@ class SnapshotEnsemble(BaseMembers):
 
     def _cycles(self, network, X, y, classes, weight):
         """Train epoch by epoch; return copies from the ends of the cycles."""
-        n_epochs = -(-self.estimator.max_epochs // self.n_members)
-        members = []
-        total = n_epochs * self.n_members
-        name = type(self).__name__
+        n_epochs, members = -(-self.estimator.max_epochs // self.n_members), []
+        name, total = type(self).__name__, n_epochs * self.n_members
         with progress(total, desc=name, verbose=self.verbose) as bar:
             for _ in range(self.n_members):
                 for t in range(n_epochs):
-                    network.lr = (
-                        self.estimator.lr / 2 * (math.cos(math.pi * t / n_epochs) + 1)
-                    )
+                    # Eq. (2) of [1]
+                    rate = math.cos(math.pi * t / n_epochs) + 1
+                    network.lr = self.estimator.lr / 2 * rate
                     network.partial_fit(X, y, classes=classes, sample_weight=weight)
                     bar.set_postfix(
                         train_loss=f"{network.history_[-1]['train_loss']:.3g}"
@@ -212,6 +207,5 @@ class SnapshotEnsemble(BaseMembers):
     def _blocks(self, X):
         return ensemble_blocks(self, X)
 
-    def _setting(self):
-        """Resolve "auto": there is no given model."""
-        return "a" if self.setting == "auto" else self.setting
+    def _has_given_model(self):
+        return False

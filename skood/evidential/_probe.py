@@ -29,7 +29,6 @@ from skood.utils._estimator import SkoodEstimator
 from skood.utils._input import takes_input
 from skood.utils._metaestimators import copy_input_attributes, fit_wrapped, wrapped_tags
 from skood.utils._param_validation import Classifier, Interval, StrOptions, fit_context
-from skood.utils._torch import resolve_device
 
 __all__ = ["EvidentialProbe"]
 
@@ -237,10 +236,7 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         self.device = device
         self.verbose = verbose
 
-    @fit_context(
-        # The network is validated by its own fit.
-        prefer_skip_nested_validation=False
-    )
+    @fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
     def fit(self, X, y=None, *, X_val=None, y_val=None):
         """Fit the network, unless it is frozen, then the probe.
 
@@ -319,17 +315,13 @@ class EvidentialProbe(UncertaintyMixin, ClassifierMixin, SkoodEstimator):
         rng = check_random_state(self.random_state)
         train, valid = self._samples(X, y, X_val, y_val, options, rng)
         self.coef_, self.intercept_, self.history_ = fit_probe(
+            self,
+            self._objective,
             train,
             valid,
-            self._objective,
             options,
+            rng,
             is_graph=isinstance(X, NodeSet),
-            is_logits=self.layer == "last",
-            lr=self.lr,
-            max_epochs=self.max_epochs,
-            random_state=rng,
-            device=resolve_device(self.device),
-            verbose=self.verbose,
         )
         self.n_iter_ = len(self.history_)
 

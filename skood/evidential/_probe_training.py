@@ -9,7 +9,7 @@ from skood.evidential._probe_inputs import input_scale
 from skood.evidential._probe_objective import Part
 from skood.nn._training import OPTIMIZERS, make_schedule
 from skood.utils._progress import progress
-from skood.utils._torch import to_tensor
+from skood.utils._torch import resolve_device, to_tensor
 
 __all__ = ["fit_probe", "train_probe"]
 
@@ -18,26 +18,13 @@ _LR = {"exp": 1e-2, "softplus": 3e-2}
 _MAX_EPOCHS = {"exp": 800, "softplus": 2000}
 
 
-def fit_probe(
-    train,
-    valid,
-    objective,
-    options,
-    *,
-    is_graph,
-    is_logits,
-    lr,
-    max_epochs,
-    random_state,
-    device,
-    verbose,
-):
+def fit_probe(probe, objective, train, valid, options, random_state, *, is_graph):
     """Fit a probe to `Samples`; return `coef_`, `intercept_` and `history_`.
 
-    On a graph, the terms without labels are averaged over all nodes. `lr` and
-    `max_epochs` may be None, see `EvidentialProbe`; for other arguments see
-    `train_probe`.
+    On a graph, the terms without labels are averaged over all nodes. Other parameters
+    are attributes of the `EvidentialProbe`; for `options` see `train_probe`.
     """
+    device, is_logits = resolve_device(probe.device), probe.layer == "last"
     seen = train.seen if is_graph else train.own
     center, scale = input_scale(seen.inputs, is_logits, objective.e_id)
 
@@ -60,14 +47,14 @@ def fit_probe(
     if valid is not None:
         valid = [part(valid.own, valid.codes)]
     start = _initial_weights(seen.proba.shape[1], len(scale), is_logits, random_state)
-    max_epochs = max_epochs or _MAX_EPOCHS[objective.activation]
-    with progress(max_epochs, desc="EvidentialProbe", verbose=verbose) as bar:
+    max_epochs = probe.max_epochs or _MAX_EPOCHS[objective.activation]
+    with progress(max_epochs, desc="EvidentialProbe", verbose=probe.verbose) as bar:
         (W, b), history = train_probe(
             objective,
             parts,
             valid,
             start,
-            lr=lr or _LR[objective.activation],
+            lr=probe.lr or _LR[objective.activation],
             max_epochs=max_epochs,
             options=options,
             bar=bar,

@@ -14,7 +14,7 @@ __all__ = ["dissonance", "vacuity"]
 
 
 @validate_params(
-    {"alpha": "no_validation", "prior": [Interval(Real, 0, None, closed="neither")]},
+    {"prior": [Interval(Real, 0, None, closed="neither")]},
     prefer_skip_nested_validation=True,
 )
 def vacuity(alpha, *, prior=1.0):
@@ -63,7 +63,7 @@ def vacuity(alpha, *, prior=1.0):
 
 
 @validate_params(
-    {"alpha": "no_validation", "prior": [Interval(Real, 0, None, closed="neither")]},
+    {"prior": [Interval(Real, 0, None, closed="neither")]},
     prefer_skip_nested_validation=True,
 )
 def dissonance(alpha, *, prior=1.0):

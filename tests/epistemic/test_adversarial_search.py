@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
 
 from skood.epistemic.quam._adversarial_search import (
@@ -89,11 +90,9 @@ def test_one_step_equals_a_plain_loop(scope, target):
     assert set(weights) == set(SCOPES[scope])
     for name, weight in weights.items():
         torch.testing.assert_close(weight, expected.weights[name], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(found.outputs[:, 0], expected.outputs, atol=1e-5)
-    np.testing.assert_allclose(
-        found.training_loss[:, 0], expected.training_loss, atol=1e-5
-    )
-    np.testing.assert_allclose(found.attack_loss[:, 0], expected.attack_loss, atol=1e-5)
+    assert_allclose(found.outputs[:, 0], expected.outputs, atol=1e-5)
+    assert_allclose(found.training_loss[:, 0], expected.training_loss, atol=1e-5)
+    assert_allclose(found.attack_loss[:, 0], expected.attack_loss, atol=1e-5)
     moved = {
         n: float((w - module.get_parameter(n).detach()).abs().max())
         for n, w in weights.items()
@@ -125,11 +124,9 @@ def test_many_steps_equal_a_plain_loop(scope, eta, update_every, weight_decay):
     )
     for name, weight in tail.named(found.weights, 0).items():
         torch.testing.assert_close(weight, expected.weights[name], rtol=0, atol=1e-9)
-    np.testing.assert_allclose(found.outputs[:, 0], expected.outputs, atol=1e-9)
-    np.testing.assert_allclose(
-        found.training_loss[:, 0], expected.training_loss, atol=1e-9
-    )
-    np.testing.assert_allclose(found.attack_loss[:, 0], expected.attack_loss, atol=1e-9)
+    assert_allclose(found.outputs[:, 0], expected.outputs, atol=1e-9)
+    assert_allclose(found.training_loss[:, 0], expected.training_loss, atol=1e-9)
+    assert_allclose(found.attack_loss[:, 0], expected.attack_loss, atol=1e-9)
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -189,7 +186,7 @@ def test_first_model_is_the_given_one():
     batches = _batches(X, y, 2)
     schedule = AdversarialSearch(1, **STEP, eta=1.0, update_every=1)
     found = _search(tail, X[:3], [[1], [1], [1]], batches, schedule)
-    np.testing.assert_allclose(
+    assert_allclose(
         found.outputs[0], network.log_proba(network.prepare(X[:3])), atol=1e-12
     )
 
@@ -284,7 +281,7 @@ def test_losses_of_classes():
         z = logits[s].tolist()
         total = math.log(math.fsum(math.exp(v) for v in z))
         expected = [v - total for v in z]
-        np.testing.assert_allclose(outputs[s], expected, rtol=1e-12, atol=1e-14)
+        assert_allclose(outputs[s], expected, rtol=1e-12, atol=1e-14)
         assert float(attack[s]) == pytest.approx(total - z[targets[s]], rel=1e-12)
 
 
@@ -298,7 +295,7 @@ def test_losses_of_a_margin():
         expected = (math.log1p(math.exp(-m)) + math.log1p(math.exp(n))) / 2
         assert float(training[s]) == pytest.approx(expected, rel=1e-12)
     outputs = task.outputs(margins[:, 0])
-    np.testing.assert_allclose(
+    assert_allclose(
         task.attack_loss(outputs),
         [math.log1p(math.exp(0.5)), math.log1p(math.exp(-3.0))],
         rtol=1e-12,
@@ -343,7 +340,7 @@ def test_losses_of_means(fixed):
     shifts = [
         math.copysign(math.sqrt(v), s) for v, s in zip(variance, SIGNS, strict=True)
     ]
-    np.testing.assert_allclose(moved[:, 0].tolist(), shifts, rtol=1e-6)
+    assert_allclose(moved[:, 0].tolist(), shifts, rtol=1e-6)
     for s in range(4):
         likelihood = normal(row_logits[s], variance[s]).log_prob(answers)
         assert float(training[s]) == pytest.approx(float(-likelihood.mean()), rel=1e-12)

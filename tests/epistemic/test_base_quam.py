@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -69,7 +70,7 @@ def test_schedule_is_random_order_again_and_again():
     flat = index.ravel()
     rng = np.random.RandomState(0)
     for start in (0, 10, 20):
-        np.testing.assert_array_equal(
+        assert_array_equal(
             flat[start : start + 10], rng.permutation(10)[: len(flat) - start]
         )
     assert sorted(flat[:10]) == list(range(10))
@@ -90,7 +91,7 @@ def test_weights_of_members(temperature):
         low = min(losses[:, i])
         values = [math.exp(-(loss - low) / temperature) for loss in losses[:, i]]
         expected = [value / math.fsum(values) for value in values]
-        np.testing.assert_allclose(found[:, i], expected, rtol=1e-10)
+        assert_allclose(found[:, i], expected, rtol=1e-10)
 
 
 def test_what_a_loader_is(images, monkeypatch):
@@ -119,12 +120,12 @@ def test_rows_that_are_kept(images, network):
         for conv in (module.conv1, module.conv2):
             x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
         logits = module(torch.as_tensor(X))
-    np.testing.assert_allclose(quam.penalty_features_, x.flatten(1), atol=1e-5)
-    np.testing.assert_array_equal(quam.penalty_targets_, y[used])
-    np.testing.assert_array_equal(np.array(used)[quam.penalty_index_], drawn)
-    np.testing.assert_array_equal(np.array(used)[quam.evaluation_index_], extra)
+    assert_allclose(quam.penalty_features_, x.flatten(1), atol=1e-5)
+    assert_array_equal(quam.penalty_targets_, y[used])
+    assert_array_equal(np.array(used)[quam.penalty_index_], drawn)
+    assert_array_equal(np.array(used)[quam.evaluation_index_], extra)
     losses = nn.functional.cross_entropy(logits, torch.as_tensor(y), reduction="none")
-    np.testing.assert_allclose(
+    assert_allclose(
         quam.reference_loss_, losses.double().numpy()[drawn].mean(axis=1), atol=1e-6
     )
 
@@ -143,14 +144,12 @@ def test_loader_equals_array(images, network, scope):
         _loader(X, y)
     )
     for name in FITTED:
-        np.testing.assert_allclose(
+        assert_allclose(
             getattr(loaded, name), getattr(expected, name), rtol=1e-4, atol=1e-5
         )
     found = loaded.predict_uncertainty(X[:3]).epistemic
-    np.testing.assert_allclose(
-        found, expected.predict_uncertainty(X[:3]).epistemic, rtol=1e-2
-    )
-    np.testing.assert_array_equal(loaded.classes_, expected.classes_)
+    assert_allclose(found, expected.predict_uncertainty(X[:3]).epistemic, rtol=1e-2)
+    assert_array_equal(loaded.classes_, expected.classes_)
 
 
 def test_shuffled_loader(images, network):
@@ -163,7 +162,7 @@ def test_shuffled_loader(images, network):
         for _ in range(2)
     )
     assert torch.equal(torch.get_rng_state(), state)
-    np.testing.assert_array_equal(one.penalty_features_, two.penalty_features_)
+    assert_array_equal(one.penalty_features_, two.penalty_features_)
     for row, answer in zip(one.penalty_features_, one.penalty_targets_, strict=True):
         place = np.flatnonzero((X == row).all(axis=(1, 2, 3)))
         assert names[place] == ["abcd"[answer]]
@@ -180,7 +179,7 @@ def test_last_batch_of_a_loader(images, drop_last, n_rows):
     quam = make_quam(frozen, scope="full", **options).fit(
         _numbers(X, y, drop_last=drop_last)
     )
-    np.testing.assert_array_equal(quam.penalty_features_, X[:n_rows])
+    assert_array_equal(quam.penalty_features_, X[:n_rows])
     assert quam.penalty_index_.shape == (2, n_rows)
 
 
@@ -189,9 +188,7 @@ def test_batches_that_no_step_uses(images):
     options = {**QUICK, "batch_size": 1, "n_steps": 1}
     quam = make_quam(pretrained(lenet()), **options).fit(_numbers(X, y))
     drawn = np.random.RandomState(0).permutation(50)[:2]
-    np.testing.assert_array_equal(
-        quam.penalty_targets_[quam.penalty_index_[:, 0]], y[drawn]
-    )
+    assert_array_equal(quam.penalty_targets_[quam.penalty_index_[:, 0]], y[drawn])
 
 
 def test_loader_before_a_pipeline():
@@ -203,7 +200,7 @@ def test_loader_before_a_pipeline():
         frozen = FrozenEstimator(model.fit(X, y))
     expected = make_quam(frozen, **QUICK).fit(X, y)
     loaded = make_quam(frozen, **QUICK).fit(_numbers(X, y))
-    np.testing.assert_allclose(
+    assert_allclose(
         loaded.predict_uncertainty(X[:5]).epistemic,
         expected.predict_uncertainty(X[:5]).epistemic,
         rtol=1e-9,
@@ -290,9 +287,9 @@ def test_of_a_memory_map_only_drawn_rows_are_read(tmp_path, images):
     )
     assert Watched.read == 40
     for name in FITTED:
-        np.testing.assert_array_equal(getattr(quam, name), getattr(expected, name))
+        assert_array_equal(getattr(quam, name), getattr(expected, name))
     points = np.memmap(tmp_path / "X", np.float32, "r", shape=X.shape)[drawn[:3]]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         quam.predict_uncertainty(points).epistemic,
         expected.predict_uncertainty(X[drawn[:3]]).epistemic,
     )

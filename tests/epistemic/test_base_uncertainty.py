@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax
 from sklearn.base import is_classifier
 from sklearn.datasets import make_blobs
@@ -81,12 +82,12 @@ def test_setting_a_is_about_the_mixture(data, kind):
     given = {"none": None, "common": WEIGHTS[:, 0], "by row": WEIGHTS}[kind]
     clf = Fixed(LogisticRegression(), weights=given).fit(X, y)
     p = np.exp(LOG_PROBA)
-    np.testing.assert_allclose(clf.predict_members(X), p, rtol=1e-14)
+    assert_allclose(clf.predict_members(X), p, rtol=1e-14)
     found, proba = clf.predict_uncertainty(X), clf.predict_proba(X)
     for i in range(7):
         w = {"none": [0.25] * 4, "common": WEIGHTS[:, 0], "by row": WEIGHTS[:, i]}[kind]
         mixture = [math.fsum(w[n] * p[n, i, k] for n in range(4)) for k in range(3)]
-        np.testing.assert_allclose(proba[i], mixture, rtol=1e-13)
+        assert_allclose(proba[i], mixture, rtol=1e-13)
         epistemic = math.fsum(w[n] * _divergence(p[n, i], mixture) for n in range(4))
         aleatoric = math.fsum(w[n] * _entropy(p[n, i]) for n in range(4))
         assert found.total[i] == pytest.approx(_entropy(mixture), rel=1e-10)
@@ -102,8 +103,8 @@ def test_setting_b_is_about_the_given_model(data, setting):
     clf = Fixed(FrozenEstimator(given), setting=setting, weights=WEIGHTS).fit(X, y)
     assert clf.estimator_ is clf.estimator
     p, q = given.predict_proba(X), np.exp(LOG_PROBA)
-    np.testing.assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
-    np.testing.assert_array_equal(clf.predict(X), given.predict(X))
+    assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
+    assert_array_equal(clf.predict(X), given.predict(X))
     found = clf.predict_uncertainty(X)
     for i in range(7):
         epistemic = math.fsum(
@@ -117,8 +118,8 @@ def test_members_without_weight_count_nothing(data):
     X, y = data
     weights = np.array([0.0, 1.0, 0.0, 0.0])
     clf = Fixed(LogisticRegression(), weights=weights).fit(X, y)
-    np.testing.assert_allclose(clf.predict_proba(X), np.exp(LOG_PROBA[1]), rtol=1e-14)
-    np.testing.assert_allclose(clf.predict_uncertainty(X).epistemic, 0, atol=1e-15)
+    assert_allclose(clf.predict_proba(X), np.exp(LOG_PROBA[1]), rtol=1e-14)
+    assert_allclose(clf.predict_uncertainty(X).epistemic, 0, atol=1e-15)
 
 
 def test_classes_keep_their_names(data):
@@ -126,7 +127,7 @@ def test_classes_keep_their_names(data):
     names = np.array(["x", "y", "z"])
     clf = Fixed(LogisticRegression()).fit(X, names[y])
     assert clf.classes_.tolist() == ["x", "y", "z"]
-    np.testing.assert_array_equal(
+    assert_array_equal(
         clf.predict(X), names[np.exp(LOG_PROBA).mean(axis=0).argmax(axis=1)]
     )
     assert is_classifier(clf)
@@ -163,11 +164,11 @@ class OnlyProba(DecisionTreeClassifier):
 def test_log_proba_of_each_kind(data):
     X, y = data
     linear = LogisticRegression(C=1e3).fit(X, y)
-    np.testing.assert_array_equal(log_proba_of(linear, X), linear.predict_log_proba(X))
+    assert_array_equal(log_proba_of(linear, X), linear.predict_log_proba(X))
     for tree in (DecisionTreeClassifier(), OnlyProba()):
         log_p = log_proba_of(tree.fit(X, y), X)
         expected = np.where(np.eye(3)[y] == 1, 0.0, -np.inf)
-        np.testing.assert_array_equal(log_p, expected)
+        assert_array_equal(log_p, expected)
 
 
 def test_log_proba_keeps_the_digits_of_sure_networks(data):
@@ -184,7 +185,7 @@ def test_log_proba_keeps_the_digits_of_sure_networks(data):
         expected = [
             v - top - math.log(math.fsum(math.exp(u - top) for u in z)) for v in z
         ]
-        np.testing.assert_allclose(row, expected, rtol=1e-12)
+        assert_allclose(row, expected, rtol=1e-12)
 
 
 # ---- the package
@@ -258,8 +259,8 @@ def test_rounded_probabilities_sum_to_one(data):
     p = net.predict_proba(X).astype(float)
     assert np.abs(p.sum(axis=1) - 1).max() > 1e-9
     clf = Fixed(FrozenEstimator(net), setting="b").fit(X, y)
-    np.testing.assert_allclose(clf.predict_proba(X).sum(axis=1), 1.0, rtol=1e-15)
-    np.testing.assert_allclose(clf.predict_proba(X), p, rtol=1e-6)
+    assert_allclose(clf.predict_proba(X).sum(axis=1), 1.0, rtol=1e-15)
+    assert_allclose(clf.predict_proba(X), p, rtol=1e-6)
     net.factor = 2.0
     text = r"What Rounded predicts must hold the logarithms .* sum to 2 to 2\. Pass"
     with pytest.raises(ValueError, match=text):
@@ -272,5 +273,5 @@ def test_given_weights_reach_the_given_model(data):
     clf = Fixed(LogisticRegression())
     clf._fit_estimator(X, y, weight)
     expected = LogisticRegression().fit(X, y, weight).coef_
-    np.testing.assert_array_equal(clf.estimator_.coef_, expected)
+    assert_array_equal(clf.estimator_.coef_, expected)
     assert clf.n_features_in_ == X.shape[1]

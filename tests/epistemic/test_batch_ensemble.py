@@ -3,9 +3,9 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from skood.epistemic import BatchEnsemble
 from skood.epistemic.implicit._batch_layers import BatchEnsembleLinear
@@ -45,9 +45,7 @@ def test_factors_and_common_weights_are_trained(iris):
 def test_members_of_one_member_are_the_mixture(iris):
     X, y = iris
     clf = ensemble(BatchEnsemble, n_members=1, max_epochs=3, random_state=0).fit(X, y)
-    np.testing.assert_allclose(
-        clf.predict_members(X)[0], clf.predict_proba(X), rtol=1e-12
-    )
+    assert_allclose(clf.predict_members(X)[0], clf.predict_proba(X), rtol=1e-12)
     assert (clf.predict_uncertainty(X).epistemic < 1e-14).all()
 
 

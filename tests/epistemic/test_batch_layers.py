@@ -6,9 +6,9 @@
 import copy
 import warnings
 
-import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
 from torch.nn.utils import parametrizations
 
@@ -97,9 +97,9 @@ def test_members_equal_dense_networks(module, shape, n_members, factor_init):
     assert logits.shape == (7, n_members, 3)
     for m in range(n_members):
         expected = alone(network.body, m)(x)
-        np.testing.assert_allclose(logits[:, m].detach(), expected.detach(), rtol=1e-9)
+        assert_allclose(logits[:, m].detach(), expected.detach(), rtol=1e-9)
     p = torch.softmax(logits, -1).mean(1).detach()
-    np.testing.assert_allclose(network(x).exp().detach(), p, rtol=1e-12)
+    assert_allclose(network(x).exp().detach(), p, rtol=1e-12)
     assert torch.equal(network.train()(x), network.members(x))
 
 
@@ -110,12 +110,12 @@ def test_members_equal_dense_networks_while_training():
     members = [alone(network.body, m).train() for m in range(3)]
     logits = network(x)
     for m, member in enumerate(members):
-        np.testing.assert_allclose(
+        assert_allclose(
             logits[:, m].detach(), member(x).detach(), rtol=1e-9, atol=1e-12
         )
         found = alone(network.body, m).state_dict()
         for name, value in member.state_dict().items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-12)
+            assert_allclose(found[name], value, rtol=1e-12)
 
 
 @pytest.mark.parametrize("kind", [BatchEnsembleLinear, BatchEnsembleConv2d])
@@ -138,7 +138,7 @@ def test_gradients_equal_those_of_the_dense_weights(kind):
             out = part @ (w * layer.weight).T + layer.bias[m]
         loss = loss + (out**3).sum()
     for a, b in zip(found, torch.autograd.grad(loss, weights), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9)
+        assert_allclose(a, b, rtol=1e-9)
 
 
 def n_parameters(module):
@@ -305,7 +305,7 @@ def test_layers_equal_those_of_torch_uncertainty(shape):
         theirs.s_group.copy_(ours.s)
         theirs.bias.copy_(ours.bias)
         x = rows(4 * 6, shape)
-        np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-10)
+        assert_allclose(ours(x), theirs(x), rtol=1e-10)
 
 
 # --- rows are the first axis ---------------------------------------------------

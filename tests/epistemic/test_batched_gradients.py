@@ -48,7 +48,7 @@ def test_gradients_of_dense_layers_are_those_of_torch(name):
         for weight in weights:
             weight += 0.3 * torch.randn_like(weight)
     features = tail.features(X)
-    steps = make_steps(tail, weights, 3)
+    steps = make_steps(tail, weights)
     assert isinstance(steps, DenseSteps)
     plain = [weight.detach().clone().requires_grad_() for weight in weights]
     for n_rows in (7, 7, 12):
@@ -76,7 +76,7 @@ def test_gradients_lie_in_memory_as_weights_do():
     network.prepare(X)
     tail = WholeNetwork(network)
     weights = tail.start(4)
-    steps = make_steps(tail, weights, 2)
+    steps = make_steps(tail, weights)
     assert isinstance(steps, AutogradSteps)
     rows = tail.features(X)
     found = steps.forward(rows[:6], rows[6:8])

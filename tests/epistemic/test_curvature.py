@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 from torch import nn
@@ -85,9 +86,9 @@ def test_full_is_the_hessian_of_the_posterior(n_outputs):
     expected = hessian(loss)(weights.flatten()).numpy()
     found = _curvature("full", features, weights)
     h = found.vectors @ np.diag(found.eigenvalues) @ found.vectors.T
-    np.testing.assert_allclose(h + 0.7 * np.eye(len(h)), expected, atol=1e-12)
+    assert_allclose(h + 0.7 * np.eye(len(h)), expected, atol=1e-12)
     diagonal = _curvature("diag", features, weights).eigenvalues
-    np.testing.assert_allclose(diagonal.ravel() + 0.7, np.diag(expected), atol=1e-12)
+    assert_allclose(diagonal.ravel() + 0.7, np.diag(expected), atol=1e-12)
 
 
 def test_kron_is_the_sum_times_the_mean():
@@ -95,20 +96,20 @@ def test_kron_is_the_sum_times_the_mean():
     found = _curvature("kron", features, weights)
     both = np.kron(found.out_vectors, found.in_vectors)
     h = both @ np.diag(found.eigenvalues.ravel()) @ both.T
-    np.testing.assert_allclose(h, _dense("kron", features, weights), atol=1e-12)
+    assert_allclose(h, _dense("kron", features, weights), atol=1e-12)
 
 
 def test_kron_is_exact_if_all_rows_have_the_same_features():
     features, weights, _ = _problem()
     features = features[:1].expand(7, -1)
-    np.testing.assert_allclose(
+    assert_allclose(
         _dense("kron", features, weights), _dense("full", features, weights), atol=1e-12
     )
     found = [
         np.sort(_curvature(k, features, weights).eigenvalues, None)
         for k in ("full", "kron")
     ]
-    np.testing.assert_allclose(*found, atol=1e-12)
+    assert_allclose(*found, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -125,15 +126,13 @@ def test_moments_against_dense_matrices(kind, n_outputs):
         expected.append(J @ inverse @ J.T)
     expected = np.array(expected)
     found = curvature.covariances(features, 0.3).numpy()
-    np.testing.assert_allclose(found, expected, atol=1e-12)
-    np.testing.assert_allclose(
+    assert_allclose(found, expected, atol=1e-12)
+    assert_allclose(
         curvature.variances(features, 0.3),
         np.diagonal(expected, axis1=1, axis2=2),
         atol=1e-12,
     )
-    np.testing.assert_allclose(
-        curvature.row_sums(features, 0.3), expected.sum(axis=2), atol=1e-12
-    )
+    assert_allclose(curvature.row_sums(features, 0.3), expected.sum(axis=2), atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -143,17 +142,15 @@ def test_draws_have_the_covariance_of_the_weights(kind):
     curvature = _curvature(kind, features, weights)
     unit = torch.eye(weights.numel(), dtype=torch.float64).view(-1, *weights.shape)
     half = curvature.draw(unit, 0.3).flatten(1).numpy()
-    np.testing.assert_allclose(half, half.T, atol=1e-13)
+    assert_allclose(half, half.T, atol=1e-13)
     h = _dense(kind, features, weights)
-    np.testing.assert_allclose(
-        half @ half, np.linalg.inv(h + 0.3 * np.eye(len(h))), atol=1e-12
-    )
+    assert_allclose(half @ half, np.linalg.inv(h + 0.3 * np.eye(len(h))), atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_may_come_in_batches(kind):
     features, weights, _ = _problem()
-    np.testing.assert_allclose(
+    assert_allclose(
         _curvature(kind, features, weights, parts=6).eigenvalues,
         _curvature(kind, features, weights).eigenvalues,
         atol=1e-13,
@@ -165,15 +162,13 @@ def test_sure_predictions_keep_their_curvature():
     features, weights = torch.ones(1, 1).double(), torch.tensor([[60.0], [0.0], [0.0]])
     curvature = _curvature("diag", features, weights.double())
     tiny = math.exp(-60)  # p is (1, tiny, tiny) up to relative errors of that size
-    np.testing.assert_allclose(
-        curvature.eigenvalues.ravel(), [2 * tiny, tiny, tiny], rtol=1e-14
-    )
+    assert_allclose(curvature.eigenvalues.ravel(), [2 * tiny, tiny, tiny], rtol=1e-14)
     for kind in (
         "full",
         "kron",
     ):  # eigenvalues of [[2, -1, -1], [-1, 1, 0], [-1, 0, 1]]
         values = np.sort(_curvature(kind, features, weights.double()).eigenvalues, None)
-        np.testing.assert_allclose(values[1:], [tiny, 3 * tiny], rtol=1e-12)
+        assert_allclose(values[1:], [tiny, 3 * tiny], rtol=1e-12)
 
 
 # ---- prior precision
@@ -255,12 +250,12 @@ def test_last_layer_gives_the_logits(bias, n_outputs):
     assert features.shape == (6, 5 + bias)
     assert part.weights.shape == (n_outputs, 5 + bias)
     outputs = features @ part.weights.T
-    np.testing.assert_allclose(outputs @ part.spread.T, logits, atol=1e-6)
+    assert_allclose(outputs @ part.spread.T, logits, atol=1e-6)
     draws = torch.randn(2, n_outputs, 5 + bias, generator=torch.Generator()).double()
     changes = part.changes(features, draws)
     for s in range(2):
         moved = (features @ (part.weights + draws[s]).T) @ part.spread.T
-        np.testing.assert_allclose(logits + changes[s], moved, atol=1e-6)
+        assert_allclose(logits + changes[s], moved, atol=1e-6)
     assert not network.module.get_submodule(network.head_name)._forward_pre_hooks
 
 
@@ -268,7 +263,7 @@ def test_softmax_behind_the_head_is_not_part_of_it():
     network, batch = _open(_net(nn.Linear(5, 3), nn.Softmax(1)))
     features, logits = LastLayer(network).read(batch)
     head = network.module[2]
-    np.testing.assert_allclose(logits, head(features[:, :5].float()), atol=1e-6)
+    assert_allclose(logits, head(features[:, :5].float()), atol=1e-6)
 
 
 def test_margin_of_scikit_learn_is_one_output():
@@ -279,17 +274,17 @@ def test_margin_of_scikit_learn_is_one_output():
     batch = network.batch(network.prepare(X))
     part = LastLayer(network)
     expected = np.append(clf.coef_, clf.intercept_)[None]
-    np.testing.assert_allclose(part.weights, expected, rtol=1e-15)
+    assert_allclose(part.weights, expected, rtol=1e-15)
     _, logits = part.read(batch)
     m = clf.decision_function(X)
-    np.testing.assert_allclose(logits, np.column_stack([-m, m]) / 2, atol=1e-15)
+    assert_allclose(logits, np.column_stack([-m, m]) / 2, atol=1e-15)
     variances = torch.full((30, 1), 8.0, dtype=torch.float64)
     per_class, row_sums = part.class_moments(variances, variances)
     assert per_class.eq(2.0).all() and per_class.shape == (30, 2)
     assert row_sums.eq(0.0).all()
     covariances = part.class_covariances(variances[:, :, None])
     expected = np.broadcast_to([[2.0, -2.0], [-2.0, 2.0]], (30, 2, 2))
-    np.testing.assert_array_equal(covariances, expected)
+    assert_array_equal(covariances, expected)
 
 
 def test_network_without_a_linear_head():

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import torch
 from joblib.externals.loky.backend.reduction import dumps
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
@@ -66,10 +67,10 @@ def test_setting_a_against_a_loop_over_members(data, base):
     clf = DeepEnsemble(base, n_members=5, random_state=0).fit(X, y)
     assert len(clf.estimators_) == 5
     p = np.array([member.predict_proba(X) for member in clf.estimators_])
-    np.testing.assert_allclose(clf.predict_members(X), p, rtol=1e-12, atol=0)
+    assert_allclose(clf.predict_members(X), p, rtol=1e-12, atol=0)
     mixture = sum(p) / 5
-    np.testing.assert_allclose(clf.predict_proba(X), mixture, rtol=1e-12)
-    np.testing.assert_array_equal(clf.predict(X), clf.classes_[mixture.argmax(axis=1)])
+    assert_allclose(clf.predict_proba(X), mixture, rtol=1e-12)
+    assert_array_equal(clf.predict(X), clf.classes_[mixture.argmax(axis=1)])
     found = clf.predict_uncertainty(X)
     for i in range(len(X)):
         aleatoric = math.fsum(_entropy(p[n, i]) for n in range(5)) / 5
@@ -93,8 +94,8 @@ def test_setting_b_against_a_loop_over_members(data, with_reference):
     ).fit(X, y)
     given = reference if with_reference else clf.estimators_[0]
     p = given.predict_proba(X)
-    np.testing.assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
-    np.testing.assert_array_equal(clf.predict(X), given.predict(X))
+    assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
+    assert_array_equal(clf.predict(X), given.predict(X))
     found = clf.predict_uncertainty(X)
     members = [member.predict_proba(X) for member in clf.estimators_]
     for i in range(len(X)):
@@ -109,15 +110,15 @@ def test_auto_is_b_with_a_reference(data):
     params = {"n_members": 2, "random_state": 0}
     plain = DeepEnsemble(TREE, **params).fit(X, y)
     same = DeepEnsemble(TREE, setting="a", **params).fit(X, y)
-    np.testing.assert_array_equal(plain.predict_proba(X), same.predict_proba(X))
+    assert_array_equal(plain.predict_proba(X), same.predict_proba(X))
     reference = LogisticRegression()
     clf = DeepEnsemble(TREE, reference=reference, **params).fit(X, y)
     assert clf.estimator_ is not reference
     assert not hasattr(reference, "coef_")
     expected = LogisticRegression().fit(X, y).predict_proba(X)
-    np.testing.assert_allclose(clf.predict_proba(X), expected, rtol=1e-12)
+    assert_allclose(clf.predict_proba(X), expected, rtol=1e-12)
     mixture = clf.set_params(setting="a").predict_proba(X)
-    np.testing.assert_array_equal(mixture, plain.predict_proba(X))
+    assert_array_equal(mixture, plain.predict_proba(X))
 
 
 def test_members_that_agree_have_no_epistemic_uncertainty(data):
@@ -128,9 +129,9 @@ def test_members_that_agree_have_no_epistemic_uncertainty(data):
     ):
         clf = DeepEnsemble([member] * 3).fit(X, y)
     found = clf.predict_uncertainty(X)
-    np.testing.assert_allclose(found.epistemic, 0.0, atol=1e-14)
+    assert_allclose(found.epistemic, 0.0, atol=1e-14)
     entropy = [_entropy(p) for p in member.predict_proba(X)]
-    np.testing.assert_allclose(found.total, entropy, rtol=1e-12)
+    assert_allclose(found.total, entropy, rtol=1e-12)
 
 
 def test_sure_members_that_contradict_each_other(data):
@@ -142,8 +143,8 @@ def test_sure_members_that_contradict_each_other(data):
         for k in range(3)
     ]
     found = DeepEnsemble(members).fit(X, y).predict_uncertainty(X)
-    np.testing.assert_allclose(found.epistemic, np.log(3), rtol=1e-12)
-    np.testing.assert_allclose(found.aleatoric, 0.0, atol=1e-15)
+    assert_allclose(found.epistemic, np.log(3), rtol=1e-12)
+    assert_allclose(found.aleatoric, 0.0, atol=1e-15)
 
 
 def test_rows_in_blocks_give_the_same(data, monkeypatch):
@@ -160,13 +161,11 @@ def test_rows_in_blocks_give_the_same(data, monkeypatch):
     for rows in (X, torch.from_numpy(X), X.tolist()):
         parts = clf.predict_uncertainty(rows)
         for name, part in parts.items():
-            np.testing.assert_allclose(part, whole[0][name], rtol=1e-12, atol=1e-15)
-        np.testing.assert_allclose(clf.predict_members(rows), whole[1], rtol=1e-12)
-        np.testing.assert_allclose(clf.predict_proba(rows), whole[2], rtol=1e-12)
+            assert_allclose(part, whole[0][name], rtol=1e-12, atol=1e-15)
+        assert_allclose(clf.predict_members(rows), whole[1], rtol=1e-12)
+        assert_allclose(clf.predict_proba(rows), whole[2], rtol=1e-12)
     forest = DeepEnsemble(TREE, n_members=3, random_state=0).fit(csr_matrix(X), y)
-    np.testing.assert_array_equal(
-        forest.predict_members(csr_matrix(X)), forest.predict_members(X)
-    )
+    assert_array_equal(forest.predict_members(csr_matrix(X)), forest.predict_members(X))
 
 
 # ---- seeds
@@ -183,7 +182,7 @@ def test_seeds(data, bootstrap):
     a = DeepEnsemble(NET, n_members=3, **options).fit(X, y)
     b = DeepEnsemble(NET, n_members=5, **options).fit(X, y)
     for first, second in zip(a.estimators_, b.estimators_, strict=False):
-        np.testing.assert_array_equal(_weights(first), _weights(second))
+        assert_array_equal(_weights(first), _weights(second))
     seeds = [member.random_state for member in b.estimators_]
     assert len(set(seeds)) == 5
     assert all(isinstance(seed, int) for seed in seeds)
@@ -267,8 +266,8 @@ def test_bootstrap_draws_as_many_of_each_class(data):
     clf.fit(X, names, sample_weight=weight)
     drawn = [member.rows_ for member in clf.estimators_]
     for member in clf.estimators_:
-        np.testing.assert_array_equal(member.y_, names[member.rows_])
-        np.testing.assert_array_equal(member.weight_, weight[member.rows_])
+        assert_array_equal(member.y_, names[member.rows_])
+        assert_array_equal(member.weight_, weight[member.rows_])
         for name in np.unique(names):
             assert np.sum(member.y_ == name) == np.sum(names == name)
     # a row is missed with probability (1 - 1/n)^n of its class
@@ -303,7 +302,7 @@ def test_bootstrap_draws_no_rows_of_weight_zero(data):
             1,
             1,
         ]
-        np.testing.assert_array_equal(member.weight_, weight[member.rows_])
+        assert_array_equal(member.weight_, weight[member.rows_])
     assert len(set(drawn)) > 1
     assert clf.classes_.tolist() == [0, 1, 2]
 
@@ -314,7 +313,7 @@ def test_bootstrap_of_frames_and_without_weights(data):
     params = {"n_members": 3, "bootstrap": True, "random_state": 0}
     a = DeepEnsemble(TREE, **params).fit(frame, pd.Series(y, index=frame.index))
     b = DeepEnsemble(TREE, **params).fit(X, y)
-    np.testing.assert_array_equal(a.predict_members(frame), b.predict_members(X))
+    assert_array_equal(a.predict_members(frame), b.predict_members(X))
     assert list(a.feature_names_in_) == list("abcd")
 
 
@@ -328,7 +327,7 @@ def test_sample_weight_reaches_the_members(data):
     clf = DeepEnsemble(members).fit(X, y, sample_weight=weight)
     for member, fitted in zip(members, clf.estimators_, strict=True):
         expected = clone(member).fit(X, y, sample_weight=weight).coef_
-        np.testing.assert_allclose(fitted.coef_, expected, rtol=1e-6)
+        assert_allclose(fitted.coef_, expected, rtol=1e-6)
 
 
 def test_sample_weight_reaches_the_reference(data):
@@ -339,7 +338,7 @@ def test_sample_weight_reaches_the_reference(data):
     clf = DeepEnsemble(TREE, 2, reference=base, random_state=0)
     clf.fit(frame, y, sample_weight=weight)
     expected = clone(base).fit(X, y, sample_weight=weight)
-    np.testing.assert_allclose(clf.estimator_.coef_, expected.coef_, rtol=1e-6)
+    assert_allclose(clf.estimator_.coef_, expected.coef_, rtol=1e-6)
     assert not np.allclose(expected.coef_, clone(base).fit(X, y).coef_, rtol=0.1)
     assert list(clf.feature_names_in_) == list("abcd")
     frozen = FrozenEstimator(KNeighborsClassifier().fit(X, y))
@@ -375,7 +374,7 @@ def test_frozen_members_come_through(data):
     assert [a is b for a, b in zip(clf.estimators_, frozen, strict=False)] == [True] * 3
     assert isinstance(clf.estimators_[3].random_state, int)
     p = np.mean([member.predict_proba(X) for member in clf.estimators_], axis=0)
-    np.testing.assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
+    assert_allclose(clf.predict_proba(X), p, rtol=1e-12)
     # a list says how many there are
     assert len(clf.set_params(n_members=2).fit(X, y).estimators_) == 4
     assert DeepEnsemble(frozen).fit(X, None).predict(X).shape == y.shape
@@ -425,7 +424,7 @@ def test_equal_members_are_reported(data):
     clf = DeepEnsemble(base, n_members=3, bootstrap=True, random_state=0).fit(X, y)
     assert clf.predict_uncertainty(X).epistemic.max() > 0
     alone = DeepEnsemble(base, n_members=1).fit(X, y)
-    np.testing.assert_allclose(alone.predict_uncertainty(X).epistemic, 0.0, atol=1e-14)
+    assert_allclose(alone.predict_uncertainty(X).epistemic, 0.0, atol=1e-14)
 
 
 def test_equal_members_of_drawn_rows(data):
@@ -476,7 +475,7 @@ def test_empty_narrow_and_odd_input(data):
 
     members = clf.predict_members(X)
     clf.fit(Rows(), y)
-    np.testing.assert_array_equal(clf.predict_members(Rows()), members)
+    assert_array_equal(clf.predict_members(Rows()), members)
     with pytest.raises(ValueError, match=r"0 sample\(s\)"):
         clf.predict_uncertainty(X[:0])
     with pytest.raises(ValueError, match="X has 3 features, but"):
@@ -534,7 +533,7 @@ def test_processes_give_the_same_members(data, in_processes, monkeypatch):
     if not in_processes:
         monkeypatch.setattr(_ensembles, "as_they_come", _one_by_one)
     two = DeepEnsemble(base, n_members=3, random_state=0, n_jobs=2).fit(X, y)
-    np.testing.assert_array_equal(two.predict_members(X), one.predict_members(X))
+    assert_array_equal(two.predict_members(X), one.predict_members(X))
     assert all(type(m[-1].module_) is Local for m in two.estimators_)
 
 
@@ -543,7 +542,7 @@ def test_a_backend_that_gives_all_results_at_once(data):
     one = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
     with joblib.parallel_config(backend="multiprocessing", n_jobs=2):
         two = DeepEnsemble(TREE, n_members=3, random_state=0).fit(X, y)
-    np.testing.assert_array_equal(two.predict_members(X), one.predict_members(X))
+    assert_array_equal(two.predict_members(X), one.predict_members(X))
 
 
 def test_in_a_pipeline_a_search_and_a_detector(data):
@@ -554,4 +553,4 @@ def test_in_a_pipeline_a_search_and_a_detector(data):
     assert search.best_estimator_[-1].estimators_[0].max_depth == 4
     detector = UncertaintyDetector(clf).fit(X, y)
     epistemic = clf.fit(X, y).predict_uncertainty(X).epistemic
-    np.testing.assert_array_equal(detector.score_samples(X), -epistemic)
+    assert_array_equal(detector.score_samples(X), -epistemic)

@@ -6,6 +6,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from sklearn.datasets import make_blobs
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -43,8 +44,8 @@ def _assert_draws(display, trace, quantities):
         lines = display.lines_[name]
         assert [line.get_label() for line in lines] == [str(t) for t in trace.targets]
         for j, line in enumerate(lines):
-            np.testing.assert_array_equal(line.get_xdata(), np.arange(5))
-            np.testing.assert_array_equal(line.get_ydata(), trace[name][:, j])
+            assert_array_equal(line.get_xdata(), np.arange(5))
+            assert_array_equal(line.get_ydata(), trace[name][:, j])
             assert line.axes is axes
         assert axes.get_xlabel() == "step"
         assert axes.get_ylabel()

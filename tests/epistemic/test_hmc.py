@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.ensemble import RandomForestClassifier
@@ -99,7 +100,7 @@ def test_logistic_regression_against_quadrature(prior_scale, temperature):
     points = [-3.0, 0.0, 4.0]
     expected = [exact.proba(x) for x in points]
     found = hmc.predict_proba(np.array(points)[:, None])[:, 1]
-    np.testing.assert_allclose(found, expected, atol=0.01)
+    assert_allclose(found, expected, atol=0.01)
 
 
 def test_scales_of_single_parameters():
@@ -134,26 +135,26 @@ def test_members_are_the_samples(make):
         h = np.maximum(X @ w["0.weight"].T + w["0.bias"], 0)
         margin = np.diff(h @ w["2.weight"].T + w["2.bias"])[:, 0]
         p = 1 / (1 + np.exp(-margin))
-        np.testing.assert_allclose(members[i, :, 1], p, rtol=1e-9)
+        assert_allclose(members[i, :, 1], p, rtol=1e-9)
         value = -np.logaddexp(0, np.where(y == 1, -margin, margin)).sum()
         value -= sum(0.5 * (part**2).sum() for part in w.values())
         assert log_density[i] == pytest.approx(value, rel=1e-9)
-    np.testing.assert_allclose(clf.predict_proba(X), members.mean(axis=0), rtol=1e-9)
+    assert_allclose(clf.predict_proba(X), members.mean(axis=0), rtol=1e-9)
     expected = member_uncertainty(np.log(members))
     found = clf.predict_uncertainty(X)
     for name in ("total", "aleatoric", "epistemic"):
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+        assert_allclose(found[name], expected[name], rtol=1e-6)
 
 
 @quiet
 def test_diagnostics_are_those_of_the_samples():
     hmc = _quick().fit(X, y)
     chains = hmc.predict_members(X).reshape(2, 8, 60, 2)
-    np.testing.assert_allclose(hmc.r_hat_proba_, r_hat(chains), rtol=1e-6)
+    assert_allclose(hmc.r_hat_proba_, r_hat(chains), rtol=1e-6)
     assert hmc.r_hat_ == hmc.r_hat_proba_.max()
     assert hmc.r_hat_log_density_ == r_hat(hmc.log_density_)
     weights = hmc.samples_["0.weight"].reshape(2, 8, 6, 2)
-    np.testing.assert_array_equal(hmc.r_hat_weights_["0.weight"], r_hat(weights))
+    assert_array_equal(hmc.r_hat_weights_["0.weight"], r_hat(weights))
     assert hmc.acceptance_rate_.shape == hmc.step_size_.shape == (2,)
     assert hmc.n_divergences_.tolist() == [0, 0]
     assert hmc.n_features_in_ == 2
@@ -176,7 +177,7 @@ def test_given_model_predicts_in_setting_b(make, network):
     network = clone(network).fit(X, y)
     before = copy.deepcopy(network)
     clf = make(FrozenEstimator(network), random_state=0, device="cpu").fit(X, y)
-    np.testing.assert_allclose(clf.predict_proba(X), network.predict_proba(X))
+    assert_allclose(clf.predict_proba(X), network.predict_proba(X))
     found = clf.predict_uncertainty(X).epistemic
     # the network returns logits: its probabilities have too few digits
     expected = member_uncertainty(
@@ -184,10 +185,10 @@ def test_given_model_predicts_in_setting_b(make, network):
         reference=np.log(network.predict_proba(X)),
         setting="b",
     ).epistemic
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert_allclose(found, expected, rtol=1e-5)
     alone = [clf.predict_uncertainty(X[[i]]).epistemic[0] for i in range(5)]
-    np.testing.assert_allclose(found[:5], alone, rtol=1e-9)
-    np.testing.assert_array_equal(network.predict_proba(X), before.predict_proba(X))
+    assert_allclose(found[:5], alone, rtol=1e-9)
+    assert_array_equal(network.predict_proba(X), before.predict_proba(X))
     if isinstance(network, TorchClassifier):
         given = before.module_.state_dict()
         for name, tensor in network.module_.state_dict().items():
@@ -208,11 +209,11 @@ def test_seeds(make):
     state = torch.random.get_rng_state()
     first, again, other = samples(0), samples(0), samples(1)
     for name in first:
-        np.testing.assert_array_equal(first[name], again[name])
+        assert_array_equal(first[name], again[name])
         assert not np.allclose(first[name], other[name])
     assert torch.equal(torch.random.get_rng_state(), state)
     drawn = samples(np.random.RandomState(0))
-    np.testing.assert_array_equal(drawn["0.bias"], first["0.bias"])
+    assert_array_equal(drawn["0.bias"], first["0.bias"])
 
 
 @quiet
@@ -281,7 +282,7 @@ def test_pipelines_torch_networks_and_labels():
     assert set(hmc.predict(100 * X)) <= {"left", "right"}
     rows = hmc.predict_uncertainty(100 * X).epistemic
     alone = [hmc.predict_uncertainty(100 * X[[i]]).epistemic[0] for i in range(5)]
-    np.testing.assert_allclose(rows[:5], alone, rtol=1e-9)
+    assert_allclose(rows[:5], alone, rtol=1e-9)
 
 
 @quiet
@@ -349,7 +350,7 @@ def test_transformers(make):
         twin.load_state_dict(weights)
         with torch.no_grad():
             logits = twin(torch.as_tensor(X.astype(np.float32)).double())
-        np.testing.assert_allclose(member, torch.softmax(logits, 1), rtol=1e-8)
+        assert_allclose(member, torch.softmax(logits, 1), rtol=1e-8)
 
 
 @quiet
@@ -378,7 +379,7 @@ def test_inference_mode_of_the_caller(make, kind):
         found = clf.fit(rows, y).samples_
         assert np.isfinite(clf.predict_uncertainty(rows).epistemic).all()
     for name, samples in expected.items():
-        np.testing.assert_array_equal(found[name], samples)
+        assert_array_equal(found[name], samples)
 
 
 @quiet
@@ -408,13 +409,13 @@ def test_many_rows_are_compared_on_some_of_them(monkeypatch):
     assert hmc.r_hat_proba_.shape == (1000, 2)
     chains = hmc.predict_members(many).reshape(2, 8, 1200, 2)
     rows = np.sort(np.random.default_rng(0).choice(1200, 1000, replace=False))
-    np.testing.assert_allclose(hmc.r_hat_proba_, r_hat(chains)[rows], rtol=1e-6)
+    assert_allclose(hmc.r_hat_proba_, r_hat(chains)[rows], rtol=1e-6)
     monkeypatch.setattr(
         "skood.epistemic.mcmc._hmc.row_chunks",
         lambda n, size: (slice(i, i + 300) for i in range(0, n, 300)),
     )
     again = clone(hmc).fit(many, many[:, 0] > 0)
-    np.testing.assert_allclose(again.r_hat_proba_, hmc.r_hat_proba_, rtol=1e-12)
+    assert_allclose(again.r_hat_proba_, hmc.r_hat_proba_, rtol=1e-12)
 
 
 def test_halves_of_one_chain():

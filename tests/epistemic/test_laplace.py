@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
@@ -106,7 +107,7 @@ def test_margin_in_closed_form(data):
     expected = expit(phi @ w / np.sqrt(1 + np.pi / 8 * v))
     for predictive in ("mean_field", "probit"):
         clf.set_params(predictive=predictive)
-        np.testing.assert_allclose(clf.predict_proba(X)[:, 1], expected, rtol=1e-12)
+        assert_allclose(clf.predict_proba(X)[:, 1], expected, rtol=1e-12)
     log_lik = np.log(np.where(y, p, 1 - p)).sum()
     log_det = np.linalg.slogdet(H + np.eye(5))[1]
     expected = log_lik - 0.5 * w @ w - 0.5 * log_det
@@ -128,9 +129,7 @@ def test_members_are_networks_with_other_weights(data, hessian):
     for draw, member in zip(draws, members, strict=True):
         other = {f"{name}.weight": weight + draw[:, :-1]}
         other[f"{name}.bias"] = bias + draw[:, -1]
-        np.testing.assert_allclose(
-            np.log(member), network.log_proba(rows, other), atol=1e-10
-        )
+        assert_allclose(np.log(member), network.log_proba(rows, other), atol=1e-10)
 
 
 def test_prior_precision_is_that_with_the_largest_evidence(data):
@@ -153,15 +152,15 @@ def test_uncertainty_is_that_of_the_members(data, setting):
         np.log(clf.predict_members(X)), reference=reference, setting=setting
     )
     for name in ("total", "aleatoric", "epistemic"):
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic)
+        assert_allclose(found[name], expected[name], rtol=1e-9, atol=1e-12)
+    assert_allclose(found.total, found.aleatoric + found.epistemic)
 
 
 def test_setting_b_predicts_by_the_network(data):
     X, y = data
     net = LogisticRegression().fit(X, y)
     clf = Laplace(FrozenEstimator(net)).fit(X, y)
-    np.testing.assert_allclose(clf.predict_proba(X), net.predict_proba(X), rtol=1e-12)
+    assert_allclose(clf.predict_proba(X), net.predict_proba(X), rtol=1e-12)
     mixture = clone(clf).set_params(setting="a").fit(X, y).predict_proba(X)
     sure = net.predict_proba(X).max(axis=1)
     assert (mixture.max(axis=1) < sure).mean() > 0.9  # a doubt makes it less sure
@@ -181,15 +180,13 @@ def test_rows_are_independent_of_others_and_of_batches(data, predictive, hessian
         random_state=0,
     ).fit(X, y)
     proba = clf.predict_proba(X)
-    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
     epistemic = clf.predict_uncertainty(X).epistemic
     one_by_one = np.concatenate([clf.predict_proba(row[None]) for row in X[::9]])
-    np.testing.assert_allclose(one_by_one, proba[::9], rtol=1e-10)
+    assert_allclose(one_by_one, proba[::9], rtol=1e-10)
     small = clone(clf).set_params(batch_size=7).fit(X, y)
-    np.testing.assert_allclose(small.predict_proba(X), proba, rtol=1e-8)
-    np.testing.assert_allclose(
-        small.predict_uncertainty(X).epistemic, epistemic, rtol=1e-6
-    )
+    assert_allclose(small.predict_proba(X), proba, rtol=1e-8)
+    assert_allclose(small.predict_uncertainty(X).epistemic, epistemic, rtol=1e-6)
 
 
 def test_no_variance_is_left_with_a_strong_prior(data):
@@ -202,9 +199,7 @@ def test_no_variance_is_left_with_a_strong_prior(data):
             predictive=predictive,
             setting="a",
         ).fit(X, y)
-        np.testing.assert_allclose(
-            clf.predict_proba(X), net.predict_proba(X), atol=1e-6
-        )
+        assert_allclose(clf.predict_proba(X), net.predict_proba(X), atol=1e-6)
         assert clf.predict_uncertainty(X).epistemic.max() < 1e-10
 
 
@@ -214,7 +209,7 @@ def test_same_seed_same_numbers(data):
         Laplace(LogisticRegression(), random_state=seed).fit(X, y).predict_members(X)
         for seed in (0, 0, 1)
     )
-    np.testing.assert_array_equal(first, again)
+    assert_array_equal(first, again)
     assert np.abs(first - other).max() > 0.01
 
 
@@ -240,14 +235,14 @@ def test_images_pipelines_and_labels_of_text():
     y = net.predict(X)
     clf = Laplace(FrozenEstimator(net), device="cpu", random_state=0).fit(X, y)
     assert clf.predict_members(X[:5]).shape == (100, 5, 3)
-    np.testing.assert_array_equal(clf.predict(X), y)
+    assert_array_equal(clf.predict(X), y)
     rows = X.reshape(len(X), -1)
     names = np.array(["ant", "bee", "cat"])
     pipe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=500))
     inside = Laplace(pipe, random_state=0).fit(rows, names[y])
     scaled = StandardScaler().fit_transform(rows)
     outside = Laplace(pipe[-1], random_state=0).fit(scaled, names[y])
-    np.testing.assert_allclose(
+    assert_allclose(
         inside.predict_proba(rows), outside.predict_proba(scaled), rtol=1e-9
     )
     assert set(inside.predict(rows)) == set(names)
@@ -260,23 +255,23 @@ def test_network_with_one_output(data):
     clf = Laplace(FrozenEstimator(pretrained(net, classes=[False, True])), setting="a")
     clf.fit(X, y)
     assert clf._curvature.eigenvalues.shape == (1, 4)
-    np.testing.assert_allclose(clf.predict_proba(X).sum(axis=1), 1.0)
+    assert_allclose(clf.predict_proba(X).sum(axis=1), 1.0)
     for predictive in ("bridge", "bridge_norm"):
         proba = clf.set_params(predictive=predictive).predict_proba(X)
-        np.testing.assert_array_equal(proba.argmax(axis=1), clf.predict(X).astype(int))
+        assert_array_equal(proba.argmax(axis=1), clf.predict(X).astype(int))
 
 
 def test_in_other_estimators(data):
     X, y = data
     clf = Laplace(LogisticRegression(), random_state=0)
     detector = UncertaintyDetector(clf).fit(X, y)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         detector.score_samples(X), -clf.fit(X, y).predict_uncertainty(X).epistemic
     )
     search = GridSearchCV(clf, {"estimator__C": [0.1, 1.0]}, cv=2).fit(X, y)
     assert search.best_score_ > 0.7
     rejecting = RejectOptionClassifier(clf).fit(X, y)
-    np.testing.assert_array_equal(rejecting.predict(X), clf.predict(X))
+    assert_array_equal(rejecting.predict(X), clf.predict(X))
 
 
 # ---- errors
@@ -302,7 +297,7 @@ def test_failed_fit_keeps_the_state(data):
     clf.set_params(estimator=GaussianNB())
     with pytest.raises(TypeError, match="needs a network, but a GaussianNB"):
         clf.fit(X, y)
-    np.testing.assert_array_equal(clf.predict_proba(X), before)
+    assert_array_equal(clf.predict_proba(X), before)
 
 
 def test_no_best_prior_precision(data):
@@ -336,7 +331,7 @@ def test_only_public_classes_need_to_be_trusted(data, hessian):
         ]
         assert ours == ["skood.epistemic.laplace._laplace.Laplace"]
         loaded = skops.loads(dumped, trusted=ours)
-        np.testing.assert_array_equal(loaded.predict_members(X), clf.predict_members(X))
+        assert_array_equal(loaded.predict_members(X), clf.predict_members(X))
 
 
 @pytest.mark.parametrize("hessian", ["diag", "full", "kron"])
@@ -355,10 +350,10 @@ def test_draws_in_pieces_are_those_of_one(data, hessian, monkeypatch):
     monkeypatch.setattr(type(clf._curvature), "draw", counted)
     monkeypatch.setattr(_laplace, "_DRAW_BYTES", 3 * 8 * 15)
     clf.set_params(batch_size=50)
-    np.testing.assert_allclose(clf.predict_members(X), expected, rtol=1e-12)
+    assert_allclose(clf.predict_members(X), expected, rtol=1e-12)
     assert sizes == [3, 3, 1]  # once for all blocks of rows
     monkeypatch.setattr(_laplace, "_KEPT_BYTES", 7 * 8 * 15 - 1)
-    np.testing.assert_allclose(clf.predict_members(X), expected, rtol=1e-12)
+    assert_allclose(clf.predict_members(X), expected, rtol=1e-12)
     assert sizes == 3 * [3, 3, 1]
 
 
@@ -369,7 +364,7 @@ def test_list_of_layers_is_copied(data):
     clf = Laplace(net, subset=layers, hessian="diag", random_state=0).fit(X, y)
     before = clf.predict_members(X)
     layers.append("0")
-    np.testing.assert_array_equal(clf.predict_members(X), before)
+    assert_array_equal(clf.predict_members(X), before)
 
 
 def test_head_of_zeros(data):
@@ -417,8 +412,8 @@ def test_many_classes_are_those_of_single_samples(monkeypatch):
     clf = Laplace(FrozenEstimator(head), setting="a", random_state=0).fit(X, y)
     found = clf.predict_proba(X[:30])
     alone = np.concatenate([clf.predict_proba(X[i : i + 1]) for i in range(30)])
-    np.testing.assert_allclose(found, alone, rtol=1e-9)
+    assert_allclose(found, alone, rtol=1e-9)
     monkeypatch.setattr("skood.epistemic.laplace._laplace._GROUP_BYTES", 4000)
-    np.testing.assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)
+    assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)
     monkeypatch.setattr("skood.epistemic.laplace._laplace._MANY_CLASSES", 1000)
-    np.testing.assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)
+    assert_allclose(clf.predict_proba(X[:30]), found, rtol=1e-9)

@@ -12,6 +12,7 @@ import types
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import block_diag
 from scipy.special import log_softmax, softmax
 from sklearn.frozen import FrozenEstimator
@@ -139,21 +140,21 @@ def test_posterior_against_dense_matrices(
     assert clf.log_marginal_likelihood_ == pytest.approx(expected, rel=1e-12)
     part, rows = clf._open(X)
     jacobian, mean = part.read(part.network.batch(rows))
-    np.testing.assert_allclose(jacobian, J, atol=1e-12)
-    np.testing.assert_allclose(mean, logits, atol=1e-12)
+    assert_allclose(jacobian, J, atol=1e-12)
+    assert_allclose(mean, logits, atol=1e-12)
     posterior = clf._curvature
-    np.testing.assert_allclose(posterior.covariances(jacobian, 0.5), S, atol=1e-11)
-    np.testing.assert_allclose(
+    assert_allclose(posterior.covariances(jacobian, 0.5), S, atol=1e-11)
+    assert_allclose(
         posterior.variances(jacobian, 0.5), np.diagonal(S, axis1=1, axis2=2), atol=1e-11
     )
-    np.testing.assert_allclose(posterior.row_sums(jacobian, 0.5), S.sum(2), atol=1e-11)
+    assert_allclose(posterior.row_sums(jacobian, 0.5), S.sum(2), atol=1e-11)
     unit = torch.eye(len(w), dtype=torch.float64)
     half = posterior.draw(unit, 0.5).numpy()
-    np.testing.assert_allclose(half, half.T, atol=1e-12)
-    np.testing.assert_allclose(half @ half, np.linalg.inv(P), atol=1e-11)
+    assert_allclose(half, half.T, atol=1e-12)
+    assert_allclose(half @ half, np.linalg.inv(P), atol=1e-11)
     draws = torch.cat([*clf._draws(part.weights)]).numpy()
     expected = log_softmax(mean.numpy() + np.einsum("nkp,sp->snk", J, draws), axis=2)
-    np.testing.assert_allclose(np.log(clf.predict_members(X)), expected, atol=1e-10)
+    assert_allclose(np.log(clf.predict_members(X)), expected, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -165,12 +166,12 @@ def test_predictives_and_small_blocks(stand_in, data, frozen, predictive, monkey
         frozen, subset="all", predictive=predictive, setting="a", device="cpu"
     ).fit(X, y)
     proba = clf.predict_proba(X)
-    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
     monkeypatch.setattr(
         "skood.epistemic.laplace._laplace.row_chunks",
         lambda n, *size: (slice(i, i + 2) for i in range(0, n, 2)),
     )
-    np.testing.assert_allclose(clf.predict_proba(X), proba, rtol=1e-10)
+    assert_allclose(clf.predict_proba(X), proba, rtol=1e-10)
 
 
 def test_blocks_of_factors_against_dense_matrices():
@@ -187,13 +188,13 @@ def test_blocks_of_factors_against_dense_matrices():
     H[8:, 8:] = np.diag(blocks[2][0])
     inverse = np.linalg.inv(H + 0.3 * np.eye(12))
     J = torch.from_numpy(rng.normal(size=(5, 3, 12)))
-    np.testing.assert_allclose(
+    assert_allclose(
         basis.covariances(J, 0.3),
         J.numpy() @ inverse @ J.numpy().transpose(0, 2, 1),
         atol=1e-12,
     )
     half = basis.draw(torch.eye(12, dtype=torch.float64), 0.3).numpy()
-    np.testing.assert_allclose(half @ half, inverse, atol=1e-12)
+    assert_allclose(half @ half, inverse, atol=1e-12)
 
 
 def test_linear_model_is_its_own_linearization(data):
@@ -207,7 +208,7 @@ def test_linear_model_is_its_own_linearization(data):
     assert every.log_marginal_likelihood_ == pytest.approx(
         last.log_marginal_likelihood_, rel=1e-10
     )
-    np.testing.assert_allclose(every.predict_proba(X), last.predict_proba(X), rtol=1e-8)
+    assert_allclose(every.predict_proba(X), last.predict_proba(X), rtol=1e-8)
 
 
 def test_unknown_layers(data, frozen):
@@ -298,7 +299,7 @@ def test_against_laplace_torch(peer, data, frozen, subset, hessian):
     for predictive in ("probit", "bridge", "bridge_norm"):
         expected = theirs(rows, link_approx=predictive).numpy()
         found = ours.set_params(predictive=predictive).predict_proba(X)
-        np.testing.assert_allclose(found, expected, rtol=1e-6 if rounded else 1e-10)
+        assert_allclose(found, expected, rtol=1e-6 if rounded else 1e-10)
     frozen.module_.float()
 
 
@@ -348,12 +349,8 @@ def test_margin_is_one_output_for_all_subsets(data, kind, predictive):
         assert every.log_marginal_likelihood_ == pytest.approx(
             last.log_marginal_likelihood_, rel=1e-10
         )
-        np.testing.assert_allclose(
-            every.predict_proba(X), last.predict_proba(X), rtol=1e-8
-        )
-        np.testing.assert_allclose(
-            every.predict_members(X), last.predict_members(X), rtol=1e-7
-        )
+        assert_allclose(every.predict_proba(X), last.predict_proba(X), rtol=1e-8)
+        assert_allclose(every.predict_members(X), last.predict_members(X), rtol=1e-7)
 
 
 def test_margin_of_a_deep_network_in_closed_form(data):
@@ -383,10 +380,10 @@ def test_margin_of_a_deep_network_in_closed_form(data):
     expected = 1 / (1 + np.exp(-m / np.sqrt(1 + np.pi / 8 * v)))
     for predictive in ("mean_field", "probit"):
         found = clf.set_params(predictive=predictive).predict_proba(X)[:, 1]
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        assert_allclose(found, expected, rtol=1e-9)
     for predictive in ("bridge", "bridge_norm"):
         proba = clf.set_params(predictive=predictive).predict_proba(X)
-        np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+        assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
 
 
 def test_margin_through_the_stand_in(stand_in, data):
@@ -397,9 +394,9 @@ def test_margin_through_the_stand_in(stand_in, data):
     clf = Laplace(given, subset="all", prior_precision=0.7, setting="a").fit(X, y)
     mean_field = clf.predict_proba(X)
     probit = clf.set_params(predictive="probit").predict_proba(X)
-    np.testing.assert_allclose(mean_field, probit, rtol=1e-12)
+    assert_allclose(mean_field, probit, rtol=1e-12)
     dumped = pickle.loads(pickle.dumps(clf))
-    np.testing.assert_array_equal(dumped.predict_proba(X), probit)
+    assert_array_equal(dumped.predict_proba(X), probit)
 
 
 # ---- networks that cannot be mapped, are too large, or lack a package

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
@@ -82,9 +83,9 @@ def test_members_are_networks_thinned_by_hand(data, fitted):
                 h = max(0.0, float(W[j] @ x + b[j]))
                 if masks[s][0][j]:
                     logits = [z + V[k, j] * h / 0.6 for k, z in enumerate(logits)]
-            np.testing.assert_allclose(found[s, i], softmax(logits), rtol=3e-5)
+            assert_allclose(found[s, i], softmax(logits), rtol=3e-5)
     assert 0.3 < np.mean(masks) < 0.9
-    np.testing.assert_allclose(
+    assert_allclose(
         clf.set_params(setting="a").predict_proba(X), found.mean(axis=0), rtol=1e-12
     )
 
@@ -95,7 +96,7 @@ def test_uncertainty_against_a_loop(data, fitted, setting):
     clf = MCDropout(fitted, n_samples=5, setting=setting, random_state=0).fit(X, y)
     members = clf.predict_members(X)
     given = members.mean(axis=0) if setting == "a" else fitted.predict_proba(X)
-    np.testing.assert_allclose(clf.predict_proba(X), given, rtol=1e-12)
+    assert_allclose(clf.predict_proba(X), given, rtol=1e-12)
     found = clf.predict_uncertainty(X)
 
     def divergence(p, q):
@@ -113,13 +114,11 @@ def test_uncertainty_against_a_loop(data, fitted, setting):
 def test_auto_is_b_for_a_frozen_estimator(data, fitted):
     X, y = data
     frozen = MCDropout(fitted, n_samples=3, random_state=0).fit(X, y)
-    np.testing.assert_allclose(
-        frozen.predict_proba(X), fitted.predict_proba(X), rtol=1e-12
-    )
+    assert_allclose(frozen.predict_proba(X), fitted.predict_proba(X), rtol=1e-12)
     trained = MCDropout(NET, n_samples=3, random_state=0).fit(X, y)
     mixture = trained.predict_members(X).mean(axis=0)
-    np.testing.assert_allclose(trained.predict_proba(X), mixture, rtol=1e-12)
-    np.testing.assert_array_equal(trained.predict_members(X), frozen.predict_members(X))
+    assert_allclose(trained.predict_proba(X), mixture, rtol=1e-12)
+    assert_array_equal(trained.predict_members(X), frozen.predict_members(X))
 
 
 def test_moments_of_a_linear_layer():
@@ -136,7 +135,7 @@ def test_moments_of_a_linear_layer():
     covariance = center @ W @ np.diag(x[0] ** 2 * p / (1 - p)) @ W.T @ center
     error = 5 * np.sqrt(np.diag(covariance) / n)
     assert (np.abs(logits.mean(axis=0) - center @ mean) < error).all()
-    np.testing.assert_allclose(
+    assert_allclose(
         np.cov(logits.T), covariance, atol=5 * np.abs(covariance).max() / n**0.5
     )
 
@@ -186,7 +185,7 @@ def test_each_kind_does_to_a_row_what_torch_does(kind, shape, inplace):
             expected[i] = high if mask[i] else low
         dropped, kept = dropped + np.sum(~mask), kept + np.sum(mask)
         difference = found[s] - expected  # softmax loses a common shift
-        np.testing.assert_allclose(difference, difference.flat[0], atol=1e-12)
+        assert_allclose(difference, difference.flat[0], atol=1e-12)
     assert dropped / (dropped + kept) == pytest.approx(p, abs=0.12)
 
 
@@ -196,7 +195,7 @@ def test_probability_one_drops_all(kind):
     x = np.ones((2, 2, 3))
     clf = MCDropout(pretrained(net), n_samples=3, random_state=0).fit(x, [0, 1])
     expected = softmax(net[2].bias.detach().numpy())
-    np.testing.assert_allclose(
+    assert_allclose(
         clf.predict_members(x), np.broadcast_to(expected, (3, 2, 3)), rtol=1e-12
     )
 
@@ -251,7 +250,7 @@ def test_masks_by_hand_in_a_network_with_branches(inplace, reuses, monkeypatch):
             skip = torch.cat([skip[:, 2:], skip[:, :2]], dim=1) + 5
             h = net.second(skip * masks[0]) * masks[1] + skip + 1
             expected = torch.softmax(net.head(h * masks[2]), 1)
-            np.testing.assert_allclose(found[s], expected, rtol=1e-10)
+            assert_allclose(found[s], expected, rtol=1e-10)
 
 
 def test_transformer_layers_run_their_dropout():
@@ -275,7 +274,7 @@ def test_transformer_layers_run_their_dropout():
     members = clf.predict_members(X)
     assert torch.backends.mha.get_fastpath_enabled() == before
     assert np.ptp(members, axis=0).max() > 0.01
-    np.testing.assert_allclose(clf.predict_members(X[4:5])[:, 0], members[:, 4], 1e-5)
+    assert_allclose(clf.predict_members(X[4:5])[:, 0], members[:, 4], 1e-5)
 
 
 # ---- what all thinned networks have in common is computed once
@@ -322,7 +321,7 @@ def test_networks_that_cannot_be_replayed_are_run_in_full():
         net[0].weight *= 2
         net[0].bias *= 2
     expected = MCDropout(pretrained(plain), n_samples=4, random_state=0).fit(X, y)
-    np.testing.assert_allclose(members, expected.predict_members(X), rtol=1e-4)
+    assert_allclose(members, expected.predict_members(X), rtol=1e-4)
     thinned = make_network(pretrained(net)).with_dropout("cpu", 0)
     thinned.log_proba(thinned.prepare(X), 2)
     assert not thinned._reuses
@@ -337,13 +336,13 @@ def test_rows_do_not_depend_on_each_other(data):
     clf = MCDropout(net, n_samples=4, random_state=0).fit(X, y)
     members = clf.predict_members(X)
     order = np.random.default_rng(0).permutation(len(X))
-    np.testing.assert_allclose(clf.predict_members(X[order]), members[:, order], 1e-6)
+    assert_allclose(clf.predict_members(X[order]), members[:, order], 1e-6)
     order = order[:15]
     one_by_one = np.concatenate([clf.predict_members(X[i : i + 1]) for i in order], 1)
-    np.testing.assert_allclose(one_by_one, members[:, order], rtol=1e-6)
+    assert_allclose(one_by_one, members[:, order], rtol=1e-6)
     for batch_size in (3, 64, 1000):
         clf.set_params(batch_size=batch_size)
-        np.testing.assert_allclose(clf.predict_members(X), members, rtol=1e-6)
+        assert_allclose(clf.predict_members(X), members, rtol=1e-6)
 
 
 @pytest.mark.parametrize("setting", ["a", "b"])
@@ -364,7 +363,7 @@ def test_rows_in_blocks_give_the_same(data, fitted, setting, monkeypatch, capsys
     parts = clf.predict_uncertainty(torch.from_numpy(X))
     assert "MCDropout" in capsys.readouterr().err
     for name, part in parts.items():
-        np.testing.assert_allclose(part, whole[name], rtol=1e-5, atol=1e-9)
+        assert_allclose(part, whole[name], rtol=1e-5, atol=1e-9)
 
 
 def test_seeds(data, fitted):
@@ -375,14 +374,14 @@ def test_seeds(data, fitted):
     b = MCDropout(fitted, n_samples=9, random_state=0).fit(X, y)
     c = MCDropout(fitted, n_samples=5, random_state=1).fit(X, y)
     members = a.predict_members(X)
-    np.testing.assert_array_equal(a.predict_members(X), members)
-    np.testing.assert_array_equal(b.predict_members(X)[:5], members)
+    assert_array_equal(a.predict_members(X), members)
+    assert_array_equal(b.predict_members(X)[:5], members)
     assert not np.allclose(c.predict_members(X), members)
     assert torch.equal(torch.get_rng_state(), state)
     rng = np.random.RandomState(0)
     d = MCDropout(fitted, n_samples=5, random_state=rng)
     first = d.fit(X, y).predict_members(X)
-    np.testing.assert_array_equal(first, d.predict_members(X))
+    assert_array_equal(first, d.predict_members(X))
     assert not np.allclose(d.fit(X, y).predict_members(X), first)
 
 
@@ -401,7 +400,7 @@ def test_the_users_network_is_left_as_it_is(data):
         assert torch.equal(tensor, before[name])
     with torch.inference_mode():
         inside = clf.predict_members(X)
-    np.testing.assert_array_equal(clf.predict_members(X), inside)
+    assert_array_equal(clf.predict_members(X), inside)
 
 
 # ---- errors
@@ -518,8 +517,8 @@ def test_networks_with_probabilities_and_a_margin():
         .predict_members(X)
         for one in (net, both, single)
     ]
-    np.testing.assert_allclose(members[1], members[0], rtol=1e-10)
-    np.testing.assert_allclose(members[2], members[0], rtol=1e-10)
+    assert_allclose(members[1], members[0], rtol=1e-10)
+    assert_allclose(members[2], members[0], rtol=1e-10)
 
 
 def test_images_and_a_detector():
@@ -580,7 +579,7 @@ def test_dropout_between_two_uses_of_the_last_layer(data):
         for s, (mask,) in enumerate(_masks(clf, [(1, 3)], 0.5)):
             logits = head(2 * torch.as_tensor(mask) * head(rows))
             found = clf.predict_members(X[:, :3])[s]
-            np.testing.assert_allclose(found, softmax(logits.numpy(), 1), rtol=1e-4)
+            assert_allclose(found, softmax(logits.numpy(), 1), rtol=1e-4)
 
 
 def test_sample_weight_reaches_the_network(data, fitted):
@@ -588,7 +587,7 @@ def test_sample_weight_reaches_the_network(data, fitted):
     weight = np.linspace(0, 2, len(y))
     clf = MCDropout(NET, n_samples=2, random_state=0).fit(X, y, sample_weight=weight)
     expected = clone(NET).fit(X, y, sample_weight=weight).predict_proba(X)
-    np.testing.assert_array_equal(clf.estimator_.predict_proba(X), expected)
+    assert_array_equal(clf.estimator_.predict_proba(X), expected)
     plain = clone(clf).fit(X, y).estimator_.predict_proba(X)
     assert not np.allclose(expected, plain)
     MCDropout(fitted).fit(X, y, sample_weight=weight)  # is not fitted

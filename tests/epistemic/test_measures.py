@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from scipy import integrate, stats
 from scipy.special import log_softmax, rel_entr
 
@@ -46,15 +47,13 @@ def test_entropy_and_divergence_against_loops_and_scipy(scale):
     p, q = np.exp(log_p), np.exp(log_q)
     # logarithms of rounded probabilities near 1 are no more exact than 1e-16
     expected = [[math.fsum(-math.exp(v) * v for v in row) for row in m] for m in log_p]
-    np.testing.assert_allclose(entropy(log_p), expected, rtol=1e-12)
-    np.testing.assert_allclose(
-        entropy(log_p), stats.entropy(p, axis=-1), rtol=1e-12, atol=1e-15
-    )
+    assert_allclose(entropy(log_p), expected, rtol=1e-12)
+    assert_allclose(entropy(log_p), stats.entropy(p, axis=-1), rtol=1e-12, atol=1e-15)
     expected = [[_d(row, q[i]) for i, row in enumerate(member)] for member in p]
     found = kl_divergence(log_p, log_q)
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
+    assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
     expected = rel_entr(p, q).sum(axis=-1)
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
+    assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
 
 
 def test_small_divergences_keep_their_digits():
@@ -70,7 +69,7 @@ def test_small_divergences_keep_their_digits():
         log_p, log_q = np.log(np.array(p, float)), np.log(np.array(q, float))
         # log q itself is rounded to 1e-16, which eps makes relative
         found = kl_divergence(log_p, log_q)
-        np.testing.assert_allclose(found, expected, rtol=1e-15 / float(eps) + 1e-12)
+        assert_allclose(found, expected, rtol=1e-15 / float(eps) + 1e-12)
     assert kl_divergence(log_p, log_p) == 0.0
 
 
@@ -80,7 +79,7 @@ def test_saturated_probabilities_are_finite():
         log_zero = np.log([[0.0, 1.0], [1.0, 0.0]])
     assert entropy(log_zero).tolist() == [0.0, 0.0]
     found = kl_divergence(log_p, log_zero)
-    np.testing.assert_allclose(
+    assert_allclose(
         found,
         [
             -np.log(np.finfo(float).tiny),
@@ -97,7 +96,7 @@ def test_saturated_probabilities_are_finite():
         assert all(
             np.isfinite(part).all() and (part >= 0).all() for part in result.values()
         )
-    np.testing.assert_allclose(
+    assert_allclose(
         member_uncertainty(log_softmax(logits, axis=-1)).epistemic, np.log(2)
     )
 
@@ -160,9 +159,7 @@ def test_identities(setting, scale):
     )
     options = {"reference": reference, "setting": setting}
     found = member_uncertainty(log_p, weights=weights, **options)
-    np.testing.assert_allclose(
-        found.total, found.aleatoric + found.epistemic, rtol=0, atol=1e-12
-    )
+    assert_allclose(found.total, found.aleatoric + found.epistemic, rtol=0, atol=1e-12)
     assert all((part >= 0).all() for part in found.values())
     assert all(part.dtype == np.float64 for part in found.values())
     # log-probabilities are rounded to 1e-16, and members differ by about `scale`
@@ -170,15 +167,15 @@ def test_identities(setting, scale):
     order = np.random.default_rng(0).permutation(7)
     again = member_uncertainty(log_p[order], weights=weights[order], **options)
     for name in found:
-        np.testing.assert_allclose(again[name], found[name], **near)
+        assert_allclose(again[name], found[name], **near)
     # one model that is the given one leaves nothing to be learned
     same = member_uncertainty(reference[None], **options)
-    np.testing.assert_allclose(same.epistemic, 0.0, rtol=0, atol=1e-15)
-    np.testing.assert_allclose(same.aleatoric, entropy(reference))
+    assert_allclose(same.epistemic, 0.0, rtol=0, atol=1e-15)
+    assert_allclose(same.aleatoric, entropy(reference))
     # a member without weight does not count
     more = np.concatenate([log_p, log_p[:1]])
     none = np.concatenate([weights, np.zeros_like(weights[:1])])
-    np.testing.assert_allclose(
+    assert_allclose(
         member_uncertainty(more, weights=none, **options).epistemic,
         found.epistemic,
         **near,
@@ -191,7 +188,7 @@ def test_float32_and_tensors():
     expected = member_uncertainty(single.astype(np.float64), weights=weights)
     for given in (single, torch.from_numpy(single), single.tolist()):
         found = member_uncertainty(given, weights=weights)
-        np.testing.assert_allclose(found.total, expected.total, rtol=1e-12)
+        assert_allclose(found.total, expected.total, rtol=1e-12)
 
 
 # ---- normal distributions
@@ -245,11 +242,11 @@ def test_gaussian_uncertainty_against_loops(homoscedastic):
         ]
         assert b.epistemic[i] == pytest.approx(math.fsum(to_members))
     for found in (a, b):
-        np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic)
+        assert_allclose(found.total, found.aleatoric + found.epistemic)
         assert (found.epistemic >= 0).all()
     if homoscedastic:  # the variance of the means over that of the noise
         spread = (weights * mean**2).sum(0) - (weights * mean).sum(0) ** 2
-        np.testing.assert_allclose(a.epistemic, spread / variance)
+        assert_allclose(a.epistemic, spread / variance)
 
 
 # ---- errors

@@ -5,6 +5,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
 
@@ -25,18 +26,18 @@ def test_is_the_mean_of_its_approximations(data):
     X, y = data
     clf = MixtureLaplace(Laplace(NET, n_samples=4), 3, random_state=0).fit(X, y)
     parts = [one.predict_proba(X) for one in clf.approximations_]
-    np.testing.assert_allclose(clf.predict_proba(X), sum(parts) / 3, rtol=1e-13)
+    assert_allclose(clf.predict_proba(X), sum(parts) / 3, rtol=1e-13)
     members = clf.predict_members(X)
     assert members.shape == (12, 90, 3)
     parts = [one.predict_members(X) for one in clf.approximations_]
-    np.testing.assert_array_equal(members, np.concatenate(parts))
+    assert_array_equal(members, np.concatenate(parts))
     expected = member_uncertainty(np.log(members))
     found = clf.predict_uncertainty(X)
-    np.testing.assert_allclose(found.epistemic, expected.epistemic, rtol=1e-9)
+    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-9)
     for one, net in zip(clf.approximations_, clf.estimator_.estimators_, strict=True):
         alone = Laplace(FrozenEstimator(net), setting="a").fit(X, y)
         assert one.prior_precision_ == alone.prior_precision_
-        np.testing.assert_array_equal(one.predict_proba(X), alone.predict_proba(X))
+        assert_array_equal(one.predict_proba(X), alone.predict_proba(X))
 
 
 def test_approximations_draw_differently(data):
@@ -57,10 +58,8 @@ def test_strong_prior_leaves_the_ensemble(data):
         X, y
     )
     expected = ensemble.fit(X, y)
-    np.testing.assert_allclose(
-        clf.predict_proba(X), expected.predict_proba(X), atol=1e-5
-    )
-    np.testing.assert_allclose(
+    assert_allclose(clf.predict_proba(X), expected.predict_proba(X), atol=1e-5)
+    assert_allclose(
         clf.predict_uncertainty(X).epistemic,
         expected.predict_uncertainty(X).epistemic,
         atol=1e-5,
@@ -75,12 +74,12 @@ def test_frozen_ensemble_is_the_given_model(data):
     )
     clf.fit(X, y)
     reference = ensemble.predict_proba(X)
-    np.testing.assert_allclose(clf.predict_proba(X), reference, rtol=1e-12)
+    assert_allclose(clf.predict_proba(X), reference, rtol=1e-12)
     with np.errstate(divide="ignore"):
         members = np.log(clf.predict_members(X))
     expected = member_uncertainty(members, reference=np.log(reference), setting="b")
     found = clf.predict_uncertainty(X)
-    np.testing.assert_allclose(found.epistemic, expected.epistemic, rtol=1e-8)
+    assert_allclose(found.epistemic, expected.epistemic, rtol=1e-8)
     mixture = clf.set_params(setting="a").predict_proba(X)
     assert np.abs(mixture - reference).max() > 1e-3
 
@@ -103,7 +102,7 @@ def test_same_seed_same_numbers(data, n_jobs):
         .predict_members(X)
         for seed, jobs in ((0, None), (0, n_jobs), (1, None))
     )
-    np.testing.assert_array_equal(one, two)
+    assert_array_equal(one, two)
     assert np.abs(one - other).max() > 0.01
 
 
@@ -117,9 +116,7 @@ def test_blocks_are_those_of_one_call(data, monkeypatch):
         "skood.epistemic.laplace._mixture_laplace.row_blocks",
         lambda X, size: iter([X[:7], X[7:]]),
     )
-    np.testing.assert_allclose(
-        clf.predict_uncertainty(X).epistemic, expected, rtol=1e-9
-    )
+    assert_allclose(clf.predict_uncertainty(X).epistemic, expected, rtol=1e-9)
 
 
 def test_parameters_of_the_prediction_may_change(data):
@@ -131,13 +128,11 @@ def test_parameters_of_the_prediction_may_change(data):
     clf.estimator.set_params(predictive="mc", n_samples=5, batch_size=20)
     members = clf.predict_members(X)
     assert members.shape == (10, 90, 3)
-    np.testing.assert_allclose(members[:3], first[:3], rtol=1e-12)
-    np.testing.assert_allclose(
-        clf.predict_proba(X), members.mean(axis=0), rtol=1e-12, atol=1e-14
-    )
+    assert_allclose(members[:3], first[:3], rtol=1e-12)
+    assert_allclose(clf.predict_proba(X), members.mean(axis=0), rtol=1e-12, atol=1e-14)
     assert {one.predictive for one in clf.approximations_} == {"mean_field"}
     clf.set_params(estimator__predictive="mean_field")
-    np.testing.assert_allclose(clf.predict_proba(X), mean_field, rtol=1e-10)
+    assert_allclose(clf.predict_proba(X), mean_field, rtol=1e-10)
     clf.set_params(estimator__device="cuda:99")
     with pytest.raises(ValueError, match="'cuda:99' was asked for"):
         clf.predict_members(X)

@@ -3,9 +3,9 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from skood.epistemic import PackedEnsemble
@@ -94,7 +94,7 @@ def test_members_equal_networks_that_are_trained_alone(iris):
             nn.functional.cross_entropy(alone(rows), codes).backward()
             optimizer.step()
         p = torch.softmax(alone(rows), 1).detach()
-        np.testing.assert_allclose(clf.predict_members(X)[m], p, atol=1e-4)
+        assert_allclose(clf.predict_members(X)[m], p, atol=1e-4)
 
 
 def clone_state(clf):
@@ -122,4 +122,4 @@ def test_network_that_cannot_be_packed(iris):
     p = clf.predict_proba(iris[0])
     with pytest.raises(ValueError, match="Something in it mixes channels"):
         clf.set_params(estimator__module=module).fit(*iris)
-    np.testing.assert_array_equal(clf.predict_proba(iris[0]), p)
+    assert_array_equal(clf.predict_proba(iris[0]), p)

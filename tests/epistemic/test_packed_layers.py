@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
 from torch.nn import functional
 
@@ -85,16 +86,16 @@ def test_members_equal_small_networks(module, shape, options, training):
     logits = network.members(x)
     assert logits.shape == (7, n_members, 3)
     for m, member in enumerate(members):
-        np.testing.assert_allclose(
+        assert_allclose(
             logits[:, m].detach(), member(x).detach(), rtol=1e-9, atol=1e-12
         )
         found = alone(network.body, n_members, m).state_dict()
         for name, value in member.state_dict().items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-12)
+            assert_allclose(found[name], value, rtol=1e-12)
     p = torch.softmax(logits, -1).mean(1).detach()
-    np.testing.assert_allclose(network.eval()(x).exp().detach().sum(1), 1, rtol=1e-12)
+    assert_allclose(network.eval()(x).exp().detach().sum(1), 1, rtol=1e-12)
     if not training:
-        np.testing.assert_allclose(network(x).exp().detach(), p, rtol=1e-12)
+        assert_allclose(network(x).exp().detach(), p, rtol=1e-12)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -105,10 +106,10 @@ def test_linear_layer_and_its_gradient_equal_a_block_diagonal_one(bias):
     y = functional.linear(
         x, torch.block_diag(*layer.weight), layer.bias.flatten() if bias else None
     )
-    np.testing.assert_allclose(layer(x).detach(), y.detach(), rtol=1e-12)
+    assert_allclose(layer(x).detach(), y.detach(), rtol=1e-12)
     expected = torch.autograd.grad((y**3).sum(), [x, layer.weight])
     for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-10)
+        assert_allclose(a, b, rtol=1e-10)
 
 
 def test_groups_start_like_layers_of_their_own():
@@ -337,7 +338,7 @@ def test_layers_equal_those_of_torch_uncertainty():
             theirs[i].bias.copy_(ours.bias.flatten())
         x = rows(7, (5,))
         expected = theirs(x).unflatten(0, (2, 7)).transpose(0, 1)  # members first
-        np.testing.assert_allclose(network.members(x), expected, rtol=1e-10)
+        assert_allclose(network.members(x), expected, rtol=1e-10)
 
 
 def test_convolutions_equal_those_of_torch_uncertainty():
@@ -361,7 +362,7 @@ def test_convolutions_equal_those_of_torch_uncertainty():
             their.conv.bias.copy_(ours.bias)
         x = rows(7, (3, 9, 9))
         expected = theirs(x).unflatten(0, (2, 7)).transpose(0, 1)
-        np.testing.assert_allclose(network.members(x), expected, rtol=1e-10)
+        assert_allclose(network.members(x), expected, rtol=1e-10)
 
 
 def _gate(net, x):

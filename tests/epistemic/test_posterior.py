@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax
 from sklearn.neural_network import MLPClassifier
 from torch import nn
@@ -180,7 +181,7 @@ def test_batches_of_rows_sum_to_all_of_them(monkeypatch):
     torch.testing.assert_close(posterior.value_and_grad(theta), expected)
     assert len(calls) == 5
     monkeypatch.setattr(_posterior, "_BUDGET", 1)  # one model at a time
-    np.testing.assert_allclose(posterior.proba(theta), proba, rtol=1e-12)
+    assert_allclose(posterior.proba(theta), proba, rtol=1e-12)
     parts = [inner(theta, rows) for rows in (torch.arange(10), torch.arange(10, 30))]
     value = sum(part[0] for part in parts) + posterior.log_prior(theta)
     grad = sum(part[1] for part in parts) + posterior.grad_log_prior(theta)
@@ -216,11 +217,11 @@ def test_half_precision_is_sampled_in_float32(dtype):
 
 def test_scales_of_priors():
     shapes = {"w": torch.Size([3, 4]), "b": torch.Size([3]), "c": (2, 3, 3, 3)}
-    np.testing.assert_array_equal(prior_scales(0.5, shapes), np.full(69, 0.5))
+    assert_array_equal(prior_scales(0.5, shapes), np.full(69, 0.5))
     expected = np.repeat([np.sqrt(2 / 4), 1.0, np.sqrt(2 / 27)], [12, 3, 54])
-    np.testing.assert_allclose(prior_scales("he", shapes), expected, rtol=1e-15)
+    assert_allclose(prior_scales("he", shapes), expected, rtol=1e-15)
     given = {"c": 3.0, "b": 2, "w": 1.0}
-    np.testing.assert_array_equal(
+    assert_array_equal(
         prior_scales(given, shapes), np.repeat([1.0, 2.0, 3.0], [12, 3, 54])
     )
     with pytest.raises(
@@ -244,12 +245,8 @@ def test_member_probabilities_do_not_depend_on_the_blocks(kind, monkeypatch):
     samples = {name: w.numpy() for name, w in models.split(theta).items()}
     (together,) = member_log_proba(estimator, samples, X, "cpu")
     logits = models.logits(theta, torch.as_tensor(X)).numpy()
-    np.testing.assert_allclose(
-        together, log_softmax(logits, axis=2), rtol=1e-12, atol=1e-12
-    )
+    assert_allclose(together, log_softmax(logits, axis=2), rtol=1e-12, atol=1e-12)
     monkeypatch.setattr(_posterior, "_BUDGET", 1)
     alone = list(member_log_proba(estimator, samples, X, "cpu"))
     assert len(alone) == len(X)
-    np.testing.assert_allclose(
-        np.concatenate(alone, axis=1), together, rtol=1e-12, atol=1e-12
-    )
+    assert_allclose(np.concatenate(alone, axis=1), together, rtol=1e-12, atol=1e-12)

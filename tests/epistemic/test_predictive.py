@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from scipy import integrate, stats
 from scipy.special import expit, logsumexp, softmax
 
@@ -36,7 +37,7 @@ def test_probit_against_a_loop():
     found = probit_proba(logits, _diagonal(covariances))
     for i, (f, S) in enumerate(zip(logits, covariances, strict=True)):
         e = [math.exp(f[k] / math.sqrt(1 + math.pi * S[k, k] / 8)) for k in range(4)]
-        np.testing.assert_allclose(found[i], np.array(e) / sum(e), rtol=1e-13)
+        assert_allclose(found[i], np.array(e) / sum(e), rtol=1e-13)
 
 
 def test_mean_field_against_a_loop():
@@ -50,17 +51,15 @@ def test_mean_field_against_a_loop():
                 v = S[k, k] + S[j, j] - 2 * S[k, j]
                 total += math.exp(-(f[k] - f[j]) / math.sqrt(1 + math.pi * v / 8))
             p.append(1 / total)
-        np.testing.assert_allclose(found[i], np.array(p) / sum(p), rtol=1e-12)
+        assert_allclose(found[i], np.array(p) / sum(p), rtol=1e-12)
 
 
 def test_no_variance_gives_the_softmax():
     logits, covariances = _moments()
     none = np.zeros_like(covariances)
     expected = softmax(logits, axis=1)
-    np.testing.assert_allclose(
-        probit_proba(logits, _diagonal(none)), expected, rtol=1e-14
-    )
-    np.testing.assert_allclose(mean_field_proba(logits, none), expected, rtol=1e-13)
+    assert_allclose(probit_proba(logits, _diagonal(none)), expected, rtol=1e-14)
+    assert_allclose(mean_field_proba(logits, none), expected, rtol=1e-13)
 
 
 def test_mean_field_of_two_classes_is_that_of_the_margin():
@@ -85,7 +84,7 @@ def test_mean_field_ignores_what_all_logits_share():
     """A constant, however uncertain, changes no probability. Probit is fooled."""
     logits, covariances = _moments()
     shared = covariances + 50.0
-    np.testing.assert_allclose(
+    assert_allclose(
         mean_field_proba(logits + 3.0, shared),
         mean_field_proba(logits, covariances),
         rtol=1e-12,
@@ -115,11 +114,11 @@ def test_bridge_returns_to_the_dirichlet(alpha, shift):
     log_alpha = bridge_log_alpha(
         mean[None], np.diag(covariance)[None], covariance.sum(axis=1)[None]
     )
-    np.testing.assert_allclose(np.exp(log_alpha[0]), alpha, rtol=1e-10)
+    assert_allclose(np.exp(log_alpha[0]), alpha, rtol=1e-10)
     proba = bridge_proba(
         mean[None], np.diag(covariance)[None], covariance.sum(axis=1)[None]
     )
-    np.testing.assert_allclose(proba[0], alpha / alpha.sum(), rtol=1e-10)
+    assert_allclose(proba[0], alpha / alpha.sum(), rtol=1e-10)
 
 
 @pytest.mark.parametrize("normalize", [False, True])
@@ -140,7 +139,7 @@ def test_bridge_against_a_loop(normalize):
         for k in range(K):
             total = sum(math.exp(-f[j]) for j in range(K))
             alpha.append((1 - 2 / K + math.exp(f[k]) / K**2 * total) / S[k, k])
-        np.testing.assert_allclose(found[i], np.array(alpha) / sum(alpha), rtol=1e-10)
+        assert_allclose(found[i], np.array(alpha) / sum(alpha), rtol=1e-10)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -149,14 +148,14 @@ def test_bridge_of_large_logits_is_finite(n_classes):
     logits[0, 0] = 5000.0
     variances, row_sums = np.ones((1, n_classes)), np.ones((1, n_classes))
     found = bridge_proba(logits, variances, row_sums)
-    np.testing.assert_allclose(found, np.eye(n_classes)[:1], atol=1e-300)
+    assert_allclose(found, np.eye(n_classes)[:1], atol=1e-300)
 
 
 def test_bridge_of_hardly_any_variance_is_finite():
     zero = np.zeros((1, 3))
     logits = np.array([[1.0, 0.0, -1.0]])
     alpha = 1 / 3 + np.exp(logits[0]) / 9 * np.exp(-logits[0]).sum()
-    np.testing.assert_allclose(
+    assert_allclose(
         bridge_proba(logits, zero, zero)[0], alpha / alpha.sum(), rtol=1e-12
     )
 
@@ -185,4 +184,4 @@ def test_mean_field_of_blocks_is_that_of_whole_covariances(
     for block_bytes in (1, 50_000, 2**20):
         blocks = curvature.pair_variances(rows, precision, block_bytes)
         found = mean_field_of_blocks(logits, blocks)
-        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        assert_allclose(found, expected, rtol=1e-9)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import torch
 from joblib import parallel_config
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_blobs
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPClassifier
@@ -112,13 +113,13 @@ def test_uncertainty_equals_a_plain_loop(data, mlp, setting, temperature, target
         outputs = np.array([one.outputs for one in searches]).swapaxes(0, 1)
         losses = np.array([one.training_loss for one in searches]).T
         outputs = outputs.reshape(-1, 3)
-        np.testing.assert_allclose(members[:, i], np.exp(outputs), rtol=1e-8)
+        assert_allclose(members[:, i], np.exp(outputs), rtol=1e-8)
         weights = np.array(_softmax(losses.ravel().tolist(), temperature))
         expected = _measure(outputs, weights, log_p[i], setting)
         for name, value in zip(FIELDS, expected, strict=True):
             assert found[name][i] == pytest.approx(value, rel=1e-7), name
-    np.testing.assert_allclose(quam.predict_proba(points), np.exp(log_p), rtol=1e-12)
-    np.testing.assert_array_equal(quam.predict(points), mlp.predict(points))
+    assert_allclose(quam.predict_proba(points), np.exp(log_p), rtol=1e-12)
+    assert_array_equal(quam.predict(points), mlp.predict(points))
 
 
 def test_weights_from_n_evaluation_samples(data, mlp):
@@ -152,7 +153,7 @@ def test_weights_from_n_evaluation_samples(data, mlp):
     assert trace.weights.sum() == pytest.approx(1.0)
     plain = make_quam(FrozenEstimator(mlp), **QUICK, **STEP).fit(X, y)
     assert plain.evaluation_index_.shape == (0,)
-    np.testing.assert_array_equal(plain.trace(X[:1]).log_proba, trace.log_proba)
+    assert_array_equal(plain.trace(X[:1]).log_proba, trace.log_proba)
 
 
 def test_weights_are_not_normalized_across_points(data, quam):
@@ -163,7 +164,7 @@ def test_weights_are_not_normalized_across_points(data, quam):
     for i in range(5):
         alone = quam.predict_uncertainty(points[i : i + 1])
         for name in FIELDS:
-            np.testing.assert_allclose(together[name][i], alone[name], rtol=1e-9)
+            assert_allclose(together[name][i], alone[name], rtol=1e-9)
 
 
 def test_more_targets_than_classes(data, mlp):
@@ -174,7 +175,7 @@ def test_more_targets_than_classes(data, mlp):
     ]
     expected = both[0].predict_uncertainty(X[:4])
     for other in both[1:]:
-        np.testing.assert_array_equal(
+        assert_array_equal(
             other.predict_uncertainty(X[:4]).epistemic, expected.epistemic
         )
 
@@ -199,7 +200,7 @@ def test_images(scope):
         for t in range(N_CLASSES):
             x = torch.as_tensor(points[i])
             one = plain_search(module, names, x, t, batches, **STEP)
-            np.testing.assert_allclose(
+            assert_allclose(
                 trace_members[t::N_CLASSES, i], np.exp(one.outputs), atol=1e-9
             )
 
@@ -214,11 +215,11 @@ def test_trace_equals_a_plain_loop(data, mlp, gamma):
     trace = quam.trace(X[7:8])
     searches = _naive(quam, mlp, X, y, X[7])
     log_p = mlp.predict_log_proba(X[7:8])[0]
-    np.testing.assert_array_equal(trace.targets, [0, 1, 2])
-    np.testing.assert_allclose(trace.reference, log_p, rtol=1e-10)
+    assert_array_equal(trace.targets, [0, 1, 2])
+    assert_allclose(trace.reference, log_p, rtol=1e-10)
     all_losses = [loss for one in searches for loss in one.training_loss]
     weights = np.reshape(_softmax(all_losses, 0.1), (3, 6)).T
-    np.testing.assert_allclose(trace.weights, weights, rtol=1e-7)
+    assert_allclose(trace.weights, weights, rtol=1e-7)
     rows = quam.penalty_features_[quam.penalty_index_]
     answers = quam.penalty_targets_[quam.penalty_index_]
     for step in range(6):
@@ -233,19 +234,17 @@ def test_trace_equals_a_plain_loop(data, mlp, gamma):
             penalty = training - (own + gamma)
             assert trace.penalty[at] == pytest.approx(penalty, abs=1e-9)
             assert trace.loss[at] == pytest.approx(attack + c * penalty, abs=1e-8)
-            np.testing.assert_allclose(
-                trace.log_proba[step, t], one.outputs[step], atol=1e-8
-            )
+            assert_allclose(trace.log_proba[step, t], one.outputs[step], atol=1e-8)
             kl = math.fsum(np.exp(log_p) * (log_p - one.outputs[step]))
             assert trace.divergence[at] == pytest.approx(kl, abs=1e-9)
-    np.testing.assert_allclose(trace.penalty[0], -gamma, atol=1e-12)
-    np.testing.assert_allclose(trace.divergence[0], 0, atol=1e-12)
+    assert_allclose(trace.penalty[0], -gamma, atol=1e-12)
+    assert_allclose(trace.divergence[0], 0, atol=1e-12)
 
 
 def test_gamma_does_not_change_the_search(data, mlp, quam):
     X, y = data
     shifted = make_quam(FrozenEstimator(mlp), gamma=0.7, **QUICK, **STEP).fit(X, y)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         shifted.predict_uncertainty(X[:5]).epistemic,
         quam.predict_uncertainty(X[:5]).epistemic,
     )
@@ -262,9 +261,9 @@ def test_gamma_does_not_change_the_search(data, mlp, quam):
         "reference",
     }
     for name in set(one) - {"loss", "penalty"}:
-        np.testing.assert_array_equal(one[name], other[name])
+        assert_array_equal(one[name], other[name])
     c = 3.0 * 1.6 ** (np.arange(6) // 2)[:, None]
-    np.testing.assert_allclose(one.loss - other.loss, 0.7 * c * np.ones((1, 3)))
+    assert_allclose(one.loss - other.loss, 0.7 * c * np.ones((1, 3)))
 
 
 def test_trace_is_about_one_point(data, quam):
@@ -308,7 +307,7 @@ def test_chunks_are_all_the_same(scope):
             points
         )
         for name in FIELDS:
-            np.testing.assert_allclose(found[name], expected[name], rtol=1e-7)
+            assert_allclose(found[name], expected[name], rtol=1e-7)
 
 
 def test_targets_of_one_point_in_parts(data, mlp, quam, monkeypatch):
@@ -330,10 +329,10 @@ def test_targets_of_one_point_in_parts(data, mlp, quam, monkeypatch):
         assert max(sizes) == (1, expected)
         assert sum(n for _, n in sizes) == 12
         for name in FIELDS:
-            np.testing.assert_allclose(split[name], found[name], rtol=1e-8)
+            assert_allclose(split[name], found[name], rtol=1e-8)
         parts = quam.trace(X[:1])
         for name in trace:
-            np.testing.assert_allclose(parts[name], trace[name], rtol=1e-7, atol=1e-12)
+            assert_allclose(parts[name], trace[name], rtol=1e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -348,4 +347,4 @@ def test_parts_of_the_points_at_the_same_time(data, quam, backend):
             found = quam.set_params(n_jobs=2).predict_uncertainty(rows)
         for name in FIELDS:
             assert found[name].dtype == np.float64
-            np.testing.assert_allclose(found[name], expected[name], rtol=1e-9)
+            assert_allclose(found[name], expected[name], rtol=1e-9)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone, is_regressor
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
@@ -206,7 +207,7 @@ def test_uncertainty_equals_a_plain_loop(
         for name, value in zip(FIELDS, expected, strict=True):
             assert found[name][i] == pytest.approx(value, rel=1e-7), name
     expected = module(torch.as_tensor(points))[:, 0].detach()
-    np.testing.assert_allclose(quam.predict(points), expected, rtol=1e-10)
+    assert_allclose(quam.predict(points), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("variance", [0.4, "network"])
@@ -235,12 +236,12 @@ def test_trace_equals_a_plain_loop(data, mlp, normal_net, variance):
             assert trace.loss[step, j] == pytest.approx(loss, abs=1e-7)
             kl = _kl(*given, mean, var)
             assert trace.divergence[step, j] == pytest.approx(kl, rel=1e-7)
-    np.testing.assert_allclose(
+    assert_allclose(
         trace.weights, np.reshape(_weights(members, 0.1), (2, 5)).T, rtol=1e-6
     )
     assert trace.reference == pytest.approx(given, rel=1e-10)
     # one step aside, in standard deviations
-    np.testing.assert_allclose(
+    assert_allclose(
         (trace.mean[0] - given[0]) / math.sqrt(given[1]), [0.1, -0.1], rtol=1e-6
     )
 
@@ -279,7 +280,7 @@ def test_chunks_and_processes(data, mlp, normal_net, scope, variance):
     for options in ({"search__chunk_size": 1}, {"search__chunk_size": 2}):
         found = clone(quam).set_params(**options).fit(X, y).predict_uncertainty(X[:5])
         for name in FIELDS:
-            np.testing.assert_allclose(found[name], expected[name], rtol=1e-7)
+            assert_allclose(found[name], expected[name], rtol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -298,17 +299,17 @@ def test_kinds_of_regressors(data, estimator):
     X, y = data
     quam = make_regressor(estimator, **QUICK).fit(X, y)
     expected = quam.estimator_.predict(X)
-    np.testing.assert_allclose(quam.predict(X), expected, rtol=1e-9, atol=1e-12)
+    assert_allclose(quam.predict(X), expected, rtol=1e-9, atol=1e-12)
     assert is_regressor(quam)
     assert isinstance(quam, UncertaintyMixin)
     assert quam.n_features_in_ == 3
     assert quam.score(X, y) == pytest.approx(quam.estimator_.score(X, y))
     found = quam.predict_uncertainty(X[:4])
     assert (found.epistemic > 0).all()
-    np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic)
+    assert_allclose(found.total, found.aleatoric + found.epistemic)
     frozen = make_regressor(FrozenEstimator(quam.estimator_), **QUICK).fit(X, y)
     again = frozen.predict_uncertainty(X[:4])
-    np.testing.assert_array_equal(again.epistemic, found.epistemic)
+    assert_array_equal(again.epistemic, found.epistemic)
 
 
 def test_skorch_nets_of_one_output(data):
@@ -324,7 +325,7 @@ def test_skorch_nets_of_one_output(data):
     state = torch.get_rng_state()
     quam = make_regressor(net, **QUICK).fit(X, y)
     torch.set_rng_state(state)
-    np.testing.assert_allclose(
+    assert_allclose(
         quam.predict(X), quam.estimator_.predict(X)[:, 0], rtol=1e-5, atol=1e-6
     )
     assert (quam.predict_uncertainty(X[:3]).epistemic > 0).all()
@@ -338,7 +339,7 @@ def test_loader_equals_array(data, mlp):
     expected = make_regressor(FrozenEstimator(mlp), **QUICK).fit(X, y)
     loaded = make_regressor(FrozenEstimator(mlp), **QUICK).fit(loader)
     assert loaded.variance_ == pytest.approx(expected.variance_)
-    np.testing.assert_allclose(
+    assert_allclose(
         loaded.predict_uncertainty(X[:4]).epistemic,
         expected.predict_uncertainty(X[:4]).epistemic,
         rtol=1e-9,
@@ -357,7 +358,7 @@ def test_kinds_of_arrays(data, mlp):
         (X, torch.as_tensor(y)),
     ]:
         found = make_regressor(FrozenEstimator(mlp), **QUICK).fit(rows, targets)
-        np.testing.assert_array_equal(
+        assert_array_equal(
             found.predict_uncertainty(X[:3]).epistemic,
             expected.predict_uncertainty(X[:3]).epistemic,
         )
@@ -416,7 +417,7 @@ def test_linear_regressors_without_intercept(data):
     X, y = data
     quam = make_regressor(Ridge(fit_intercept=False), **QUICK).fit(X, y)
     expected = quam.estimator_.predict(X)
-    np.testing.assert_allclose(quam.predict(X), expected, rtol=1e-9, atol=1e-12)
+    assert_allclose(quam.predict(X), expected, rtol=1e-9, atol=1e-12)
     with pytest.raises(ValueError, match="has no bias, which searches around a"):
         quam.predict_uncertainty(X[:1])
 
@@ -454,7 +455,7 @@ def test_transformers(data, scope):
     assert torch.backends.mha.get_fastpath_enabled()
     found = quam.predict_uncertainty(X[:3])
     assert (found.epistemic > 0).all()
-    np.testing.assert_allclose(quam.predict(X), net.predict(X)[:, 0], rtol=1e-9)
+    assert_allclose(quam.predict(X), net.predict(X)[:, 0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -475,7 +476,7 @@ def test_half_precision(data, dtype):
         .epistemic
         for net in given
     ]
-    np.testing.assert_array_equal(*found)
+    assert_array_equal(*found)
 
 
 class Squared(nn.Linear):

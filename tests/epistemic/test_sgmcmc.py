@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from sklearn.datasets import make_moons
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -86,10 +87,8 @@ def test_against_a_loop(exploration, init):
             if epoch >= 2:
                 kept.append(theta)
     kept = np.array(kept)
-    np.testing.assert_allclose(
-        clf.samples_["0.weight"].reshape(4, 4), kept[:, :4], rtol=1e-9
-    )
-    np.testing.assert_allclose(clf.samples_["0.bias"], kept[:, 4:], rtol=1e-9)
+    assert_allclose(clf.samples_["0.weight"].reshape(4, 4), kept[:, :4], rtol=1e-9)
+    assert_allclose(clf.samples_["0.bias"], kept[:, 4:], rtol=1e-9)
 
 
 def test_no_momentum_and_no_noise_is_gradient_descent():
@@ -112,7 +111,8 @@ def test_no_momentum_and_no_noise_is_gradient_descent():
 
 
 @pytest.mark.parametrize(
-    "momentum, prior_scale, temperature", [(0.5, 1.0, 1.0), (0.7, 2.0, 0.5)]
+    "momentum, prior_scale, temperature",
+    [pytest.param(0.5, 1.0, 1.0, marks=pytest.mark.slow), (0.7, 2.0, 0.5)],
 )
 def test_small_steps_sample_the_posterior(momentum, prior_scale, temperature):
     """Means, variances and covariance, at a momentum far from 1 too."""

@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
 from sklearn.linear_model import LogisticRegression
@@ -39,11 +40,11 @@ def test_members_are_those_of_a_loop(data, optimizer):
         if t % 4 == 3:
             members.append(copy.deepcopy(net))
     p = [member.predict_proba(X) for member in members]
-    np.testing.assert_allclose(clf.predict_members(X), p, rtol=1e-12)
-    np.testing.assert_allclose(clf.predict_proba(X), np.mean(p, axis=0), rtol=1e-12)
+    assert_allclose(clf.predict_members(X), p, rtol=1e-12)
+    assert_allclose(clf.predict_proba(X), np.mean(p, axis=0), rtol=1e-12)
     rates = [0.05 * r for r in (1.0, 0.5 + 0.25 * 2**0.5, 0.5, 0.5 - 0.25 * 2**0.5)]
     history = clf.estimators_[-1].history_
-    np.testing.assert_allclose([epoch["lr"] for epoch in history], 3 * rates)
+    assert_allclose([epoch["lr"] for epoch in history], 3 * rates)
     assert clf.predict_uncertainty(X).epistemic.max() > 1e-4
     assert [member.lr for member in clf.estimators_] == [0.05] * 3
 
@@ -57,13 +58,13 @@ def test_setting_b_is_about_the_last_member(data):
     X, y = data
     clf = SnapshotEnsemble(NET, n_members=2, setting="b").fit(X, y)
     assert clf.estimator_ is clf.estimators_[-1]
-    np.testing.assert_allclose(
+    assert_allclose(
         clf.predict_proba(X), clf.estimators_[1].predict_proba(X), rtol=1e-12
     )
     log_p = np.log(clf.predict_members(X))
     divergence = np.sum(np.exp(log_p[1]) * (log_p[1] - log_p[0]), axis=1)
     found = clf.predict_uncertainty(X)
-    np.testing.assert_allclose(found.epistemic, divergence / 2, rtol=1e-7)
+    assert_allclose(found.epistemic, divergence / 2, rtol=1e-7)
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 1.0, 1: 2.0, 2: 3.0}])
@@ -79,9 +80,7 @@ def test_class_and_sample_weights_are_one_weight(data, class_weight):
     clf = SnapshotEnsemble(base, n_members=2).fit(X, y, sample_weight=weight)
     product = weight * np.array(per_class)[y]
     expected = SnapshotEnsemble(NET, n_members=2).fit(X, y, sample_weight=product)
-    np.testing.assert_allclose(
-        clf.predict_members(X), expected.predict_members(X), rtol=1e-4
-    )
+    assert_allclose(clf.predict_members(X), expected.predict_members(X), rtol=1e-4)
 
 
 def test_scaled_in_a_pipeline(data):
@@ -91,7 +90,7 @@ def test_scaled_in_a_pipeline(data):
     found = clf.fit(X, names).predict(X)
     scaled = StandardScaler().fit_transform(X)
     expected = SnapshotEnsemble(NET, n_members=2).fit(scaled, y).predict(scaled)
-    np.testing.assert_array_equal(found, np.array(["ant", "bee", "cat"])[expected])
+    assert_array_equal(found, np.array(["ant", "bee", "cat"])[expected])
 
 
 def test_what_it_refuses(data):

@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -80,7 +81,7 @@ def test_binary_classifiers_of_scikit_learn(estimator, widths):
         assert logits.shape == (1, 12, 2)
         assert points.shape == (1, 2)
         p = torch.softmax(symmetric(logits[0].detach()), 1)
-        np.testing.assert_allclose(p, estimator.predict_proba(X), rtol=1e-10)
+        assert_allclose(p, estimator.predict_proba(X), rtol=1e-10)
 
 
 @pytest.mark.parametrize("scope", ["last", "dense", "full"])
@@ -94,7 +95,7 @@ def test_networks_with_one_output(scope):
     logits, _ = tail.logits(tail.start(1), features, features[:1])
     p = torch.softmax(symmetric(logits[0].detach()), 1)
     expected = np.exp(network.log_proba(network.prepare(X)))
-    np.testing.assert_allclose(p, expected, rtol=1e-10)
+    assert_allclose(p, expected, rtol=1e-10)
 
 
 class ScaledHead(nn.Linear):

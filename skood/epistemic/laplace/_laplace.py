@@ -255,10 +255,7 @@ class Laplace(BaseMembers):
         self.device = device
         self.verbose = verbose
 
-    @fit_context(
-        # The network is validated by its own fit.
-        prefer_skip_nested_validation=False
-    )
+    @fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
     def fit(self, X, y):
         """Fit the network, then the normal distribution of its weights.
 

@@ -128,10 +128,7 @@ class MixtureLaplace(BaseMembers):
         self.random_state = random_state
         self.verbose = verbose
 
-    @fit_context(
-        # The networks are validated by their own fit.
-        prefer_skip_nested_validation=False
-    )
+    @fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
     def fit(self, X, y):
         """Fit the ensemble, then the normal distributions around its members.
 
@@ -193,11 +190,8 @@ class MixtureLaplace(BaseMembers):
             verbose=self.verbose,
         )
 
-    def _setting(self):
-        """Resolve "auto": "b" for a frozen ensemble."""
-        if self.setting != "auto":
-            return self.setting
-        return "b" if isinstance(self.estimator.estimator, FrozenEstimator) else "a"
+    def _has_given_model(self):
+        return isinstance(self.estimator.estimator, FrozenEstimator)
 
     def _now(self):
         """Return the approximations with the current values of the parameters."""

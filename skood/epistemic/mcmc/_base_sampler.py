@@ -44,10 +44,7 @@ class BaseSampler(BaseMembers):
     def _sample(self, options, posterior, generator):
         """Return the weights (n_members, n_weights), and set attributes of the run."""
 
-    @fit_context(
-        # The wrapped estimator is validated by its own fit.
-        prefer_skip_nested_validation=False
-    )
+    @fit_context(prefer_skip_nested_validation=False)  # the estimator is the user's
     def fit(self, X, y):
         """Fit the given model, then sample the weights of its network.
 

@@ -53,7 +53,7 @@ class _DualAveraging:
 
     def update(self, accept):
         self.n += 1
-        weight = 1.0 / (self.n + self.t0)
+        weight = 1.0 / (self.n + self.t0)  # Eq. (6)
         self.h = (1 - weight) * self.h + weight * (self.target - accept)
         log_step = self.mu - math.sqrt(self.n) / self.gamma * self.h
         weight = self.n**-self.kappa
@@ -67,9 +67,11 @@ class _DualAveraging:
 class _Sampler:
     """State and transitions of the chains."""
 
-    def __init__(self, value_and_grad, start, generator):
+    def __init__(self, value_and_grad, start, generator, n_leapfrog=1, bar=None):
         self.value_and_grad = value_and_grad
         self.generator = generator
+        self.n_leapfrog = n_leapfrog
+        self.bar = bar
         self.z = start.clone()
         self.value, self.grad = value_and_grad(self.z)
         self.inverse_mass = torch.ones_like(start[0])
@@ -94,9 +96,18 @@ class _Sampler:
         gain = self._energy(self.value, r) - self._energy(end[2], end[1])
         return end, torch.nan_to_num(gain, nan=-math.inf)
 
-    def transition(self, step, n_steps):
-        """Move each chain; return acceptance probabilities and divergences."""
-        (z, _, value, grad), gain = self._propose(step, n_steps)
+    def transition(self, step):
+        """Move each chain; return acceptance probabilities and divergences.
+
+        The number of steps is drawn between about 0.5 and 1.5 times `n_leapfrog`.
+        """
+        n = self.n_leapfrog
+        low, high = (n + 1) // 2, n + n // 2
+        if low < high:
+            place = {"generator": self.generator, "device": self.z.device}
+            low = int(torch.randint(low, high + 1, (1,), **place))
+        (z, _, value, grad), gain = self._propose(step, low)
+        self.bar.update(1)
         accept = gain.clamp(max=0.0).exp()
         u = torch.empty_like(accept).uniform_(generator=self.generator)
         moved = u < accept
@@ -121,39 +132,22 @@ class _Sampler:
         return step
 
 
-def _jitter(n_leapfrog, generator, device):
-    """Draw a number of steps between about 0.5 and 1.5 times the given one."""
-    low, high = (n_leapfrog + 1) // 2, n_leapfrog + n_leapfrog // 2
-    if low == high:
-        return low
-    drawn = torch.randint(low, high + 1, (1,), generator=generator, device=device)
-    return int(drawn)
-
-
-def _windows(n_warmup):
-    """Divide the warm-up into growing windows, so that late values dominate."""
-    ends = [n_warmup * share // 8 for share in (0, 1, 2, 4, 8)]
-    return [end - start for start, end in pairwise(ends)]
-
-
-def _warm_up(sampler, n_warmup, n_leapfrog, target_accept, adapt_mass, bar):
+def _warm_up(sampler, n_warmup, target_accept, adapt_mass):
     """Adapt the step sizes and, optionally, the masses; return the step sizes."""
-    z = sampler.z
-    step = torch.full(sampler.value.shape, 0.1, dtype=torch.float64, device=z.device)
-    windows = _windows(n_warmup)
-    for number, n in enumerate(windows):
+    step = torch.full_like(sampler.value, 0.1)
+    # growing windows, so that late values dominate
+    ends = [n_warmup * share // 8 for share in (0, 1, 2, 4, 8)]
+    for start, end in pairwise(ends):
         step = sampler.first_step(step)
         averaging = _DualAveraging(step, target_accept)
         draws = []
-        for i in range(n):
-            n_steps = _jitter(n_leapfrog, sampler.generator, z.device)
-            accept, _ = sampler.transition(averaging.step, n_steps)
+        for i in range(end - start):
+            accept, _ = sampler.transition(averaging.step)
             averaging.update(accept)
-            if adapt_mass and i >= n // 2:
+            if adapt_mass and i >= (end - start) // 2:
                 draws.append(sampler.z)
-            bar.update(1)
         step = averaging.mean()
-        if len(draws) > 1 and number + 1 < len(windows):
+        if len(draws) > 1 and end < n_warmup:
             sampler.inverse_mass = _shrunk_variance(torch.stack(draws))
     return step
 
@@ -190,28 +184,24 @@ def sample(
     (n_chains, n_samples), and ndarrays (n_chains,) over the transitions after warm-up:
     ``acceptance_rate``, ``step_size`` and ``n_divergences``.
     """
-    sampler = _Sampler(value_and_grad, start, generator)
+    sampler = _Sampler(value_and_grad, start, generator, n_leapfrog, bar)
     if step_size is None:
-        step = _warm_up(sampler, n_warmup, n_leapfrog, target_accept, adapt_mass, bar)
+        step = _warm_up(sampler, n_warmup, target_accept, adapt_mass)
     else:
         step = torch.full_like(sampler.value, step_size)
         for _ in range(n_warmup):
-            n_steps = _jitter(n_leapfrog, generator, start.device)
-            sampler.transition(step, n_steps)
-            bar.update(1)
+            sampler.transition(step)
     n_chains, n_dims = start.shape
     samples = start.new_empty((n_chains, n_samples, n_dims))
     log_density = step.new_empty((n_chains, n_samples))
     accepted, diverged = torch.zeros_like(step), torch.zeros_like(step)
     for i in range(n_samples * thin):
-        n_steps = _jitter(n_leapfrog, generator, start.device)
-        accept, bad = sampler.transition(step, n_steps)
+        accept, bad = sampler.transition(step)
         accepted += accept
         diverged += bad
         if (i + 1) % thin == 0:
             samples[:, i // thin] = sampler.z
             log_density[:, i // thin] = sampler.value
-        bar.update(1)
     return Bunch(
         samples=samples,
         log_density=log_density,

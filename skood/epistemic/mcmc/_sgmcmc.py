@@ -107,12 +107,9 @@ class CyclicalSGHMC(BaseSampler):
 
     which at a constant step is gradient descent with the momentum :math:`\mu` and the
     learning rate :math:`l_k` on the mean loss, plus noise that turns it into a sampler
-    of :math:`p(w \mid D)^{1/T}`. The learning rate follows cycles of K steps,
-
-    .. math:: l_k = \frac{l_0}{2} \Bigl(\cos \frac{\pi \, (k \bmod K)}{K} + 1\Bigr) .
-
-    The large steps at the beginning of a cycle move to another mode; the small steps at
-    its end sample this mode.
+    of :math:`p(w \mid D)^{1/T}`. The learning rate follows the cycles of a
+    :class:`CyclicalSchedule`: the large steps at the beginning of a cycle move to
+    another mode; the small steps at its end sample this mode.
 
     Read more in the :ref:`User Guide <epistemic>`.
 

@@ -235,7 +235,7 @@ def search(tail, points, task, n_searches, batches, options, judges=None):
     """
     weights = task.start(tail, n_searches)
     optimizer = _adam(weights, options)
-    steps = make_steps(tail, weights, len(points))
+    steps = make_steps(tail, weights)
     predicted, training, attacks, judged = [], [], [], []
     for step in range(options.n_steps + 1):
         rows, answers = batches[step]

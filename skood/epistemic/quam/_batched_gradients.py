@@ -7,22 +7,21 @@ from typing import Any
 
 import torch
 
-from skood.epistemic._vectorized import stacked_linear
 from skood.epistemic.quam._searched_layers import DenseTail
 
 __all__ = ["AutogradSteps", "DenseSteps", "make_steps"]
 
 
-def make_steps(tail, weights, n_points):
-    """Return the gradients of stacked weights of a tail, for `n_points` points."""
+def make_steps(tail, weights):
+    """Return the gradients of stacked weights of a tail."""
     kind = DenseSteps if isinstance(tail, DenseTail) else AutogradSteps
-    return kind(tail, weights, n_points)
+    return kind(tail, weights)
 
 
 class AutogradSteps:
     """Gradients by torch's automatic differentiation, for any tail."""
 
-    def __init__(self, tail, weights, n_points):
+    def __init__(self, tail, weights):
         self._tail = tail
         self._weights = weights
 
@@ -55,15 +54,12 @@ class DenseSteps:
     differentiated by torch.
     """
 
-    def __init__(self, tail, weights, n_points):
-        self._n_points = n_points
-        self._functions = tail.functions
-        self._pairs = list(tail._pairs([weight.detach() for weight in weights]))
+    def __init__(self, tail, weights):
+        self._tail = tail
+        self._pairs = list(tail.pairs([weight.detach() for weight in weights]))
         for weight in weights:
             weight.grad = torch.zeros_like(weight)
-        self._grads = list(tail._pairs([weight.grad for weight in weights]))
-        self._n_out = tail._given[0][0].shape[1]
-        self._n_searches = self._pairs[0][0].shape[1] // self._n_out
+        self._grads = list(tail.pairs([weight.grad for weight in weights]))
         self._first: Any = None
         self._gradient: Any = None
 
@@ -76,61 +72,42 @@ class DenseSteps:
             self._gradient = weight.new_zeros(n_rows, weight.shape[1])
         return self._first, self._gradient
 
-    def _own(self, block):
-        """Return a view of each point in its own searches, (n_points, each, d)."""
-        each = self._n_searches // self._n_points
-        block = block.view(self._n_points, self._n_points, each, self._n_out)
-        return block.diagonal(dim1=0, dim2=1).movedim(-1, 0)
-
     def forward(self, rows, points):
         """Return logits as in `Tail.logits`; store the values for `backward`."""
-        n_rows, n_searches = len(rows), self._n_searches
-        both = torch.cat([rows, points])
-        h, _ = self._buffers(len(both))
-        weight, bias = self._pairs[0]
-        if bias is None:
-            torch.mm(both, weight, out=h)
-        else:
-            torch.addmm(bias, both, weight, out=h)
-        own = self._own(h[n_rows:]).reshape(n_searches, 1, self._n_out)
-        h = h[:n_rows].view(n_rows, n_searches, self._n_out).transpose(0, 1)
-        self._kept, self._both = [], both
-        if len(self._pairs) > 1:
-            h = torch.cat([h, own], dim=1)
-            for (weight, bias), function in zip(
-                self._pairs[1:], self._functions, strict=True
-            ):
-                before = h.flatten(0, 1).requires_grad_()
-                with torch.enable_grad():
-                    after = function(before)
-                h = after.detach().view(n_searches, n_rows + 1, -1)
-                self._kept.append((before, after, h))
-                h = stacked_linear(h, weight, bias)
-            return h[:, :n_rows], h[:, n_rows]
-        return h, own[:, 0]
+        self._both, self._kept = torch.cat([rows, points]), []
+        out, _ = self._buffers(len(self._both))
+        return self._tail.run(self._pairs, self._both, len(rows), out, self._apply)
+
+    def _apply(self, function, before):
+        """Return the values of a function, and store them for `backward`."""
+        before.requires_grad_()
+        with torch.enable_grad():
+            after = function(before)
+        self._kept.append((before, after))
+        return after.detach()
 
     def backward(self, row_gradient, point_gradient):
         """Set the gradients of the weights, from the gradients of the logits."""
-        n_rows = row_gradient.shape[1]
+        n_searches, n_rows, n_out = *row_gradient.shape[:2], self._tail.n_out
         grads = list(zip(self._pairs, self._grads, strict=True))[1:]
         if grads:
             g = torch.cat([row_gradient, point_gradient[:, None]], dim=1)
             for ((weight, _), (to_weight, to_bias)), kept in zip(
                 reversed(grads), reversed(self._kept), strict=True
             ):
-                before, after, h = kept
+                before, after = kept
+                h = after.detach().view(n_searches, n_rows + 1, -1)
                 torch.bmm(h.mT, g, out=to_weight)
                 if to_bias is not None:
                     torch.sum(g, dim=1, keepdim=True, out=to_bias)
                 g = torch.bmm(g, weight.mT).flatten(0, 1)
                 (g,) = torch.autograd.grad(after, before, g)
-                g = g.view(self._n_searches, n_rows + 1, -1)
+                g = g.view(n_searches, n_rows + 1, -1)
             row_gradient, point_gradient = g[:, :n_rows], g[:, n_rows]
         gradient = self._gradient
-        gradient[:n_rows].view(n_rows, self._n_searches, self._n_out).copy_(
-            row_gradient.transpose(0, 1)
-        )
-        own = self._own(gradient[n_rows:])
+        shared = gradient[:n_rows].view(n_rows, n_searches, n_out)
+        shared.copy_(row_gradient.transpose(0, 1))
+        own = self._tail.own(gradient[n_rows:])
         own.copy_(point_gradient.reshape(own.shape))
         to_weight, to_bias = self._grads[0]
         torch.mm(self._both.T, gradient, out=to_weight)

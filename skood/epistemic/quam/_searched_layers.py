@@ -157,6 +157,7 @@ class DenseTail(Tail):
             for weight, bias in layers
         ]
         widths = [weight.shape[1] for weight, _ in self._given]
+        self.n_out = widths[0]
         self.bytes_per_row = 4 * sum(widths) * self._given[0][0].element_size()
 
     def features(self, rows):
@@ -198,29 +199,44 @@ class DenseTail(Tail):
                 weights.append(biases.requires_grad_())
         return weights
 
-    def _pairs(self, weights):
+    def pairs(self, weights):
+        """Yield the weight and the bias, or None, of each layer."""
         weights = iter(weights)
         for _, bias in self._given:
             yield next(weights), None if bias is None else next(weights)
 
     def logits(self, weights, rows, points):
-        (first, bias), *others = self._pairs(weights)
-        n_rows, n_points = len(rows), len(points)
-        n_out = self._given[0][0].shape[1]
-        n_searches = first.shape[1] // n_out
+        return self.run(list(self.pairs(weights)), torch.cat([rows, points]), len(rows))
+
+    def run(self, pairs, both, n_rows, out=None, apply=None):
+        """Return `logits` of both samples and points.
+
+        `out` receives the outputs of the first layer, and ``apply(function, h)``
+        replaces ``function(h)``.
+        """
         # every point runs through the searches of all points: only few more rows
-        both = torch.cat([rows, points])
-        h = both @ first if bias is None else torch.addmm(bias, both, first)
-        own = h[n_rows:].view(n_points, n_points, n_searches // n_points, n_out)
-        own = own.diagonal(dim1=0, dim2=1).movedim(-1, 0).reshape(n_searches, 1, n_out)
-        h = h[:n_rows].view(n_rows, n_searches, n_out).transpose(0, 1)
+        (weight, bias), *others = pairs
+        if bias is None:
+            h = torch.mm(both, weight, out=out)
+        else:
+            h = torch.addmm(bias, both, weight, out=out)
+        n_searches = h.shape[1] // self.n_out
+        own = self.own(h[n_rows:]).reshape(n_searches, 1, self.n_out)
+        h = h[:n_rows].view(n_rows, n_searches, self.n_out).transpose(0, 1)
         if not others:
             return h, own[:, 0]
         h = torch.cat([h, own], dim=1)
         for (weight, bias), function in zip(others, self.functions, strict=True):
-            h = function(h.flatten(0, 1)).view(n_searches, n_rows + 1, -1)
-            h = stacked_linear(h, weight, bias)
+            h = h.flatten(0, 1)
+            h = function(h) if apply is None else apply(function, h)
+            h = stacked_linear(h.view(n_searches, n_rows + 1, -1), weight, bias)
         return h[:, :n_rows], h[:, n_rows]
+
+    def own(self, block):
+        """Return a view of each point in its own searches, (n_points, each, n_out)."""
+        each = block.shape[1] // (len(block) * self.n_out)
+        block = block.view(len(block), len(block), each, self.n_out)
+        return block.diagonal(dim1=0, dim2=1).movedim(-1, 0)
 
     def n_weights(self):
         return sum(
@@ -229,13 +245,13 @@ class DenseTail(Tail):
         )
 
     def _output_biases(self, weights):
-        *_, (_, bias) = self._pairs(weights)
+        *_, (_, bias) = self.pairs(weights)
         width = self._given[-1][0].shape[1]
         return None if bias is None else bias.view(-1, width)
 
     def named(self, weights, search):
         found = {}
-        pairs = zip(self.layers, self._given, self._pairs(weights), strict=True)
+        pairs = zip(self.layers, self._given, self.pairs(weights), strict=True)
         for i, ((name, bias_name), (given, _), (weight, bias)) in enumerate(pairs):
             part = slice(search * given.shape[1], (search + 1) * given.shape[1])
             found[name] = (weight[:, part] if i == 0 else weight[search]).T
