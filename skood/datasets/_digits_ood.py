@@ -39,14 +39,10 @@ def _left_out_labels(left_out, classes):
 
 
 def ood_bunch(images, labels, *, left_out, ood_label, scale, as_images, descr):
-    """Return the Bunch of a loader from gray images and their labels.
+    """Return the Bunch of a loader: gray images (n, height, width), integer labels.
 
-    `images` has shape (n_samples, height, width), `labels` integers of shape
-    (n_samples,). `left_out` (int, sequence of int or "all") are the classes whose
-    samples are OOD; `ood_label` replaces their target, None leaves it. Gray values are
-    divided by `scale`; `as_images` selects `data` of shape (n_samples, 1, height,
-    width) instead of flat; `descr` is the description. The Bunch has `data`, `target`,
-    `is_ood`, `left_out`, `target_names` and `DESCR`.
+    For `left_out`, `ood_label` and `as_images` see `load_idx_images`; gray values are
+    divided by `scale`.
     """
     classes = np.unique(labels)
     left_out = _left_out_labels(left_out, classes)

@@ -33,16 +33,10 @@ _PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 
 def read_graph(name, root, *, download=False, max_bytes=None):
-    """Return features, adjacency, labels and class names of a graph, without changes.
+    """Return features, adjacency, labels and class names (or None) of a graph.
 
-    `name` is a graph of :func:`skood.datasets.load_graph`, `root` the folder of all
-    graphs, in the layout of torch_geometric, which downloads missing files if
-    `download` is True; for `max_bytes` see :func:`skood.datasets.load_graph`. The
-    features are a float32 csr_array of shape (n_nodes, n_features), the adjacency a
-    float32 csr_array of shape (n_nodes, n_nodes) with ones at edges, the labels int64
-    class numbers of shape (n_nodes,), the names of shape (n_classes,), or None if the
-    files have none. Raises a FileNotFoundError if files are missing and `download` is
-    False, and a ValueError for an invalid file.
+    The first two are float32 csr_arrays, labels int64. For the arguments and errors see
+    :func:`skood.datasets.load_graph`.
     """
     if name in _NPZ_FILES:
         dataset, key, folder, file = _NPZ_FILES[name]

@@ -52,8 +52,8 @@ def _read_bytes(path, max_bytes):
 def _read_idx(path, ndim, max_bytes):
     """Read an IDX file of unsigned bytes with `ndim` dimensions.
 
-    The header is two zero bytes, the code of the type, the number of dimensions and
-    each dimension as a big-endian 32-bit integer; then come the bytes, row by row.
+    Two zero bytes, type, `ndim`, and the shape as big-endian 32-bit integers come
+    first.
     """
     content = _read_bytes(path, max_bytes)
     if len(content) < 4 or content[:2] != b"\x00\x00":

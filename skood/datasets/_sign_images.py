@@ -67,10 +67,9 @@ def _blend(images, color, coverage):
 
 
 def shape_distance(shape, x, y):
-    """Return the signed distance from the edge of a sign of radius about 1.
+    """Return the signed distance from the edge of a sign of radius 1; y goes down.
 
-    `shape` is one of `SHAPES`; y goes down. The distance is negative inside and exact
-    there; outside, edges are extended at corners.
+    Negative and exact inside; outside, edges are extended at corners.
     """
     if shape == "circle":
         return np.sqrt(x * x + y * y) - np.float32(1)
@@ -108,12 +107,10 @@ def _sign_colors(style, color, rng):
 
 
 def draw_signs(images, shape, color, style, glyph, rotation, rng):
-    """Draw one sign into each image, in place.
+    """Draw a sign at a random place, size, angle and view into each image, in place.
 
-    `images` are backgrounds. `shape`, `color`, `style` and `glyph`, of shape
-    (n_images,), are codes in `SHAPES`, `COLORS`, `STYLES` and the atlas of pictograms;
-    `rotation` is the largest angle, in degrees. Place, size, angle, view and fading are
-    random.
+    `shape`, `color`, `style` and `glyph` are codes (n_images,); `rotation` is in
+    degrees.
     """
     n_images = len(images)
     row = (n_images, 1, 1)
@@ -156,11 +153,7 @@ def _smooth_field(n_images, n_knots, rng):
 
 
 def draw_backgrounds(n_images, clutter, rng):
-    """Return backgrounds of signs: sky above, ground below, walls and leaves.
-
-    `clutter` is the strength of everything except the two colors of sky and ground. The
-    result has shape (n_images, 3, 32, 32), float32, and is not clipped.
-    """
+    """Return backgrounds, not clipped: sky, ground, and clutter (walls, leaves)."""
     u, v = _grid(n_images)
     row = (n_images, 1, 1)
     images = np.empty((n_images, 3, SIDE, SIDE), dtype=np.float32)
@@ -225,10 +218,7 @@ def draw_noise(n_images, rng):
 
 
 def put_obstacles(images, share, rng):
-    """Hide a part of some images by a branch or a pole, in place.
-
-    `share` is the probability that an image has an obstacle.
-    """
+    """Hide a part of a `share` of the images by a branch or a pole, in place."""
     n_images = len(images)
     row = (n_images, 1, 1)
     u, v = _grid(n_images)
@@ -250,12 +240,7 @@ def put_obstacles(images, share, rng):
 
 @dataclass(frozen=True)
 class Camera:
-    """Lighting, blur and noise.
-
-    ``lighting`` is the strength of darkness, gradients of light, casts of color and
-    haze; ``blur`` the strength of blur, 0 to 1; ``noise`` the largest standard
-    deviation of the noise of an image.
-    """
+    """Lighting (darkness, gradients, casts of color, haze), blur (0 to 1) and noise."""
 
     lighting: float
     blur: float

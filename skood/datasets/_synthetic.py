@@ -22,10 +22,9 @@ _LOG_2PI = np.log(2 * np.pi)
 
 @dataclass(frozen=True)
 class _RejectOption1D:
-    """Densities of `make_reject_option_1d` at any points.
+    """Densities of `make_reject_option_1d` at points (n_samples,) or (n_samples, 1).
 
-    Every method takes an array-like of shape (n_samples,) or (n_samples, 1).
-    Computations use logarithms, so that they are accurate in the tails as well.
+    Computed by logarithms, so that they are accurate in the tails as well.
     """
 
     ood_mean: float

@@ -119,10 +119,7 @@ def _count_kinds(n_samples, ood):
 
 
 def _draw_looks(classes, kinds, rng):
-    """Return the look of each sign by its class and its kind of OOD.
-
-    Codes of shape, color, style and pictogram, of shape (n_samples, 4).
-    """
+    """Return codes (n_samples, 4) of shape, color, style and pictogram of each sign."""
     looks = _LOOKS[classes]
     for kind, column, n_values in (
         ("shape", 0, len(SHAPES)),

@@ -47,10 +47,8 @@ __all__ = ["BaseTorchClassifier"]
 class BaseTorchClassifier(ClassifierMixin, SkoodEstimator):
     """Base class of classifiers that build and train a torch network in `fit`.
 
-    A subclass predicts from ``predict_logits``. It may override what follows from the
-    form of `y`: ``_new_rows``, ``_learn_classes``, ``_check_classes_again`` and
-    ``_rows_of_known_classes``; and the network: ``_net_kind``, ``_n_logits`` and
-    ``_module_factory``.
+    A subclass predicts from ``predict_logits``, and may override the hooks that follow
+    from the form of `y`, and ``_net_kind``, ``_n_logits`` and ``_module_factory``.
     """
 
     _parameter_constraints: dict = {

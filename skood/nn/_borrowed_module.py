@@ -35,13 +35,8 @@ __all__ = [
 def borrowed(module, device="auto"):
     """Run a module in eval mode, on a device, without gradients; then restore it.
 
-    A ``torch.autocast`` of the caller is disabled: it would change the outputs. Threads
-    take turns: the module has hooks, and is in eval mode.
-
-    Training flags of each submodule, buffers, gradients and the device are restored. A
-    module that is spread over devices stays so. Yields the device of the inputs: with
-    "auto" the current device of the module if that is an accelerator, else CUDA if
-    available.
+    Yields the device of the inputs: with "auto" the device of the module if that is an
+    accelerator, else CUDA if available. Threads take turns: the module has hooks.
     """
     with TORCH_LOCK:
         homes, target = places(module, device)
@@ -119,11 +114,7 @@ def finite_array(tensor, what):
 
 
 def check_network_input(X):
-    """Return samples, at least 2-D, for a network of unknown input shape.
-
-    X is anything that NumPy converts to numbers. Raises if there are no samples, or NaN
-    or infinity among them.
-    """
+    """Return samples as numbers, at least 2-D and finite, or raise."""
     if not isinstance(X, torch.Tensor):
         if isinstance(X, list) and X and isinstance(X[0], (tuple, dict)):
             raise TypeError(
@@ -184,10 +175,7 @@ def embeddings(module):
 
 
 def to_batch(rows, module, device, check_input):
-    """Return samples as an input of a module: on the device, and in its precision.
-
-    A torch dataset is loaded, and validated by ``check_input``.
-    """
+    """Return samples, checked if they are loaded, as an input of a module."""
     if is_torch_data(rows):
         rows = check_input(loaded(rows))
     is_tensor = isinstance(rows, torch.Tensor)

@@ -16,38 +16,10 @@ __all__ = ["MLP", "ModuleBuilder", "SmallConvNet", "default_module"]
 
 
 class MLP(nn.Sequential):
-    """Multi-layer perceptron with ReLU activations.
+    """Multi-layer perceptron with ReLU activations, the default network for vectors.
 
-    Parameters
-    ----------
-    input_shape : tuple of int
-        Shape of one sample. Samples with more than one axis are flattened.
-
-    n_classes : int or None
-        Number of classes, the width of the output. None: no head; the output is the
-        last hidden layer.
-
-    hidden : sequence of int, default=(100,)
-        Widths of the hidden layers. Empty: a linear model.
-
-    dropout : float, default=0.0
-        Dropout probability of the hidden units in training.
-
-    See Also
-    --------
-    SmallConvNet : Default network for images.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from skood.nn._default_modules import MLP
-    >>> MLP((4,), 3, hidden=(8,))
-    MLP(
-      (flatten): Flatten(start_dim=1, end_dim=-1)
-      (linear_1): Linear(in_features=4, out_features=8, bias=True)
-      (relu_1): ReLU()
-      (head): Linear(in_features=8, out_features=3, bias=True)
-    )
+    Samples of shape `input_shape` are flattened; `hidden` are the widths of the hidden
+    layers, empty for a linear model. `n_classes` None: no head.
     """
 
     def __init__(self, input_shape, n_classes, hidden=(100,), dropout=0.0):
@@ -67,45 +39,11 @@ class MLP(nn.Sequential):
 
 
 class SmallConvNet(nn.Sequential):
-    """Small convolutional network for images of any size.
+    """Small convolutional network, the default for images (c, height, width).
 
-    Two 3 x 3 convolutions with ReLU; the first is followed by 2 x 2 maximum pooling,
-    the second by average pooling to a map of 4 to 7 pixels a side, followed by one
-    hidden layer and a linear head.
-
-    Parameters
-    ----------
-    input_shape : tuple of int (channels, height, width)
-        Shape of one image.
-
-    n_classes : int or None
-        Number of classes, the width of the output. None: no head; the output is the
-        hidden layer.
-
-    channels : tuple of two int, default=(16, 32)
-        Widths of the convolutions.
-
-    hidden : int, default=64
-        Width of the hidden layer.
-
-    dropout : float, default=0.0
-        Dropout probability of the hidden units in training.
-
-    Raises
-    ------
-    ValueError
-        If `input_shape` does not have three axes.
-
-    See Also
-    --------
-    MLP : Default network for vectors.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from skood.nn._default_modules import SmallConvNet
-    >>> SmallConvNet((3, 32, 32), 10)(torch.zeros(2, 3, 32, 32)).shape
-    torch.Size([2, 10])
+    Two 3 x 3 convolutions of widths `channels` with ReLU; the first is followed by 2 x
+    2 maximum pooling, the second by average pooling to a map of 4 to 7 pixels a side,
+    one hidden layer and a linear head. `n_classes` None: no head.
     """
 
     def __init__(
@@ -147,10 +85,7 @@ def default_module(input_shape):
 
 
 class ModuleBuilder:
-    """Factory of a network for samples of a given shape, with checks of its output.
-
-    It is passed to a skorch net in place of a module class.
-    """
+    """Factory of a network, for skorch, with checks of its arguments and output."""
 
     # Arguments of the factory, as named in error messages.
     _call = "input_shape, n_classes"

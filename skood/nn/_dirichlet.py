@@ -20,11 +20,7 @@ def dirichlet_mean(alpha):
 
 
 def dirichlet_uncertainty(alpha, u=None):
-    """Return total, aleatoric and epistemic uncertainty of Dirichlet distributions.
-
-    For `alpha` of shape (n_samples, n_classes); `u` of shape (n_samples,) replaces the
-    vacuity.
-    """
+    """Return uncertainties of `alpha` (n_samples, n_classes); `u` is the vacuity."""
     total = alpha.sum(axis=1)
     mean = alpha / total[:, None]
     return Bunch(

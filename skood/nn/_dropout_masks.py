@@ -32,12 +32,10 @@ _MIN_ROWS = 32
 
 
 class ThinnedModule:
-    """Copy of a network whose dropout modules have a forward pass of their own.
+    """Copy of a network whose dropout modules run ``_drop(name, module, x)`` instead.
 
-    A subclass implements ``_drop(name, module, x)``, this forward pass. A mask depends
-    on `seed`, the number of the thinned network, and the number of the call of a
-    dropout module in a forward pass. Raises a ValueError if there is no dropout module
-    with a probability above zero; `estimator` is named in it.
+    A mask depends on `seed`, the number of the thinned network, and the number of the
+    call of dropout in a forward pass. Raises a ValueError without active dropout.
     """
 
     def __init__(self, module, estimator, seed):
@@ -108,9 +106,8 @@ def does_not_run(module):
 class ThinnedNetwork(ThinnedModule):
     """Thinned networks of a fitted network, indexed by their number.
 
-    The masks are shared by all samples and depend only on the number of the thinned
-    network. The part of the network before the first dropout module is computed once
-    for a batch. See `ThinnedModule`.
+    All samples share the masks of a network; the part before the first dropout module
+    is computed once for a batch.
     """
 
     def __init__(self, network, device, seed):
@@ -180,11 +177,9 @@ class ThinnedNetwork(ThinnedModule):
             return self._network.logits(batch)
 
     def log_proba(self, rows, n_members, bar=None):
-        """Return the log-probabilities by the first `n_members` thinned networks.
+        """Return log-probabilities (n_members, n_rows, n_classes) of networks.
 
         `rows` are prepared samples, one batch; the progress bar is updated by one.
-        Returns a float64 array of shape (n_members, n_rows, n_classes). Raises a
-        ValueError if logits are not finite, or a mask would depend on the batch.
         """
         n_rows = len(rows)
         log_proba = np.empty((n_members, n_rows, len(self._network.classes)))
@@ -206,10 +201,7 @@ class ThinnedNetwork(ThinnedModule):
 
 
 def dropped(x, mask, module):
-    """Return `x` (n_rows, ...) after a dropout module with the given mask, scaled.
-
-    The mask has shape (1, ...) and is on the CPU: True for units that are not dropped.
-    """
+    """Return `x` after dropout with a CPU `mask` (1, ...), True for kept units."""
     mask = mask.to(x.device)
     if isinstance(module, _ALPHA):
         if module.p == 1:
@@ -260,10 +252,8 @@ def _mapped(function, tree):
 class _Prefix(TorchFunctionMode):
     """Cached results of a network for a batch before its first dropout.
 
-    The first forward pass of a batch records the result of every torch function. In
-    later passes, functions return this result and compute nothing. At the first
-    dropout, tensors that are no longer referenced are released: only their shapes are
-    stored.
+    The first pass records the result of every torch function, later passes return it.
+    At the first dropout, tensors that are no longer referenced become mere shapes.
     """
 
     def __init__(self):

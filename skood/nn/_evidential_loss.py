@@ -31,10 +31,7 @@ _MAX_EXPONENT = 10.0
 
 
 def exp_evidence(outputs):
-    """Return the exponential function, continued by its tangent from 10 on.
-
-    So it neither overflows nor loses its gradient.
-    """
+    """Return exp, continued by its tangent from 10 on: it cannot overflow."""
     return outputs.clamp(max=_MAX_EXPONENT).exp() * (
         1.0 + (outputs - _MAX_EXPONENT).clamp(min=0.0)
     )
@@ -56,37 +53,29 @@ def _of_class(alpha, codes):
 
 
 def expected_cross_entropy(alpha, codes):
-    r"""Return the expected cross-entropy, psi(S) - psi(alpha_y), of shape (n_rows,).
-
-    `alpha` has the shape (n_rows, n_classes), `codes` are class indices (int64).
-    """
+    """Return the expected cross-entropy, (n_rows,), for class indices `codes`."""
+    # Eq. (4) of [1] in `EvidentialLoss`
     return torch.digamma(alpha.sum(dim=1)) - torch.digamma(_of_class(alpha, codes))
 
 
 def marginal_nll(alpha, codes):
-    r"""Return the negative log expected probability, log S - log alpha_y, (n_rows,)."""
+    """Return the negative log expected probability, (n_rows,)."""
+    # Eq. (3) of [1] in `EvidentialLoss`
     return alpha.sum(dim=1).log() - _of_class(alpha, codes).log()
 
 
 def expected_squared_error(alpha, codes):
-    r"""Return the expected squared error: squared bias plus variance, (n_rows,).
-
-    With the mean m it is the sum over classes of (y_c - m_c)^2 + m_c (1 - m_c) / (S +
-    1).
-    """
+    """Return the expected squared error, squared bias plus variance, (n_rows,)."""
     total = alpha.sum(dim=1, keepdim=True)
     mean = alpha / total
+    # Eq. (5) of [1] in `EvidentialLoss`
     truth = functional.one_hot(codes, alpha.shape[1]).to(alpha.dtype)
     variance = mean * (1.0 - mean) / (total + 1.0)
     return ((truth - mean).square() + variance).sum(dim=1)
 
 
 def misleading_kl(alpha, codes):
-    r"""Return the KL divergence of the evidence for wrong classes from zero evidence.
-
-    It is KL(Dir(a) || Dir(1)), of shape (n_rows,), where a are the parameters (evidence
-    plus one) with the parameter of the sample's class replaced by one.
-    """
+    """Return KL(Dir(a) || Dir(1)), (n_rows,), where a is alpha with a_y = 1."""
     n_classes = alpha.shape[1]
     alpha = alpha.scatter(1, codes[:, None], 1.0)
     total = alpha.sum(dim=1)

@@ -179,12 +179,8 @@ class FeatureExtractor(
     @property
     def _network_options(self):
         """Options of the network, see `make_network`."""
-        return {
-            "layer": self.layer,
-            "pooling": self.pooling,
-            "batch_size": self.batch_size,
-            "device": self.device,
-        }
+        names = ("layer", "pooling", "batch_size", "device")
+        return {name: getattr(self, name) for name in names}
 
     def _read(self, X):
         network = make_network(self.estimator_, **self._network_options)

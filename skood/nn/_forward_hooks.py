@@ -112,8 +112,7 @@ def _close(a, b, rtol, atol):
 class Watcher:
     """Forward hooks that record layers of `module`, in this thread only.
 
-    The outputs of `layers` are stored, see `parse_layer`: the last one of a layer that
-    runs more than once, pooled by `pool`.
+    The last output of each of `layers` (see `parse_layer`) is stored, pooled by `pool`.
     """
 
     def __init__(self, module, layers=(), pooling="mean"):
@@ -187,10 +186,10 @@ class Watcher:
         self.tokens = True  # whether a 3-D array is (n, tokens, d)
 
     def head_of(self, output):
-        """Find the linear layer whose output is what the network returned.
+        """Find the linear layer whose output is what the network returned, or None.
 
-        It gives the output directly, or before a closing softmax, log-softmax or
-        sigmoid: then the logits are the output of the layer, not of the module.
+        A softmax, log-softmax or sigmoid may follow: then the logits are the layer's
+        output.
         """
         for found in self.candidates.values():
             if _same_memory(found[3], output):
@@ -218,9 +217,7 @@ def own_thread(function, *options):
 def replacing(module, layer, function):
     """Replace the output of a layer by a function of it, in this thread only.
 
-    For `layer` see `parse_layer`: "input:NAME" replaces the input of that module. A
-    layer that runs more than once is replaced each time; the list that is yielded then
-    gets an entry.
+    "input:NAME" replaces an input. The list that is yielded gets an entry for each run.
     """
     name, of_input = parse_layer(module, layer)
     if name is None:

@@ -64,9 +64,8 @@ def symmetric(logits):
 class _FunctionalModule:
     """Module in eval mode, without gradients, whose weights can be replaced.
 
-    It belongs to the caller, who has copied it. A subclass implements `prepare`, which
-    validates samples and sets ``head_name``: the ``torch.nn.Linear`` that gives the
-    output, None if there is none.
+    It belongs to the caller. ``prepare`` of a subclass validates samples and sets
+    ``head_name``, the ``torch.nn.Linear`` of the output, None if there is none.
     """
 
     head_name: str | None = None
@@ -128,41 +127,9 @@ class _FunctionalModule:
 class FunctionalNetwork(_FunctionalModule):
     """Copy of a fitted classifier's network whose weights can be replaced.
 
-    Made by `Network.with_weights`; the user's estimator is not modified.
-
-    Parameters
-    ----------
-    network : Network
-        A network with layers.
-
-    device : str or torch.device, default="auto"
-        Device of the copy: "auto" is CUDA if available, else the CPU.
-
-    dtype : torch.dtype, default=None
-        Data type. None: the dtype of the network (float64 for scikit-learn's).
-
-    for_steps : bool, default=False
-        Whether half precision, which has too few digits for small steps, becomes
-        float32.
-
-    one_margin : bool, default=False
-        See `Network.copied_module`.
-
-    Attributes
-    ----------
-    module : torch.nn.Module
-        The copy. Its parameters do not require a gradient.
-
-    classes : ndarray of shape (n_classes,)
-        Class labels.
-
-    head_name : str or None
-        The ``torch.nn.Linear`` that gives the logits, set by `prepare`. None: there is
-        no such layer.
-
-    is_margin : bool
-        Whether the network has one output, a binary margin m with the logits (-m/2,
-        m/2). Set by `prepare`.
+    Made by `Network.with_weights`, with options of `_FunctionalModule` and
+    `Network.copied_module`. ``head_name`` and ``is_margin`` (one output, a binary
+    margin m with the logits (-m/2, m/2)) are set by `prepare`.
     """
 
     def __init__(self, network, *, device="auto", one_margin=False, **options):
@@ -176,10 +143,7 @@ class FunctionalNetwork(_FunctionalModule):
     # --- samples -------------------------------------------------------------
 
     def prepare(self, X):
-        """Validate samples and apply the pipeline steps before the network.
-
-        Returns samples that can be indexed and passed to `batch`.
-        """
+        """Validate samples, and apply the pipeline steps before the network."""
         rows = self._network.prepare(X)
         if not self._probed:
             self._probe(self.batch(rows[:2]))
@@ -240,19 +204,15 @@ class FunctionalNetwork(_FunctionalModule):
         return log_probabilities(output)
 
     def logits(self, batch, weights=None):
-        """Return the logits (n_rows, n_classes) of a batch.
+        """Return the logits (n_rows, n_classes) of a batch; it can be differentiated.
 
-        It can be differentiated, and mapped over stacked weights by
-        ``torch.func.vmap``. `weights` is a dict of tensors that replace the module's
-        parameters, by their names.
+        `weights` is a dict of tensors that replace the module's parameters, by their
+        names.
         """
         return symmetric(self._logits_of(self._call(batch, weights), batch))
 
     def log_proba(self, rows, weights=None, batch_size=256):
-        """Return the log-probabilities of prepared samples as a float64 ndarray.
-
-        They have shape (n_rows, n_classes); for `weights` see `logits`.
-        """
+        """Return float64 log-probabilities (n_rows, n_classes) of prepared samples."""
         parts = []
         with torch.no_grad():
             for batch in self.batches(rows, batch_size):
@@ -262,10 +222,9 @@ class FunctionalNetwork(_FunctionalModule):
 
 
 class FunctionalRegressor(_FunctionalModule):
-    """Copy of a fitted regression network whose weights can be replaced.
+    """Copy of a regression network whose weights can be replaced, see `_as_module`.
 
-    It supports an `MLPRegressor` or a linear regressor of scikit-learn, a skorch
-    ``NeuralNetRegressor``, or a `Pipeline` that ends in one of these.
+    Also of a skorch ``NeuralNetRegressor``, or a `Pipeline` that ends in one of these.
     """
 
     def __init__(self, estimator, n_outputs, *, device="auto", **options):
@@ -360,9 +319,8 @@ def _as_module(model):
 def perceptron(hidden, activation, coef, intercept):
     """Return a module of float64 layers, from weights of shape (n_inputs, n_outputs).
 
-    ``hidden`` is a list of weights and biases of the hidden layers, `activation` (see
-    `MLPClassifier`) follows each of them; the last layer has the weights `coef` and the
-    biases `intercept` (None: no biases).
+    ``hidden`` has (weights, biases) of the layers before `activation`; `intercept`
+    None: no biases of the last layer.
     """
     layers: list[nn.Module] = []
     for weight, bias in hidden:

@@ -238,11 +238,7 @@ class LinearHead(LogitsMixin, ClassifierMixin, SkoodEstimator):
 
 
 def linear_logits(X, coef, intercept):
-    """Return ``X @ coef.T + intercept`` in the precision of `X`.
-
-    `X` has shape (n_samples, n_features), `coef` (n_classes, n_features). Raises a
-    ValueError if a logit is not finite.
-    """
+    """Return ``X @ coef.T + intercept`` in the precision of `X`; overflow raises."""
     with np.errstate(over="ignore", invalid="ignore"):  # checked below
         logits = X @ coef.T.astype(X.dtype) + intercept.astype(X.dtype)
     check_no_overflow(logits, "A logit")

@@ -32,29 +32,16 @@ def _is(estimator, kind):
     return hasattr(estimator, "__sklearn_tags__") and kind(estimator)
 
 
-def make_network(
-    estimator, *, layer="penultimate", pooling="mean", batch_size=256, device="auto"
-):
-    """Return the `Network` of a fitted classifier of any supported kind.
+def make_network(estimator, **options):
+    """Return the `Network` of a fitted classifier of any supported kind, or raise.
 
-    A method ``__skood_network__(**options)`` of the estimator takes precedence. For
-    `layer`, the layer of the features, and the other options see `FeatureExtractor`.
-    In a block of `shared_readings` for this classifier, the network uses the cache of
-    the block. Raises a TypeError if this kind of object is not supported, a ValueError
-    if there is no such layer.
+    A method ``__skood_network__(**options)`` of the estimator takes precedence; for the
+    options see `FeatureExtractor`. In a block of `shared_readings` it uses the cache.
     """
     estimator = unwrapped(estimator)
-    network = plain_network(
-        estimator, layer=layer, pooling=pooling, batch_size=batch_size, device=device
-    )
-    network.memory = next(
-        (
-            memories[id(estimator)]
-            for memories in SHARING.get()
-            if id(estimator) in memories and memories[id(estimator)].is_open()
-        ),
-        None,
-    )
+    network = plain_network(estimator, **options)
+    known = (memories.get(id(estimator)) for memories in SHARING.get())
+    network.memory = next((m for m in known if m is not None and m.is_open()), None)
     return network
 
 
@@ -63,12 +50,8 @@ def plain_network(
 ):
     """Return the network of a fitted classifier without a cache, see `make_network`."""
     estimator = unwrapped(estimator)
-    options = {
-        "layer": layer,
-        "pooling": pooling,
-        "batch_size": batch_size,
-        "device": device,
-    }
+    options = {"layer": layer, "pooling": pooling}
+    options |= {"batch_size": batch_size, "device": device}
     if isinstance(estimator, Pipeline):
         return PipelineNetwork(estimator, plain_network(estimator[-1], **options))
     if is_instance(estimator, "torch.nn", "Module"):
@@ -114,9 +97,8 @@ def plain_network(
 def predicts_softmax(estimator):
     """Return whether probabilities of a classifier are the softmax of its logits.
 
-    They need not be for scikit-learn's linear classifiers: some have one classifier for
-    each class, and their probabilities are normalized. They are not for a network that
-    predicts evidence. If not, use ``predict_proba``. True also without such a method.
+    Not for evidence, nor for linear classifiers of scikit-learn, of which some
+    normalize one model per class. True also without ``predict_proba``.
     """
     estimator = unwrapped(estimator)
     if isinstance(estimator, Pipeline):

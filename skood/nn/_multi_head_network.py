@@ -31,10 +31,7 @@ __all__ = [
 
 
 class HeadNetwork(nn.Module):
-    """Body and one linear head: a plain network for classification.
-
-    All axes of the features except the sample axis are flattened.
-    """
+    """Body and one linear head: a plain network for classification."""
 
     def __init__(self, body, head):
         super().__init__()
@@ -102,10 +99,9 @@ class _BodyBuilder(ModuleBuilder):
 
 @stored
 class MultiHeadFactory:
-    """Factory of a body for samples of a given shape, with one head per label column.
+    """Factory of a body (see `_BodyBuilder`) with a head for each of the label columns.
 
-    The body is made by ``module(input_shape, **module_params)``; None: the default
-    network without its head. `sizes` are the numbers of classes of the columns.
+    `sizes` are their numbers of classes. `module` None: the default network, headless.
     """
 
     def __init__(self, module, sizes):
@@ -122,10 +118,9 @@ class MultiHeadFactory:
 
 
 class HeadRows(Rows):
-    """Samples with a class and a weight for each head, see `Rows`.
+    """Samples with classes and weights of shape (n_samples, n_heads), see `Rows`.
 
-    `codes` and `weight` have shape (n_samples, n_heads); `shares`, of shape (n_heads,),
-    are the weights of the heads, of mean one.
+    `shares` of shape (n_heads,) are the weights of the heads, of mean one.
     """
 
     def __init__(self, inputs, codes, weight, shares):
@@ -140,10 +135,7 @@ class HeadRows(Rows):
 
 
 class MultiHeadNet(TrainingNet):
-    """Net that trains a `MultiHeadNetwork` on `HeadRows`, or on plain `Rows`.
-
-    The loss of a batch is the mean of the losses of the heads.
-    """
+    """Net for `HeadRows` (or `Rows`): the loss is the mean over the heads."""
 
     def get_loss(self, y_pred, y_true, X=None, training=False):
         """Return the mean of the criterion over the heads."""
@@ -170,9 +162,8 @@ class MultiHeadNet(TrainingNet):
 def copy_with_same_net(classifier):
     """Return a copy of a fitted classifier that shares its network.
 
-    All existing heads get the same copy, so that pickles contain it once, unless
-    parameters or the network have changed in between. `classifier` stores the copy as
-    long as a head needs it; the copy does not change when it is fitted again.
+    All heads get the same copy, stored weakly, until parameters or the network change:
+    so pickles contain it once.
     """
     state = {k: v for k, v in vars(classifier).items() if k != "_copy_of_heads"}
     copied = getattr(classifier, "_copy_of_heads", lambda: None)()

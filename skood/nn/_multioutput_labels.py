@@ -32,10 +32,7 @@ __all__ = ["LabelColumns"]
 
 
 class LabelColumns(_Classifier):
-    """Mixin of `MultiHeadClassifier` that processes `y` with several columns.
-
-    With one column `classes_` is an array, otherwise a list of arrays.
-    """
+    """Mixin of `MultiHeadClassifier` for `y` with one or several columns of labels."""
 
     classes_: Any
     n_outputs_: int

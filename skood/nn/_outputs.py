@@ -27,10 +27,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Head:
-    """Linear head: logits = features @ coef.T + intercept.
-
-    ``coef`` has shape (n_classes, n_features), ``intercept`` (n_classes,).
-    """
+    """Linear head, logits = features @ coef.T + intercept, one row per class."""
 
     coef: np.ndarray
     intercept: np.ndarray
@@ -39,8 +36,8 @@ class Head:
     def origin(self):
         """The u of least length with W u + b = 0, or in the least squares sense.
 
-        The rows of a fitted softmax head sum to zero, but only up to the precision of
-        its solver: inverting that remainder would move the origin far away.
+        Rows of a fitted head sum to zero only up to the solver's precision: inverting
+        that remainder would move the origin far away.
         """
         eps = np.finfo(np.result_type(self.coef, np.float32)).eps
         rcond = max(max(self.coef.shape) * eps, eps ** (2 / 3))
@@ -59,10 +56,9 @@ class Head:
 @stored
 @dataclass(frozen=True)
 class Reading:
-    """Features and logits of samples, from one forward pass; None if not requested.
+    """Features (n_samples, n_features), logits (n_samples, n_classes), and the head.
 
-    ``features`` have shape (n_samples, n_features), ``logits`` (n_samples, n_classes);
-    ``head`` maps features to logits.
+    From one forward pass; None if not requested.
     """
 
     features: np.ndarray | None = None
@@ -128,10 +124,7 @@ def concatenate(readings):
 
 
 def symmetric_rows(coef, intercept):
-    """Return the head of two symmetric rows for a binary margin m = coef z + intercept.
-
-    The logits (-m/2, m/2) have the softmax (1 - sigmoid(m), sigmoid(m)).
-    """
+    """Return the head; a binary margin m becomes the logits (-m/2, m/2)."""
     coef, intercept = np.asarray(coef), np.asarray(intercept)
     if coef.shape[0] == 1:
         coef = np.concatenate([-coef, coef]) / 2

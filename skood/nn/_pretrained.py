@@ -18,10 +18,7 @@ __all__ = ["pretrained"]
 
 @stored
 class _PretrainedClassifier(LogitsMixin, ClassifierMixin, SkoodEstimator):
-    """Trained torch module with the methods of a fitted classifier.
-
-    Made by :func:`pretrained`. ``fit`` raises: the module is not trained here.
-    """
+    """Trained torch module with the methods of a fitted classifier."""
 
     def __init__(self, module, classes, output, input_shape, batch_size, device):
         self.module = module

@@ -42,7 +42,7 @@ _SHARED_ROWS = 8192
 
 @dataclass(frozen=True)
 class _Use:
-    """Use of a network by an estimator, for samples in the caller's representation.
+    """Use of a network by an estimator.
 
     ``want`` are the outputs that it requests, with options of `make_network`. None: it
     runs the network itself.
@@ -94,11 +94,10 @@ def _uses(estimator):
 
 
 def network_groups(detectors):
-    """Group detectors, fitted or not, that use the same network.
+    """Return sorted lists of indices of detectors, fitted or not, that use one network.
 
-    Also in pipelines, searches and frozen estimators. Returns lists of indices,
-    ascending in each group; groups in the order of their first index. A detector that
-    uses no fitted network is a group of its own.
+    Also in pipelines, searches and frozen estimators. A detector that uses no fitted
+    network is a group of its own.
     """
     groups: list[tuple[list[int], set[int]]] = []
     for i, detector in enumerate(detectors):
@@ -139,10 +138,7 @@ class _Memory:
         return self._open and self._thread == threading.get_ident()
 
     def read(self, reader, X, want):
-        """Return the reading of all samples, from the cache if they were read last.
-
-        `want` is a set of {"features", "logits", "head"}. Arrays are read-only.
-        """
+        """Return a read-only reading of all samples, cached if they were read last."""
         if X is not self._X:
             self.forget()
             self._X = X
@@ -199,27 +195,20 @@ def shared_readings(detectors, classifiers=()):
     """Share the forward passes of detectors that use the same network.
 
     In the block, and in the thread that entered it, the first detector that uses a
-    network runs it for the outputs that all of them need: features of one or several
-    layers, logits and the head. The result is stored until other samples are read, or
-    the block ends, and later readings of the same samples use it. Fit all detectors on
-    one array before they score another one, and score large data by `shared_blocks`:
-    the stored result has as many samples as the input.
-
-    Samples are identified by the identity of `X`, which must not be modified: pass the
-    same object. Detectors copy it in `fit` if `y` contains OOD samples: leave these out
-    before.
+    network runs it for the outputs that all need. They are stored until other samples
+    are read, or the block ends: fit all detectors on one array before they score
+    another, and score large data by `shared_blocks`. Samples are identified by the
+    identity of `X`, which must not be modified; detectors copy it in `fit` if `y`
+    contains OOD samples: leave these out.
 
     Scores are bitwise equal to the scores without a block, unless a `FeatureExtractor`
-    uses smaller batches than the others: all then use the smallest ones. A network that
-    is used on several devices runs once on each. Detectors that use the layers of a
-    network, or differentiate it, run it themselves. If not all outputs can be read at
-    once, because one detector requests an output that the network does not have, each
-    detector reads only its own outputs.
+    has smaller batches: all then use the smallest. A network runs once on each device.
+    If not all outputs can be read at once, each detector reads only its own.
 
-    `detectors` are fitted, or score, in the block; also in pipelines, searches and
-    frozen estimators. `classifiers` are fitted, and predict in the block by the
-    functions `predict` and `predict_proba` of this file. Blocks can be nested: the
-    outermost block of a network stores its outputs.
+    `detectors`, also in pipelines, searches and frozen estimators, are fitted or score
+    in the block; `classifiers` are fitted, and predict by the functions `predict` and
+    `predict_proba` of this file. Of nested blocks, the outermost block of a network
+    stores its outputs.
     """
     uses: dict = {}
     for network in map(unwrapped, classifiers):

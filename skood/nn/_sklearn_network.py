@@ -144,10 +144,7 @@ class InputNetwork(ArrayNetwork):
 
 
 class LayeredNetwork(ArrayNetwork):
-    """Base class of classifiers that are computed from their weights.
-
-    Layers and gradients are computed in float64, on the CPU.
-    """
+    """Base class of classifiers computed from their weights, in float64 on the CPU."""
 
     @abstractmethod
     def layer_index(self, layer):

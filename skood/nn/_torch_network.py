@@ -50,10 +50,8 @@ _FIRST_ROWS = 8
 class TorchNetwork(Network):
     """Network of a skorch net, a `TorchClassifier`, or a module by `pretrained`.
 
-    Between two blocks of results the module is restored: training modes, buffers,
-    gradients, ``requires_grad``, hooks and device. The estimator has ``module_``, and
-    ``_prepare_input`` unless it is a skorch net; for the options see
-    `FeatureExtractor`.
+    Between two blocks of results the module is restored, see `borrowed`; for the
+    options see `FeatureExtractor`. Only a skorch net has no ``_prepare_input``.
     """
 
     def __init__(self, estimator, *, is_skorch, layer, pooling, batch_size, device):
@@ -86,10 +84,7 @@ class TorchNetwork(Network):
 
     @contextmanager
     def _watched(self, *requests):
-        """Put the module in eval mode with hooks; yield its device and the watchers.
-
-        There is a watcher for each request, a pair of layers and their pooling.
-        """
+        """Yield the device, and a watcher for each request (layers, pooling)."""
         with borrowed(self.module, self.device) as device, ExitStack() as stack:
             watchers = []
             for layers, pooling in requests:
@@ -193,10 +188,7 @@ class TorchNetwork(Network):
         return watcher.taken[layer]
 
     def logits_of(self, output, found, batch):
-        """Return the logits, as a tensor, of the recorded forward pass.
-
-        One row per sample, and a column per class (one for a margin); else it raises.
-        """
+        """Return the logits of the forward pass: one row per sample, or it raises."""
         if found is not None:
             logits = found[3]
         else:
@@ -242,10 +234,9 @@ class TorchNetwork(Network):
         )
 
     def find_head(self):
-        """Return the head without running samples, and the name of its layer.
+        """Return the head, and the name of its layer, running one sample at most.
 
-        If the input shape is known, one sample finds the linear layer that gives the
-        logits; otherwise it is the only one with an output per class.
+        Without the input shape it is the only linear layer with an output per class.
         """
         n_classes = len(getattr(self.estimator, "classes_", ()))
         linear = {
@@ -329,35 +320,21 @@ class TorchNetwork(Network):
 
     def layers(self, rows, names, pooling="mean"):
         """See `Network`."""
-        start, n_rows = 0, self.batch_size
-        if names:
-            n_rows = min(n_rows, _FIRST_ROWS)
-        while start < rows.shape[0]:
-            blocks: dict = {name: [] for name in names}
-            logits, size = [], 0
-            with self._watched((names, pooling)) as (device, [watcher]):
-                while start < rows.shape[0] and size < _BLOCK_BYTES:
-                    batch = self.to_batch(rows[start : start + n_rows], device)
-                    outputs, z = self._outputs_of(batch, names, watcher)
-                    n_bytes = z.nbytes + sum(t.nbytes for t in outputs.values())
-                    for layer, tensor in outputs.items():
-                        blocks[layer].append(tensor)
-                    logits.append(z)
-                    size += n_bytes
-                    start += len(batch)
-                    fitting = _BLOCK_BYTES * len(batch) // n_bytes
-                    n_rows = max(1, min(self.batch_size, fitting))
-            outputs = {
-                layer: parts[0] if len(parts) == 1 else torch.cat(parts)
-                for layer, parts in blocks.items()
-            }
-            del blocks  # free memory while the block is processed
+
+        def logits_and_layers(batch, watcher):
+            return self._outputs_of(batch, names, watcher)
+
+        n_rows = min(self.batch_size, _FIRST_ROWS) if names else self.batch_size
+        blocks = self._iter_blocks(rows, logits_and_layers, (names, pooling), n_rows)
+        for logits, *parts in blocks:
+            # one after the other, so that batches are freed
+            outputs = {name: _joined(parts.pop(0)) for name in names}
             yield Layers(outputs, np.concatenate(logits))
 
     def _outputs_of(self, batch, names, watcher):
-        """Run a batch; return the outputs of layers, and the logits as an array."""
+        """Run a batch; return the logits as an array, and the outputs of layers."""
         logits, found = self._run(batch, watcher)
-        outputs = {}
+        outputs = []
         for layer in names:
             tensor = self.layer_output(layer, watcher, found).detach()
             check_first_axis(tensor, batch, f"layer={layer!r}")
@@ -366,24 +343,29 @@ class TorchNetwork(Network):
             # The sum is finite unless a value is not, or the sum overflows.
             if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
                 raise ValueError(f"layer={layer!r} gave NaN or infinity.")
-            outputs[layer] = tensor
+            outputs.append(tensor)
         watcher.forget()
-        return outputs, finite_logits(logits)
+        return finite_logits(logits), *outputs
 
-    def _iter_batches(self, rows, function):
-        """Yield blocks of the results of a function for batches of samples."""
-        start, n_rows = 0, int(self.batch_size)
+    def _iter_blocks(self, rows, function, request=((), None), n_rows=None):
+        """Yield lists of the results (n_results, n_batches) of a function for batches.
+
+        The first batch has `n_rows` samples, the others as many as fit into a block.
+        """
+        start, n_rows = 0, n_rows or self.batch_size
         while start < rows.shape[0]:
             results: list = []
-            size = 0.0
-            with self._watched(((), None)) as (device, [watcher]):
+            size = 0
+            with self._watched(request) as (device, [watcher]):
                 while start < rows.shape[0] and size < _BLOCK_BYTES:
                     batch = self.to_batch(rows[start : start + n_rows], device)
-                    result = function(batch, watcher)
-                    results.append(result)
-                    size += sum(array.nbytes for array in result)
-                    start += n_rows
-            yield [np.concatenate(parts) for parts in zip(*results, strict=True)]
+                    results.append(function(batch, watcher))
+                    n_bytes = sum(array.nbytes for array in results[-1])
+                    size += n_bytes
+                    start += len(batch)
+                    fitting = _BLOCK_BYTES * len(batch) // max(1, n_bytes)
+                    n_rows = max(1, min(self.batch_size, fitting))
+            yield _columns(results)
 
     def input_gradient(self, rows, function, move):
         """See `Network`."""
@@ -394,8 +376,8 @@ class TorchNetwork(Network):
             watcher.forget()
             return [finite_logits(logits)]
 
-        for (logits,) in self._iter_batches(rows, moved_logits):
-            yield logits
+        for (logits,) in self._iter_blocks(rows, moved_logits):
+            yield np.concatenate(logits)
 
     def _gradient(self, batch, watcher, function):
         """Return the gradient of a function of the logits with respect to a batch."""
@@ -448,7 +430,8 @@ class TorchNetwork(Network):
                 for layer in names
             ]
 
-        yield from self._iter_batches(rows, logits_each)
+        for block in self._iter_blocks(rows, logits_each):
+            yield [np.concatenate(logits) for logits in block]
 
     def _run_replaced(self, batch, watcher, layer, function):
         with replacing(self.module, layer, function) as ran:
@@ -476,11 +459,21 @@ class TorchNetwork(Network):
         return copied(self.module)
 
 
+def _columns(results):
+    """Return lists of the results of each kind; empty the list of results."""
+    columns = [list(column) for column in zip(*results, strict=True)]
+    results.clear()  # free memory while the block is processed
+    return columns
+
+
+def _joined(parts):
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
 def _skorch_gives_probabilities(net):
     """Return whether the module of a skorch net returns probabilities.
 
-    `NeuralNetClassifier` takes the logarithm before `NLLLoss`; the plain
-    `NeuralNet` does not.
+    `NeuralNetClassifier`, not `NeuralNet`, takes the logarithm before `NLLLoss`.
     """
     from skorch import NeuralNetClassifier
 

@@ -66,8 +66,8 @@ class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
     def forward(self, logits, target):
         """Return the loss for a target of classes, or of (classes, weights).
 
-        Logits of shape (n_rows, n_members, n_classes) belong to several members for the
-        same samples: the loss is the mean over the members.
+        Logits (n_rows, n_members, n_classes) of several members: the mean over the
+        members.
         """
         if logits.ndim == 3:
             of_members = [self(member, target) for member in logits.unbind(1)]
@@ -80,10 +80,9 @@ class WeightedCrossEntropy(torch.nn.CrossEntropyLoss):
 
 
 class WeightedCriterion(torch.nn.Module):
-    """Mean over the batch of weight times a loss of each sample.
+    """Mean over the batch of weight times the losses ``criterion(logits, codes)``.
 
-    ``criterion(logits, codes)`` returns a loss for each sample. It is copied, and its
-    parameters are not trained.
+    The criterion is copied, and its parameters are not trained.
     """
 
     def __init__(self, criterion):
@@ -185,11 +184,7 @@ class TrainingNet(NeuralNetClassifier):
 
 
 def make_net(config, device, kind=TrainingNet):
-    """Return an initialized, untrained net of class `kind`; call it inside `training`.
-
-    `config` has `module`, `module_params`, `input_shape`, `n_classes`, `optimizer`,
-    `lr`, `weight_decay`, `batch_size`, `max_epochs` and optionally `criterion`.
-    """
+    """Return an initialized net for a config of `_fit_new`; call it in `training`."""
     builder = ModuleBuilder(
         config["module"],
         config["module_params"],
@@ -256,10 +251,9 @@ def suitable_threads(net, rows):
 def train(net, rows, *, epochs, bar, valid=None, lr_schedule=None, patience=1, tol=0.0):
     """Train in place for some epochs; return their results, a list of dicts.
 
-    ``net.fit`` swallows a ``KeyboardInterrupt``, so its loop is run here, one epoch at
-    a time. Validation samples `valid` enable early stopping: after `patience` epochs
-    without a decrease of their loss by `tol` the weights with the smallest are
-    restored. `lr_schedule` is a name of `make_schedule`.
+    With validation samples `valid` it stops `patience` epochs after the loss fell by
+    `tol`, and restores the weights with the smallest. `lr_schedule`: see
+    `make_schedule`.
     """
     n_batches = sum(1 for _ in row_batches(len(rows), net.batch_size, shuffle=False))
     schedule, by_batch = make_schedule(lr_schedule, net.optimizer_, epochs, n_batches)
@@ -322,11 +316,9 @@ def check_finite(module, loss, epoch):
 
 
 def forward(net, X, function=None, row_bytes=0):
-    """Return the logits of samples as float64, batch by batch, in eval mode.
+    """Return the float64 outputs of `function`, by default the module, batch by batch.
 
-    Of shape (n_samples, n_classes), or of the output of a `function` that is called
-    instead of the module. `row_bytes` is the memory per sample, if larger than
-    estimated from the input.
+    `row_bytes` is the memory per sample, if larger than estimated from the input.
     """
     module = net.module_
     function = function or module
@@ -390,10 +382,9 @@ def load_state(net, state):
 
 
 def restore_net(config, state, device, kind=TrainingNet):
-    """Rebuild a net of class `kind` and load its state from `state_to_numpy`.
+    """Rebuild a net and load a state of `state_to_numpy`.
 
-    For `config` see `make_net`; its `seed` is the seed of torch in `fit`. If the
-    `device` of the net is not available: the CPU, with a warning.
+    On the CPU, with a warning, if `device` is not available.
     """
     try:
         found = resolve_device(device)

@@ -63,10 +63,7 @@ def class_codes(y, classes):
 
 
 def check_two_classes(codes, classes, estimator, where=""):
-    """Raise if all samples (with a weight above zero) are of one class.
-
-    `where` is their location, for the error message about the estimator.
-    """
+    """Raise if all samples are of one class; `where` is for the message."""
     if len(np.unique(codes)) < 2:
         raise ValueError(
             f"{type(estimator).__name__} needs samples of at least two classes with a "
@@ -103,10 +100,9 @@ def check_weights(sample_weight, n_samples):
 
 
 def with_class_weight(weight, class_weight, codes, classes):
-    """Multiply sample weights by the weight of the sample's class.
+    """Multiply sample weights by the weights of the classes.
 
-    "balanced" gives all classes that occur the same total weight, so that a weight of
-    two still is equivalent to repeating the sample.
+    "balanced" gives all classes that occur the same total weight.
     """
     if class_weight is None:
         return weight
@@ -127,10 +123,7 @@ def with_class_weight(weight, class_weight, codes, classes):
 
 
 def normalized(weight):
-    """Scale weights to a mean of one; equal weights become ones exactly.
-
-    Each of several columns is scaled separately, and a column of zeros is unchanged.
-    """
+    """Scale weights, or columns that are not zero, to mean one; equal ones exactly."""
     if weight.ndim == 2:
         columns = [w if not w.any() else normalized(w) for w in weight.T]
         return np.column_stack(columns)
@@ -140,10 +133,9 @@ def normalized(weight):
 
 
 class Rows(torch.utils.data.Dataset):
-    """Dataset of samples with their class and their weight, with mean weight one.
+    """Dataset of samples with class and weight, (n_samples,) or (n_samples, n_heads).
 
-    `inputs` of shape (n_samples, ...) are not copied; `codes` and `weight` have the
-    shape (n_samples,), or (n_samples, n_heads).
+    Weights have mean one; `inputs` are not copied.
     """
 
     def __init__(self, inputs, codes, weight):
@@ -178,16 +170,11 @@ def weighted_rows(X, codes, sample_weight, class_weight, classes):
 
 
 def stratified_split(codes, fraction, random_state):
-    """Split sample indices into training and validation samples, class by class.
+    """Split sample indices into training and validation samples, ascending, or raise.
 
-    Systematic sampling of the samples ordered by class and, within a class, at random:
-    each class gets its share `fraction` up to one sample. At least one sample of each
-    class remains in training, so a class with a single sample is not validated. With
-    several columns of codes, samples are ordered by the first, then the second and so
-    on: each combination of labels gets its share up to one sample.
-
-    Returns the indices in ascending order; raises a ValueError if there is no
-    validation sample.
+    Systematic sampling in the order of classes (of several columns: of combinations),
+    at random within: each gets its share up to one sample. A sample of each class stays
+    in training.
     """
     n = len(codes)
     columns = codes.reshape(n, -1).T
@@ -214,9 +201,8 @@ def stratified_split(codes, fraction, random_state):
 def row_batches(n_rows, batch_size, shuffle):
     """Yield the sample indices of each batch of an epoch.
 
-    A last batch of a single sample is joined to the one before, because batch
-    normalization cannot train on one sample. A single batch is not shuffled: nothing
-    depends on its order.
+    A last batch of one sample is joined to the one before: batch normalization cannot
+    train on one. A single batch is not shuffled.
     """
     order = np.arange(n_rows)
     if shuffle and n_rows > batch_size:

@@ -105,9 +105,5 @@ class TrainingOptions(SkoodEstimator):
 
 
 def training_options(estimator):
-    """Return valid options with the estimator's defaults in place of None, or raise.
-
-    The estimator has the parameter `training`; defaults of its class that differ from
-    the defaults of `TorchClassifier` are in the dict ``_training_defaults``.
-    """
+    """Return valid options, None replaced by the estimator's ``_training_defaults``."""
     return estimator._part("training", **{**_DEFAULTS, **estimator._training_defaults})

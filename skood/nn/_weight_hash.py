@@ -10,11 +10,7 @@ __all__ = ["first_difference", "weight_hash", "weight_table"]
 
 
 def weight_table(module):
-    """Return name, shape, dtype and hash of each tensor of a module.
-
-    A list of [name, shape, dtype, SHA-256 of the values] per tensor of its
-    ``state_dict()``, sorted by name.
-    """
+    """Return a list of [name, shape, dtype, SHA-256] of the state, sorted by name."""
     import torch
 
     table = []
@@ -86,10 +82,7 @@ def weight_hash(module):
 
 
 def first_difference(expected, found):
-    """Return the first difference between two tables of `weight_table`.
-
-    Empty if they are equal. Names are compared first, then shapes, then values.
-    """
+    """Return the first difference between two tables, or an empty string."""
     there, here = ({row[0]: row[1:] for row in table} for table in (expected, found))
     missing = [name for name in there if name not in here]
     if missing:

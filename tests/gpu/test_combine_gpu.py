@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from sklearn.frozen import FrozenEstimator
 
 from skood.combine import DetectorEnsemble
@@ -41,5 +42,5 @@ def test_levels_equal_those_of_the_cpu(tensors):
     ensemble = _ensemble(network).fit(rows, y)
     assert sum(rows_run) == 200  # training and held-out rows, once each
     rows_run.clear()
-    np.testing.assert_allclose(ensemble.levels(rows), expected)
+    assert_allclose(ensemble.levels(rows), expected)
     assert sum(rows_run) == 200

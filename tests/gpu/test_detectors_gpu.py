@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from skood.detectors._common._base_output_detector import ReadingDetector
@@ -49,11 +50,11 @@ def test_cuda_scores_equal_those_of_the_cpu(detector):
     wanted = expected.score_samples(X)
     # scikit-learn's classifiers compute on the CPU in float64, networks in float32
     atol = 1e-9 * max(1.0, np.abs(wanted).max())
-    np.testing.assert_allclose(fitted.score_samples(X), wanted, rtol=0, atol=atol)
-    np.testing.assert_allclose(fitted.offset_, expected.offset_, rtol=0, atol=atol)
+    assert_allclose(fitted.score_samples(X), wanted, rtol=0, atol=atol)
+    assert_allclose(fitted.offset_, expected.offset_, rtol=0, atol=atol)
     # fitted on one, scored on the other
     moved = expected.set_params(device="cuda").score_samples(X)
-    np.testing.assert_allclose(moved, wanted, rtol=0, atol=atol)
+    assert_allclose(moved, wanted, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +72,7 @@ def test_tensors_on_the_gpu(detector, dtype):
     assert scores.dtype == np.float64
     wanted = expected.score_samples(X.astype(str(dtype).split(".")[-1]))
     share = 1e-9 if dtype == torch.float64 else 1e-4
-    np.testing.assert_allclose(
-        scores, wanted, rtol=0, atol=share * max(1.0, np.abs(wanted).max())
-    )
+    assert_allclose(scores, wanted, rtol=0, atol=share * max(1.0, np.abs(wanted).max()))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_partial_fit_on_the_gpu(detector):
     for rows in np.array_split(np.arange(len(y)), 7):
         parts.partial_fit(torch.tensor(X[rows], device="cuda"), y[rows])
     wanted = expected.score_samples(X)
-    np.testing.assert_allclose(
+    assert_allclose(
         parts.score_samples(X), wanted, rtol=0, atol=1e-9 * np.abs(wanted).max()
     )
 

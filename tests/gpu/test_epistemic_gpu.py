@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.neural_network import MLPRegressor
@@ -55,10 +56,10 @@ def test_members_that_share_a_network(kind):
     network = clf.estimator_.module_
     assert {p.device.type for p in network.parameters()} == {"cuda"}
     p = clf.predict_members(X)
-    np.testing.assert_allclose(clf.predict_members(torch.as_tensor(X).cuda()), p)
+    assert_allclose(clf.predict_members(torch.as_tensor(X).cuda()), p)
     logits = network.cpu().members(torch.as_tensor(X)).detach()
     expected = torch.softmax(logits, -1).transpose(0, 1)
-    np.testing.assert_allclose(p, expected, rtol=1e-3, atol=1e-5)
+    assert_allclose(p, expected, rtol=1e-3, atol=1e-5)
     assert clf.score(X, y) > 0.9
     assert (clf.predict_uncertainty(X).epistemic >= 0).all()
 
@@ -87,11 +88,11 @@ def test_samples_of_weights(sampler):
     clf.fit(X, y)
     again = clone(clf).fit(X, y)
     for name, stacked in clf.samples_.items():
-        np.testing.assert_allclose(stacked, again.samples_[name], rtol=1e-3, atol=1e-4)
+        assert_allclose(stacked, again.samples_[name], rtol=1e-3, atol=1e-4)
     assert torch.equal(torch.cuda.get_rng_state(), state)
     p = clf.predict_members(X)
     clf.set_params(device="cpu")
-    np.testing.assert_allclose(clf.predict_members(X), p, rtol=1e-9, atol=1e-12)
+    assert_allclose(clf.predict_members(X), p, rtol=1e-9, atol=1e-12)
     assert clf.score(X, y) > 0.6
 
 
@@ -123,10 +124,10 @@ def test_laplace(subset, hessian, predictive):
     cpu, gpu = both
     assert gpu.prior_precision_ == pytest.approx(cpu.prior_precision_, rel=1e-4)
     p = cpu.predict_proba(X)
-    np.testing.assert_allclose(gpu.predict_proba(X), p, rtol=1e-3, atol=1e-5)
+    assert_allclose(gpu.predict_proba(X), p, rtol=1e-3, atol=1e-5)
     expected = cpu.predict_uncertainty(X).epistemic
     found = gpu.predict_uncertainty(X).epistemic
-    np.testing.assert_allclose(found, expected, rtol=1e-2, atol=1e-5)
+    assert_allclose(found, expected, rtol=1e-2, atol=1e-5)
 
 
 def test_mixture_of_laplace_approximations():
@@ -158,14 +159,14 @@ def test_ensembles_and_dropout(kind):
     clf = kind(net, 4, **options).fit(X, y)
     assert next(clf.estimator_.module_.parameters()).is_cuda
     found = clf.predict_members(X)
-    np.testing.assert_array_equal(clf.predict_members(torch.as_tensor(X).cuda()), found)
+    assert_array_equal(clf.predict_members(torch.as_tensor(X).cuda()), found)
     if kind is MCDropout:  # masks are drawn on the CPU
         expected = clf.set_params(device="cpu").predict_members(X)
     else:
         for member in clf.estimators_:
             member.module_.cpu()
         expected = clf.predict_members(X)
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
     assert np.ptp(found, axis=0).max() > 1e-3
     assert clf.score(X, y) > 0.7
 
@@ -188,18 +189,16 @@ def test_adversarial_models(scope, chunk_size):
         ).fit(X, y)
         for device in ("cpu", "cuda")
     )
-    np.testing.assert_allclose(
-        gpu.penalty_features_, cpu.penalty_features_, rtol=1e-9, atol=1e-10
-    )
+    assert_allclose(gpu.penalty_features_, cpu.penalty_features_, rtol=1e-9, atol=1e-10)
     points = digits(7, seed=3, dtype=np.float64)[0]
     expected, found = cpu.predict_uncertainty(points), gpu.predict_uncertainty(points)
     for name in ("total", "aleatoric", "epistemic"):
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-6)
+        assert_allclose(found[name], expected[name], rtol=1e-6)
     rows = torch.as_tensor(points).cuda()
     again = gpu.predict_uncertainty(rows)
-    np.testing.assert_allclose(again.epistemic, found.epistemic, rtol=1e-6)
+    assert_allclose(again.epistemic, found.epistemic, rtol=1e-6)
     trace = gpu.trace(points[:1])
-    np.testing.assert_allclose(trace.loss, cpu.trace(points[:1]).loss, rtol=1e-6)
+    assert_allclose(trace.loss, cpu.trace(points[:1]).loss, rtol=1e-6)
     assert next(module.parameters()).device.type == "cpu"
 
 
@@ -222,4 +221,4 @@ def test_adversarial_models_of_a_regressor(scope):
         .predict_uncertainty(X[:5])
         for device in ("cpu", "cuda")
     )
-    np.testing.assert_allclose(gpu.epistemic, cpu.epistemic, rtol=1e-6)
+    assert_allclose(gpu.epistemic, cpu.epistemic, rtol=1e-6)

@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.frozen import FrozenEstimator
 
@@ -50,7 +51,7 @@ def test_propagation():
         clf.fit(nodes[::2], y[::2])
         detector = Propagation(Energy(FrozenEstimator(clf)), scheme="gnnsafe")
         scores.append(detector.fit(nodes[::2], y[::2]).score_samples(nodes))
-    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-3)
+    assert_allclose(scores[1], scores[0], rtol=1e-3)
 
 
 def test_gkde_network():
@@ -68,7 +69,7 @@ def test_gkde_network():
         ).fit(nodes[::2], y[::2])
         assert next(clf.estimator_.module_.parameters()).device.type == device
         found[device] = clf.predict_alpha(nodes)
-    np.testing.assert_allclose(found["cuda"], found["cpu"], rtol=1e-3)
+    assert_allclose(found["cuda"], found["cpu"], rtol=1e-3)
 
 
 def test_evidential_classifier():
@@ -85,7 +86,7 @@ def test_evidential_classifier():
         assert next(clf.estimator_.module_.parameters()).device.type == device
         found.append(clf.predict_uncertainty(nodes))
     for name in ("total", "aleatoric", "epistemic"):
-        np.testing.assert_allclose(found[1][name], found[0][name], rtol=1e-3)
+        assert_allclose(found[1][name], found[0][name], rtol=1e-3)
 
 
 @pytest.mark.parametrize("evidence", ["softplus", "exp", "relu"])
@@ -96,7 +97,7 @@ def test_evidential_classifier_of_rows(evidence):
         net = TorchClassifier(max_epochs=20, random_state=0).set_params(device=device)
         clf = EvidentialClassifier(net, evidence=evidence).fit(nodes.features, y)
         found.append(clf.predict_alpha(nodes.features))
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-3)
+    assert_allclose(found[1], found[0], rtol=1e-3)
 
 
 def test_graph_posterior_network():
@@ -112,7 +113,7 @@ def test_graph_posterior_network():
         ).fit(nodes[::2], y[::2])
         assert next(gpn.module_.parameters()).device.type == device
         found[device] = gpn.predict_proba(nodes)
-    np.testing.assert_allclose(found["cuda"], found["cpu"], atol=1e-3)
+    assert_allclose(found["cuda"], found["cpu"], atol=1e-3)
 
 
 @pytest.mark.parametrize("activation", ["exp", "softplus"])
@@ -135,7 +136,7 @@ def test_evidential_probe(activation):
         ).fit(nodes[::2], y[::2])
         assert isinstance(probe.coef_, np.ndarray)
         found.append(probe.predict_uncertainty(nodes).epistemic)
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-3)
+    assert_allclose(found[1], found[0], rtol=1e-3)
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
@@ -145,9 +146,9 @@ def test_readings(conv):
     clf.fit(nodes[::2], y[::2])
     want = {"features", "logits", "head"}
     there, here = (read(clf, nodes, want, device=d) for d in ("cuda", "cpu"))
-    np.testing.assert_allclose(there.features, here.features, rtol=1e-3, atol=1e-5)
-    np.testing.assert_allclose(there.logits, here.logits, rtol=1e-3, atol=1e-5)
-    np.testing.assert_array_equal(there.head.coef, here.head.coef)
+    assert_allclose(there.features, here.features, rtol=1e-3, atol=1e-5)
+    assert_allclose(there.logits, here.logits, rtol=1e-3, atol=1e-5)
+    assert_array_equal(there.head.coef, here.head.coef)
     assert next(clf.estimator_.module_.parameters()).device.type == "cpu"
 
 
@@ -161,7 +162,7 @@ def test_dropout():
         .predict_members(nodes)
         for device in ("cpu", "cuda")
     ]
-    np.testing.assert_allclose(members[1], members[0], rtol=1e-3, atol=1e-5)
+    assert_allclose(members[1], members[0], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("conv", ["gcn", "gat", "sage", "appnp"])
@@ -181,6 +182,6 @@ def test_graph_classifier(conv, batch_size):
         ).fit(words[::2], y[::2])
         assert next(clf.estimator_.module_.parameters()).device.type == device
         found.append(clf.predict_proba(words))
-    np.testing.assert_allclose(found[1], found[0], atol=1e-2)
+    assert_allclose(found[1], found[0], atol=1e-2)
     dropped = GraphClassifier(conv, max_epochs=20, random_state=0, device="cuda")
     assert dropped.fit(words[::2], y[::2]).score(words[1::2], y[1::2]) > 0.8

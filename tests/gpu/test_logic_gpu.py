@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from skood.logic import KnowledgeBase
 
@@ -55,7 +56,7 @@ def test_boolean_codes_and_probabilities():
     with pytest.raises(ValueError, match="Column 0 holds the code 2"):
         kb.truth(Z.long() * 2)
     P = [torch.tensor([[0.25, 0.75]], device="cuda")] * 2
-    np.testing.assert_allclose(kb.expected(P), [[0.1875, 0.375]], rtol=1e-12)
+    assert_allclose(kb.expected(P), [[0.1875, 0.375]], rtol=1e-12)
 
 
 def test_no_rows():

@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from torch import nn
 
 from skood.detectors import ODIN, Gram, MultiLayerMahalanobis, RankFeat
@@ -46,7 +47,7 @@ def test_scores_equal_those_of_the_cpu(kind, params, home, tensors):
     detector.fit(rows, y)
     scores = detector.score_samples(rows)
     assert_same(aspects(net), before)
-    np.testing.assert_allclose(
+    assert_allclose(
         scores, expected.score_samples(X), rtol=1e-7, atol=1e-7 * np.std(scores)
     )
     assert detector.offset_ == pytest.approx(expected.offset_, rel=1e-6)
@@ -78,7 +79,7 @@ def test_recurrent_network_is_differentiated():
             return part
 
         list(network.input_gradient(rows, lambda z: z, keep))
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-6)
+    assert_allclose(found[1], found[0], rtol=1e-3, atol=1e-6)
 
 
 def test_module_can_be_trained_after_a_move_in_inference_mode():

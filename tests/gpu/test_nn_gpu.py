@@ -9,19 +9,18 @@ import numpy as np
 import pytest
 import skorch
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from skood.detectors import KNN, Energy
 from skood.nn import FeatureExtractor, MultiHeadClassifier, pretrained, split
 from skood.nn._make_network import make_network
-from tests.nn._reading import read
+from tests.nn._reading import ALL, assert_head, read
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-
-ALL = {"features", "logits", "head"}
 
 
 def net():
@@ -58,15 +57,15 @@ def test_reader_equals_cpu(images, device):
     clf = pretrained(module)
     expected = read(clf, images, ALL, device="cpu")
     found = read(clf, images, ALL, device=device)
-    np.testing.assert_allclose(found.features, expected.features, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
-    np.testing.assert_array_equal(found.head.coef, expected.head.coef)
+    assert_allclose(found.features, expected.features, rtol=1e-5, atol=1e-5)
+    assert_allclose(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
+    assert_array_equal(found.head.coef, expected.head.coef)
     for layer in ("0", "2", "5"):
         a, b = (
             read(clf, images, {"features"}, layer=layer, device=d).features
             for d in (device, "cpu")
         )
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+        assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def state(module):
@@ -116,28 +115,27 @@ def test_rows_on_the_gpu(images):
     for device in ("cuda", "cpu"):
         found = read(clf, rows, {"logits"}, device=device).logits
         assert isinstance(found, np.ndarray)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_half_precision_on_the_gpu(images):
     module = net().cuda().half()
     reading = read(pretrained(module), images, ALL)
-    rebuilt = reading.features @ reading.head.coef.T + reading.head.intercept
-    np.testing.assert_allclose(rebuilt, reading.logits, rtol=1e-2, atol=1e-2)
+    assert_head(reading, rtol=1e-2, atol=1e-2)
 
 
 def test_split_and_extractor(images):
     clf = pretrained(net(), input_shape=(3, 9, 9))
     body, head = split(clf)  # runs on the GPU
     Z = body.transform(images)
-    np.testing.assert_allclose(
+    assert_allclose(
         Energy(head).fit(Z).score_samples(Z),
         Energy(clf).fit(images).score_samples(images),
         rtol=1e-5,
         atol=1e-5,
     )
     on_cpu = FeatureExtractor(clf, device="cpu").fit(images).transform(images)
-    np.testing.assert_allclose(Z, on_cpu, rtol=1e-5, atol=1e-5)
+    assert_allclose(Z, on_cpu, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -151,7 +149,7 @@ def test_skorch_net_runs_where_it_lives(images, device):
         train_split=None,
         device=device,
     ).fit(images, y)
-    np.testing.assert_allclose(
+    assert_allclose(
         read(clf, images, {"logits"}).logits,
         clf.forward(images).cpu().numpy(),
         rtol=1e-4,
@@ -172,14 +170,12 @@ def test_several_heads(images):
     for a, b in zip(
         on_gpu.predict_logits(images), on_cpu.predict_logits(images), strict=True
     ):
-        np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3)
+        assert_allclose(a, b, rtol=1e-2, atol=1e-3)
     loaded = pickle.loads(pickle.dumps(on_gpu.head(1)))
-    np.testing.assert_array_equal(
-        loaded.predict_proba(images), on_gpu.predict_proba(images)[1]
-    )
+    assert_array_equal(loaded.predict_proba(images), on_gpu.predict_proba(images)[1])
     scores = Energy(on_gpu.head(0)).fit(images).score_samples(images)
     expected = Energy(on_cpu.head(0)).fit(images).score_samples(images)
-    np.testing.assert_allclose(scores, expected, rtol=1e-2, atol=1e-3)
+    assert_allclose(scores, expected, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -190,7 +186,5 @@ def test_knn_on_the_gpu_equals_cpu(normalize):
     options = {"n_neighbors": 10, "normalize": normalize}
     on_gpu = KNN(algorithm="torch", device="cuda", **options).fit(Z)
     on_cpu = KNN(algorithm="sklearn", **options).fit(Z)
-    np.testing.assert_allclose(
-        on_gpu.score_samples(new), on_cpu.score_samples(new), rtol=1e-5
-    )
+    assert_allclose(on_gpu.score_samples(new), on_cpu.score_samples(new), rtol=1e-5)
     assert on_gpu.offset_ == pytest.approx(on_cpu.offset_, rel=1e-5)

@@ -4,6 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import numpy as np
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
@@ -50,7 +51,7 @@ def check_same(detectors, X, y, new):
         fitted = fit_all(detectors, X, y, fit_shared)
         scores += [score_all(fitted, new, shared) for shared in (False, True)]
     for found in scores[1:]:
-        np.testing.assert_array_equal(found, scores[0])
+        assert_array_equal(found, scores[0])
     return fitted
 
 

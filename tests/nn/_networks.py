@@ -15,6 +15,7 @@ __all__ = [
     "Interrupting",
     "InterruptingBody",
     "Linear",
+    "Net",
     "Normalized",
     "RandomFeatures",
     "margin_loss",
@@ -35,18 +36,35 @@ class Flat(nn.Flatten):
         super().__init__()
 
 
-class InterruptingBody(Body):
-    """Interrupts training after a number of batches."""
+class Net(nn.Module):
+    """Named layers, and a function of the network and its input as forward pass."""
 
-    batches_left = None
+    def __init__(self, run, **layers):
+        super().__init__()
+        self.run = run
+        for name, layer in layers.items():
+            setattr(self, name, layer)
 
     def forward(self, x):
-        cls = InterruptingBody
+        return self.run(self, x)
+
+
+class _Interrupting(nn.Module):
+    """Interrupts training after a number of batches."""
+
+    batches_left: int | None = None
+
+    def forward(self, x):
+        cls = type(self)
         if self.training and cls.batches_left is not None:
             if cls.batches_left == 0:
                 raise KeyboardInterrupt
             cls.batches_left -= 1
         return super().forward(x)
+
+
+class InterruptingBody(_Interrupting, Body):
+    """Body whose training is interrupted."""
 
 
 class MarginLoss:
@@ -79,18 +97,8 @@ class DoublePerceptron(MLP):
         self.double()
 
 
-class Interrupting(MLP):
-    """Interrupts training after a number of batches."""
-
-    batches_left = None
-
-    def forward(self, x):
-        cls = Interrupting
-        if self.training and cls.batches_left is not None:
-            if cls.batches_left == 0:
-                raise KeyboardInterrupt
-            cls.batches_left -= 1
-        return super().forward(x)
+class Interrupting(_Interrupting, MLP):
+    """Default network whose training is interrupted."""
 
 
 class Normalized(nn.Sequential):

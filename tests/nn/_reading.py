@@ -5,12 +5,13 @@
 
 import numpy as np
 import torch
+from numpy.testing import assert_allclose
 from sklearn.datasets import make_classification
 from torch import nn
 
 from skood.nn._make_network import make_network
 
-__all__ = ["ALL", "Counter", "data", "numbers", "read", "run"]
+__all__ = ["ALL", "Counter", "assert_head", "data", "numbers", "read", "run"]
 
 ALL = {"features", "logits", "head"}
 
@@ -58,6 +59,12 @@ def run(*layers, X):
         for layer in layers:
             tensor = layer(tensor)
     return tensor.numpy()
+
+
+def assert_head(reading, **tolerance):
+    """Assert that the logits of a reading are the head of its features."""
+    logits = reading.features @ reading.head.coef.T + reading.head.intercept
+    assert_allclose(logits, reading.logits, **tolerance)
 
 
 def read(estimator, X, needs, **options):

@@ -5,9 +5,10 @@
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_iris
+from sklearn.preprocessing import scale
 
-from skood.nn import TorchClassifier
+from skood.nn import MultiHeadClassifier, TorchClassifier
 
 
 @pytest.fixture(scope="module")
@@ -21,3 +22,18 @@ def digits():
 def quick():
     """A classifier that is trained in no time."""
     return TorchClassifier(max_epochs=5, random_state=0)
+
+
+@pytest.fixture(scope="session")
+def iris3():
+    """Samples, and three columns of labels: species, length of petals, chance."""
+    X, y = load_iris(return_X_y=True)
+    long = (X[:, 2] > 1.5).astype(int) + (X[:, 2] > 5)
+    chance = np.random.RandomState(0).randint(2, size=150)
+    return scale(X), np.column_stack([y, long, chance])
+
+
+@pytest.fixture
+def quick_heads():
+    """A classifier of several columns that is trained in no time."""
+    return MultiHeadClassifier(max_epochs=5, random_state=0)

@@ -3,10 +3,6 @@
 # Authors: The skood developers
 # SPDX-License-Identifier: BSD-3-Clause
 
-import io
-import pickle
-
-import joblib
 import numpy as np
 import pytest
 import torch
@@ -16,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 from skood.exceptions import SkoodWarning
 from skood.nn import TorchClassifier
+from tests.nn._copies import by_joblib, by_pickle, by_skops
 from tests.nn._networks import Interrupting, Linear, Normalized, RandomFeatures
 
 # --- partial_fit -------------------------------------------------------------
@@ -147,7 +144,7 @@ def test_interrupted_refit_keeps_the_earlier_one(iris, digits, quick, interrupt)
 def test_interrupted_partial_fit_never_happened(iris, quick, interrupt):
     X, y = iris
     quick.set_params(module=Interrupting, batch_size=10).fit(X, y)
-    other = pickle.loads(pickle.dumps(quick))
+    other = by_pickle(quick)
     logits = quick.predict_logits(X)
     interrupt(7)
     with pytest.raises(KeyboardInterrupt):
@@ -161,23 +158,6 @@ def test_interrupted_partial_fit_never_happened(iris, quick, interrupt):
 
 
 # --- persistence -------------------------------------------------------------
-
-
-def by_pickle(clf):
-    return pickle.loads(pickle.dumps(clf))
-
-
-def by_joblib(clf):
-    file = io.BytesIO()
-    joblib.dump(clf, file)
-    file.seek(0)
-    return joblib.load(file)
-
-
-def by_skops(clf):
-    skops_io = pytest.importorskip("skops.io")
-    data = skops_io.dumps(clf)
-    return skops_io.loads(data, trusted=skops_io.get_untrusted_types(data=data))
 
 
 @pytest.mark.parametrize("copied", [by_pickle, by_joblib, by_skops])
@@ -243,7 +223,7 @@ def test_training_in_a_mode_of_the_caller(mode, optimizer, iris, quick):
     expected = clone(quick).fit(X, y)
     with mode():
         clf = clone(quick).fit(X, y)
-        loaded = pickle.loads(pickle.dumps(expected))
+        loaded = by_pickle(expected)
     logits = expected.predict_logits(X)
     for one in (expected, clf, loaded):
         one.set_params(training__early_stopping=False)
@@ -264,7 +244,7 @@ def test_training_in_a_mode_of_the_caller(mode, optimizer, iris, quick):
 def test_interrupt_in_a_mode_of_the_caller(mode, iris, quick, interrupt):
     X, y = iris
     quick.set_params(module=Interrupting, batch_size=10).fit(X, y)
-    expected = pickle.loads(pickle.dumps(quick)).partial_fit(X, y).predict_logits(X)
+    expected = by_pickle(quick).partial_fit(X, y).predict_logits(X)
     interrupt(7)
     with pytest.raises(KeyboardInterrupt), mode():
         quick.partial_fit(X, y)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.ensemble import IsolationForest
 from sklearn.frozen import FrozenEstimator
@@ -90,13 +91,13 @@ def test_same_numbers_as_from_arrays(name, y):
     items = Items(X, y)
     for data in (items, DataLoader(items, batch_size=32, shuffle=True)):
         detector = clone(DETECTORS[name]).fit(data)
-        np.testing.assert_array_equal(detector.classes_, [0, 1, 2])
+        assert_array_equal(detector.classes_, [0, 1, 2])
         assert detector.offset_ == pytest.approx(expected.offset_, rel=1e-5)
         for scored in (items, DataLoader(items, batch_size=50), Stream(items)):
-            np.testing.assert_allclose(
+            assert_allclose(
                 detector.score_samples(scored), expected.score_samples(X), rtol=1e-4
             )
-    np.testing.assert_array_equal(detector.predict(items), expected.predict(X))
+    assert_array_equal(detector.predict(items), expected.predict(X))
 
 
 @pytest.mark.parametrize(
@@ -122,16 +123,14 @@ def test_given_labels_come_first():
 def test_items_without_labels():
     detector = KNN(CLF, n_neighbors=3).fit(Items(X))
     expected = KNN(CLF, n_neighbors=3).fit(X)
-    np.testing.assert_array_equal(detector.classes_, CLF.classes_)
-    np.testing.assert_array_equal(
-        detector.score_samples(Items(X)), expected.score_samples(X)
-    )
+    assert_array_equal(detector.classes_, CLF.classes_)
+    assert_array_equal(detector.score_samples(Items(X)), expected.score_samples(X))
 
 
 def test_labels_are_text():
     detector = Mahalanobis(CLF).fit(DataLoader(Items(X, NAMES), shuffle=True))
     expected = Mahalanobis(CLF).fit(X, NAMES)
-    np.testing.assert_array_equal(detector.classes_, ["ant", "bee", "cat"])
+    assert_array_equal(detector.classes_, ["ant", "bee", "cat"])
     assert detector.offset_ == pytest.approx(expected.offset_, rel=1e-5)
 
 
@@ -139,7 +138,7 @@ def test_names_of_columns_are_not_asked_of_items():
     Z = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
     network = pretrained(torch.nn.Sequential(torch.nn.Linear(2, 3)))
     detector = MSP(network).fit(pd.DataFrame(Z, columns=["a", "b"]))
-    np.testing.assert_array_equal(
+    assert_array_equal(
         detector.score_samples(Items(Z)), MSP(network).fit(Z).score_samples(Z)
     )
 
@@ -148,7 +147,7 @@ def test_subsets():
     chosen = [5, 3, 90]
     detector = KNN(CLF, n_neighbors=3).fit(Subset(Items(X, Y), range(60)))
     expected = KNN(CLF, n_neighbors=3).fit(X[:60], Y[:60])
-    np.testing.assert_allclose(
+    assert_allclose(
         detector.score_samples(Subset(Items(X, Y), chosen)),
         expected.score_samples(X[chosen]),
         rtol=1e-5,
@@ -158,7 +157,7 @@ def test_subsets():
 def test_workers():
     loader = DataLoader(Items(X, Y), batch_size=50, num_workers=1)
     detector = MSP(CLF).fit(loader)
-    np.testing.assert_allclose(
+    assert_allclose(
         detector.score_samples(loader), MSP(CLF).fit(X).score_samples(X), rtol=1e-5
     )
 
@@ -176,7 +175,7 @@ def test_features_in_a_dataset():
         expected = clone(detector).fit(Z, y)
         detector = clone(detector).fit(data)
         assert detector.offset_ == expected.offset_
-        np.testing.assert_allclose(
+        assert_allclose(
             detector.score_samples(DataLoader(data, batch_size=7)),
             expected.score_samples(Z),
             rtol=1e-6,
@@ -195,11 +194,9 @@ def test_classifiers_of_scikit_learn():
         for detector in (ViM(frozen), ODIN(frozen)):
             expected = clone(detector).fit(Z, y)
             found = clone(detector).fit(data)
-            np.testing.assert_allclose(
-                found.score_samples(data), expected.score_samples(Z)
-            )
+            assert_allclose(found.score_samples(data), expected.score_samples(Z))
     _, head = split(frozen)
-    np.testing.assert_allclose(head.predict_proba(data), head.predict_proba(Z))
+    assert_allclose(head.predict_proba(data), head.predict_proba(Z))
 
 
 def test_steps_from_rows():
@@ -208,9 +205,7 @@ def test_steps_from_rows():
     for start in (0, 60):
         detector.partial_fit(Subset(items, range(start, start + 60)))
     expected = Mahalanobis(CLF).fit(X, Y)
-    np.testing.assert_allclose(
-        detector.score_samples(items), expected.score_samples(X), rtol=1e-4
-    )
+    assert_allclose(detector.score_samples(items), expected.score_samples(X), rtol=1e-4)
     Z = X.reshape(len(X), -1)[:, :5]
     detector = Mahalanobis().partial_fit(Items(Z, Y))
     assert detector.offset_ == pytest.approx(Mahalanobis().fit(Z, Y).offset_)
@@ -220,10 +215,10 @@ def test_bodies():
     items = Items(X, Y)
     body = FeatureExtractor(CLF).fit(items)
     expected = FeatureExtractor(CLF).fit_transform(X)
-    np.testing.assert_array_equal(body.transform(items), expected)
-    np.testing.assert_array_equal(clone(body).fit_transform(items), expected)
+    assert_array_equal(body.transform(items), expected)
+    assert_array_equal(clone(body).fit_transform(items), expected)
     frame = body.set_output(transform="pandas").transform(items)
-    np.testing.assert_array_equal(frame.to_numpy(), expected)
+    assert_array_equal(frame.to_numpy(), expected)
     loader = DataLoader(items, shuffle=True)
     with pytest.raises(ValueError, match="The DataLoader shuffles"):
         body.fit(loader).transform(loader)
@@ -233,7 +228,7 @@ def test_pipelines_give_labels_apart():
     items = Items(X, Y)
     pipeline = make_pipeline(FeatureExtractor(CLF), Mahalanobis()).fit(items, Y)
     expected = make_pipeline(FeatureExtractor(CLF), Mahalanobis()).fit(X, Y)
-    np.testing.assert_allclose(pipeline.score_samples(items), expected.score_samples(X))
+    assert_allclose(pipeline.score_samples(items), expected.score_samples(X))
 
 
 # ---- classifiers
@@ -278,9 +273,9 @@ def _assert_equal(found, expected):
         for one, other in zip(found, expected, strict=True):
             _assert_equal(one, other)
     elif expected.dtype.kind == "f":
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     else:
-        np.testing.assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -319,7 +314,7 @@ def test_reject_option(randomize):
 
 def test_without_a_rule():
     classifier = RejectOptionClassifier(CLF).fit(Items(X, Y), None)
-    np.testing.assert_array_equal(classifier.predict(Items(X)), CLF.predict(X))
+    assert_array_equal(classifier.predict(Items(X)), CLF.predict(X))
     assert classifier.score(Stream(Items(X)), Y) == np.mean(CLF.predict(X) == Y)
 
 
@@ -373,13 +368,13 @@ def test_cross_validation():
     data = SliceDataset(Items(X, Y))
     detector = KNN(CLF, n_neighbors=3)
     found = cross_val_score(detector, data, WITH_OOD)
-    np.testing.assert_allclose(found, cross_val_score(detector, X, WITH_OOD))
+    assert_allclose(found, cross_val_score(detector, X, WITH_OOD))
     search = GridSearchCV(detector, {"n_neighbors": [1, 5]})
     found, expected = (
         clone(search).fit(rows, WITH_OOD).cv_results_["mean_test_score"]
         for rows in (data, X)
     )
-    np.testing.assert_allclose(found, expected)
+    assert_allclose(found, expected)
 
 
 def test_cross_validation_of_a_dataset_that_is_not_wrapped():
@@ -408,7 +403,7 @@ def test_compare(tmp_path):
 
     for n_passes in (5, 2):  # labels; hashes of all, of both parts; reading - or not
         found, n_loaded = run()
-        np.testing.assert_allclose(found["value"], expected["value"])
+        assert_allclose(found["value"], expected["value"])
         assert n_loaded <= n_passes * len(X)
 
 

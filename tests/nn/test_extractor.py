@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -53,9 +54,9 @@ def test_it_fits_a_clone():
     assert not hasattr(estimator, "coefs_")
     alone = fitted(clone(estimator))
     hidden = np.maximum(X @ alone.coefs_[0] + alone.intercepts_[0], 0)
-    np.testing.assert_allclose(body.transform(X), hidden, rtol=1e-9)
+    assert_allclose(body.transform(X), hidden, rtol=1e-9)
     with pytest.warns(ConvergenceWarning):
-        np.testing.assert_array_equal(body.fit_transform(X, y), body.transform(X))
+        assert_array_equal(body.fit_transform(X, y), body.transform(X))
     assert body.n_features_in_ == 4
     assert not hasattr(body, "classes_")
 
@@ -64,7 +65,7 @@ def test_frozen_needs_no_labels(net):
     body = FeatureExtractor(pretrained(net)).fit(X)
     with torch.no_grad():
         expected = net[:4](torch.as_tensor(X)).numpy()
-    np.testing.assert_allclose(body.transform(X), expected, rtol=1e-9)
+    assert_allclose(body.transform(X), expected, rtol=1e-9)
     assert not hasattr(body, "classes_")
     with pytest.raises(ValueError, match="FeatureExtractor requires y to be passed"):
         FeatureExtractor(LogisticRegression()).fit(X)
@@ -85,7 +86,7 @@ def test_layer_pooling_batch_size_and_device_are_passed_on():
         (None, maps),
     ]:
         body = FeatureExtractor(pretrained(conv), layer=0, pooling=pooling)
-        np.testing.assert_allclose(
+        assert_allclose(
             body.fit(images).transform(images), expected, rtol=1e-5, atol=1e-6
         )
         names = body.get_feature_names_out()
@@ -103,7 +104,7 @@ def test_several_blocks_are_joined(net, monkeypatch):
     body = FeatureExtractor(pretrained(net), batch_size=16).fit(X)
     whole = body.transform(X)
     monkeypatch.setattr("skood.nn._torch_network._BLOCK_BYTES", 1)
-    np.testing.assert_array_equal(body.transform(X), whole)
+    assert_array_equal(body.transform(X), whole)
 
 
 def test_in_a_pipeline_before_a_detector(net):
@@ -112,15 +113,15 @@ def test_in_a_pipeline_before_a_detector(net):
     with torch.no_grad():
         Z = net[:4](torch.as_tensor(X)).numpy()
     expected = KNN(n_neighbors=5).fit(Z)
-    np.testing.assert_allclose(
+    assert_allclose(
         pipe.fit(X, y).score_samples(X[:20]), expected.score_samples(Z[:20]), atol=1e-12
     )
-    np.testing.assert_array_equal(
+    assert_array_equal(
         pipe.predict(X * 3), np.where(pipe.decision_function(X * 3) >= 0, 1, -1)
     )
     # the same as letting the detector read
     direct = KNN(estimator=clf, n_neighbors=5).fit(X, y)
-    np.testing.assert_allclose(direct.score_samples(X), pipe.score_samples(X))
+    assert_allclose(direct.score_samples(X), pipe.score_samples(X))
 
 
 def test_names_of_features(net):
@@ -129,7 +130,7 @@ def test_names_of_features(net):
     assert body.get_feature_names_out().tolist() == expected
     table = body.set_output(transform="pandas").transform(X)
     assert isinstance(table, pd.DataFrame) and table.columns.tolist() == expected
-    np.testing.assert_array_equal(
+    assert_array_equal(
         table.to_numpy(), clone(body).set_output(transform="default").fit_transform(X)
     )
 
@@ -138,7 +139,7 @@ def test_data_frames_and_their_names():
     frame = pd.DataFrame(X, columns=list("abcd"))
     body = FeatureExtractor(LogisticRegression()).fit(frame, y)
     assert body.feature_names_in_.tolist() == list("abcd")
-    np.testing.assert_array_equal(body.transform(frame), X)
+    assert_array_equal(body.transform(frame), X)
     with pytest.raises(ValueError, match="feature names should match"):
         body.transform(frame[["d", "c", "b", "a"]])
 
@@ -166,10 +167,10 @@ def test_grid_search_over_layers():
 def test_pickle():
     body = FeatureExtractor(TorchClassifier(max_epochs=1, random_state=0)).fit(X, y)
     copy = pickle.loads(pickle.dumps(body))
-    np.testing.assert_array_equal(copy.transform(X), body.transform(X))
+    assert_array_equal(copy.transform(X), body.transform(X))
     body = FeatureExtractor(pretrained(nn.Linear(4, 3))).fit(X)
     copy = pickle.loads(pickle.dumps(body))
-    np.testing.assert_array_equal(copy.transform(X), body.transform(X))
+    assert_array_equal(copy.transform(X), body.transform(X))
 
 
 class Dense(TransformerMixin, BaseEstimator):
@@ -191,7 +192,7 @@ def test_text():
     clf = make_pipeline(CountVectorizer(), Dense(), LogisticRegression())
     body = FeatureExtractor(clf).fit(texts, labels)
     # the features of the last step: counts of bad, day, good and night
-    np.testing.assert_array_equal(
+    assert_array_equal(
         body.transform(["good night", "bad bad"]), [[0, 0, 1, 1], [2, 0, 0, 0]]
     )
 
@@ -213,6 +214,6 @@ def test_errors(net):
         body.set_params(layer="fc").fit(X)
     with pytest.raises(ValueError, match="X contains NaN"):
         body.set_params(layer="penultimate").transform(X * np.nan)
-    np.testing.assert_array_equal(body.transform(X), before)  # the fit is kept
+    assert_array_equal(body.transform(X), before)  # the fit is kept
     with pytest.raises(ValueError, match="has no layers"):
         FeatureExtractor(LogisticRegression(), layer=0).fit(X, y)

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from skood.nn import pretrained
-from tests.nn._reading import ALL, numbers, read, run
+from tests.nn._networks import Net
+from tests.nn._reading import ALL, assert_head, numbers, read, run
 
 
 def features(module, X, layer, pooling="mean", classes=(0, 1, 2)):
@@ -47,7 +49,7 @@ def conv_net():
 def test_layer_by_name(layer, n_layers):
     net, X = conv_net(), numbers(7, 2, 8, 8)
     expected = run(*list(net)[:n_layers], X=X)
-    np.testing.assert_allclose(features(net, X, layer), expected, rtol=1e-6)
+    assert_allclose(features(net, X, layer), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -64,21 +66,19 @@ def test_layer_by_name(layer, n_layers):
 )
 def test_layer_by_index_among_linear_and_convolutional(layer, name):
     net, X = conv_net(), numbers(7, 2, 8, 8)
-    np.testing.assert_array_equal(features(net, X, layer), features(net, X, name))
+    assert_array_equal(features(net, X, layer), features(net, X, name))
 
 
 def test_penultimate_is_the_input_of_the_head():
     net, X = conv_net(), numbers(7, 2, 8, 8)
-    np.testing.assert_array_equal(
-        features(net, X, "penultimate"), features(net, X, "input:head")
-    )
+    assert_array_equal(features(net, X, "penultimate"), features(net, X, "input:head"))
 
 
 def test_nested_names():
     net = nn.Sequential(nn.Sequential(nn.Linear(4, 5), nn.ReLU()), nn.Linear(5, 3))
     X = numbers(6, 4)
-    np.testing.assert_allclose(features(net, X, "0.0"), run(net[0][0], X=X), rtol=1e-6)
-    np.testing.assert_allclose(features(net, X, "0"), run(net[0], X=X), rtol=1e-6)
+    assert_allclose(features(net, X, "0.0"), run(net[0][0], X=X), rtol=1e-6)
+    assert_allclose(features(net, X, "0"), run(net[0], X=X), rtol=1e-6)
 
 
 def test_unknown_layers():
@@ -104,92 +104,59 @@ def test_unknown_layer_of_a_large_network():
 def test_layer_that_returns_an_object():
     """As layers of transformers do."""
 
-    class Backbone(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.dense, self.norm = nn.Linear(4, 5), nn.LayerNorm(5)
-            self.blocks = nn.ModuleList([nn.ReLU(), nn.Tanh()])
+    def backbone(net, x):
+        x = net.blocks[1](net.blocks[0](net.dense(x)))
+        return SimpleNamespace(last_hidden_state=net.norm(x))
 
-        def forward(self, x):
-            x = self.blocks[1](self.blocks[0](self.dense(x)))
-            return SimpleNamespace(last_hidden_state=self.norm(x))
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.vit, self.head = Backbone(), nn.Linear(5, 3)
-
-        def forward(self, x):
-            return self.head(self.vit(x).last_hidden_state)
-
+    parts = {"dense": nn.Linear(4, 5), "norm": nn.LayerNorm(5)}
+    vit = Net(backbone, **parts, blocks=nn.ModuleList([nn.ReLU(), nn.Tanh()]))
+    net = Net(
+        lambda net, x: net.head(net.vit(x).last_hidden_state),
+        vit=vit,
+        head=nn.Linear(5, 3),
+    )
     with pytest.raises(
         TypeError,
         match=r"The layer 'vit' returned SimpleNamespace, .* Name a layer inside it "
         r"that returns one: it has vit\.dense, vit\.norm, vit\.blocks\.0, vit\.b",
     ):
-        features(Net(), numbers(5, 4), "vit")
-    assert features(Net(), numbers(5, 4), "vit.norm").shape == (5, 5)
+        features(net, numbers(5, 4), "vit")
+    assert features(net, numbers(5, 4), "vit.norm").shape == (5, 5)
 
 
 def test_layer_that_does_not_run():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(4, 3)
-            self.unused = nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.head(x)
-
+    layers = {"head": nn.Linear(4, 3), "unused": nn.Linear(4, 2)}
+    net = Net(lambda net, x: net.head(x), **layers)
     for layer in ("unused", "input:unused", -1):
         with pytest.raises(ValueError, match="did not run in the forward pass of Net"):
-            features(Net(), numbers(5, 4), layer)
+            features(net, numbers(5, 4), layer)
     # the unused layer, though defined last, is not taken for the head
-    np.testing.assert_array_equal(
-        features(Net(), numbers(5, 4), "penultimate"), numbers(5, 4)
-    )
+    assert_array_equal(features(net, numbers(5, 4), "penultimate"), numbers(5, 4))
 
 
 def test_layer_that_runs_twice_gives_its_last_output():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.mix = nn.Linear(4, 4)
-            self.head = nn.Linear(4, 3)
+    def twice(net, x):
+        return net.head(net.mix(torch.relu(net.mix(x))))
 
-        def forward(self, x):
-            return self.head(self.mix(torch.relu(self.mix(x))))
-
-    net, X = Net(), numbers(5, 4)
+    net, X = Net(twice, mix=nn.Linear(4, 4), head=nn.Linear(4, 3)), numbers(5, 4)
     expected = run(net.mix, nn.ReLU(), net.mix, X=X)
-    np.testing.assert_allclose(features(net, X, "mix"), expected, rtol=1e-6)
+    assert_allclose(features(net, X, "mix"), expected, rtol=1e-6)
 
 
 def test_layers_called_by_keyword():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.fc = nn.Linear(4, 5)
-            self.head = nn.Linear(5, 3)
-            self.clock = Clock()
-
-        def forward(self, x):
-            self.clock(step=3)
-            return self.head(input=torch.relu(self.fc(input=x)))
+    def by_keyword(net, x):
+        net.clock(step=3)
+        return net.head(input=torch.relu(net.fc(input=x)))
 
     class Clock(nn.Module):
         def forward(self, step):
             return torch.zeros(0, 1)
 
-    net, X = Net(), numbers(6, 4)
-    np.testing.assert_array_equal(features(net, X, "input:fc"), X)
+    layers = {"fc": nn.Linear(4, 5), "head": nn.Linear(5, 3), "clock": Clock()}
+    net, X = Net(by_keyword, **layers), numbers(6, 4)
+    assert_array_equal(features(net, X, "input:fc"), X)
     reading = read(pretrained(net), X, ALL)
-    np.testing.assert_allclose(
-        reading.features @ reading.head.coef.T + reading.head.intercept,
-        reading.logits,
-        rtol=1e-4,
-        atol=1e-6,
-    )
+    assert_head(reading, rtol=1e-4, atol=1e-6)
     with pytest.raises(ValueError, match="called without a tensor"):
         features(net, X, "input:clock")
     with pytest.raises(ValueError, match="gave 0 rows for a batch of 6"):
@@ -218,7 +185,7 @@ def test_a_following_operation_in_place_does_not_change_features(
         None: maps,
     }[pooling]
     assert (maps < 0).any()  # else ReLU would change nothing
-    np.testing.assert_allclose(taken, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(taken, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("as_tensor", [False, True])
@@ -227,7 +194,7 @@ def test_a_module_that_writes_to_its_input_does_not_change_x(as_tensor):
     X = numbers(6, 4)
     X = torch.as_tensor(X) if as_tensor else X
     read(pretrained(net), X, ALL)
-    np.testing.assert_array_equal(np.asarray(X), numbers(6, 4))
+    assert_array_equal(np.asarray(X), numbers(6, 4))
 
 
 # --- pooling -------------------------------------------------------------------
@@ -242,12 +209,10 @@ def test_pooling_of_maps_against_loops():
         for c in range(4):
             mean[i, c] = sum(maps[i, c, h, w] for h in range(6) for w in range(6)) / 36
             largest[i, c] = max(maps[i, c, h, w] for h in range(6) for w in range(6))
-    np.testing.assert_allclose(features(net, X, 0), mean, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(features(net, X, 0, "max"), largest, rtol=1e-6)
-    np.testing.assert_array_equal(
-        features(net, X, 0, "flatten"), maps.reshape(3, 4 * 6 * 6)
-    )
-    np.testing.assert_array_equal(features(net, X, 0, None), maps)
+    assert_allclose(features(net, X, 0), mean, rtol=1e-5, atol=1e-6)
+    assert_allclose(features(net, X, 0, "max"), largest, rtol=1e-6)
+    assert_array_equal(features(net, X, 0, "flatten"), maps.reshape(3, 4 * 6 * 6))
+    assert_array_equal(features(net, X, 0, None), maps)
 
 
 class Tokens(nn.Module):
@@ -276,28 +241,24 @@ def test_tokens(dtype):
         states = net.lstm(encoded)[0]
         logits = net.head(states[:, -1]).numpy()
     reading = read(pretrained(net), X, ALL)
-    np.testing.assert_allclose(reading.logits, logits, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(reading.features, states[:, -1], rtol=1e-4, atol=1e-5)
+    assert_allclose(reading.logits, logits, rtol=1e-4, atol=1e-5)
+    assert_allclose(reading.features, states[:, -1], rtol=1e-4, atol=1e-5)
     # tokens are pooled over tokens, not over their dimensions
     for layer, expected in [("embed", embedded), ("encode", encoded), ("lstm", states)]:
-        np.testing.assert_allclose(
-            features(net, X, layer), expected.mean(1), rtol=1e-4, atol=1e-5
-        )
-        np.testing.assert_allclose(
+        assert_allclose(features(net, X, layer), expected.mean(1), rtol=1e-4, atol=1e-5)
+        assert_allclose(
             features(net, X, layer, "max"), expected.amax(1), rtol=1e-4, atol=1e-5
         )
     taken = features(net, X, "input:encode")
-    np.testing.assert_allclose(taken, embedded.mean(1), rtol=1e-4, atol=1e-5)
+    assert_allclose(taken, embedded.mean(1), rtol=1e-4, atol=1e-5)
 
 
 def test_vectors_as_tokens():
     net, X = Tokens(embed=False).eval(), numbers(6, 7, 4)
-    np.testing.assert_allclose(features(net, X, "embed"), X.mean(1), rtol=1e-5)
+    assert_allclose(features(net, X, "embed"), X.mean(1), rtol=1e-5)
     # the last linear layer that ran read tokens: they are pooled, too
     net = nn.Sequential(nn.Linear(4, 5), nn.Flatten(), nn.Unflatten(1, (3, -1)))
-    np.testing.assert_allclose(
-        features(net, X[:, :3], "penultimate"), X[:, :3].mean(1), rtol=1e-5
-    )
+    assert_allclose(features(net, X[:, :3], "penultimate"), X[:, :3].mean(1), rtol=1e-5)
 
 
 def test_signals_are_pooled_over_time():
@@ -309,9 +270,9 @@ def test_signals_are_pooled_over_time():
     for n_layers, layer in [(1, "0"), (2, "1"), (3, "2")]:
         maps = run(*list(net)[:n_layers], X=X)
         assert maps.shape == (4, 5, 6)
-        np.testing.assert_allclose(features(net, X, layer), maps.mean(2), rtol=1e-4)
-    np.testing.assert_allclose(features(net, X, "input:0"), X.mean(2), rtol=1e-5)
-    np.testing.assert_allclose(
+        assert_allclose(features(net, X, layer), maps.mean(2), rtol=1e-4)
+    assert_allclose(features(net, X, "input:0"), X.mean(2), rtol=1e-5)
+    assert_allclose(
         features(net, X, "input:2"), run(net[0], net[1], X=X).mean(2), rtol=1e-4
     )
 
@@ -320,27 +281,18 @@ def test_linear_maps_have_their_channels_last():
     net = nn.Sequential(nn.Linear(4, 5), nn.Flatten(), nn.Linear(5 * 2 * 3, 3))
     X = numbers(6, 2, 3, 4)
     maps = run(net[0], X=X)
-    np.testing.assert_allclose(
-        features(net, X, "0"), maps.mean((1, 2)), rtol=1e-4, atol=1e-6
-    )
-    np.testing.assert_allclose(features(net, X, "input:0"), X.mean((1, 2)), rtol=1e-4)
+    assert_allclose(features(net, X, "0"), maps.mean((1, 2)), rtol=1e-4, atol=1e-6)
+    assert_allclose(features(net, X, "input:0"), X.mean((1, 2)), rtol=1e-4)
 
 
 def test_a_layer_of_numbers_is_one_column():
-    class Norm(nn.Module):
-        def forward(self, x):
-            return x.norm(dim=1)
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm = Norm()
-            self.head = nn.Linear(4, 3)
-
-        def forward(self, x):
-            return self.head(x) * self.norm(x)[:, None]
-
+    norm = Net(lambda net, x: x.norm(dim=1))
+    net = Net(
+        lambda net, x: net.head(x) * net.norm(x)[:, None],
+        norm=norm,
+        head=nn.Linear(4, 3),
+    )
     X = numbers(6, 4)
-    np.testing.assert_allclose(
-        features(Net(), X, "norm"), np.linalg.norm(X, axis=1)[:, None], rtol=1e-6
+    assert_allclose(
+        features(net, X, "norm"), np.linalg.norm(X, axis=1)[:, None], rtol=1e-6
     )

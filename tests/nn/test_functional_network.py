@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import log_softmax, softmax
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
@@ -83,13 +84,13 @@ def test_probabilities_are_those_of_the_classifier(data, estimator, n_classes):
     for given in (estimator, FrozenEstimator(estimator)):
         network = make_network(given).with_weights()
         found = _proba(network, X)
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
-        np.testing.assert_array_equal(network.classes, estimator.classes_)
+        assert_allclose(found, expected, rtol=1e-5, atol=1e-12)
+        assert_array_equal(network.classes, estimator.classes_)
     if not isinstance(network.module, nn.Sequential) or "head" not in dir(
         network.module
     ):
         assert network.dtype == torch.float64
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
+        assert_allclose(found, expected, rtol=1e-10, atol=1e-15)
 
 
 def test_skorch_nets(data):
@@ -111,7 +112,7 @@ def test_skorch_nets(data):
         if not last:
             expected = softmax(net.forward(X).detach().numpy(), axis=1)
         network = make_network(net).with_weights()
-        np.testing.assert_allclose(_proba(network, X), expected, rtol=1e-5)
+        assert_allclose(_proba(network, X), expected, rtol=1e-5)
         assert network.head_name == "2"
 
 
@@ -163,7 +164,7 @@ def test_outputs_of_modules(data, module, output, has_head):
     network = make_network(pretrained(module, [0, 1, 2], output=output)).with_weights()
     rows = network.prepare(X)
     log_p = network.log_proba(rows)
-    np.testing.assert_allclose(log_p, log_softmax(z, axis=1), rtol=1e-5, atol=1e-6)
+    assert_allclose(log_p, log_softmax(z, axis=1), rtol=1e-5, atol=1e-6)
     assert (network.head_name is not None) == has_head
 
 
@@ -195,7 +196,7 @@ def test_one_output_for_two_classes(data, module, output, has_head):
     with torch.no_grad():
         given = module(torch.from_numpy(X)).double().numpy().ravel()
     p = given if output == "probabilities" else 1 / (1 + np.exp(-given))
-    np.testing.assert_allclose(found, np.column_stack([1 - p, p]), rtol=1e-5)
+    assert_allclose(found, np.column_stack([1 - p, p]), rtol=1e-5)
     assert (network.head_name is not None) == bool(has_head)
     rows = network.prepare(X)
     logits = network.logits(network.batch(rows[:5]))
@@ -213,7 +214,7 @@ def test_sure_probabilities_stay_finite_and_in_order(data):
     found = make_network(pretrained(module, output="probabilities")).with_weights()
     log_p = found.log_proba(found.prepare(X))
     assert log_p.min() < -200
-    np.testing.assert_allclose(log_p, log_softmax(z, axis=1), rtol=1e-5, atol=1e-6)
+    assert_allclose(log_p, log_softmax(z, axis=1), rtol=1e-5, atol=1e-6)
     sharp = Tail(lambda z: torch.softmax(1e3 * z, 1))
     found = make_network(
         pretrained(sharp, [0, 1, 2], output="probabilities")
@@ -293,11 +294,11 @@ def test_modules_that_write_to_their_input(data):
     with torch.no_grad():
         expected = torch.softmax(module(torch.from_numpy(X.copy())), 1).numpy()
     for rows in (X, torch.from_numpy(X)):
-        np.testing.assert_allclose(_proba(network, rows), expected, rtol=1e-12)
+        assert_allclose(_proba(network, rows), expected, rtol=1e-12)
         batch = network.batch(network.prepare(rows))
         first = network.logits(batch)
         assert torch.equal(network.logits(batch), first)
-    np.testing.assert_array_equal(X, before)
+    assert_array_equal(X, before)
 
 
 def test_inference_mode_of_the_caller(data):
@@ -321,18 +322,18 @@ def test_replaced_weights_are_those_of_another_network(data):
     rows = network.prepare(X)
     expected = make_network(pretrained(other)).with_weights()
     weights = {name: p.detach() for name, p in other.named_parameters()}
-    np.testing.assert_array_equal(
+    assert_array_equal(
         network.log_proba(rows, weights, batch_size=7),
         expected.log_proba(rows, batch_size=7),
     )
     part = {"2.bias": weights["2.bias"]}
     with torch.no_grad():
         z = one(torch.from_numpy(X).float()) - one[2].bias + other[2].bias
-    np.testing.assert_allclose(
+    assert_allclose(
         network.log_proba(rows, part), torch.log_softmax(z.double(), 1), rtol=1e-5
     )
     # for this call only
-    np.testing.assert_array_equal(
+    assert_array_equal(
         network.log_proba(rows),
         make_network(pretrained(one)).with_weights().log_proba(rows),
     )
@@ -390,7 +391,7 @@ def test_rows_and_batches(data):
     clf = make_pipeline(StandardScaler(), TorchClassifier(max_epochs=1)).fit(X, y)
     network = make_network(clf).with_weights()
     rows = network.prepare(X)
-    np.testing.assert_allclose(rows, clf[0].transform(X), rtol=1e-6)
+    assert_allclose(rows, clf[0].transform(X), rtol=1e-6)
     batches = list(network.batches(rows, batch_size=25))
     assert [len(batch) for batch in batches] == [25, 25, 10]
     assert all(batch.dtype == torch.float32 for batch in batches)
@@ -398,13 +399,13 @@ def test_rows_and_batches(data):
     assert np.abs(rows[:25]).min() > 0
     double = make_network(clf).with_weights(dtype=torch.float64)
     assert double.batch(rows).dtype == double.dtype == torch.float64
-    np.testing.assert_allclose(
+    assert_allclose(
         double.log_proba(rows), network.log_proba(rows), rtol=1e-4, atol=1e-5
     )
     sk = make_network(LogisticRegression().fit(X, y)).with_weights()
     batch = sk.batch(sk.prepare(X))
     batch.zero_()
-    np.testing.assert_allclose(_proba(sk, X).sum(axis=1), 1.0)
+    assert_allclose(_proba(sk, X).sum(axis=1), 1.0)
 
 
 def test_token_numbers_stay_numbers():
@@ -415,7 +416,7 @@ def test_token_numbers_stay_numbers():
     assert network.batch(network.prepare(X)).dtype == torch.int64
     with torch.no_grad():
         expected = torch.softmax(net(torch.from_numpy(X)), 1)
-    np.testing.assert_allclose(_proba(network, X), expected, rtol=1e-5)
+    assert_allclose(_proba(network, X), expected, rtol=1e-5)
 
 
 # ---- errors
@@ -534,7 +535,7 @@ def test_margins_and_biases(data, estimator, n_classes, one_margin):
         assert torch.equal(logits[:, 0], -logits[:, 1]) or not one_margin
     else:
         found, expected = logits.log_softmax(1), log_softmax(expected, axis=1)
-    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
+    assert_allclose(found, expected, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("width", [1, 2])
@@ -552,5 +553,5 @@ def test_bias_of_a_regressor(data, fit_intercept):
     model = LinearRegression(fit_intercept=fit_intercept).fit(X, y)
     network = FunctionalRegressor(model, 1, device="cpu")
     found = network.outputs(network.prepare(X))[:, 0]
-    np.testing.assert_allclose(found, model.predict(X), rtol=1e-10)
+    assert_allclose(found, model.predict(X), rtol=1e-10)
     assert ("0.bias" in network.weights()) == fit_intercept

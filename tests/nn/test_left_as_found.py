@@ -6,9 +6,9 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from torch import nn
 
 from skood.detectors import KNN, Energy
@@ -265,7 +265,7 @@ def test_module_moves_to_the_device_and_home():
     net.fails_at = 3
     logits = read(pretrained(net), X, {"logits"}, device="cpu:0").logits
     assert net.moves == ("cpu:0", "cpu")
-    np.testing.assert_array_equal(logits, expected)
+    assert_array_equal(logits, expected)
     with pytest.raises(KeyboardInterrupt):
         read(pretrained(net), X, {"logits"}, device="cpu:0")
     assert net.moves == ("cpu:0", "cpu") * 2
@@ -290,12 +290,12 @@ def test_two_detectors_on_one_module():
     first = knn.score_samples(X[:10])
     energy = Energy(clf).fit(X * 2)
     other = energy.score_samples(X[10:30])
-    np.testing.assert_array_equal(knn.score_samples(X[:10]), first)
-    np.testing.assert_array_equal(energy.score_samples(X[10:30]), other)
+    assert_array_equal(knn.score_samples(X[:10]), first)
+    assert_array_equal(energy.score_samples(X[10:30]), other)
     # and interleaved, block by block
     a = make_network(clf, batch_size=8, layer="body").iter_outputs(X, ALL - {"head"})
     b = make_network(clf, batch_size=8).iter_outputs(X, {"logits"})
-    np.testing.assert_array_equal(next(a).logits, next(b).logits)
+    assert_array_equal(next(a).logits, next(b).logits)
 
 
 def test_two_threads_read_one_module():
@@ -312,8 +312,8 @@ def test_two_threads_read_one_module():
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda options: job(*options), jobs))
     for a, b in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(a.features, b.features)
-        np.testing.assert_array_equal(a.logits, b.logits)
+        assert_array_equal(a.features, b.features)
+        assert_array_equal(a.logits, b.logits)
     assert_same(aspects(net), before)
 
 
@@ -328,9 +328,7 @@ def test_other_threads_that_run_the_module_are_not_overheard():
 
     X, _ = data()
     reading = read(pretrained(Net()), X, ALL)
-    np.testing.assert_array_equal(
-        reading.logits, read(pretrained(Counter()), X, ALL).logits
-    )
+    assert_array_equal(reading.logits, read(pretrained(Counter()), X, ALL).logits)
     assert reading.features.shape == (80, 8)
 
 
@@ -353,8 +351,8 @@ def test_blocks(monkeypatch):
     joined = read(clf, X, ALL, batch_size=10)
     monkeypatch.undo()
     whole = read(clf, X, ALL, batch_size=10)
-    np.testing.assert_array_equal(joined.features, whole.features)
-    np.testing.assert_array_equal(joined.logits, whole.logits)
+    assert_array_equal(joined.features, whole.features)
+    assert_array_equal(joined.logits, whole.logits)
 
 
 def test_autocast_is_off_while_a_module_is_borrowed():
@@ -385,5 +383,5 @@ def test_grad_mode_of_the_caller_and_frozen_parameters(mode, frozen):
         found = gradients(opened(net), torch.as_tensor(X).clone(), squares)
         assert torch.is_inference_mode_enabled() == (mode is torch.inference_mode)
         assert torch.is_grad_enabled() == (mode is torch.enable_grad)
-    np.testing.assert_array_equal(found, expected)
+    assert_array_equal(found, expected)
     assert [p.requires_grad for p in net.parameters()] == [not frozen] * 6

@@ -13,6 +13,7 @@ import pytest
 import skops.io
 import skorch
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.ensemble import RandomForestClassifier
@@ -27,6 +28,7 @@ from torch import nn
 
 from skood.detectors import MSP, Energy, ViM
 from skood.nn import LinearHead, TorchClassifier, pretrained, split
+from tests.nn._networks import Net as Layers
 
 X, y = load_iris(return_X_y=True)
 X = ((X - X.mean(0)) / X.std(0)).astype(np.float32)
@@ -44,15 +46,15 @@ def test_given_weights_need_no_fit():
     logits = np.array(
         [[sum(W[k, j] * x[j] for j in range(4)) + b[k] for k in range(3)] for x in X]
     )
-    np.testing.assert_allclose(head.predict_logits(X), logits, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(head.decision_function(X), head.predict_logits(X))
+    assert_allclose(head.predict_logits(X), logits, rtol=1e-4, atol=1e-5)
+    assert_array_equal(head.decision_function(X), head.predict_logits(X))
     expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    np.testing.assert_allclose(head.predict_proba(X), expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(head.predict_proba(X), expected, rtol=1e-5, atol=1e-6)
     assert head.predict_proba(X).dtype == np.float64
     assert head.predict(X).tolist() == [["x", "y", "z"][i] for i in logits.argmax(1)]
     assert head.classes_.tolist() == ["x", "y", "z"]
-    np.testing.assert_array_equal(head.coef_, W)
-    np.testing.assert_array_equal(head.intercept_, b)
+    assert_array_equal(head.coef_, W)
+    assert_array_equal(head.intercept_, b)
 
 
 def test_logits_keep_the_precision_of_x():
@@ -64,11 +66,9 @@ def test_logits_keep_the_precision_of_x():
 
 def test_fit_changes_nothing_of_given_weights():
     head = LinearHead(W, b).fit(X, y)
-    np.testing.assert_array_equal(head.coef_, W)
+    assert_array_equal(head.coef_, W)
     assert head.n_features_in_ == 4
-    np.testing.assert_array_equal(
-        head.predict_logits(X), LinearHead(W, b).predict_logits(X)
-    )
+    assert_array_equal(head.predict_logits(X), LinearHead(W, b).predict_logits(X))
 
 
 def test_number_of_features_of_given_weights():
@@ -91,7 +91,7 @@ def test_given_weights_have_no_names_of_features():
         warnings.simplefilter("error")
         logits = LinearHead(W, b).predict_logits(frame)
         scores = MSP(FrozenEstimator(LinearHead(W, b))).fit(frame).score_samples(frame)
-    np.testing.assert_array_equal(logits, LinearHead(W, b).predict_logits(X))
+    assert_array_equal(logits, LinearHead(W, b).predict_logits(X))
     assert scores.shape == (150,)
     named = LinearHead(W, b).fit(frame, y)
     assert named.feature_names_in_.tolist() == list("abcd")
@@ -107,31 +107,27 @@ def test_detectors_of_given_weights_have_a_number_of_features(detector):
 
 def test_defaults():
     head = LinearHead(W)
-    np.testing.assert_array_equal(head.intercept_, np.zeros(3))
-    np.testing.assert_array_equal(head.classes_, [0, 1, 2])
-    np.testing.assert_array_equal(LinearHead(W.tolist(), b.tolist()).coef_, W)
+    assert_array_equal(head.intercept_, np.zeros(3))
+    assert_array_equal(head.classes_, [0, 1, 2])
+    assert_array_equal(LinearHead(W.tolist(), b.tolist()).coef_, W)
     assert LinearHead(W.astype(np.float32)).coef_.dtype == np.float32
 
 
 def test_one_row_is_a_binary_margin():
     head = LinearHead(W[:1], b[:1])
     margin = X @ W[0] + b[0]
-    np.testing.assert_allclose(head.decision_function(X), margin, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(
-        head.predict_proba(X)[:, 1], 1 / (1 + np.exp(-margin)), rtol=1e-5
-    )
-    np.testing.assert_array_equal(head.coef_, [-W[0] / 2, W[0] / 2])
-    np.testing.assert_array_equal(head.intercept_, [-b[0] / 2, b[0] / 2])
-    np.testing.assert_array_equal(head.predict(X), (margin > 0).astype(int))
+    assert_allclose(head.decision_function(X), margin, rtol=1e-4, atol=1e-6)
+    assert_allclose(head.predict_proba(X)[:, 1], 1 / (1 + np.exp(-margin)), rtol=1e-5)
+    assert_array_equal(head.coef_, [-W[0] / 2, W[0] / 2])
+    assert_array_equal(head.intercept_, [-b[0] / 2, b[0] / 2])
+    assert_array_equal(head.predict(X), (margin > 0).astype(int))
 
 
 def test_two_rows_keep_their_logits():
     head = LinearHead(W[:2], b[:2])
     logits = head.predict_logits(X)
-    np.testing.assert_array_equal(
-        head.decision_function(X), logits[:, 1] - logits[:, 0]
-    )
-    np.testing.assert_allclose(
+    assert_array_equal(head.decision_function(X), logits[:, 1] - logits[:, 0])
+    assert_allclose(
         Energy(FrozenEstimator(head)).fit(X).score_samples(X),
         np.logaddexp(logits[:, 0], logits[:, 1]),
         rtol=1e-5,
@@ -144,9 +140,7 @@ def test_without_weights_it_is_a_logistic_regression(n_classes):
     rows = y < n_classes
     head = LinearHead().fit(X[rows], names[rows])
     model = LogisticRegression(max_iter=1000).fit(X[rows], names[rows])
-    np.testing.assert_allclose(
-        head.predict_proba(X), model.predict_proba(X), rtol=1e-4, atol=1e-7
-    )
+    assert_allclose(head.predict_proba(X), model.predict_proba(X), rtol=1e-4, atol=1e-7)
     assert head.coef_.shape == (n_classes, 4)
     assert (head.predict(X) == model.predict(X)).all()
 
@@ -163,24 +157,20 @@ def test_refit_forgets():
 def test_clone_and_persistence():
     given, learned = LinearHead(W, b, ["x", "y", "z"]), LinearHead().fit(X, names)
     copy = clone(given)
-    np.testing.assert_array_equal(copy.predict(X), given.predict(X))
+    assert_array_equal(copy.predict(X), given.predict(X))
     assert not hasattr(clone(learned), "coef_")
     for head in (given, learned):
         file = io.BytesIO()
         joblib.dump(head, file)
         file.seek(0)
         restored = joblib.load(file)
-        np.testing.assert_array_equal(
-            restored.predict_logits(X), head.predict_logits(X)
-        )
+        assert_array_equal(restored.predict_logits(X), head.predict_logits(X))
         dump = skops.io.dumps(head)
         unknown = skops.io.get_untrusted_types(data=dump)
         assert unknown == ["skood.nn._linear_head.LinearHead"]
         restored = skops.io.loads(dump, trusted=unknown)
-        np.testing.assert_array_equal(
-            restored.predict_logits(X), head.predict_logits(X)
-        )
-        np.testing.assert_array_equal(restored.predict(X), head.predict(X))
+        assert_array_equal(restored.predict_logits(X), head.predict_logits(X))
+        assert_array_equal(restored.predict(X), head.predict(X))
 
 
 def test_head_errors():
@@ -267,9 +257,7 @@ def test_head_of_body_is_the_network(kind, n_classes):
     net = fit(KINDS[kind](), X[rows], names[rows])
     body, head = split(net)
     Z = body.transform(X)
-    np.testing.assert_allclose(
-        head.predict_proba(Z), net.predict_proba(X), rtol=1e-4, atol=1e-6
-    )
+    assert_allclose(head.predict_proba(Z), net.predict_proba(X), rtol=1e-4, atol=1e-6)
     assert (head.predict(Z) == net.predict(X)).all()
     assert head.classes_.tolist() == net.classes_.tolist()
     # both are frozen, and fitted
@@ -280,7 +268,7 @@ def test_head_of_body_is_the_network(kind, n_classes):
     # a detector of the network is the same detector of head and features
     for detector in (MSP(FrozenEstimator(net)), Energy(FrozenEstimator(net))):
         of_head = clone(detector).set_params(estimator=head)
-        np.testing.assert_allclose(
+        assert_allclose(
             of_head.fit(Z).score_samples(Z),
             detector.fit(X).score_samples(X),
             rtol=1e-4,
@@ -297,13 +285,13 @@ def test_split_of_a_torch_module(n_classes, shape):
     clf = pretrained(net, classes=list("abc")[:n_classes], input_shape=shape)
     body, head = split(clf)
     Z = body.transform(X)
-    np.testing.assert_allclose(head.predict_logits(Z), clf.predict_logits(X), rtol=1e-4)
-    np.testing.assert_allclose(
+    assert_allclose(head.predict_logits(Z), clf.predict_logits(X), rtol=1e-4)
+    assert_allclose(
         Energy(head).fit(Z).score_samples(Z),
         Energy(clf).fit(X).score_samples(X),
         rtol=1e-5,
     )
-    np.testing.assert_allclose(
+    assert_allclose(
         ViM(head, n_components=3).fit(Z).score_samples(Z),
         ViM(clf, n_components=3).fit(X).score_samples(X),
         rtol=1e-3,
@@ -317,7 +305,7 @@ def test_split_of_a_skorch_net(n_classes):
     net = skorch_net(n_classes).fit(X[rows], y[rows])
     body, head = split(net)
     logits = net.forward(X).numpy()
-    np.testing.assert_allclose(
+    assert_allclose(
         head.predict_logits(body.transform(X)), logits, rtol=1e-4, atol=1e-5
     )
 
@@ -325,7 +313,7 @@ def test_split_of_a_skorch_net(n_classes):
 def test_split_of_one_output():
     clf = pretrained(Net(1))
     body, head = split(clf)
-    np.testing.assert_allclose(
+    assert_allclose(
         head.predict_proba(body.transform(X)), clf.predict_proba(X), rtol=1e-5
     )
 
@@ -350,12 +338,12 @@ def test_split_at_a_name():
     clf = pretrained(TwoHeads())
     for layer, net in [("input:head", TwoHeads().head), ("input:aux", TwoHeads().aux)]:
         body, head = split(clf, layer=layer)
-        np.testing.assert_array_equal(head.coef_, net.weight.detach())
+        assert_array_equal(head.coef_, net.weight.detach())
         assert body.transform(X).shape == (150, 8)
     # which of the two gives the logits is found by running one row
     body, head = split(pretrained(TwoHeads(), input_shape=(4,)))
-    np.testing.assert_array_equal(head.coef_, TwoHeads().head.weight.detach())
-    np.testing.assert_allclose(
+    assert_array_equal(head.coef_, TwoHeads().head.weight.detach())
+    assert_allclose(
         head.predict_proba(body.transform(X)), clf.predict_proba(X), rtol=1e-5
     )
     # ... and not guessed
@@ -366,56 +354,47 @@ def test_split_at_a_name():
         split(clf)
 
 
-class MaskedMean(nn.Module):
-    """The mean of the embeddings that are no padding, as models of texts take it."""
+def embedded(run, n_tokens, close=lambda out: out):
+    """Features of embeddings by a function, and two heads, the first of the logits."""
 
-    def __init__(self, n_tokens, pad):
-        super().__init__()
-        self.embedding, self.pad = nn.Embedding(n_tokens, 4), pad
-        self.head, self.aux = nn.Linear(4, 3), nn.Linear(4, 3)
+    def two_heads(net, x):
+        z = run(net, x)
+        out = net.head(z)
+        net.aux(z)
+        return close(out)
 
-    def forward(self, ids):
-        mask = (ids != self.pad).float()[:, :, None]
-        z = (self.embedding(ids) * mask).sum(1) / mask.sum(1)  # NaN if all is padding
-        out = self.head(z)
-        self.aux(z)
-        return out.softmax(1)
+    torch.manual_seed(0)
+    net = Layers(two_heads, embedding=nn.Embedding(n_tokens, 4))
+    net.mix, net.head, net.aux = nn.Linear(2, 4), nn.Linear(4, 3), nn.Linear(4, 3)
+    return net
 
 
 @pytest.mark.parametrize("pad", [0, 1])
 def test_split_runs_a_row_that_is_no_padding(pad):
-    torch.manual_seed(0)
-    net = MaskedMean(10, pad)
+    """The features are the mean of the embeddings that are no padding."""
+
+    def masked_mean(net, ids):
+        mask = (ids != pad).float()[:, :, None]
+        return (net.embedding(ids) * mask).sum(1) / mask.sum(1)  # NaN of padding only
+
+    net = embedded(masked_mean, 10, lambda out: out.softmax(1))
     body, head = split(pretrained(net, range(3), input_shape=(6,)))
-    np.testing.assert_array_equal(head.coef_, net.head.weight.detach())
+    assert_array_equal(head.coef_, net.head.weight.detach())
     tokens = np.random.default_rng(0).integers(2, 10, size=(20, 6))
-    np.testing.assert_allclose(
+    assert_allclose(
         head.predict_proba(body.transform(tokens)),
         pretrained(net, range(3)).predict_proba(tokens),
         rtol=1e-5,
     )
 
 
-class Positions(nn.Module):
-    """Reads numbers, and embeds only where they stand."""
-
-    def __init__(self):
-        super().__init__()
-        self.mix, self.where = nn.Linear(2, 4), nn.Embedding(5, 4)
-        self.head, self.aux = nn.Linear(4, 3), nn.Linear(4, 3)
-
-    def forward(self, x):
-        z = torch.relu(self.mix(x) + self.where(torch.arange(5))).mean(1)
-        out = self.head(z)
-        self.aux(z)
-        return out
-
-
 def test_split_of_a_network_that_embeds_positions():
-    torch.manual_seed(0)
-    net = Positions()
+    def numbers_with_places(net, x):
+        return torch.relu(net.mix(x) + net.embedding(torch.arange(5))).mean(1)
+
+    net = embedded(numbers_with_places, 5)
     _, head = split(pretrained(net, input_shape=(5, 2)))
-    np.testing.assert_array_equal(head.coef_, net.head.weight.detach())
+    assert_array_equal(head.coef_, net.head.weight.detach())
 
 
 def test_split_of_a_network_that_reads_tokens():
@@ -426,8 +405,8 @@ def test_split_of_a_network_that_reads_tokens():
     tokens = np.random.default_rng(0).integers(10, size=(20, 3))
     clf = pretrained(net, input_shape=(3,))
     body, head = split(clf)
-    np.testing.assert_array_equal(head.coef_, net[4].weight.detach())
-    np.testing.assert_allclose(
+    assert_array_equal(head.coef_, net[4].weight.detach())
+    assert_allclose(
         head.predict_proba(body.transform(tokens)), clf.predict_proba(tokens), rtol=1e-5
     )
 

@@ -9,14 +9,14 @@ import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from skood.nn import MultiHeadClassifier, TorchClassifier, TrainingOptions
@@ -28,21 +28,6 @@ EARLY = TrainingOptions(early_stopping=True)
 SGD = TrainingOptions(optimizer="sgd")
 ONE_CYCLE = TrainingOptions(lr_schedule="one_cycle")
 FULL_BATCH = {"batch_size": 10**6, "device": "cpu", "random_state": 0}
-
-
-@pytest.fixture(scope="module")
-def iris():
-    """Rows, and three columns of labels: species, length of petals, chance."""
-    X, y = load_iris(return_X_y=True)
-    long = (X[:, 2] > 1.5).astype(int) + (X[:, 2] > 5)
-    chance = np.random.RandomState(0).randint(2, size=150)
-    return scale(X), np.column_stack([y, long, chance])
-
-
-@pytest.fixture
-def quick():
-    """A classifier that is trained in no time."""
-    return MultiHeadClassifier(max_epochs=5, random_state=0)
 
 
 # --- with one column it is a TorchClassifier -----------------------------------
@@ -86,8 +71,8 @@ def whole(input_shape, n_classes, width=8, dropout=0.0):
         ),
     ],
 )
-def test_one_column_is_a_torch_classifier(form, body, network, params, iris):
-    X, y = iris[0], iris[1][:, 0]
+def test_one_column_is_a_torch_classifier(form, body, network, params, iris3):
+    X, y = iris3[0], iris3[1][:, 0]
     weight = np.random.RandomState(0).randint(3, size=150)
     options = {"max_epochs": 4, "batch_size": 40, "random_state": 0, **params}
     expected = TorchClassifier(network, **options).fit(X, y, sample_weight=weight)
@@ -137,9 +122,9 @@ def naive_loss(logits, codes, weights, shares):
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("head_weights", [None, [1.0, 5.0, 0.5]])
 @pytest.mark.parametrize("class_weight", [None, "balanced", "list"])
-def test_naive_loop(optimizer, head_weights, class_weight, iris):
+def test_naive_loop(optimizer, head_weights, class_weight, iris3):
     """The losses of each step, and what the network then says."""
-    X, codes = iris[0][::5], iris[1][::5]
+    X, codes = iris3[0][::5], iris3[1][::5]
     own = np.random.RandomState(1).uniform(0.5, 2, size=len(X))
     weights = [own.copy() for _ in range(3)]
     if class_weight == "list":
@@ -183,9 +168,9 @@ def test_naive_loop(optimizer, head_weights, class_weight, iris):
         assert_allclose(found, head(body(rows)).detach(), rtol=1e-4, atol=1e-5)
 
 
-def test_all_heads_train_the_body(iris):
+def test_all_heads_train_the_body(iris3):
     """Features differ with the labels of any head; its weight says how much."""
-    X, y = iris
+    X, y = iris3
     other = y.copy()
     other[:, 1] = np.random.RandomState(2).permutation(y[:, 1])
     options = {"training": SGD, "lr": 0.1, "max_epochs": 20, **FULL_BATCH}
@@ -205,9 +190,9 @@ def linear(input_shape, n_classes):
     return nn.Linear(*input_shape, n_classes)
 
 
-def test_heads_that_share_nothing_are_trained_apart(iris):
+def test_heads_that_share_nothing_are_trained_apart(iris3):
     """Without a body, scaling a loss by a is scaling its penalty by 1 / a."""
-    X, y = iris
+    X, y = iris3
     options = {"max_epochs": 200, "lr": 0.5, **FULL_BATCH}
     clf = MultiHeadClassifier(
         Flat,
@@ -223,22 +208,22 @@ def test_heads_that_share_nothing_are_trained_apart(iris):
 
 
 @pytest.mark.parametrize("head_weights", [{0: 2.0, 2: 0.5}, [4, 2, 1], (8, 4, 2)])
-def test_only_the_ratio_of_head_weights_matters(head_weights, iris, quick):
-    expected = clone(quick).set_params(head_weights=np.array([2, 1, 0.5]))
-    expected = expected.fit(*iris).predict_logits(iris[0])
-    clf = quick.set_params(head_weights=head_weights).fit(*iris)
-    assert_allclose(clf.predict_logits(iris[0])[1], expected[1], rtol=1e-6)
-    equal = clone(quick).set_params(head_weights=None).fit(*iris)
-    assert abs(equal.predict_logits(iris[0])[1] - expected[1]).max() > 1e-3
-    quick.set_params(head_weights=3 * [0.7]).fit(*iris)
+def test_only_the_ratio_of_head_weights_matters(head_weights, iris3, quick_heads):
+    expected = clone(quick_heads).set_params(head_weights=np.array([2, 1, 0.5]))
+    expected = expected.fit(*iris3).predict_logits(iris3[0])
+    clf = quick_heads.set_params(head_weights=head_weights).fit(*iris3)
+    assert_allclose(clf.predict_logits(iris3[0])[1], expected[1], rtol=1e-6)
+    equal = clone(quick_heads).set_params(head_weights=None).fit(*iris3)
+    assert abs(equal.predict_logits(iris3[0])[1] - expected[1]).max() > 1e-3
+    quick_heads.set_params(head_weights=3 * [0.7]).fit(*iris3)
     assert_array_equal(
-        quick.predict_logits(iris[0])[1], equal.predict_logits(iris[0])[1]
+        quick_heads.predict_logits(iris3[0])[1], equal.predict_logits(iris3[0])[1]
     )
 
 
-def test_criterion_of_each_head(iris):
+def test_criterion_of_each_head(iris3):
     """With a loss of ones own it is that which is averaged."""
-    X, y = iris
+    X, y = iris3
     clf = MultiHeadClassifier(
         Body,
         criterion=margin_loss,
@@ -271,8 +256,8 @@ def test_criterion_of_each_head(iris):
         [{0: 1, 1: 5, 2: 0.5}, None, "balanced"],
     ],
 )
-def test_weights_are_repetitions(class_weight, iris):
-    X, y = iris[0][::2], iris[1][::2]
+def test_weights_are_repetitions(class_weight, iris3):
+    X, y = iris3[0][::2], iris3[1][::2]
     weight = np.random.RandomState(0).randint(4, size=len(X))
     clf = MultiHeadClassifier(
         class_weight=class_weight, max_epochs=60, lr=0.01, **FULL_BATCH
@@ -285,9 +270,9 @@ def test_weights_are_repetitions(class_weight, iris):
     assert abs(unweighted[0] - repeated[0]).max() > 0.01
 
 
-def test_class_weight_acts_on_its_head_only(iris):
+def test_class_weight_acts_on_its_head_only(iris3):
     """Rows of weight zero for one head train the others."""
-    X, y = iris
+    X, y = iris3
     options = {"training": SGD, "max_epochs": 30, "lr": 0.1, **FULL_BATCH}
     class_weight = [{0: 1, 1: 1, 2: 0}, None, None]
     clf = MultiHeadClassifier(Flat, class_weight=class_weight, **options).fit(X, y)
@@ -299,11 +284,11 @@ def test_class_weight_acts_on_its_head_only(iris):
     assert (clf.predict(X)[:, 0] < 2).all()
 
 
-def test_rows_that_no_head_is_trained_on_are_left_out(iris, quick):
-    X, y = iris
+def test_rows_that_no_head_is_trained_on_are_left_out(iris3, quick_heads):
+    X, y = iris3
     y = y[:, :2]
     class_weight = [{0: 1, 1: 1, 2: 0}, {0: 1, 1: 1, 2: 0}]
-    clf = quick.set_params(class_weight=class_weight).fit(X, y)
+    clf = quick_heads.set_params(class_weight=class_weight).fit(X, y)
     left_out = (y == 2).all(axis=1)
     assert left_out.sum() > 20
     weight = np.where(left_out, 0.0, 1.0)
@@ -318,9 +303,9 @@ def test_rows_that_no_head_is_trained_on_are_left_out(iris, quick):
 # --- early stopping ------------------------------------------------------------
 
 
-def test_early_stopping(iris):
+def test_early_stopping(iris3):
     """Validation loss and exact matches are those of the rows held out."""
-    X, y = iris
+    X, y = iris3
     clf = MultiHeadClassifier(
         training=TrainingOptions(
             early_stopping=True, validation_fraction=0.25, n_iter_no_change=7
@@ -361,12 +346,12 @@ def tables(y):
 
 
 @pytest.mark.parametrize("form", ["frame", "categories", "objects", "lists"])
-def test_columns_of_several_kinds(form, iris, quick):
-    X, y = iris
+def test_columns_of_several_kinds(form, iris3, quick_heads):
+    X, y = iris3
     labels = tables(y)[form]
-    clf = quick.fit(X, labels)
+    clf = quick_heads.fit(X, labels)
     assert [classes.dtype.kind for classes in clf.classes_] == ["U", "i", "b"]
-    expected = clone(quick).fit(X, y)
+    expected = clone(quick_heads).fit(X, y)
     predicted = clf.predict(X)
     assert predicted.dtype == object
     names = np.array(["setosa", "versicolor", "virginica"])
@@ -380,19 +365,19 @@ def test_columns_of_several_kinds(form, iris, quick):
     assert hasattr(clf, "target_names_") == (form in ("frame", "categories"))
 
 
-def test_columns_of_one_kind(iris, quick):
-    X, y = iris
-    clf = quick.fit(X, torch.tensor(y))
+def test_columns_of_one_kind(iris3, quick_heads):
+    X, y = iris3
+    clf = quick_heads.fit(X, torch.tensor(y))
     assert clf.predict(X).dtype == np.int64
     assert clf.n_outputs_ == 3
     text = np.char.add("label ", y.astype(str))
-    assert quick.fit(X, text).predict(X).dtype.kind == "U"
-    assert set(quick.predict(X)[:, 0]) <= {"label 0", "label 1", "label 2"}
+    assert quick_heads.fit(X, text).predict(X).dtype.kind == "U"
+    assert set(quick_heads.predict(X)[:, 0]) <= {"label 0", "label 1", "label 2"}
 
 
-def test_probabilities_logits_and_labels_agree(iris, quick):
-    X, y = iris
-    clf = quick.fit(X, y + np.array([5, 7, 9]))
+def test_probabilities_logits_and_labels_agree(iris3, quick_heads):
+    X, y = iris3
+    clf = quick_heads.fit(X, y + np.array([5, 7, 9]))
     predicted = clf.predict(X)
     for k, (logits, p) in enumerate(
         zip(clf.predict_logits(X), clf.predict_proba(X), strict=True)
@@ -404,19 +389,19 @@ def test_probabilities_logits_and_labels_agree(iris, quick):
         assert_array_equal(predicted[:, k], clf.classes_[k][p.argmax(axis=1)])
 
 
-def test_decision_function_is_of_one_column(iris, quick):
-    assert hasattr(quick, "decision_function")
-    quick.fit(*iris)
-    assert not hasattr(quick, "decision_function")
+def test_decision_function_is_of_one_column(iris3, quick_heads):
+    assert hasattr(quick_heads, "decision_function")
+    quick_heads.fit(*iris3)
+    assert not hasattr(quick_heads, "decision_function")
     with pytest.raises(AttributeError, match="has no attribute 'decision_function'"):
-        quick.decision_function(iris[0])
+        quick_heads.decision_function(iris3[0])
     with pytest.raises(NotFittedError):
-        clone(quick).decision_function(iris[0])
+        clone(quick_heads).decision_function(iris3[0])
 
 
-def test_features_and_heads_are_the_network(iris, quick):
-    X, y = iris
-    clf = quick.set_params(module=Body).fit(X, y)
+def test_features_and_heads_are_the_network(iris3, quick_heads):
+    X, y = iris3
+    clf = quick_heads.set_params(module=Body).fit(X, y)
     Z = clf.transform(X)
     assert Z.shape == (150, 8)
     assert Z.dtype == np.float64
@@ -442,10 +427,10 @@ def test_features_with_more_axes_are_flattened():
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_score_is_the_exact_match_ratio(weighted, iris, quick):
-    X, y = iris
+def test_score_is_the_exact_match_ratio(weighted, iris3, quick_heads):
+    X, y = iris3
     weight = np.random.RandomState(0).uniform(size=150) if weighted else None
-    clf = quick.set_params(max_epochs=30, lr=0.01).fit(X, y)
+    clf = quick_heads.set_params(max_epochs=30, lr=0.01).fit(X, y)
     matches = (clf.predict(X) == y).all(axis=1)
     assert 0.1 < matches.mean() < 0.9
     expected = np.average(matches, weights=weight)
@@ -457,9 +442,9 @@ def test_score_is_the_exact_match_ratio(weighted, iris, quick):
     assert reference.score(X, y) == exact  # which scikit-learn does as well
 
 
-def test_unknown_labels_are_never_predicted(iris, quick):
-    X, y = iris
-    clf = quick.set_params(max_epochs=40, lr=0.01).fit(X, y[:, :2])
+def test_unknown_labels_are_never_predicted(iris3, quick_heads):
+    X, y = iris3
+    clf = quick_heads.set_params(max_epochs=40, lr=0.01).fit(X, y[:, :2])
     labels = y[:, :2].copy()
     labels[:60, 1] = -1
     hits = (clf.predict(X) == labels).all(axis=1)
@@ -473,8 +458,8 @@ def test_unknown_labels_are_never_predicted(iris, quick):
 # --- scikit-learn --------------------------------------------------------------
 
 
-def test_cross_validation_and_search(iris):
-    X, y = iris
+def test_cross_validation_and_search(iris3):
+    X, y = iris3
     clf = make_pipeline(
         StandardScaler(), MultiHeadClassifier(Body, max_epochs=20, random_state=0)
     )
@@ -489,28 +474,28 @@ def test_cross_validation_and_search(iris):
     assert search.predict(X).shape == (150, 2)
 
 
-def test_features_for_another_step(iris):
+def test_features_for_another_step(iris3):
     """Columns of labels make features that tell of all of them."""
-    X, y = iris
+    X, y = iris3
     body = MultiHeadClassifier(Body, max_epochs=60, lr=0.1, random_state=0)
     Z = body.fit_transform(X, y[:, :2])
     for labels in y[:, :2].T:
         assert LogisticRegression().fit(Z, labels).score(Z, labels) > 0.9
 
 
-def test_a_row_does_not_depend_on_others(iris, quick):
-    X, y = iris
-    clf = quick.fit(X, y)
+def test_a_row_does_not_depend_on_others(iris3, quick_heads):
+    X, y = iris3
+    clf = quick_heads.fit(X, y)
     for k, p in enumerate(clf.predict_proba(X)):
         assert_allclose(clf.predict_proba(X[7:8])[k], p[7:8], rtol=1e-12)
     assert_allclose(clf.transform(X[7:8]), clf.transform(X)[7:8], rtol=1e-12)
 
 
-def test_same_seed_same_network(iris, quick):
-    X, y = iris
+def test_same_seed_same_network(iris3, quick_heads):
+    X, y = iris3
     before = torch.get_rng_state()
-    a, b = (clone(quick).fit(X, y).predict_logits(X)[2] for _ in range(2))
+    a, b = (clone(quick_heads).fit(X, y).predict_logits(X)[2] for _ in range(2))
     assert torch.equal(torch.get_rng_state(), before)
     assert_array_equal(a, b)
-    other = clone(quick).set_params(random_state=1).fit(X, y).predict_logits(X)[2]
+    other = clone(quick_heads).set_params(random_state=1).fit(X, y).predict_logits(X)[2]
     assert abs(a - other).max() > 0.01

@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, RidgeClassifier
@@ -84,11 +85,11 @@ def test_layers_of_a_perceptron_equal_a_naive_loop(activation):
     assert list(block.outputs) == layers
     for i in (0, 5, 79):
         _, first, second, logits = by_hand(net, X[i])
-        np.testing.assert_allclose(block.outputs[0][i], first, rtol=1e-12)
-        np.testing.assert_allclose(block.outputs[1][i], second, rtol=1e-12)
-        np.testing.assert_allclose(block.outputs["penultimate"][i], second, rtol=1e-12)
-        np.testing.assert_allclose(block.outputs[-1][i], logits, rtol=1e-12)
-        np.testing.assert_allclose(block.logits[i], logits, rtol=1e-12)
+        assert_allclose(block.outputs[0][i], first, rtol=1e-12)
+        assert_allclose(block.outputs[1][i], second, rtol=1e-12)
+        assert_allclose(block.outputs["penultimate"][i], second, rtol=1e-12)
+        assert_allclose(block.outputs[-1][i], logits, rtol=1e-12)
+        assert_allclose(block.logits[i], logits, rtol=1e-12)
 
 
 def test_vectors_are_maps_of_one_position():
@@ -97,7 +98,7 @@ def test_vectors_are_maps_of_one_position():
     rows = network.prepare(X)
     (plain,) = network.layers(rows, [0])
     (maps,) = network.layers(rows, [0], "maps")
-    np.testing.assert_array_equal(maps.outputs[0], plain.outputs[0][:, :, None])
+    assert_array_equal(maps.outputs[0], plain.outputs[0][:, :, None])
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -114,7 +115,7 @@ def test_gradient_equals_central_differences(activation, n_classes, hidden):
 
     found = gradients(network, X[:6], lambda z: 2 * weights**2 * z)
     expected = [numeric_gradient(function, x) for x in X[:6]]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -125,7 +126,7 @@ def test_gradient_of_a_linear_model_is_its_weights(kind, n_classes):
     weights = np.arange(1.0, n_classes + 1)
     found = gradients(make_network(model), X, lambda z: np.tile(weights, (len(z), 1)))
     head = read(model, X, {"features", "head"}).head
-    np.testing.assert_allclose(found, np.tile(weights @ head.coef, (len(X), 1)))
+    assert_allclose(found, np.tile(weights @ head.coef, (len(X), 1)))
 
 
 def test_logits_are_those_of_the_moved_rows():
@@ -138,7 +139,7 @@ def test_logits_are_those_of_the_moved_rows():
 
     (logits,) = network.input_gradient(network.prepare(X), np.ones_like, move)
     expected = read(net, X + 0.1, {"logits"}).logits
-    np.testing.assert_allclose(logits, expected, rtol=1e-12)
+    assert_allclose(logits, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -152,11 +153,11 @@ def test_replaced_layers(n_classes):
         second = np.tanh((first**2 - 1) @ net.coefs_[1] + net.intercepts_[1])
         margin = second @ net.coefs_[2] + net.intercepts_[2]
         expected = [-margin[0] / 2, margin[0] / 2] if n_classes == 2 else margin
-        np.testing.assert_allclose(found[0][i], expected, rtol=1e-10)
+        assert_allclose(found[0][i], expected, rtol=1e-10)
         second = np.tanh(first @ net.coefs_[1] + net.intercepts_[1])
         margin = (second**2 - 1) @ net.coefs_[2] + net.intercepts_[2]
         expected = [-margin[0] / 2, margin[0] / 2] if n_classes == 2 else margin
-        np.testing.assert_allclose(found[1][i], expected, rtol=1e-10)
+        assert_allclose(found[1][i], expected, rtol=1e-10)
 
 
 def test_linear_model_has_its_input_as_the_only_layer():
@@ -167,9 +168,9 @@ def test_linear_model_has_its_input_as_the_only_layer():
     assert rows.dtype == np.float64
     assert network.layer_names(rows) == ["penultimate"]
     (block,) = network.layers(rows, ["penultimate"])
-    np.testing.assert_array_equal(block.outputs["penultimate"], rows)
+    assert_array_equal(block.outputs["penultimate"], rows)
     (replaced,) = network.replaced(rows, ["penultimate"], lambda z: 2 * z)
-    np.testing.assert_allclose(
+    assert_allclose(
         replaced[0], model.decision_function(2 * X.astype(float)), rtol=1e-6
     )
     with pytest.raises(ValueError, match="layer=0, but a LogisticRegression has no la"):
@@ -193,7 +194,7 @@ def test_chunks(monkeypatch):
     sizes = [len(part.logits) for part in parts]
     assert sizes == [30, 30, 20]
     joined = np.concatenate([part.outputs[0] for part in parts])
-    np.testing.assert_allclose(joined, whole.outputs[0], rtol=1e-12)
+    assert_allclose(joined, whole.outputs[0], rtol=1e-12)
     moved = list(network.input_gradient(rows, np.ones_like, lambda part, g: part))
     assert [len(part) for part in moved] == sizes
     replaced = list(network.replaced(rows, [0], lambda h: h))
@@ -207,11 +208,11 @@ def test_pipeline_is_opened_at_its_last_step():
     nested = make_pipeline(StandardScaler(with_std=False), inner).fit(frame, y)
     network = make_network(FrozenEstimator(nested))
     rows = network.prepare(frame)
-    np.testing.assert_allclose(rows, StandardScaler().fit_transform(frame))
+    assert_allclose(rows, StandardScaler().fit_transform(frame))
     (block,) = network.layers(rows, [])
-    np.testing.assert_allclose(block.logits, nested.decision_function(frame))
+    assert_allclose(block.logits, nested.decision_function(frame))
     alone = make_network(make_pipeline(LogisticRegression()).fit(X, y))
-    np.testing.assert_array_equal(alone.prepare(X), X)
+    assert_array_equal(alone.prepare(X), X)
     with pytest.raises(ValueError, match="feature names should match"):
         network.prepare(frame[list("edcba")])
 
@@ -232,7 +233,7 @@ def test_classifier_without_layers(kind):
 
 def test_what_cannot_be_read():
     X, y = data()
-    with pytest.raises(TypeError, match="it is a regressor"):
+    with pytest.raises(TypeError, match="must be a classifier, got the regressor"):
         make_network(LinearRegression().fit(X, y))
     net, _ = perceptron()
     network = make_network(net)

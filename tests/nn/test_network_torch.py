@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from skorch import NeuralNetClassifier
@@ -15,6 +16,7 @@ from skood.nn import _torch_network as module
 from skood.nn import pretrained
 from skood.nn._make_network import make_network
 from tests.nn._conv_net import conv_classifier, conv_net, images, map_classifier
+from tests.nn._networks import Net
 from tests.nn._reading import Counter, data, numbers, read, run
 from tests.nn.test_left_as_found import aspects, assert_same
 from tests.nn.test_network import gradients
@@ -57,31 +59,25 @@ def test_several_layers_from_one_pass(pooling):
             expected = expected[:, :, None]
         found = block.outputs[layer]
         assert isinstance(found, torch.Tensor) and not found.requires_grad
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     expected = up_to(net, "head", X)
-    np.testing.assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_tokens_become_maps_with_channels_first():
-    class Tokens(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed = nn.Linear(3, 6)
-            self.norm = nn.LayerNorm(6)
-            self.conv = nn.Conv1d(6, 4, 1)
-            self.head = nn.Linear(4, 3)
+    def tokens(net, x):
+        x = net.norm(net.embed(x))
+        return net.head(net.conv(x.mT).mean(2))
 
-        def forward(self, x):
-            x = self.norm(self.embed(x))
-            return self.head(self.conv(x.mT).mean(2))
-
-    net, X = Tokens(), numbers(4, 5, 3)
+    net, X = Net(tokens, embed=nn.Linear(3, 6)), numbers(4, 5, 3)
+    net.norm, net.conv = nn.LayerNorm(6), nn.Conv1d(6, 4, 1)
+    net.head = nn.Linear(4, 3)
     layers = ["norm", "conv", "head"]
     (block,) = opened(net).layers(X, layers, "maps")
     tokens = net.norm(net.embed(torch.as_tensor(X))).detach()
-    np.testing.assert_allclose(block.outputs["norm"], tokens.mT, rtol=1e-6)
+    assert_allclose(block.outputs["norm"], tokens.mT, rtol=1e-6)
     expected = net.conv(tokens.mT).detach()
-    np.testing.assert_allclose(block.outputs["conv"], expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(block.outputs["conv"], expected, rtol=1e-5, atol=1e-6)
     assert block.outputs["head"].shape == (4, 3, 1)
 
 
@@ -94,18 +90,14 @@ def test_names_of_the_layers():
         "penultimate"
     ]
 
-    class Backwards(nn.Module):
-        """Defines its layers in another order than it runs them."""
-
-        def __init__(self):
-            super().__init__()
-            self.head, self.spare = nn.Linear(4, 3), nn.Linear(4, 4)
-            self.second, self.first = nn.Linear(4, 4), nn.Linear(5, 4)
-
-        def forward(self, x):
-            return self.head(self.second(self.first(x)))
-
-    assert opened(Backwards()).layer_names(data()[0]) == ["first", "second"]
+    backwards = Net(  # defines its layers in another order than it runs them
+        lambda net, x: net.head(net.second(net.first(x))),
+        head=nn.Linear(4, 3),
+        spare=nn.Linear(4, 4),
+        second=nn.Linear(4, 4),
+        first=nn.Linear(5, 4),
+    )
+    assert opened(backwards).layer_names(data()[0]) == ["first", "second"]
 
 
 def test_logits_that_no_linear_layer_gives():
@@ -115,22 +107,16 @@ def test_logits_that_no_linear_layer_gives():
     with pytest.raises(ValueError, match=r"'penultimate' is the .* has 0, 1, 2"):
         next(network.layers(images(2), ["penultimate"]))
 
-    class Bare(nn.Module):
-        def forward(self, x):
-            return x[:, :3] * 2
-
-    for net, says in ((Bare(), "no named modules"), (nn.Sequential(Bare()), "has 0")):
+    bare = Net(lambda net, x: x[:, :3] * 2)
+    for net, says in ((bare, "no named modules"), (nn.Sequential(bare), "has 0")):
         with pytest.raises(ValueError, match=f"No linear or convolutional.*{says}"):
             opened(net).layer_names(numbers(4, 5))
 
 
 def test_layer_that_did_not_run():
-    class Spare(Counter):
-        def __init__(self):
-            super().__init__()
-            self.spare = nn.Linear(2, 2)
-
-    network = opened(Spare())
+    net = Counter()
+    net.spare = nn.Linear(2, 2)
+    network = opened(net)
     X, _ = data()
     with pytest.raises(ValueError, match="The layer 'spare' did not run"):
         next(network.layers(X, ["spare"]))
@@ -141,21 +127,15 @@ def test_layer_that_did_not_run():
 
 
 def test_last_run_of_a_layer_is_read():
-    class Twice(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer, self.head = nn.Linear(5, 5), nn.Linear(5, 3)
-
-        def forward(self, x):
-            return self.head(self.layer(self.layer(x)))
-
-    net, X = Twice(), numbers(6, 5)
+    layers = {"layer": nn.Linear(5, 5), "head": nn.Linear(5, 3)}
+    net = Net(lambda net, x: net.head(net.layer(net.layer(x))), **layers)
+    X = numbers(6, 5)
     (block,) = opened(net).layers(X, ["layer"])
     expected = run(net.layer, net.layer, X=X)
-    np.testing.assert_allclose(block.outputs["layer"], expected, rtol=1e-5)
+    assert_allclose(block.outputs["layer"], expected, rtol=1e-5)
     (found,) = opened(net).replaced(X, ["layer"], lambda z: -z)
     expected = run(net.layer, torch.neg, net.layer, torch.neg, net.head, X=X)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(found[0], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_half_precision_is_read_as_float32():
@@ -165,16 +145,12 @@ def test_half_precision_is_read_as_float32():
 
 
 def test_numbers_that_are_not_finite():
-    class Hides(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer, self.head = nn.Linear(5, 4), nn.Linear(4, 3)
+    def hides(net, x):
+        return net.head(torch.nan_to_num(net.layer(x * 1e38 * 1e38)))
 
-        def forward(self, x):
-            return self.head(torch.nan_to_num(self.layer(x * 1e38 * 1e38)))
-
+    net = Net(hides, layer=nn.Linear(5, 4), head=nn.Linear(4, 3))
     with pytest.raises(ValueError, match="layer='layer' gave NaN or infinity"):
-        next(opened(Hides()).layers(numbers(6, 5), ["layer"]))
+        next(opened(net).layers(numbers(6, 5), ["layer"]))
 
 
 def test_first_axis_must_be_the_samples():
@@ -210,7 +186,7 @@ def test_blocks_are_bounded(monkeypatch):
     assert sizes == [8, 20, 20, 20, 2]  # 8 rows tell how many fit
     assert [len(block.logits) for block in blocks] == [28, 20, 20, 2]
     joined = torch.cat([block.outputs["conv1"] for block in blocks])
-    np.testing.assert_allclose(joined, up_to(net, "conv1", X), rtol=1e-4, atol=1e-6)
+    assert_allclose(joined, up_to(net, "conv1", X), rtol=1e-4, atol=1e-6)
 
 
 def test_a_row_may_be_larger_than_a_block(monkeypatch):
@@ -233,7 +209,7 @@ def test_batches_of_logits(monkeypatch):
     assert [[len(z) for z in part] for part in parts] == [[10, 10]] * 8
     expected = read(pretrained(Counter()), X, {"logits"}).logits
     joined = np.concatenate([part[1] for part in parts])
-    np.testing.assert_allclose(joined, expected, rtol=1e-5)
+    assert_allclose(joined, expected, rtol=1e-5)
 
 
 # --- gradients --------------------------------------------------------------------
@@ -244,15 +220,21 @@ def squares(z):
     return z
 
 
+def by_autograd(function, X):
+    """Gradient of half the sum of squares of a function."""
+    x = torch.as_tensor(X).requires_grad_()
+    (function(x) ** 2 / 2).sum().backward()
+    return x.grad
+
+
 def test_gradient_equals_one_row_at_a_time():
     _, clf = conv_classifier(dtype=torch.float64)
     X = images(7, dtype=np.float64)
     found = gradients(make_network(clf), X, squares)
     net = conv_net(dtype=torch.float64).eval()
     for i in range(len(X)):
-        x = torch.as_tensor(X[i : i + 1]).requires_grad_()
-        (net(x) ** 2 / 2).sum().backward()
-        np.testing.assert_allclose(found[i], x.grad[0], rtol=1e-10, atol=1e-14)
+        expected = by_autograd(net, X[i : i + 1])[0]
+        assert_allclose(found[i], expected, rtol=1e-10, atol=1e-14)
 
 
 def test_gradient_equals_central_differences():
@@ -275,43 +257,31 @@ def test_binary_margin_is_differentiated_as_two_logits():
         X = numbers(6, 5).astype(np.float64)
         network = make_network(pretrained(net, classes=[0, 1]))
         found = gradients(network, X, squares)
-        x = torch.as_tensor(X).requires_grad_()
-        (net(x) ** 2 / 4).sum().backward()
-        np.testing.assert_allclose(found, x.grad, rtol=1e-12)
+        assert_allclose(found, by_autograd(net, X) / 2, rtol=1e-12)
 
 
 def test_margin_that_no_linear_layer_gives():
-    class Product(nn.Module):
-        def forward(self, x):
-            return x[:, 0] * x[:, 1]
-
     X = numbers(6, 5)
-    network = make_network(pretrained(Product(), classes=[0, 1]))
+    product = Net(lambda net, x: x[:, 0] * x[:, 1])
+    network = make_network(pretrained(product, classes=[0, 1]))
     found = gradients(network, X, squares)  # of m² / 4
     expected = np.zeros_like(X)
     expected[:, 0] = X[:, 0] * X[:, 1] ** 2 / 2
     expected[:, 1] = X[:, 0] ** 2 * X[:, 1] / 2
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_gradient_of_probabilities_is_that_of_their_logarithms():
     net = nn.Sequential(nn.Linear(5, 3), nn.Identity(), nn.Softmax(1)).double()
     X = numbers(6, 5).astype(np.float64)
     seen_through = gradients(opened(net), X, squares)
-    x = torch.as_tensor(X).requires_grad_()
-    (net[0](x) ** 2 / 2).sum().backward()
-    np.testing.assert_allclose(seen_through, x.grad, rtol=1e-12)
+    assert_allclose(seen_through, by_autograd(net[0], X), rtol=1e-12)
 
-    class Product(nn.Module):
-        """No linear layer gives its logits."""
-
-        def forward(self, x):
-            return torch.softmax(x[:, :3] * x[:, 1:4], 1)
-
-    found = gradients(opened(Product(), output="probabilities"), X, squares)
-    x = torch.as_tensor(X).requires_grad_()
-    (torch.log_softmax(x[:, :3] * x[:, 1:4], 1) ** 2 / 2).sum().backward()
-    np.testing.assert_allclose(found, x.grad, rtol=1e-5)  # computed in float32
+    # no linear layer gives the logits
+    net = Net(lambda net, x: torch.softmax(x[:, :3] * x[:, 1:4], 1))
+    found = gradients(opened(net, output="probabilities"), X, squares)
+    expected = by_autograd(lambda x: torch.log_softmax(x[:, :3] * x[:, 1:4], 1), X)
+    assert_allclose(found, expected, rtol=1e-5)  # computed in float32
 
 
 class Rude(nn.Module):
@@ -331,15 +301,14 @@ def test_module_that_writes_to_its_input():
     net, X = Rude(), numbers(6, 5)
     kept = X.copy()
     found = gradients(opened(net), X, squares)
-    x = torch.as_tensor(X).requires_grad_()
-    (net(x.clone()) ** 2 / 2).sum().backward()
-    np.testing.assert_allclose(found, x.grad, rtol=1e-5)
+    expected = by_autograd(lambda x: net(x.clone()), X)
+    assert_allclose(found, expected, rtol=1e-5)
     (moved,) = opened(net).input_gradient(X, squares, lambda part, g: part)
-    np.testing.assert_allclose(moved, run(net, X=X.copy()), rtol=1e-6)
+    assert_allclose(moved, run(net, X=X.copy()), rtol=1e-6)
     (replaced,) = opened(net).replaced(X, ["head", "head"], lambda z: z)
     for logits in replaced:
-        np.testing.assert_allclose(logits, run(net, X=X.copy()), rtol=1e-6)
-    np.testing.assert_array_equal(X, kept)
+        assert_allclose(logits, run(net, X=X.copy()), rtol=1e-6)
+    assert_array_equal(X, kept)
 
 
 def test_rows_that_are_moved_are_those_of_the_network():
@@ -356,8 +325,8 @@ def test_rows_that_are_moved_are_those_of_the_network():
         kept = np.asarray(X).copy()
         (moved,) = opened(net).input_gradient(X, squares, move)
         steps = gradients(opened(net), X, squares)
-        np.testing.assert_allclose(moved, run(net, X=kept + steps), rtol=1e-5)
-        np.testing.assert_array_equal(X, kept)
+        assert_allclose(moved, run(net, X=kept + steps), rtol=1e-5)
+        assert_array_equal(X, kept)
 
 
 def test_no_gradient():
@@ -366,48 +335,31 @@ def test_no_gradient():
     with pytest.raises(TypeError, match="reads numbers of int64, such as tokens"):
         gradients(opened(embedding), tokens, squares)
 
-    class Detached(nn.Module):
-        def __init__(self, learns):
-            super().__init__()
-            self.body, self.head = nn.Linear(5, 4), nn.Linear(4, 3)
-            self.learns = learns
+    def detached(net, x):
+        z = net.body(x).detach()
+        with torch.set_grad_enabled(net.learns):
+            return net.head(z)
 
-        def forward(self, x):
-            z = self.body(x).detach()
-            with torch.set_grad_enabled(self.learns):
-                return self.head(z)
+    net = Net(detached, body=nn.Linear(5, 4), head=nn.Linear(4, 3))
+    for net.learns in (True, False):
+        with pytest.raises(ValueError, match="Net have no gradient with respect"):
+            gradients(opened(net), numbers(4, 5), squares)
+    root = Net(lambda net, x: net.head(torch.sqrt(x - x.detach())))
+    root.head = nn.Linear(5, 3)
+    with pytest.raises(ValueError, match=r"gradient of Net .* NaN or infinity"):
+        gradients(opened(root), numbers(4, 5), squares)
 
-    for learns in (True, False):
-        with pytest.raises(ValueError, match="Detached have no gradient with respect"):
-            gradients(opened(Detached(learns)), numbers(4, 5), squares)
 
-    class Root(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(5, 3)
-
-        def forward(self, x):
-            return self.head(torch.sqrt(x - x.detach()))
-
-    with pytest.raises(ValueError, match=r"gradient of Root .* NaN or infinity"):
-        gradients(opened(Root()), numbers(4, 5), squares)
+def recurrent():
+    torch.manual_seed(0)
+    layers = {"rnn": nn.LSTM(3, 4, batch_first=True), "head": nn.Linear(4, 3)}
+    return Net(lambda net, x: net.head(net.rnn(x)[0][:, -1]), **layers)
 
 
 def test_recurrent_network():
-    class Recurrent(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.rnn, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
-
-        def forward(self, x):
-            return self.head(self.rnn(x)[0][:, -1])
-
-    net, X = Recurrent().double(), numbers(6, 5, 3).astype(np.float64)
+    net, X = recurrent().double(), numbers(6, 5, 3).astype(np.float64)
     found = gradients(opened(net), X, squares)
-    x = torch.as_tensor(X).requires_grad_()
-    (net(x) ** 2 / 2).sum().backward()
-    np.testing.assert_allclose(found, x.grad, rtol=1e-10)
+    assert_allclose(found, by_autograd(net, X), rtol=1e-10)
 
 
 # --- replacements -----------------------------------------------------------------
@@ -427,7 +379,7 @@ def test_replaced_layer(layer, n_before):
     (found,) = make_network(clf).replaced(X, [layer], function)
     parts = list(conv_net(inplace=False).eval())
     expected = run(*parts[:n_before], function, *parts[n_before:], X=X)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+    assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_each_layer_is_replaced_on_its_own():
@@ -438,22 +390,15 @@ def test_each_layer_is_replaced_on_its_own():
     (both,) = network.replaced(X, layers, torch.zeros_like)
     for layer, logits in zip(layers, both, strict=True):
         ((alone,),) = network.replaced(X, [layer], torch.zeros_like)
-        np.testing.assert_array_equal(logits, alone)
+        assert_array_equal(logits, alone)
 
 
 def test_inputs_given_by_name_are_replaced():
-    class Keywords(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Bilinear(5, 2, 3)
-
-        def forward(self, x):
-            return self.head(input2=x[:, :2], input1=x)
-
-    net, X = Keywords(), numbers(6, 5)
+    net = Net(lambda net, x: net.head(input2=x[:, :2], input1=x))
+    net.head, X = nn.Bilinear(5, 2, 3), numbers(6, 5)
     (found,) = opened(net).replaced(X, ["input:head"], torch.zeros_like)
     expected = run(lambda x: net.head(x, torch.zeros_like(x[:, :2])), X=X)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+    assert_allclose(found[0], expected, rtol=1e-5)
 
 
 def test_what_cannot_be_replaced():
@@ -461,17 +406,8 @@ def test_what_cannot_be_replaced():
     network = make_network(clf)
     with pytest.raises(ValueError, match=r"name the layer .* has: conv1, bn1"):
         next(network.replaced(images(2), ["penultimate"], torch.zeros_like))
-
-    class Pair(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.rnn, self.head = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
-
-        def forward(self, x):
-            return self.head(self.rnn(x)[0][:, -1])
-
     with pytest.raises(TypeError, match="'rnn' returned tuple, and only a tensor can"):
-        next(opened(Pair()).replaced(numbers(2, 5, 3), ["rnn"], torch.zeros_like))
+        next(opened(recurrent()).replaced(numbers(2, 5, 3), ["rnn"], torch.zeros_like))
 
 
 # --- any classifier -----------------------------------------------------------------
@@ -489,9 +425,9 @@ def test_classifiers_of_all_kinds():
         assert network.layer_names(rows) == [layer]
         expected = read(clf, X, {"logits"}).logits
         (block,) = network.layers(rows, [layer])
-        np.testing.assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
+        assert_allclose(block.logits, expected, rtol=1e-5, atol=1e-6)
         (moved,) = network.input_gradient(rows, squares, lambda part, g: part)
-        np.testing.assert_allclose(moved, expected, rtol=1e-5, atol=1e-6)
+        assert_allclose(moved, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_gradient_of_a_network_made_in_inference_mode():

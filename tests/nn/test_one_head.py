@@ -4,10 +4,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 import copy
-import io
-import pickle
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -24,10 +21,9 @@ from skood.combine import DetectorEnsemble, Fisher
 from skood.detectors import KNN, MSP, ODIN, Energy, Mahalanobis, ViM
 from skood.nn import FeatureExtractor, MultiHeadClassifier, TorchClassifier, split
 from skood.nn._shared_forward import shared_readings
+from tests.nn._copies import by_joblib, by_pickle, by_skops
 from tests.nn._networks import Body
-from tests.nn._reading import read
-
-ALL = {"features", "logits", "head"}
+from tests.nn._reading import ALL, read
 
 
 @pytest.fixture(scope="module")
@@ -172,23 +168,6 @@ def test_no_weights_are_copied(clf, data):
     clf.set_params(module=None).fit(X, y["species"])  # another network
     assert_array_equal(head.predict_logits(X), after)
     assert head.get_params()["estimator"].classifier.n_outputs_ == 2
-
-
-def by_pickle(estimator):
-    return pickle.loads(pickle.dumps(estimator))
-
-
-def by_joblib(estimator):
-    file = io.BytesIO()
-    joblib.dump(estimator, file)
-    file.seek(0)
-    return joblib.load(file)
-
-
-def by_skops(estimator):
-    skops_io = pytest.importorskip("skops.io")
-    data = skops_io.dumps(estimator)
-    return skops_io.loads(data, trusted=skops_io.get_untrusted_types(data=data))
 
 
 @pytest.mark.parametrize("copied", [by_pickle, by_joblib, by_skops, copy.deepcopy])

@@ -8,6 +8,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logit, softmax
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
@@ -35,9 +36,9 @@ def test_methods():
     module = net()
     clf = pretrained(module, classes=["cat", "dog", "owl"])
     logits = logits_of(module)
-    np.testing.assert_allclose(clf.predict_logits(X), logits, rtol=1e-6)
-    np.testing.assert_allclose(clf.decision_function(X), logits, rtol=1e-6)
-    np.testing.assert_allclose(clf.predict_proba(X), softmax(logits, axis=1), rtol=1e-6)
+    assert_allclose(clf.predict_logits(X), logits, rtol=1e-6)
+    assert_allclose(clf.decision_function(X), logits, rtol=1e-6)
+    assert_allclose(clf.predict_proba(X), softmax(logits, axis=1), rtol=1e-6)
     expected = [["cat", "dog", "owl"][i] for i in logits.argmax(1)]
     assert clf.predict(X).tolist() == expected
     assert clf.classes_.tolist() == ["cat", "dog", "owl"]
@@ -49,18 +50,16 @@ def test_methods():
 
 def test_two_outputs():
     clf, logits = pretrained(net(2)), logits_of(net(2))
-    np.testing.assert_allclose(
+    assert_allclose(
         clf.decision_function(X), logits[:, 1] - logits[:, 0], rtol=1e-4, atol=1e-6
     )
-    np.testing.assert_allclose(clf.predict_logits(X), logits, rtol=1e-6)
+    assert_allclose(clf.predict_logits(X), logits, rtol=1e-6)
 
 
 def test_one_output_is_a_binary_margin():
     clf, margin = pretrained(net(1), ["no", "yes"]), logits_of(net(1))[:, 0]
-    np.testing.assert_allclose(clf.decision_function(X), margin, rtol=1e-6)
-    np.testing.assert_allclose(
-        clf.predict_proba(X)[:, 1], 1 / (1 + np.exp(-margin)), rtol=1e-6
-    )
+    assert_allclose(clf.decision_function(X), margin, rtol=1e-6)
+    assert_allclose(clf.predict_proba(X)[:, 1], 1 / (1 + np.exp(-margin)), rtol=1e-6)
     assert clf.predict(X).tolist() == ["yes" if m > 0 else "no" for m in margin]
     assert pretrained(net(1)).classes_.tolist() == [0, 1]
 
@@ -74,9 +73,9 @@ def test_softmax_that_no_head_explains_needs_to_be_told():
     module = net(3, Sharp())
     expected = softmax(3 * logits_of(module), axis=1)
     clf = pretrained(module, output="probabilities")
-    np.testing.assert_allclose(clf.predict_proba(X), expected, rtol=1e-5)
-    np.testing.assert_allclose(clf.predict_logits(X), np.log(expected), rtol=1e-4)
-    np.testing.assert_allclose(
+    assert_allclose(clf.predict_proba(X), expected, rtol=1e-5)
+    assert_allclose(clf.predict_logits(X), np.log(expected), rtol=1e-4)
+    assert_allclose(
         Entropy(clf).fit(X).score_samples(X),
         (expected * np.log(expected)).sum(1),
         rtol=1e-4,
@@ -93,8 +92,8 @@ def test_a_single_probability(squeezed):
     module = net(1, Sharp())
     clf = pretrained(module, classes=[0, 1], output="probabilities")
     p = 1 / (1 + np.exp(-3 * logits_of(module)[:, 0]))
-    np.testing.assert_allclose(clf.predict_proba(X)[:, 1], p, rtol=1e-5)
-    np.testing.assert_allclose(clf.decision_function(X), logit(p), rtol=1e-4, atol=1e-5)
+    assert_allclose(clf.predict_proba(X)[:, 1], p, rtol=1e-5)
+    assert_allclose(clf.decision_function(X), logit(p), rtol=1e-4, atol=1e-5)
 
 
 def test_probabilities_of_zero_and_one_are_finite():
@@ -108,10 +107,10 @@ def test_probabilities_of_zero_and_one_are_finite():
 
     tiny = np.log(np.finfo(float).tiny)
     clf = pretrained(Fixed(1.0, 0.0), classes=[0, 1], output="probabilities")
-    np.testing.assert_allclose(clf.predict_logits(X)[0], [0, tiny])
+    assert_allclose(clf.predict_logits(X)[0], [0, tiny])
     for p, margin in [(1.0, -tiny), (0.0, tiny)]:
         clf = pretrained(Fixed(p), classes=[0, 1], output="probabilities")
-        np.testing.assert_allclose(clf.decision_function(X), margin)
+        assert_allclose(clf.decision_function(X), margin)
     assert np.isfinite(MSP(clf).fit(X).score_samples(X)).all()
 
 
@@ -119,7 +118,7 @@ def test_probabilities_of_zero_and_one_are_finite():
 @pytest.mark.parametrize("output", ["logits", "probabilities"])
 def test_a_closing_softmax_is_seen_through(last, output):
     clf = pretrained(net(3, last), output=output)
-    np.testing.assert_allclose(clf.predict_logits(X), logits_of(net()), rtol=1e-6)
+    assert_allclose(clf.predict_logits(X), logits_of(net()), rtol=1e-6)
 
 
 def test_it_is_frozen():
@@ -131,7 +130,7 @@ def test_it_is_frozen():
     with pytest.raises(TypeError, match="A pretrained module is not fitted again"):
         clf.estimator.fit(X)
     copy = pickle.loads(pickle.dumps(clf))
-    np.testing.assert_array_equal(copy.predict_logits(X), clf.predict_logits(X))
+    assert_array_equal(copy.predict_logits(X), clf.predict_logits(X))
 
 
 def test_it_serves_meta_estimators():

@@ -9,6 +9,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -51,7 +52,7 @@ def test_one_pass_for_all():
             # "union" twice
             assert sizes == [len(NEW)] if shared else sum(sizes) == 16 * len(NEW)
     for found in scores[1:]:
-        np.testing.assert_array_equal(found, scores[0])
+        assert_array_equal(found, scores[0])
 
 
 @pytest.mark.filterwarnings("ignore::skood.exceptions.SkoodWarning")
@@ -136,7 +137,7 @@ def test_batches_are_the_smallest_asked_for():
     fitted = fit_all(detectors, X, y, shared=True)
     assert sizes == [25, 25, 10]
     for found, scores in zip(score_all(fitted, NEW, True), expected, strict=True):
-        np.testing.assert_allclose(found, scores, rtol=1e-5)
+        assert_allclose(found, scores, rtol=1e-5)
 
 
 def test_names_of_one_device():
@@ -205,13 +206,13 @@ def test_served_as_read(monkeypatch, want, in_pipeline):
             a, b = getattr(found, name), getattr(expected, name)
             assert (a is None) == (b is None)
             if a is not None:
-                np.testing.assert_array_equal(a, b, strict=True)
+                assert_array_equal(a, b, strict=True)
                 assert a.flags.c_contiguous == b.flags.c_contiguous
                 assert not a.flags.writeable
         assert (found.head is None) == (expected.head is None)
         if found.head is not None:
-            np.testing.assert_array_equal(found.head.coef, expected.head.coef)
-            np.testing.assert_array_equal(found.head.intercept, expected.head.intercept)
+            assert_array_equal(found.head.coef, expected.head.coef)
+            assert_array_equal(found.head.intercept, expected.head.intercept)
 
 
 def test_scores_in_many_blocks(monkeypatch):
@@ -266,7 +267,7 @@ def test_unplanned_readings():
         del sizes[:]
         for _ in range(2):
             extractor = FeatureExtractor(clf, layer="conv2")
-            np.testing.assert_array_equal(extractor.fit_transform(X), expected)
+            assert_array_equal(extractor.fit_transform(X), expected)
         assert sizes == [len(X)]
         KNN(clf).fit(X)
         assert sizes == [len(X), len(X)]
@@ -283,7 +284,7 @@ def test_logits_of_the_classifier_itself():
     with shared_readings([MSP(clf), Energy(clf)]):
         MSP(clf).fit(X)
         del sizes[:]
-        np.testing.assert_array_equal(clf.predict_proba(X), expected)
+        assert_array_equal(clf.predict_proba(X), expected)
     assert sizes == []
 
 
@@ -313,7 +314,7 @@ def test_extractor_fits_and_transforms_in_one_pass():
     expected = apart.fit(X).transform(X)
     assert sizes == [1, len(X)]
     del sizes[:]
-    np.testing.assert_array_equal(at_once.fit_transform(X), expected)
+    assert_array_equal(at_once.fit_transform(X), expected)
     assert sizes == [len(X)]
     assert vars(at_once) == vars(apart)
 

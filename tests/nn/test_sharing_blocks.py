@@ -11,6 +11,7 @@ from contextvars import copy_context
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -232,7 +233,7 @@ def test_threads(copies_context):
         KNN(clf).fit(X)
         assert sizes == []
     for scores in results.values():
-        np.testing.assert_array_equal(scores, expected)
+        assert_array_equal(scores, expected)
 
 
 def test_two_threads_at_once():
@@ -255,4 +256,4 @@ def test_two_threads_at_once():
     assert sum(sizes) == 2 * (len(X) + len(NEW))
     assert len(results) == 2
     for scores in results:
-        np.testing.assert_array_equal(scores, expected)
+        assert_array_equal(scores, expected)

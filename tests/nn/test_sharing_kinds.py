@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
@@ -223,7 +224,7 @@ def test_union_that_cannot_be_read(first):
             else:
                 for detector, scores in zip(works, alone, strict=True):
                     found = detector.fit(rows, y).score_samples(rows)
-                    np.testing.assert_array_equal(found, scores)
+                    assert_array_equal(found, scores)
     large = rows.copy()
     large[-1] = 200.0
     with shared_readings([root, *works]):
@@ -242,7 +243,7 @@ def test_sparse_rows():
         with pytest.raises(TypeError, match=r"[Ss]parse data was passed"):
             KNN(clf).fit(csr, y)
         found = MSP(clf).fit(csr, y).score_samples(csr)
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_classifier_that_cannot_be_read():

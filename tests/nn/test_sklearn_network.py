@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import make_classification
@@ -37,9 +38,7 @@ from sklearn.svm import SVC, LinearSVC
 from skood.detectors import MSP, Energy
 from skood.nn import LinearHead, TorchClassifier, split
 from skood.nn._make_network import make_network, predicts_softmax
-from tests.nn._reading import read
-
-ALL = {"features", "logits", "head"}
+from tests.nn._reading import ALL, assert_head, read
 
 
 def data(n_classes=3, n_samples=90):
@@ -81,17 +80,17 @@ def test_linear_classifier(estimator, n_classes):
     clf = fitted(estimator, X, y)
     margins = clf.decision_function(X)
     reading = read(clf, X, ALL)
-    np.testing.assert_array_equal(reading.features, X)
+    assert_array_equal(reading.features, X)
     if n_classes == 2:
         expected = np.stack([-margins / 2, margins / 2], axis=1)
-        np.testing.assert_allclose(
+        assert_allclose(
             reading.logits[:, 1] - reading.logits[:, 0], margins, rtol=1e-12
         )
     else:
         expected = margins
-    np.testing.assert_allclose(reading.logits, expected, rtol=1e-12)
+    assert_allclose(reading.logits, expected, rtol=1e-12)
     rebuilt = X @ reading.head.coef.T + reading.head.intercept
-    np.testing.assert_allclose(rebuilt, expected, rtol=1e-9, atol=1e-9)
+    assert_allclose(rebuilt, expected, rtol=1e-9, atol=1e-9)
     assert reading.head.coef.shape == (n_classes, 6)
 
 
@@ -101,14 +100,14 @@ def test_softmax_of_linear_logits_is_predict_proba(estimator, n_classes):
     X, y = data(n_classes)
     clf = fitted(estimator, X, y)
     logits = read(clf, X, {"logits"}).logits
-    np.testing.assert_allclose(softmax(logits, axis=1), clf.predict_proba(X), rtol=1e-9)
+    assert_allclose(softmax(logits, axis=1), clf.predict_proba(X), rtol=1e-9)
 
 
 def test_sparsified_head():
     X, y = data()
     clf = fitted(SGDClassifier(random_state=0, penalty="l1"), X, y)
     dense = read(clf, X, ALL).head.coef
-    np.testing.assert_array_equal(read(clf.sparsify(), X, ALL).head.coef, dense)
+    assert_array_equal(read(clf.sparsify(), X, ALL).head.coef, dense)
 
 
 def test_linear_svc_is_a_linear_head_but_kernel_svc_is_not():
@@ -117,9 +116,7 @@ def test_linear_svc_is_a_linear_head_but_kernel_svc_is_not():
     X, y = data()
     clf = SVC(kernel="linear").fit(X, y)
     assert clf.coef_.shape == (3, 6)
-    np.testing.assert_array_equal(
-        read(clf, X, {"logits"}).logits, clf.decision_function(X)
-    )
+    assert_array_equal(read(clf, X, {"logits"}).logits, clf.decision_function(X))
     assert not np.allclose(X @ clf.coef_.T + clf.intercept_, clf.decision_function(X))
     with pytest.raises(ValueError, match="weights of a linear head, and a SVC has"):
         read(clf, X, ALL)
@@ -138,7 +135,7 @@ def test_binary_svc_margin_is_made_symmetric():
     X, y = data(2)
     clf = SVC().fit(X, y)
     margin = clf.decision_function(X)
-    np.testing.assert_array_equal(
+    assert_array_equal(
         read(clf, X, {"logits"}).logits, np.stack([-margin / 2, margin / 2], axis=1)
     )
 
@@ -166,23 +163,18 @@ def test_mlp(activation, n_classes):
     X, y = data(n_classes)
     clf = fitted(mlp(hidden_layer_sizes=(7, 5), activation=activation), X, y)
     reading = read(clf, X, ALL)
-    np.testing.assert_allclose(
+    assert_allclose(
         softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9, atol=1e-12
     )
-    np.testing.assert_allclose(
-        reading.features @ reading.head.coef.T + reading.head.intercept,
-        reading.logits,
-        rtol=1e-9,
-        atol=1e-12,
-    )
+    assert_head(reading, rtol=1e-9, atol=1e-12)
     first, second, out = naive_mlp(clf, X[0])
-    np.testing.assert_allclose(reading.features[0], second, rtol=1e-9)
+    assert_allclose(reading.features[0], second, rtol=1e-9)
     for layer, expected in [(0, first), (-3, first), (1, second), (-2, second)]:
         features = read(clf, X, {"features"}, layer=layer).features
-        np.testing.assert_allclose(features[0], expected, rtol=1e-9)
+        assert_allclose(features[0], expected, rtol=1e-9)
     for layer in (2, -1, np.int64(2)):
         features = read(clf, X, {"features", "logits"}, layer=layer).features
-        np.testing.assert_allclose(features[0], out, rtol=1e-9)
+        assert_allclose(features[0], out, rtol=1e-9)
 
 
 def test_saturated_logistic_mlp_does_not_overflow():
@@ -198,13 +190,11 @@ def test_mlp_without_hidden_layers_is_linear():
     X, y = data()
     clf = fitted(mlp(hidden_layer_sizes=()), X, y)
     reading = read(clf, X, ALL)
-    np.testing.assert_array_equal(reading.features, X)
-    np.testing.assert_allclose(
-        softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9
-    )
-    np.testing.assert_array_equal(reading.head.coef, clf.coefs_[0].T)
+    assert_array_equal(reading.features, X)
+    assert_allclose(softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9)
+    assert_array_equal(reading.head.coef, clf.coefs_[0].T)
     out = read(clf, X, {"features"}, layer=-1).features
-    np.testing.assert_array_equal(out, reading.logits)
+    assert_array_equal(out, reading.logits)
 
 
 def test_float32_mlp_stays_float32():
@@ -247,7 +237,7 @@ def test_classifier_with_probabilities_only(estimator, n_classes):
     clf = estimator.fit(X, y)
     reading = read(clf, X, {"features", "logits"})
     proba = clf.predict_proba(X)
-    np.testing.assert_array_equal(reading.features, X)
+    assert_array_equal(reading.features, X)
     for i in range(5):
         for k in range(n_classes):
             expected = np.log(max(proba[i, k], 2.2250738585072014e-308))
@@ -265,7 +255,7 @@ def test_forest_detectors_have_no_nan():
     for detector in (MSP(FrozenEstimator(clf)), Energy(FrozenEstimator(clf))):
         assert np.isfinite(detector.fit(X, y).score_samples(X)).all()
     # softmax(log p) = p: the maximum probability is that of the forest
-    np.testing.assert_allclose(
+    assert_allclose(
         MSP(FrozenEstimator(clf)).fit(X, y).score_samples(X) + 1,
         clf.predict_proba(X).max(axis=1),
         rtol=1e-12,
@@ -276,13 +266,11 @@ def test_pipeline():
     X, y = data()
     clf = fitted(make_pipeline(StandardScaler(), MinMaxScaler(), mlp()), X, y)
     reading = read(clf, X, ALL)
-    np.testing.assert_allclose(
-        softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9
-    )
+    assert_allclose(softmax(reading.logits, axis=1), clf.predict_proba(X), rtol=1e-9)
     scaled = (X - X.mean(0)) / X.std(0)
     scaled = (scaled - scaled.min(0)) / (scaled.max(0) - scaled.min(0))
     hidden = np.maximum(scaled @ clf[-1].coefs_[0] + clf[-1].intercepts_[0], 0)
-    np.testing.assert_allclose(reading.features, hidden, rtol=1e-8, atol=1e-10)
+    assert_allclose(reading.features, hidden, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -297,13 +285,13 @@ def test_short_and_nested_pipelines(steps):
     X, y = data()
     clf = Pipeline(steps).fit(X, y)
     logits = read(clf, X, {"logits"}).logits
-    np.testing.assert_allclose(softmax(logits, axis=1), clf.predict_proba(X), rtol=1e-9)
+    assert_allclose(softmax(logits, axis=1), clf.predict_proba(X), rtol=1e-9)
 
 
 def test_forest_in_a_pipeline_has_the_transformed_input_as_features():
     X, y = data()
     clf = make_pipeline(StandardScaler(), RandomForestClassifier(5)).fit(X, y)
-    np.testing.assert_allclose(
+    assert_allclose(
         read(clf, X, {"features"}).features, (X - X.mean(0)) / X.std(0), rtol=1e-9
     )
 
@@ -313,15 +301,10 @@ def test_pipeline_that_ends_in_a_torch_classifier():
     clf = make_pipeline(StandardScaler(), TorchClassifier(max_epochs=2, random_state=0))
     clf.fit(X, y)
     reading = read(clf, X, ALL)
-    np.testing.assert_allclose(
+    assert_allclose(
         softmax(reading.logits.astype(float), axis=1), clf.predict_proba(X), rtol=1e-5
     )
-    np.testing.assert_allclose(
-        reading.features @ reading.head.coef.T + reading.head.intercept,
-        reading.logits,
-        rtol=1e-4,
-        atol=1e-5,
-    )
+    assert_head(reading, rtol=1e-4, atol=1e-5)
 
 
 def test_searches_and_frozen_estimators_are_looked_through():
@@ -336,10 +319,8 @@ def test_searches_and_frozen_estimators_are_looked_through():
     for want in (ALL, {"logits"}, {"features"}):
         expected, actual = read(best, X, want), read(wrapped, X, want)
         for name in want - {"head"}:
-            np.testing.assert_array_equal(
-                getattr(actual, name), getattr(expected, name)
-            )
-    np.testing.assert_array_equal(read(wrapped, X, ALL).head.coef, best[-1].coef_)
+            assert_array_equal(getattr(actual, name), getattr(expected, name))
+    assert_array_equal(read(wrapped, X, ALL).head.coef, best[-1].coef_)
 
 
 def test_which_probabilities_are_the_softmax_of_the_logits():
@@ -366,9 +347,7 @@ def test_which_probabilities_are_the_softmax_of_the_logits():
         assert predicts_softmax(Pipeline([("last", model)])) == found[name]
         if found[name] and hasattr(model, "predict_proba"):
             logits = read(model, X, {"logits"}).logits.astype(float)
-            np.testing.assert_allclose(
-                softmax(logits, axis=1), model.predict_proba(X), atol=1e-6
-            )
+            assert_allclose(softmax(logits, axis=1), model.predict_proba(X), atol=1e-6)
     assert [name for name in found if not found[name]] == ["logistic", "one_vs_rest"]
 
 
@@ -379,7 +358,7 @@ def test_text():
     detector = MSP(estimator=clf).fit(texts, y)
     new = ["cat cat cat", "nothing known", "dog barked"]
     expected = detector.estimator_.predict_proba(new).max(axis=1) - 1
-    np.testing.assert_allclose(detector.score_samples(new), expected, rtol=1e-9)
+    assert_allclose(detector.score_samples(new), expected, rtol=1e-9)
     assert detector.score_samples(new).argmin() == 1
     assert detector.score(new, ["cat", -1, "dog"]) == 1.0
     # counts are sparse, and features have to be dense
@@ -392,9 +371,9 @@ def test_linear_head_keeps_its_two_logits():
     rng = np.random.default_rng(0)
     head = LinearHead(rng.normal(size=(2, 6)), rng.normal(size=2), ["a", "b"])
     reading = read(head, X, ALL)
-    np.testing.assert_array_equal(reading.logits, head.predict_logits(X))
+    assert_array_equal(reading.logits, head.predict_logits(X))
     assert np.ptp(reading.logits.sum(axis=1)) > 1  # they are not symmetric
-    np.testing.assert_array_equal(reading.head.coef, head.coef_)
+    assert_array_equal(reading.head.coef, head.coef_)
 
 
 def test_find_head_names_the_place():
@@ -402,7 +381,7 @@ def test_find_head_names_the_place():
     clf = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, y)
     head, place = make_network(clf).find_head()
     assert place == "penultimate"
-    np.testing.assert_array_equal(head.coef, clf[-1].coef_)
+    assert_array_equal(head.coef, clf[-1].coef_)
     with pytest.raises(ValueError, match="a KNeighborsClassifier has none"):
         split(KNeighborsClassifier().fit(X, y))
 
@@ -442,8 +421,8 @@ def test_classifier_that_does_not_count_its_features():
     X = [[1.0, 2.0], [3.0, 4.0]]
     clf = Constant().fit(X, [0, 1])
     reading = read(clf, X, {"features", "logits"})
-    np.testing.assert_array_equal(reading.features, X)
-    np.testing.assert_allclose(reading.logits, np.log(0.5))
+    assert_array_equal(reading.features, X)
+    assert_allclose(reading.logits, np.log(0.5))
     with pytest.raises(ValueError, match="contains NaN"):
         read(clf, [[np.nan, 0.0]], {"features"})
 
@@ -467,8 +446,8 @@ def test_joined_and_cut_readings():
     assert len(part) == 10 and part.head is reading.head
     assert part.features.base is not None
     again = concatenate([reading.rows(slice(0, 40)), reading.rows(slice(40, None))])
-    np.testing.assert_array_equal(again.logits, reading.logits)
-    np.testing.assert_array_equal(again.features, reading.features)
+    assert_array_equal(again.logits, reading.logits)
+    assert_array_equal(again.features, reading.features)
     only = concatenate([Reading(logits=reading.logits)] * 2)
     assert only.features is None and len(only) == 180
     assert only.rows(slice(5)).features is None

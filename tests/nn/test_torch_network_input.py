@@ -6,6 +6,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 
 from skood.detectors import Energy
@@ -34,11 +35,11 @@ def test_batch_size_does_not_change_the_result():
     whole = read(clf, X, ALL, batch_size=80)
     for batch_size in (1, 7, 64):
         part = read(clf, X, ALL, batch_size=batch_size)
-        np.testing.assert_allclose(part.features, whole.features, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(part.logits, whole.logits, rtol=1e-5, atol=1e-6)
+        assert_allclose(part.features, whole.features, rtol=1e-5, atol=1e-6)
+        assert_allclose(part.logits, whole.logits, rtol=1e-5, atol=1e-6)
     with torch.no_grad():
         expected = Counter().eval()(torch.as_tensor(X))
-    np.testing.assert_allclose(whole.logits, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(whole.logits, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_batch_size_of_a_pretrained_module_is_an_upper_bound():
@@ -67,7 +68,7 @@ def test_kinds_of_rows(change, recwarn):
     X, _ = data()
     clf = pretrained(Counter())
     expected = read(clf, X, {"logits"}).logits
-    np.testing.assert_allclose(
+    assert_allclose(
         read(clf, change(X), {"logits"}).logits, expected, rtol=1e-5, atol=1e-6
     )
     assert not recwarn
@@ -83,7 +84,7 @@ def test_rows_that_must_not_be_written_to(recwarn):
 def test_integers_are_numbers_for_a_network_without_embeddings():
     X = np.random.default_rng(0).integers(5, size=(9, 5)).astype(np.uint8)
     clf = pretrained(Counter())
-    np.testing.assert_array_equal(
+    assert_array_equal(
         read(clf, X, {"logits"}).logits, read(clf, X.astype(float), {"logits"}).logits
     )
 
@@ -92,7 +93,7 @@ def test_network_without_parameters():
     net = nn.Sequential(nn.Flatten(), nn.Softsign())
     X, _ = data()
     logits = read(pretrained(net, classes=range(5)), X, {"logits"}).logits
-    np.testing.assert_allclose(logits, X / (1 + np.abs(X)), rtol=1e-6)
+    assert_allclose(logits, X / (1 + np.abs(X)), rtol=1e-6)
 
 
 def test_check_network_input():

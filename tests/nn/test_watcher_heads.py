@@ -8,11 +8,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from torch import nn
 from torch.nn import functional as F
 
 from skood.nn import pretrained
-from tests.nn._reading import ALL, numbers, read, run
+from tests.nn._networks import Net
+from tests.nn._reading import ALL, assert_head, numbers, read, run
 
 
 class Headed(nn.Module):
@@ -59,17 +61,10 @@ def test_head_is_found_behind(how, dtype):
     reading = read(pretrained(net), X, ALL)
     kind = np.float64 if dtype == "float64" else np.float32
     assert reading.features.dtype == reading.logits.dtype == kind
-    np.testing.assert_allclose(reading.logits, true_logits(net, X), rtol=1e-6)
-    np.testing.assert_array_equal(
-        reading.head.coef, net.head.weight.detach().double().numpy()
-    )
+    assert_allclose(reading.logits, true_logits(net, X), rtol=1e-6)
+    assert_array_equal(reading.head.coef, net.head.weight.detach().double().numpy())
     tol = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-2, "bfloat16": 3e-2}[dtype]
-    np.testing.assert_allclose(
-        reading.features @ reading.head.coef.T + reading.head.intercept,
-        reading.logits,
-        rtol=tol,
-        atol=tol,
-    )
+    assert_head(reading, rtol=tol, atol=tol)
 
 
 @pytest.mark.parametrize("close", [lambda v: v, lambda v: v[:, 0], torch.sigmoid])
@@ -77,35 +72,28 @@ def test_one_output(close):
     net, X = Headed(close, width=1), numbers(20, 4)
     reading = read(pretrained(net), X, ALL)
     margin = true_logits(net, X)
-    np.testing.assert_allclose(
-        reading.logits, np.hstack([-margin, margin]) / 2, rtol=1e-5
-    )
+    assert_allclose(reading.logits, np.hstack([-margin, margin]) / 2, rtol=1e-5)
     proba = pretrained(net).predict_proba(X)
-    np.testing.assert_allclose(proba[:, 1], 1 / (1 + np.exp(-margin[:, 0])), rtol=1e-5)
+    assert_allclose(proba[:, 1], 1 / (1 + np.exp(-margin[:, 0])), rtol=1e-5)
     assert reading.head.coef.shape == (2, 6)
 
 
 def test_saturated_softmax_still_tells_two_heads_apart():
     # Both heads give [1, 0, 0] as rounded probabilities for every row; the one that
     # does not give the output runs last.
-    class TwoHeads(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.main = nn.Linear(1, 3)
-            self.aux = nn.Linear(1, 3)
-            with torch.no_grad():
-                self.main.weight.copy_(torch.tensor([[40.0], [0.0], [-10.0]]))
-                self.aux.weight.copy_(torch.tensor([[50.0], [-5.0], [-30.0]]))
+    def two_heads(net, x):
+        out = net.main(x).softmax(1)
+        net.aux(x)
+        return out
 
-        def forward(self, x):
-            out = self.main(x).softmax(1)
-            self.aux(x)
-            return out
-
-    net, X = TwoHeads(), np.ones((1, 1), dtype=np.float32)
+    net = Net(two_heads, main=nn.Linear(1, 3), aux=nn.Linear(1, 3))
+    X = np.ones((1, 1), dtype=np.float32)
+    with torch.no_grad():
+        net.main.weight.copy_(torch.tensor([[40.0], [0.0], [-10.0]]))
+        net.aux.weight.copy_(torch.tensor([[50.0], [-5.0], [-30.0]]))
     reading = read(pretrained(net), X, ALL)
-    np.testing.assert_array_equal(reading.head.coef, net.main.weight.detach())
-    np.testing.assert_allclose(reading.logits[0], run(net.main, X=X)[0])
+    assert_array_equal(reading.head.coef, net.main.weight.detach())
+    assert_allclose(reading.logits[0], run(net.main, X=X)[0])
 
 
 def no_head(net, X, classes=(0, 1, 2), **options):
@@ -117,17 +105,15 @@ def no_head(net, X, classes=(0, 1, 2), **options):
 def test_scaled_head_is_no_head():
     net, X = Headed(lambda v: v / 2), numbers(20, 4)
     reading = no_head(net, X)
-    np.testing.assert_allclose(reading.logits, true_logits(net, X) / 2, rtol=1e-6)
+    assert_allclose(reading.logits, true_logits(net, X) / 2, rtol=1e-6)
     # features still are the input of the last linear layer
-    np.testing.assert_allclose(
-        reading.features, run(net.a, nn.ReLU(), X=X), rtol=1e-6, atol=1e-7
-    )
+    assert_allclose(reading.features, run(net.a, nn.ReLU(), X=X), rtol=1e-6, atol=1e-7)
 
 
 def test_head_changed_in_place_is_no_head():
     net, X = Headed(lambda v: v.mul_(3).add_(1)), numbers(20, 4)
     reading = no_head(net, X)
-    np.testing.assert_allclose(reading.logits, true_logits(net, X) * 3 + 1, rtol=1e-5)
+    assert_allclose(reading.logits, true_logits(net, X) * 3 + 1, rtol=1e-5)
     with pytest.raises(ValueError, match="are not the output"):
         read(pretrained(net), X, {"head", "logits"})
 
@@ -145,7 +131,7 @@ def test_linear_layer_that_does_more_is_no_head():
 def test_integer_output_is_not_taken_for_a_copy():
     net, X = Headed(lambda v: v.round().int()), numbers(20, 4)
     reading = no_head(net, X)
-    np.testing.assert_array_equal(reading.logits, np.round(true_logits(net, X)))
+    assert_array_equal(reading.logits, np.round(true_logits(net, X)))
 
 
 def test_user_hook_that_changes_the_head_is_seen():
@@ -153,7 +139,7 @@ def test_user_hook_that_changes_the_head_is_seen():
     unhooked = true_logits(net, X)
     net.head.register_forward_hook(lambda module, args, output: output * 2)
     reading = no_head(net, X)
-    np.testing.assert_allclose(reading.logits, 2 * unhooked, rtol=1e-6)
+    assert_allclose(reading.logits, 2 * unhooked, rtol=1e-6)
 
 
 def test_no_head_at_another_layer():
@@ -166,49 +152,37 @@ def test_no_head_at_another_layer():
 @pytest.mark.parametrize("close", [lambda v: v, lambda v: v.softmax(1)])
 def test_auxiliary_head(close):
     # defined last and run last, of the same width
-    class Net(Headed):
-        def __init__(self):
-            super().__init__(close)
-            self.aux = nn.Linear(6, 3)
+    def two_heads(net, x):
+        z = torch.relu(net.a(x))
+        out = close(net.head(z))
+        return out, net.aux(z)
 
-        def forward(self, x):
-            z = torch.relu(self.a(x))
-            out = self.close(self.head(z))
-            return out, self.aux(z)
-
-    net, X = Net(), numbers(20, 4)
+    layers = {"a": nn.Linear(4, 6), "head": nn.Linear(6, 3), "aux": nn.Linear(6, 3)}
+    net, X = Net(two_heads, **layers), numbers(20, 4)
     reading = read(pretrained(net), X, ALL)
-    np.testing.assert_allclose(reading.logits, true_logits(net, X), rtol=1e-6)
-    np.testing.assert_array_equal(reading.head.coef, net.head.weight.detach())
-    np.testing.assert_allclose(
-        reading.features, run(net.a, nn.ReLU(), X=X), rtol=1e-6, atol=1e-7
-    )
+    assert_allclose(reading.logits, true_logits(net, X), rtol=1e-6)
+    assert_array_equal(reading.head.coef, net.head.weight.detach())
+    assert_allclose(reading.features, run(net.a, nn.ReLU(), X=X), rtol=1e-6, atol=1e-7)
 
 
 def test_head_defined_before_the_body():
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.head = nn.Linear(5, 3)
-            self.second = nn.Linear(4, 5)
-            self.first = nn.Linear(4, 4)
+    def run_last_to_first(net, x):
+        return net.head(torch.tanh(net.second(torch.tanh(net.first(x)))))
 
-        def forward(self, x):
-            return self.head(torch.tanh(self.second(torch.tanh(self.first(x)))))
-
-    net, X = Net(), numbers(20, 4)
+    net, X = Net(run_last_to_first, head=nn.Linear(5, 3)), numbers(20, 4)
+    net.second, net.first = nn.Linear(4, 5), nn.Linear(4, 4)
     clf = pretrained(net, classes=["x", "y", "z"])
     reading = read(clf, X, ALL)
-    np.testing.assert_array_equal(reading.head.coef, net.head.weight.detach())
+    assert_array_equal(reading.head.coef, net.head.weight.detach())
     expected = run(net.first, nn.Tanh(), net.second, nn.Tanh(), X=X)
-    np.testing.assert_allclose(reading.features, expected, rtol=1e-5)
+    assert_allclose(reading.features, expected, rtol=1e-5)
 
 
 def test_bias_free_head():
     net, X = Headed(lambda v: v), numbers(20, 4)
     net.head = nn.Linear(6, 3, bias=False)
     head = read(pretrained(net), X, ALL).head
-    np.testing.assert_array_equal(head.intercept, np.zeros(3))
+    assert_array_equal(head.intercept, np.zeros(3))
 
 
 def test_network_without_a_linear_layer():
@@ -219,12 +193,10 @@ def test_network_without_a_linear_layer():
     net.append(nn.Flatten())
     X = numbers(6, 2, 8, 8)
     clf = pretrained(net, classes=[0, 1, 2])
-    np.testing.assert_allclose(
-        read(clf, X, {"logits"}).logits, run(*net, X=X), rtol=1e-5
-    )
+    assert_allclose(read(clf, X, {"logits"}).logits, run(*net, X=X), rtol=1e-5)
     with pytest.raises(ValueError, match=r"none ran .* it has 0, 1, 2, 3, 4\."):
         read(clf, X, {"features"})
-    np.testing.assert_allclose(
+    assert_allclose(
         read(clf, X, {"features"}, layer="1").features,
         run(net[0], net[1], X=X).mean((2, 3)),
         rtol=1e-4,
